@@ -1,0 +1,130 @@
+"""Every named way in which a run can go wrong.
+
+Step Functions matches errors by exact class name, so these names stand in the state machines too; a test
+compares the two lists. Each class says what to do next: the command and the report print it beside the message.
+"""
+
+from __future__ import annotations
+
+
+class TrainflowError(Exception):
+    """Base of all named errors. The message is one sentence for the person who started the run."""
+
+    what_to_do: str = "Read the run's report for the state that failed."
+    input_at_fault: bool = False
+    """Whether the cure lies in what the person handed in: the spec, the data set, the program."""
+
+
+class InvalidRunSpec(TrainflowError):
+    """The run spec cannot be run as it is written."""
+
+    what_to_do = (
+        "Correct the named field of the run spec; `trainflow validate SPEC` checks it without starting anything."
+    )
+    input_at_fault = True
+
+
+class DatasetNotFound(TrainflowError):
+    """The data set's URL leads to no object that the run may read."""
+
+    what_to_do = "Correct `dataset.url`, or upload the archive there and grant the run read access."
+    input_at_fault = True
+
+
+class DatasetInvalid(TrainflowError):
+    """The archive is damaged, unsafe to unpack, or holds shards that cannot be trained on."""
+
+    what_to_do = "Make the archive again from complete shards and upload it under the same URL."
+    input_at_fault = True
+
+
+class CapacityTimeout(TrainflowError):
+    """The gang's nodes did not become ready in time."""
+
+    what_to_do = (
+        "Look at the node group's health issues, choose another instance type or zone, or raise "
+        "`limits.capacity_timeout_minutes`."
+    )
+
+
+class NodegroupNotFound(TrainflowError):
+    """The cluster has no node group for the instance type."""
+
+    what_to_do = "Deploy a node group for this instance type, or choose one that the cluster has."
+
+
+class JobConflict(TrainflowError):
+    """A job of this name exists and was made from another specification."""
+
+    what_to_do = "Start the run under another execution name; the existing job is left alone."
+
+
+class JobNotFound(TrainflowError):
+    """The job disappeared from the cluster while it was being watched."""
+
+    what_to_do = "Find out who deleted it (the cluster's audit log) and start the run again."
+
+
+class ScriptFailed(TrainflowError):
+    """The workload's program ended by itself with an error before its first step."""
+
+    what_to_do = "Read the pod's last lines in the report, correct the program or its arguments, and start again."
+    input_at_fault = True
+
+
+class WorkerFailed(TrainflowError):
+    """A worker died after training had begun."""
+
+    what_to_do = "Read the pod's last lines in the report; a new run of the same spec starts from the beginning."
+
+
+class JobDeadlineExceeded(TrainflowError):
+    """The job ran longer than the spec allows."""
+
+    what_to_do = "Raise `limits.max_duration_hours`, or ask for fewer steps."
+
+
+class JobStalled(TrainflowError):
+    """No step was logged for longer than the spec allows."""
+
+    what_to_do = "Read the pod's last lines in the report, or raise `limits.stall_minutes`."
+
+
+class GraphCompilationFailed(TrainflowError):
+    """At least one graph of the model did not compile."""
+
+    what_to_do = "Read the compiler's message in the precompile job's log in the report."
+
+
+class CompilationNotReported(TrainflowError):
+    """The precompile job ended well but did not say how many graphs it compiled."""
+
+    what_to_do = "Run the program behind `python -m trainer.precompile --`, which prints the counts."
+    input_at_fault = True
+
+
+class ClusterUnavailable(TrainflowError):
+    """The Kubernetes API did not answer, or asked to be left alone for a moment. Retried."""
+
+    what_to_do = "Check that the cluster is ACTIVE and that its private endpoint is reachable from the Lambdas."
+
+
+class ClusterAccessDenied(TrainflowError):
+    """The Kubernetes API refused the Lambda's identity or one of its verbs."""
+
+    what_to_do = "Give the function's role an access entry and the RBAC rule that the message names."
+
+
+class ServiceUnavailable(TrainflowError):
+    """An AWS service throttled the call or failed on its side. Retried."""
+
+    what_to_do = "Wait, then start the run again; if it persists, look at the account's service quotas."
+
+
+def named_errors() -> dict[str, type[TrainflowError]]:
+    """Every error class by the name under which Step Functions knows it."""
+    return {error.__name__: error for error in TrainflowError.__subclasses__()}
+
+
+RETRYABLE = (ClusterUnavailable, ServiceUnavailable)
+"""What a Task state retries, besides Lambda's own service errors."""

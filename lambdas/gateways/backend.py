@@ -1,0 +1,68 @@
+"""What the workflow asks of whatever runs a job, and the plain facts it gets back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from lambdas.models.run import JobPhase, JobRef
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerPod:
+    """A pod that ended badly, or that holds a result."""
+
+    name: str
+    node: str | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    """Kubernetes' word for it: Error, OOMKilled, DeadlineExceeded, Evicted."""
+    message: str | None = None
+    """The container's termination message: a result, or the last lines of its log."""
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """A job as a whole: its cost to read and its size do not grow with the number of nodes."""
+
+    phase: JobPhase | None
+    """None when the job has failed."""
+    failure_reason: str | None = None
+    failure_message: str | None = None
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One complete line of a container's log."""
+
+    logged_at: datetime
+    text: str
+
+
+class Backend(Protocol):
+    """What runs jobs. Submitting and cancelling are safe to repeat."""
+
+    def submit(self, objects: Sequence[dict[str, Any]]) -> None:
+        """Create the job; one that is there already and is the same counts as created."""
+
+    def status(self, job: JobRef) -> JobStatus:
+        """The job as a whole."""
+
+    def failed_pods(self, job: JobRef) -> list[WorkerPod]:
+        """A few of the job's failed pods, the first to fail first."""
+
+    def rank0(self, job: JobRef) -> str | None:
+        """Name of the pod that holds rank 0, or None while it is not there."""
+
+    def result(self, job: JobRef) -> str | None:
+        """The termination message of rank 0, or None while it runs."""
+
+    def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> list[LogLine]:
+        """Complete lines of a pod's log, oldest first; a pod that has none yet gives none."""
+
+    def cancel(self, run_id: str) -> list[str]:
+        """Delete every job of the run; returns their names."""

@@ -1,0 +1,114 @@
+"""Amazon EKS: where a cluster's API is, a token for it, and the size of its node groups."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import boto3
+from botocore.signers import RequestSigner
+
+from lambdas.errors import ClusterAccessDenied, NodegroupNotFound
+from lambdas.gateways.aws import client, translated
+
+TOKEN_PREFIX = "k8s-aws-v1."  # noqa: S105  (a prefix, not a token)
+PRESIGNED_FOR_SECONDS = 60
+"""As the AWS CLI signs it; the cluster accepts the token for 15 minutes."""
+
+
+@dataclass(frozen=True)
+class ClusterEndpoint:
+    """Where the Kubernetes API answers and which authority vouches for it."""
+
+    url: str
+    ca_pem: str
+
+
+@lru_cache
+def describe_cluster(name: str) -> ClusterEndpoint:
+    """The cluster's endpoint, remembered as long as the Lambda is warm."""
+    with translated("eks:DescribeCluster"):
+        cluster = client("eks").describe_cluster(name=name)["cluster"]
+    return ClusterEndpoint(
+        url=cluster["endpoint"], ca_pem=base64.b64decode(cluster["certificateAuthority"]["data"]).decode()
+    )
+
+
+def bearer_token(cluster: str) -> str:
+    """A token as `aws eks get-token` makes it: a presigned STS GetCallerIdentity that names the cluster."""
+    sts = client("sts")
+    session = boto3.session.Session()
+    credentials = session.get_credentials()
+    if credentials is None:
+        raise ClusterAccessDenied("This function has no AWS credentials to log in to the cluster with.")
+    signer = RequestSigner(
+        sts.meta.service_model.service_id, sts.meta.region_name, "sts", "v4", credentials, session.events
+    )
+    url = signer.generate_presigned_url(
+        {
+            "method": "GET",
+            "url": f"{sts.meta.endpoint_url}/?Action=GetCallerIdentity&Version=2011-06-15",
+            "body": {},
+            "headers": {"x-k8s-aws-id": cluster},
+            "context": {},
+        },
+        region_name=sts.meta.region_name,
+        expires_in=PRESIGNED_FOR_SECONDS,
+        operation_name="",
+    )
+    return TOKEN_PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
+
+
+class Nodegroups:
+    """The cluster's managed node groups."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+
+    def desired_size(self, nodegroup: str) -> int:
+        """How many nodes the group is meant to have."""
+        return int(self._scaling(nodegroup)["desiredSize"])
+
+    def grow_to(self, nodegroup: str, num_nodes: int) -> int:
+        """Raise the desired size to `num_nodes`, as far as the group's maximum allows; never lower it.
+
+        Returns:
+            The desired size afterwards.
+        """
+        scaling = self._scaling(nodegroup)
+        wanted = min(num_nodes, scaling["maxSize"])
+        if wanted <= scaling["desiredSize"]:
+            return int(scaling["desiredSize"])
+        self._set_desired_size(nodegroup, wanted)
+        return int(wanted)
+
+    def release(self, nodegroup: str) -> int:
+        """Let every node of the group go, down to its minimum.
+
+        Returns:
+            How many nodes were given back.
+        """
+        scaling = self._scaling(nodegroup)
+        surplus = int(scaling["desiredSize"] - scaling["minSize"])
+        if surplus > 0:
+            self._set_desired_size(nodegroup, scaling["minSize"])
+        return max(surplus, 0)
+
+    def _scaling(self, nodegroup: str) -> Any:
+        eks = client("eks")
+        try:
+            with translated("eks:DescribeNodegroup"):
+                description = eks.describe_nodegroup(clusterName=self._cluster, nodegroupName=nodegroup)
+        except eks.exceptions.ResourceNotFoundException:
+            raise NodegroupNotFound(
+                f"The cluster '{self._cluster}' has no node group '{nodegroup}' for the spec's compute.instance_type."
+            ) from None
+        return description["nodegroup"]["scalingConfig"]
+
+    def _set_desired_size(self, nodegroup: str, num_nodes: int) -> None:
+        with translated("eks:UpdateNodegroupConfig"):
+            client("eks").update_nodegroup_config(
+                clusterName=self._cluster, nodegroupName=nodegroup, scalingConfig={"desiredSize": num_nodes}
+            )

@@ -1,0 +1,292 @@
+"""The Kubernetes API, logged in to as on EKS: endpoint and CA from EKS, a presigned STS token."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from kubernetes import client
+from urllib3.exceptions import HTTPError
+
+from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, JobConflict, JobNotFound
+from lambdas.gateways import eks
+from lambdas.gateways.backend import JobStatus, LogLine, WorkerPod
+from lambdas.models.instances import INSTANCE_TYPE_LABEL
+from lambdas.models.kubernetes_names import RUN_LABEL, SPEC_HASH_ANNOTATION
+from lambdas.models.run import JobPhase, JobRef
+
+TOKEN_LIFETIME_SECONDS = 600
+"""EKS accepts a token for 15 minutes; it is renewed well before."""
+
+REQUEST_TIMEOUT_SECONDS = (5, 20)
+"""To connect, to read. A Lambda that hangs costs a whole poll lap."""
+
+LOG_LIMIT_BYTES = 8 * 1024 * 1024
+"""Most that one look at a log reads; the rest waits for the next look."""
+
+MAX_FAILED_PODS = 5
+"""Failed pods that are looked at: the first one is the cause, the others mostly its victims."""
+
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+
+
+class Node:
+    """What the workflow wants to know of a node."""
+
+    def __init__(self, manifest: Any) -> None:
+        self.name: str = manifest["metadata"]["name"]
+        status, spec = manifest.get("status", {}), manifest.get("spec", {})
+        self.allocatable: dict[str, str] = status.get("allocatable", {})
+        self.ready = not spec.get("unschedulable", False) and any(
+            condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", ())
+        )
+
+
+@lru_cache
+def _ca_file(cluster: str) -> str:
+    """The CA certificate as a file, as the TLS library wants it; /tmp is the only folder a Lambda may write to."""
+    with tempfile.NamedTemporaryFile("w", suffix=".pem", delete=False) as file:
+        file.write(eks.describe_cluster(cluster).ca_pem)
+    return file.name
+
+
+@lru_cache(maxsize=2)
+def _api_client(cluster: str, _token_period: int) -> client.ApiClient:
+    configuration = client.Configuration()
+    configuration.host = eks.describe_cluster(cluster).url
+    configuration.ssl_ca_cert = _ca_file(cluster)
+    configuration.api_key = {"authorization": f"Bearer {eks.bearer_token(cluster)}"}
+    configuration.retries = False
+    return client.ApiClient(configuration)
+
+
+def connect(cluster: str, *, namespace: str) -> KubernetesBackend:
+    """A connection to the cluster; client and token are shared by the invocations of a warm Lambda."""
+    with _translated():
+        return KubernetesBackend(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), namespace=namespace)
+
+
+class KubernetesBackend:
+    """Runs Indexed Jobs. Implements `lambdas.gateways.backend.Backend`."""
+
+    def __init__(self, api: client.ApiClient, *, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+
+    def submit(self, objects: Sequence[dict[str, Any]]) -> None:
+        """Create the objects in their order.
+
+        Raises:
+            JobConflict: If one of them exists and was made from another specification.
+        """
+        for manifest in objects:
+            try:
+                self._call("POST", self._collection(manifest["kind"]), body=manifest)
+            except client.ApiException as error:
+                if error.status != 409:
+                    raise
+                self._expect_same(manifest)
+
+    def status(self, job: JobRef) -> JobStatus:
+        """One call, whatever the number of nodes.
+
+        Raises:
+            JobNotFound: If the job is not there (any more).
+        """
+        try:
+            found = self._call("GET", f"{self._collection('Job')}/{job.name}")
+        except client.ApiException as error:
+            if error.status == 404:
+                raise JobNotFound(f"The job '{job.name}' is not in the cluster (any more).") from None
+            raise
+        return _job_status(found.get("status", {}))
+
+    def failed_pods(self, job: JobRef) -> list[WorkerPod]:
+        """At most five failed pods, the first to fail first."""
+        pods = self._pods(f"{JOB_NAME_LABEL}={job.name}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
+        return sorted(map(_worker_pod, pods), key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
+
+    def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
+        """At most five failed pods of any stage of the run."""
+        pods = self._pods(f"{RUN_LABEL}={run_id}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
+        return [_worker_pod(pod) for pod in pods]
+
+    def rank0(self, job: JobRef) -> str | None:
+        """The pod of completion index 0: static rendezvous gives it rank 0. One call."""
+        pods = self._pods(f"{JOB_NAME_LABEL}={job.name},{COMPLETION_INDEX_LABEL}=0", limit=1)
+        return str(pods[0]["metadata"]["name"]) if pods else None
+
+    def result(self, job: JobRef) -> str | None:
+        """The termination message of rank 0's container; None while it runs or when it left none."""
+        pods = self._pods(f"{JOB_NAME_LABEL}={job.name},{COMPLETION_INDEX_LABEL}=0", limit=1)
+        return _worker_pod(pods[0]).message if pods else None
+
+    def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> list[LogLine]:
+        """Complete lines, oldest first; `since` is exact to the second, so lines of that second come again."""
+        query: list[tuple[str, Any]] = [("timestamps", "true"), ("limitBytes", LOG_LIMIT_BYTES)]
+        if since is not None:
+            query.append(("sinceTime", since.strftime("%Y-%m-%dT%H:%M:%SZ")))
+        if tail_lines is not None:
+            query.append(("tailLines", tail_lines))
+        try:
+            text = self._call("GET", f"{self._collection('Pod')}/{pod}/log", query=query, as_text=True)
+        except client.ApiException as error:
+            # 400: the container has not started; 404: the pod is gone. Neither has a log to read.
+            if error.status in (400, 404):
+                return []
+            raise
+        return list(_log_lines(text))
+
+    def cancel(self, run_id: str) -> list[str]:
+        """Delete the run's jobs with their pods, and its services."""
+        selector = f"{RUN_LABEL}={run_id}"
+        names = []
+        for kind in ("Job", "Service"):
+            for found in self._list(self._collection(kind), selector):
+                name = str(found["metadata"]["name"])
+                self._delete(f"{self._collection(kind)}/{name}")
+                if kind == "Job":
+                    names.append(name)
+        return names
+
+    def nodes(self, instance_type: str) -> list[Node]:
+        """Every node of an instance type."""
+        return [Node(found) for found in self._list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
+
+    def nodes_used_by_others(self, run_id: str) -> set[str]:
+        """Nodes that hold unfinished pods of other runs."""
+        pods = self._pods(
+            f"{RUN_LABEL},{RUN_LABEL}!={run_id}", field_selector="status.phase!=Succeeded,status.phase!=Failed"
+        )
+        return {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
+
+    def _expect_same(self, manifest: dict[str, Any]) -> None:
+        name = manifest["metadata"]["name"]
+        existing = self._call("GET", f"{self._collection(manifest['kind'])}/{name}")
+        wanted = manifest["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
+        if (existing["metadata"].get("annotations") or {}).get(SPEC_HASH_ANNOTATION) != wanted:
+            raise JobConflict(f"A {manifest['kind']} named '{name}' exists and was made from another specification.")
+
+    def _collection(self, kind: str) -> str:
+        group = "/apis/batch/v1" if kind == "Job" else "/api/v1"
+        return f"{group}/namespaces/{self._namespace}/{kind.lower()}s"
+
+    def _pods(self, label_selector: str, *, field_selector: str = "", limit: int = 0) -> list[Any]:
+        return self._list(self._collection("Pod"), label_selector, field_selector=field_selector, limit=limit)
+
+    def _list(self, path: str, label_selector: str, *, field_selector: str = "", limit: int = 0) -> list[Any]:
+        query: list[tuple[str, Any]] = [("labelSelector", label_selector)]
+        if field_selector:
+            query.append(("fieldSelector", field_selector))
+        if limit:
+            query.append(("limit", limit))
+        items: list[Any] = self._call("GET", path, query=query)["items"]
+        return items
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._call("DELETE", path, query=[("propagationPolicy", "Background")])
+        except client.ApiException as error:
+            if error.status != 404:
+                raise
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Sequence[tuple[str, Any]] = (),
+        body: Any = None,
+        as_text: bool = False,
+    ) -> Any:
+        """One request, as plain JSON: the generated models would cost more time than the request itself."""
+        with _translated():
+            response = self._api.call_api(
+                path,
+                method,
+                query_params=list(query),
+                header_params={"Accept": "*/*" if as_text else "application/json", "Content-Type": "application/json"},
+                body=body,
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _return_http_data_only=True,
+                _request_timeout=REQUEST_TIMEOUT_SECONDS,
+            )
+        return response.data.decode(errors="replace") if as_text else json.loads(response.data)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise our errors for what any call may meet; 404 and 409 are the caller's to understand."""
+    try:
+        yield
+    except client.ApiException as error:
+        if error.status == 429 or error.status >= 500:
+            raise ClusterUnavailable(f"The Kubernetes API answered {error.status} {error.reason}.") from error
+        if error.status in (401, 403):
+            raise ClusterAccessDenied(f"The Kubernetes API refused: {_status_message(error)}.") from error
+        raise
+    except HTTPError as error:
+        raise ClusterUnavailable(f"The Kubernetes API did not answer: {error}.") from error
+
+
+def _status_message(error: client.ApiException) -> str:
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"
+
+
+def _job_status(status: Any) -> JobStatus:
+    started_at = datetime.fromisoformat(status["startTime"]) if status.get("startTime") else None
+    for condition in status.get("conditions") or ():
+        if condition["status"] != "True":
+            continue
+        if condition["type"] == "Complete":
+            return JobStatus(phase=JobPhase.SUCCEEDED, started_at=started_at)
+        if condition["type"] == "Failed":
+            return JobStatus(
+                phase=None,
+                failure_reason=condition.get("reason"),
+                failure_message=condition.get("message"),
+                started_at=started_at,
+            )
+    running = status.get("ready") or status.get("succeeded")
+    return JobStatus(phase=JobPhase.RUNNING if running else JobPhase.PENDING, started_at=started_at)
+
+
+def _worker_pod(pod: Any) -> WorkerPod:
+    status = pod.get("status", {})
+    containers: list[Any] = status.get("containerStatuses") or [{}]
+    terminated = (containers[0].get("state") or {}).get("terminated") or {}
+    finished_at = terminated.get("finishedAt")
+    return WorkerPod(
+        name=pod["metadata"]["name"],
+        node=pod["spec"].get("nodeName"),
+        exit_code=terminated.get("exitCode"),
+        reason=status.get("reason") or terminated.get("reason"),
+        message=terminated.get("message") or status.get("message"),
+        finished_at=datetime.fromisoformat(finished_at) if finished_at else None,
+    )
+
+
+def _log_lines(text: str) -> Iterator[LogLine]:
+    """Split `<RFC 3339 time> <line>`; a last line without its end is still being written and left for later."""
+    for line in text.splitlines(keepends=True):
+        stamp, _, message = line.partition(" ")
+        if line.endswith("\n"):
+            yield LogLine(datetime.fromisoformat(_to_microseconds(stamp)), message.rstrip("\n"))
+
+
+def _to_microseconds(stamp: str) -> str:
+    """RFC 3339 with nanoseconds, as kubelets write it, cut to what Python's datetime holds."""
+    head, dot, rest = stamp.partition(".")
+    digits = rest.rstrip("Z")
+    return f"{head}{dot}{digits[:6].ljust(6, '0')}+00:00" if dot else stamp

@@ -1,0 +1,35 @@
+"""Task state `CollectDiagnostics`: why did the run fail? Taken before tear-down removes the pods and their logs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+
+from lambdas.gateways import objects
+from lambdas.handlers import backends
+from lambdas.handlers.environment import ArtifactEnvironment, read
+from lambdas.handlers.task import task
+from lambdas.logic.diagnostics import LAST_LINES, pod_diagnosis, run_error, travelling
+from lambdas.models.run import Run
+
+
+class Event(BaseModel):
+    run: Run
+    error: dict[str, Any]
+
+
+@task(Event)
+def lambda_handler(event: Event) -> dict[str, Any]:
+    """The error in words, and a few last lines of each failed pod; all of them go to S3."""
+    environment, backend = read(ArtifactEnvironment), backends.connect()
+    diagnoses = [
+        pod_diagnosis(pod, (line.text for line in backend.read_log(pod.name, tail_lines=LAST_LINES)))
+        for pod in backend.failed_pods_of_run(event.run.run_id)
+    ]
+    error = run_error(event.error).model_dump(mode="json")
+    key = environment.key_of(event.run.run_id, "diagnostics.json")
+    document = {"run_id": event.run.run_id, "error": error, "pods": diagnoses}
+    objects.write(environment.artifact_bucket, key, json.dumps(document, indent=2))
+    return {"error": error, "diagnostics": travelling(diagnoses)}

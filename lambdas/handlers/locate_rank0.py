@@ -1,0 +1,22 @@
+"""Task state `LocateRank0`: which pod prints the metrics?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from lambdas.handlers import backends
+from lambdas.handlers.task import task
+from lambdas.models.run import JobRef, Run
+
+
+class Event(BaseModel):
+    run: Run
+    job: JobRef
+
+
+@task(Event)
+def lambda_handler(event: Event) -> dict[str, Any]:
+    """The pod's name, or null while the scheduler has not made it."""
+    return {"pod": backends.connect().rank0(event.job)}

@@ -1,0 +1,27 @@
+"""A job of one small program that leaves a result: submitted once, looked at until it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.handlers import backends
+from lambdas.logic.jobs import Job
+from lambdas.logic.watching import decoded_result, failure
+from lambdas.models.run import JobPhase
+
+
+def advance_program(backend: KubernetesBackend, job: Job, *, kind: str) -> dict[str, Any] | None:
+    """The program's result, or None while it runs; submits it when that has not been done.
+
+    Raises:
+        TrainflowError: If the program failed: the error that it named itself, if it named one.
+    """
+    backends.submit(backend, job, kind=kind)
+    status = backend.status(job.ref)
+    if status.phase is None:
+        raise failure(job.ref, status, backend.failed_pods(job.ref), last_step=None)
+    if status.phase is not JobPhase.SUCCEEDED:
+        return None
+    result = decoded_result(backend.result(job.ref)).get("result")
+    return result if isinstance(result, dict) else {}

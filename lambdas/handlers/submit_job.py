@@ -1,0 +1,28 @@
+"""Task states `SubmitPrecompile` and `SubmitTraining`: launch the gang. The same submit twice makes one job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from lambdas.handlers import backends
+from lambdas.handlers.environment import ArtifactEnvironment, read
+from lambdas.handlers.task import task
+from lambdas.logic.jobs import job_of
+from lambdas.models.run import Run, Stage
+
+
+class Event(BaseModel):
+    run: Run
+    stage: Stage
+    attempt: int
+
+
+@task(Event)
+def lambda_handler(event: Event) -> dict[str, Any]:
+    """The job's name and size, which is all that the other states need."""
+    artifacts_url = read(ArtifactEnvironment).url_of(event.run.run_id)
+    job = job_of(event.run, event.stage, event.attempt, artifacts_url=artifacts_url)
+    backends.submit(backends.connect(), job, kind=event.run.spec.compute.backend)
+    return {"job": job.ref.model_dump(mode="json")}

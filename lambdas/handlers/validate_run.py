@@ -1,0 +1,42 @@
+"""Task state `ValidateRun`: can this run spec be run, and what is the run called?"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from lambdas.errors import DatasetNotFound, InvalidRunSpec
+from lambdas.gateways import objects
+from lambdas.handlers.task import task
+from lambdas.models.run import Run, run_id_for
+from lambdas.models.run_spec import RunSpec, parse_run_spec
+
+
+class Event(BaseModel):
+    """The execution's input as it came, and what Step Functions says about the execution."""
+
+    spec: Any
+    execution_name: str
+    execution_arn: str
+    started_at: datetime
+
+
+@task(Event)
+def lambda_handler(event: Event) -> dict[str, Any]:
+    """The run, with every default of its spec filled in."""
+    try:
+        run_id = run_id_for(event.execution_name)
+    except ValueError as error:
+        raise InvalidRunSpec(f"The run cannot be named: {error}.") from None
+    spec = parse_run_spec(event.spec)
+    _require_dataset(spec)
+    run = Run(run_id=run_id, execution_arn=event.execution_arn, started_at=event.started_at, spec=spec)
+    return {"run": run.model_dump(mode="json")}
+
+
+def _require_dataset(spec: RunSpec) -> None:
+    """Found missing now, it costs nothing; found missing on the gang, it costs a gang."""
+    if spec.dataset is not None and not objects.exists(spec.dataset.bucket, spec.dataset.key):
+        raise DatasetNotFound(f"dataset.url: there is no object {spec.dataset.url}, or this run may not read it.")

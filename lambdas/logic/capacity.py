@@ -1,0 +1,52 @@
+"""Are the gang's nodes there, ready, and do they advertise their devices?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lambdas.errors import CapacityTimeout
+from lambdas.gateways.kubernetes import Node
+from lambdas.models.instances import InstanceType
+from lambdas.models.run_spec import RunSpec
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How far the node group is on its way to the gang's size."""
+
+    nodes_ready: int
+    nodes_wanted: int
+
+    @property
+    def ready(self) -> bool:
+        """Whether the gang can be submitted: all nodes or none."""
+        return self.nodes_ready >= self.nodes_wanted
+
+
+def count_ready(nodes: Iterable[Node], instance: InstanceType, *, used_by_others: Collection[str]) -> int:
+    """Nodes that this run may use: Ready, free of other runs, and with all their devices advertised.
+
+    A node is Ready some seconds before its device plugins have registered; a gang submitted in between would wait
+    unschedulable.
+    """
+    return sum(node.ready and node.name not in used_by_others and _advertises(node, instance) for node in nodes)
+
+
+def _advertises(node: Node, instance: InstanceType) -> bool:
+    return all(int(node.allocatable.get(name, "0")) >= count for name, count in instance.devices.items())
+
+
+def require_time_left(spec: RunSpec, capacity: Capacity, *, waiting_since: datetime, now: datetime) -> None:
+    """Give up waiting for nodes after the spec's limit.
+
+    Raises:
+        CapacityTimeout: Naming how many nodes there were.
+    """
+    limit = timedelta(minutes=spec.limits.capacity_timeout_minutes)
+    if not capacity.ready and now - waiting_since > limit:
+        raise CapacityTimeout(
+            f"{capacity.nodes_ready} of {capacity.nodes_wanted} {spec.compute.instance_type} nodes were ready after "
+            f"{spec.limits.capacity_timeout_minutes:g} minutes."
+        )

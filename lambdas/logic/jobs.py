@@ -1,0 +1,155 @@
+"""The jobs of a run: what each stage executes, on how many nodes, with which environment.
+
+Backends turn a `Job` into whatever their system understands; nothing here knows which.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from lambdas.models.instances import InstanceType
+from lambdas.models.run import JobRef, Run, Stage, job_name
+from lambdas.models.run_spec import Argument, Workload
+
+DATA_MOUNT = "/data"
+RUNS_MOUNT = "/runs"
+CACHE_MOUNT = "/cache"
+
+RESULT_FILE = "/dev/termination-log"
+"""Where a program leaves its result: Kubernetes carries the file's text in the pod's status."""
+
+NODE_RANK = "$(JOB_COMPLETION_INDEX)"
+"""Expanded by the kubelet from the environment that the Job controller adds."""
+
+EFA_ENVIRONMENT = {
+    "FI_PROVIDER": "efa",
+    "FI_EFA_USE_DEVICE_RDMA": "1",
+    "CCOM_SOCKET_IFNAME": "eth0",
+}
+"""As the TorchX tutorial sets it; FI_EFA_FORK_SAFE is for kernels before 5.15 only."""
+
+NEURON_ENVIRONMENT = {"NEURON_RT_RESET_CORES": "1", "XLA_TRANSFER_SEED_ASYNC": "1"}
+"""As the TorchX tutorial sets it for every pod with NeuronCores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One program on one gang of nodes."""
+
+    ref: JobRef
+    run_id: str
+    image: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    instance: InstanceType | None = None
+    """Instance type of every node; None for small programs that run on whatever node has room."""
+    processes_per_node: int = 1
+    deadline_seconds: int
+    """The cluster kills the job after this time."""
+
+    @property
+    def spec_hash(self) -> str:
+        """Tells two jobs of one name apart: 16 hex digits over everything that the job would do."""
+        content = json.dumps(asdict(self), sort_keys=True, default=str)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str) -> Job:
+    """The job of one stage.
+
+    Args:
+        run: The run it belongs to.
+        stage: Which of its jobs.
+        attempt: 1 for the first try; part of the job's name.
+        artifacts_url: `s3://bucket/prefix/` that the run's artifacts are published to.
+    """
+    num_nodes = run.spec.compute.num_nodes if stage in (Stage.PRECOMPILE, Stage.TRAINING) else 1
+    ref = JobRef(name=job_name(run.run_id, stage, attempt), stage=stage, attempt=attempt, num_nodes=num_nodes)
+    gang = num_nodes > 1 or stage in (Stage.PRECOMPILE, Stage.TRAINING)
+    return Job(
+        ref=ref,
+        run_id=run.run_id,
+        image=run.spec.workload.image,
+        command=_command(run, ref, artifacts_url=artifacts_url),
+        environment=_environment(run, ref),
+        instance=run.spec.compute.instance if gang else None,
+        processes_per_node=run.spec.compute.processes_per_node if gang else 1,
+        deadline_seconds=round(run.spec.limits.max_duration_hours * 3600),
+    )
+
+
+def run_folder(run_id: str) -> str:
+    """Where a run keeps checkpoints and event files, inside its pods."""
+    return f"{RUNS_MOUNT}/{run_id}"
+
+
+def _command(run: Run, ref: JobRef, *, artifacts_url: str) -> tuple[str, ...]:
+    spec = run.spec
+    match ref.stage:
+        case Stage.STAGE:
+            if spec.dataset is None:
+                raise ValueError("a run without a data set has nothing to stage")
+            return ("python", "-m", "trainer.stage", "--url", spec.dataset.url)
+        case Stage.PUBLISH:
+            return ("python", "-m", "trainer.publish", "--source", run_folder(run.run_id), "--url", artifacts_url)
+        case Stage.PRECOMPILE:
+            few_steps = {**spec.workload.arguments, "steps_this_run": spec.precompile.steps}
+            launch = _torchrun(ref, spec.compute.processes_per_node, spec.workload, few_steps)
+            return ("python", "-m", "trainer.precompile", "--", *launch)
+        case Stage.TRAINING:
+            return _torchrun(ref, spec.compute.processes_per_node, spec.workload, spec.workload.arguments)
+
+
+def _torchrun(
+    ref: JobRef, processes_per_node: int, workload: Workload, arguments: Mapping[str, Argument]
+) -> tuple[str, ...]:
+    """Static rendezvous: node rank = completion index, so rank 0 is always in the pod of index 0."""
+    program = ("-m", workload.module) if workload.module else (str(workload.script),)
+    return (
+        "torchrun",
+        *("--nnodes", str(ref.num_nodes)),
+        *("--nproc_per_node", str(processes_per_node)),
+        *("--node_rank", NODE_RANK),
+        *("--master_addr", f"{ref.name}-0.{ref.name}"),
+        *("--master_port", str(rendezvous_port(ref.name))),
+        *program,
+        *(text for name, value in arguments.items() for text in (f"--{name}", _as_text(value))),
+    )
+
+
+def rendezvous_port(job: str) -> int:
+    """A port for the job's rendezvous, so that two jobs whose pods share one network do not meet in it.
+
+    Between 20000 and 29999: above the registered services, below Linux's ephemeral ports (32768).
+    """
+    return 20000 + int(hashlib.sha256(job.encode()).hexdigest()[:8], 16) % 10000
+
+
+def _as_text(value: Argument) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _environment(run: Run, ref: JobRef) -> dict[str, str]:
+    cache = f"{CACHE_MOUNT}/{run.spec.cacheset}"
+    environment = {
+        "PYTHONUNBUFFERED": "1",
+        "TRAINFLOW_RUN_ID": run.run_id,
+        "TRAINFLOW_STAGE": ref.stage.value,
+        "TRAINFLOW_ATTEMPT": str(ref.attempt),
+        "TRAINFLOW_RUN_DIR": run_folder(run.run_id),
+        "TRAINFLOW_CACHE_DIR": cache,
+        "TRAINFLOW_RESULT_FILE": RESULT_FILE,
+        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
+        "NEURON_COMPILE_CACHE_URL": f"{cache}/neuron",
+    }
+    if run.spec.dataset is not None:
+        environment["TRAINFLOW_DATA_DIR"] = f"{DATA_MOUNT}/{run.spec.dataset.folder}"
+    instance = run.spec.compute.instance
+    if instance.accelerated:
+        environment |= NEURON_ENVIRONMENT
+    if instance.efa_interfaces and ref.num_nodes > 1:
+        environment |= EFA_ENVIRONMENT
+    return environment

@@ -1,0 +1,90 @@
+"""Is a job finished, and if it failed: which pod, why, and what is that called?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from lambdas.errors import (
+    JobDeadlineExceeded,
+    JobStalled,
+    ScriptFailed,
+    TrainflowError,
+    WorkerFailed,
+    named_errors,
+)
+from lambdas.gateways.backend import JobStatus, WorkerPod
+from lambdas.models.run import JobRef, MetricsCursor, Stage
+from lambdas.models.run_spec import Limits
+
+MAX_MESSAGE_LENGTH = 1500
+"""Of a pod's last words inside an error message: the cause of an execution is 32,768 characters at most."""
+
+FIRST_SIGNAL_EXIT_CODE = 128
+"""Exit codes above it are 128 + the signal that ended the process."""
+
+
+def failure(
+    job: JobRef, status: JobStatus, failed_pods: Sequence[WorkerPod], *, last_step: int | None
+) -> TrainflowError:
+    """The named error of a failed job.
+
+    Args:
+        job: The job that failed.
+        status: Its status, with the reason.
+        failed_pods: Failed pods, the first to fail first: that one is the cause, the others its victims.
+        last_step: Newest step that rank 0 logged; None if it never logged one.
+    """
+    if status.failure_reason == "DeadlineExceeded":
+        return JobDeadlineExceeded(f"The job '{job.name}' ran longer than limits.max_duration_hours allows.")
+    if not failed_pods:
+        return WorkerFailed(f"The job '{job.name}' failed: {status.failure_message or status.failure_reason}.")
+    pod = failed_pods[0]
+    if (reported := _reported(pod)) is not None:
+        return reported
+    where = f"Pod '{pod.name}' on node '{pod.node}' ended with exit code {pod.exit_code} ({pod.reason or 'Error'})"
+    words = f": {_last_words(pod)}" if pod.message else "."
+    if last_step is not None:
+        return WorkerFailed(f"{where} after step {last_step}{words}")
+    return ScriptFailed(f"{where}{words}") if _ended_by_itself(pod) else WorkerFailed(f"{where}{words}")
+
+
+def _ended_by_itself(pod: WorkerPod) -> bool:
+    return pod.exit_code is not None and 0 < pod.exit_code < FIRST_SIGNAL_EXIT_CODE
+
+
+def _reported(pod: WorkerPod) -> TrainflowError | None:
+    """The error that the program itself named in its result, if it did."""
+    document = decoded_result(pod.message)
+    error = named_errors().get(str(document.get("error")))
+    return error(f"{document.get('message')} (pod '{pod.name}')") if error else None
+
+
+def _last_words(pod: WorkerPod) -> str:
+    document = decoded_result(pod.message)
+    words = str(document["message"]) if "message" in document else str(pod.message)
+    return words.strip()[-MAX_MESSAGE_LENGTH:]
+
+
+def decoded_result(message: str | None) -> dict[str, object]:
+    """The JSON object that a program left as its termination message; empty if it left something else."""
+    try:
+        document = json.loads(message or "")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *, limits: Limits, now: datetime) -> None:
+    """A training job has to log a step now and then: a hung collective looks busy for ever.
+
+    Raises:
+        JobStalled: If it has not for `limits.stall_minutes`.
+    """
+    if job.stage is not Stage.TRAINING or status.started_at is None:
+        return
+    last_sign = max(filter(None, (progress.progressed_at, status.started_at)))
+    if now - last_sign > timedelta(minutes=limits.stall_minutes):
+        step = "its first step" if progress.last_step is None else f"a step after {progress.last_step}"
+        raise JobStalled(f"The job '{job.name}' has not logged {step} for {limits.stall_minutes:g} minutes.")

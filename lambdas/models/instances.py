@@ -1,0 +1,112 @@
+"""The instance types a run may ask for, and what a node of each advertises to Kubernetes.
+
+Sources: the EC2 instance type pages (vCPU, memory, network cards) and the Neuron documentation's
+architecture pages (chips and NeuronCores), November 2026. Allocatable memory on EKS is less than the
+instance has; `allocatable_memory_gib` keeps what the kubelet and the system reserve out of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NEURON_DEVICE = "aws.amazon.com/neuron"
+"""Extended resource of the Neuron device plugin: one whole chip."""
+
+NEURON_CORE = "aws.amazon.com/neuroncore"
+"""Extended resource of the Neuron device plugin: one NeuronCore."""
+
+EFA_INTERFACE = "vpc.amazonaws.com/efa"
+"""Extended resource of the EFA device plugin: one interface."""
+
+INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
+"""Well-known node label; the older `beta.kubernetes.io/instance-type` is deprecated."""
+
+SYSTEM_RESERVED_GIB = 2
+"""Memory kept for kubelet, system daemons and eviction threshold, in GiB."""
+
+MILLICPU_RESERVED = 250
+"""CPU kept for daemon sets (CNI, device plugins, CSI, CloudWatch agent), in thousandths of a vCPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceType:
+    """One EC2 instance type as a training node."""
+
+    name: str
+    vcpus: int
+    memory_gib: int
+    neuron_devices: int = 0
+    neuron_cores: int = 0
+    """NeuronCores as processes see them (trn2: logical cores with LNC=2)."""
+    efa_interfaces: int = 0
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether the type carries Trainium chips."""
+        return self.neuron_devices > 0
+
+    @property
+    def max_processes(self) -> int:
+        """Training processes that fit a node: one a NeuronCore, or one a vCPU where there are none."""
+        return self.neuron_cores or self.vcpus
+
+    @property
+    def allocatable_memory_gib(self) -> int:
+        """Memory that pods of a node can share, in GiB."""
+        return self.memory_gib - SYSTEM_RESERVED_GIB
+
+    @property
+    def allocatable_millicpu(self) -> int:
+        """CPU that pods of a node can share, in thousandths of a vCPU."""
+        return self.vcpus * 1000 - MILLICPU_RESERVED
+
+    @property
+    def devices(self) -> dict[str, int]:
+        """Extended resources that a ready node of this type advertises."""
+        offered = {
+            NEURON_DEVICE: self.neuron_devices,
+            NEURON_CORE: self.neuron_cores,
+            EFA_INTERFACE: self.efa_interfaces,
+        }
+        return {resource: count for resource, count in offered.items() if count}
+
+
+INSTANCE_TYPES = {
+    instance.name: instance
+    for instance in (
+        InstanceType(name="trn1.2xlarge", vcpus=8, memory_gib=32, neuron_devices=1, neuron_cores=2),
+        InstanceType(
+            name="trn1.32xlarge",
+            vcpus=128,
+            memory_gib=512,
+            neuron_devices=16,
+            neuron_cores=32,
+            efa_interfaces=8,
+        ),
+        InstanceType(
+            name="trn1n.32xlarge",
+            vcpus=128,
+            memory_gib=512,
+            neuron_devices=16,
+            neuron_cores=32,
+            efa_interfaces=16,
+        ),
+        InstanceType(
+            name="trn2.48xlarge",
+            vcpus=192,
+            memory_gib=2048,
+            neuron_devices=16,
+            neuron_cores=64,
+            efa_interfaces=16,
+        ),
+        InstanceType(name="m5.large", vcpus=2, memory_gib=8),
+        InstanceType(name="c7i.xlarge", vcpus=4, memory_gib=8),
+        InstanceType(name="c7i.4xlarge", vcpus=16, memory_gib=32),
+    )
+}
+"""Every supported type by its EC2 name."""
+
+
+def nodegroup_name(instance_type: str) -> str:
+    """The managed node group that holds the nodes of an instance type; its name has no dots."""
+    return f"trainflow-{instance_type.replace('.', '-')}"

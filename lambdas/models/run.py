@@ -1,0 +1,95 @@
+"""The small facts that travel through the state machines: names, phases, cursors. Never logs or pod lists."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lambdas.models.run_spec import RunSpec
+
+MAX_RUN_ID_LENGTH = 43
+"""A spec's name (30), a dash and 12 hex digits."""
+
+
+class Fact(BaseModel):
+    """Base of everything that is passed between states."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Stage(StrEnum):
+    """The jobs of a run, in their order."""
+
+    STAGE = "stage"
+    PRECOMPILE = "precompile"
+    TRAINING = "training"
+    PUBLISH = "publish"
+
+
+class JobPhase(StrEnum):
+    """What a job as a whole is doing."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+
+
+class Run(Fact):
+    """One execution of the training state machine."""
+
+    run_id: str
+    execution_arn: str
+    started_at: datetime
+    spec: RunSpec
+
+
+class JobRef(Fact):
+    """A submitted job: enough to find it again, whatever its size."""
+
+    name: str
+    stage: Stage
+    attempt: int = Field(ge=1)
+    num_nodes: int = Field(ge=1)
+
+
+class MetricsCursor(Fact):
+    """How far rank 0's log has been read and published."""
+
+    since: datetime | None = None
+    """Time stamp of the newest log line that was read; None before the first."""
+    first_step: int | None = None
+    last_step: int | None = None
+    datapoints: int = 0
+    """Steps published so far."""
+    first_loss: float | None = None
+    last_loss: float | None = None
+    progressed_at: datetime | None = None
+    """When a new step was last seen, by the Lambda's clock."""
+
+
+def run_id_for(execution_name: str) -> str:
+    """The run id of an execution: its name, made fit for Kubernetes.
+
+    Names given by Trainflow are taken as they are. Those that the console makes up are UUIDs, which may begin with a
+    digit, as no DNS label of a Service may: they get a prefix.
+
+    Raises:
+        ValueError: If no run id can be made of the name.
+    """
+    run_id = execution_name.lower()
+    if run_id[:1].isdigit():
+        run_id = f"run-{run_id}"
+    if len(run_id) > MAX_RUN_ID_LENGTH or not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", run_id):
+        raise ValueError(
+            f"the execution's name '{execution_name}' must be letters, digits and dashes, at most "
+            f"{MAX_RUN_ID_LENGTH} of them"
+        )
+    return run_id
+
+
+def job_name(run_id: str, stage: Stage, attempt: int) -> str:
+    """The name of a job: the same submit twice makes one job."""
+    return f"{run_id}-{stage}-{attempt}"

@@ -1,0 +1,242 @@
+"""The run spec: one YAML or JSON document that says what to train.
+
+Versioned, unknown fields refused, every field with its unit and the reason for its default. The JSON Schema that
+editors complete from (`config/run-spec.schema.json`) is generated from these classes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from lambdas.errors import InvalidRunSpec
+from lambdas.models.instances import INSTANCE_TYPES, InstanceType
+
+MAX_NAME_LENGTH = 30
+"""Leaves room in a pod's host name (63 characters, RFC 1123) for the run's hash, stage, attempt and index."""
+
+NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+FOLDER = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+FLAG = r"^[A-Za-z][\w-]*$"
+MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+
+IN_WORDS = {
+    NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
+    FOLDER: "must be lower-case letters, digits and dashes, at most 63",
+    FLAG: "must be a flag's name without its dashes",
+    MODULE: "must be a Python module's name such as 'trainer.pretrain'",
+}
+"""What each pattern asks for, for messages."""
+
+
+def _is_argument(value: Any) -> Any:
+    if not isinstance(value, str | int | float | bool):
+        raise ValueError(f"must be text, a number, true or false, got {value!r}")
+    return value
+
+
+Argument = Annotated[str | int | float | bool, BeforeValidator(_is_argument)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Workload(_Section):
+    """The program that every process of the gang runs."""
+
+    module: Annotated[str, Field(pattern=MODULE)] | None = None
+    """Python module inside the image, as behind `python -m`. Either this or `script`."""
+    script: str | None = None
+    """Path of a Python file inside the image, relative to its working directory. Either this or `module`."""
+    arguments: dict[Annotated[str, Field(pattern=FLAG)], Argument] = Field(default_factory=dict)
+    """Command-line flags without their dashes: `max_steps: 100` becomes `--max_steps 100`."""
+    image: Annotated[str, Field(min_length=1)]
+    """Container image. Production runs name it by digest, so that a run can be repeated."""
+
+    @field_validator("script")
+    @classmethod
+    def _script_stays_inside_the_image(cls, script: str | None) -> str | None:
+        if script is not None and (not script or script.startswith("/") or ".." in script.split("/")):
+            raise ValueError("must be a path relative to the image's working directory, without '..'")
+        return script
+
+    @model_validator(mode="after")
+    def _one_program(self) -> Self:
+        if (self.module is None) == (self.script is None):
+            raise ValueError("needs exactly one of 'module' and 'script'")
+        return self
+
+
+class Compute(_Section):
+    """The gang: which nodes, how many, and what launches them."""
+
+    instance_type: str
+    """EC2 instance type of every node."""
+    num_nodes: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Nodes of the gang. All of them or none."""
+    processes_per_node: Annotated[int, Field(ge=1)] = 1
+    """Training processes on each node; at most one a NeuronCore, or one a vCPU on CPU instances."""
+    backend: Literal["job"] = "job"
+    """What runs the gang in the cluster: `job` is a Kubernetes Indexed Job."""
+
+    @field_validator("instance_type")
+    @classmethod
+    def _known_instance_type(cls, name: str) -> str:
+        if name not in INSTANCE_TYPES:
+            raise ValueError(f"'{name}' is not supported; choose one of {', '.join(INSTANCE_TYPES)}")
+        return name
+
+    @model_validator(mode="after")
+    def _processes_fit_the_node(self) -> Self:
+        limit = self.instance.max_processes
+        if self.processes_per_node > limit:
+            unit = "NeuronCores" if self.instance.accelerated else "vCPUs"
+            raise ValueError(
+                f"processes_per_node is {self.processes_per_node}, but a {self.instance_type} has {limit} {unit}; "
+                f"use at most {limit}"
+            )
+        return self
+
+    @property
+    def instance(self) -> InstanceType:
+        """The catalogue's entry for the instance type."""
+        return INSTANCE_TYPES[self.instance_type]
+
+    @property
+    def world_size(self) -> int:
+        """Training processes in all."""
+        return self.num_nodes * self.processes_per_node
+
+
+class Dataset(_Section):
+    """The archive of shards that is staged before anything else starts."""
+
+    url: str
+    """`s3://bucket/key.tar` (or `.tar.gz`) of HDF5 shards."""
+    name: Annotated[str, Field(pattern=FOLDER)] | None = None
+    """Folder below `/data`; runs that name the same folder share one copy. Default: from the archive's name."""
+
+    @field_validator("url")
+    @classmethod
+    def _an_archive_in_s3(cls, url: str) -> str:
+        parts = urlsplit(url)
+        archive = parts.path.endswith((".tar", ".tar.gz", ".tgz"))
+        if parts.scheme != "s3" or not parts.netloc or not archive:
+            raise ValueError(f"'{url}' must be s3://bucket/key ending in .tar, .tar.gz or .tgz")
+        return url
+
+    @property
+    def bucket(self) -> str:
+        """Bucket part of the URL."""
+        return urlsplit(self.url).netloc
+
+    @property
+    def key(self) -> str:
+        """Object key part of the URL."""
+        return urlsplit(self.url).path.lstrip("/")
+
+    @property
+    def folder(self) -> str:
+        """Folder below `/data` that holds the unpacked shards."""
+        stem = re.sub(r"\.(tar|tar\.gz|tgz)$", "", self.key.rsplit("/", 1)[-1])
+        return self.name or re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "dataset"
+
+
+class Precompile(_Section):
+    """Compiling the graphs in a job of a few steps, so that the gang does not idle through it."""
+
+    enabled: bool = True
+    """Off for programs that compile nothing."""
+    cacheset: Annotated[str, Field(pattern=FOLDER)] | None = None
+    """Folder below `/cache`. Runs that share it must not run at the same time. Default: the spec's name."""
+    steps: Annotated[int, Field(ge=1, le=100)] = 10
+    """Steps that reach every graph of the program (the tutorial's ten)."""
+
+
+class Limits(_Section):
+    """When a run has to be given up, and how closely it is watched."""
+
+    max_duration_hours: Annotated[float, Field(gt=0, le=8760)] = 72.0
+    """Longest time for one job, in hours; the cluster kills it then. BERT-large phase 1 takes 20 to 45."""
+    capacity_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 60.0
+    """Longest wait for the gang's nodes, in minutes."""
+    stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
+    """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints."""
+    poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30
+    """Seconds between two looks at a job. Below 20 a run of a year would exceed an execution's history quota."""
+
+
+class Teardown(_Section):
+    """What is taken away at the end: the run's jobs, and its nodes unless another run uses them."""
+
+    on_success: bool = True
+    """Nodes that idle cost as much as nodes that train."""
+    on_failure: bool = True
+    """False keeps pods and nodes for debugging; they go on costing money."""
+
+
+class RunSpec(_Section):
+    """What to train, on what, from which data, and within which limits."""
+
+    model_config = ConfigDict(title="Trainflow run spec")
+
+    version: Literal[1]
+    """Version of this format."""
+    name: Annotated[str, Field(pattern=NAME, max_length=MAX_NAME_LENGTH)]
+    """Begins every name that the run gives: lower-case letters, digits and dashes."""
+    workload: Workload
+    compute: Compute
+    dataset: Dataset | None = None
+    """None for programs that bring their own data."""
+    precompile: Precompile = Precompile()
+    limits: Limits = Limits()
+    teardown: Teardown = Teardown()
+
+    @property
+    def cacheset(self) -> str:
+        """Folder below `/cache` for this run's compiled graphs."""
+        return self.precompile.cacheset or self.name
+
+
+def parse_run_spec(document: Any) -> RunSpec:
+    """The spec that a decoded YAML or JSON document describes.
+
+    Raises:
+        InvalidRunSpec: If it describes none; the message names every field at fault.
+    """
+    if not isinstance(document, dict):
+        raise InvalidRunSpec("The run spec must be a mapping of fields such as 'version', 'name' and 'workload'.")
+    try:
+        return RunSpec.model_validate(document)
+    except ValidationError as invalid:
+        raise InvalidRunSpec(" ".join(_sentences(invalid))) from None
+
+
+def _sentences(invalid: ValidationError) -> list[str]:
+    return [f"{_field(error['loc'])}: {_reason(error)}." for error in invalid.errors(include_url=False)]
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location if part != "[key]") or "run spec"
+
+
+def _reason(error: Any) -> str:
+    kind, context, given = error["type"], error.get("ctx", {}), error.get("input")
+    if kind == "missing":
+        return "this field is missing; add it"
+    if kind == "extra_forbidden":
+        return "there is no such field; remove it or correct its name"
+    if kind == "literal_error":
+        return f"must be {context['expected']}, got {given!r}"
+    if kind == "greater_than_equal":
+        return f"must be at least {context['ge']}, got {given!r}"
+    if kind == "string_pattern_mismatch":
+        return f"{IN_WORDS[context['pattern']]}, got {given!r}"
+    if kind == "value_error":
+        return str(context["error"])
+    message = str(error["msg"]).removeprefix("Input ").removeprefix("Value ").rstrip(".")
+    return f"{message[0].lower()}{message[1:]}, got {given!r}"

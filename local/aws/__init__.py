@@ -1,0 +1,1 @@
+"""The twin's AWS: moto in this process, Lambdas in worker processes."""

@@ -1,0 +1,172 @@
+"""Lambda without Docker: warm worker processes, time and memory limits, errors named as Lambda names them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from local.aws import patches
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionConfiguration:
+    """What a worker has to know to be a function."""
+
+    name: str
+    arn: str
+    handler: str
+    environment: Mapping[str, str]
+    timeout_seconds: float
+    memory_mib: int
+    log: str
+
+
+class Worker:
+    """One execution environment: serves one invocation at a time."""
+
+    def __init__(self, address: str, function: FunctionConfiguration) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(address)
+        self._reader, self._writer = self._socket.makefile("r"), self._socket.makefile("w")
+        self._timeout_seconds = function.timeout_seconds
+        self._send(asdict(function))
+        self._pid: int = json.loads(self._reader.readline())["pid"]
+
+    def invoke(self, event: Any, request_id: str) -> dict[str, Any]:
+        """The worker's answer.
+
+        Raises:
+            TimeoutError: If the function's time limit passed.
+            EOFError: If the process ended without an answer.
+        """
+        self._socket.settimeout(self._timeout_seconds)
+        self._send({"event": event, "request_id": request_id})
+        line = self._reader.readline()
+        if not line:
+            raise EOFError
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def kill(self) -> None:
+        """End the process, whatever it is doing."""
+        self._socket.close()
+        try:
+            os.kill(self._pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def _send(self, document: Any) -> None:
+        self._writer.write(json.dumps(document) + "\n")
+        self._writer.flush()
+
+
+class LambdaRuntime:
+    """Runs the functions that moto knows of, from the handler modules of this repository."""
+
+    def __init__(self, environment: Mapping[str, str], *, log_dir: Path) -> None:
+        self._environment = dict(environment)
+        self._log_dir = log_dir
+        self._folder = tempfile.TemporaryDirectory(prefix="trainflow-lambda-")
+        self._address = str(Path(self._folder.name) / "zygote")
+        self._idle: dict[str, list[Worker]] = defaultdict(list)
+        self._lock = threading.Lock()
+        self._zygote: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the zygote without waiting for it, and take over moto's invocations."""
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        self._zygote = subprocess.Popen(
+            [sys.executable, "-m", "local.aws.lambda_zygote", self._address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        patches.lambda_invocations(self._invoke_for_moto)
+
+    def wait_ready(self) -> None:
+        """Return once workers can be had."""
+        assert self._zygote and self._zygote.stdout, "start() comes first"  # noqa: S101
+        if self._zygote.stdout.readline() != b"ready\n":
+            raise RuntimeError("The twin's Lambda workers could not be started; the reason stands above.")
+
+    def stop(self) -> None:
+        """End every worker."""
+        with self._lock:
+            workers = [worker for idle in self._idle.values() for worker in idle]
+            self._idle.clear()
+        for worker in workers:
+            worker.kill()
+        if self._zygote and self._zygote.stdin and self._zygote.stdout:
+            self._zygote.stdin.close()
+            self._zygote.wait(10)
+            self._zygote.stdout.close()
+        self._folder.cleanup()
+
+    def invoke(self, function: FunctionConfiguration, event: Any) -> tuple[str, bool]:
+        """Invoke a function.
+
+        Returns:
+            Its result or its error as JSON, and whether it is an error.
+        """
+        request_id = str(uuid.uuid4())
+        worker = self._take(function)
+        try:
+            answer = worker.invoke(event, request_id)
+        except TimeoutError:
+            worker.kill()
+            return _error(
+                "Sandbox.Timedout", request_id, f"Task timed out after {function.timeout_seconds:.2f} seconds"
+            )
+        except (EOFError, OSError):
+            worker.kill()
+            return _error("Runtime.ExitError", request_id, "Runtime exited with error: signal: killed")
+        with self._lock:
+            self._idle[function.name].append(worker)
+        if "error" in answer:
+            return json.dumps(answer["error"]), True
+        return answer["payload"], False
+
+    def _take(self, function: FunctionConfiguration) -> Worker:
+        with self._lock:
+            if self._idle[function.name]:
+                return self._idle[function.name].pop()
+        return Worker(self._address, function)
+
+    def _invoke_for_moto(self, moto_function: Any, event: Any) -> tuple[str, bool, str]:
+        function = FunctionConfiguration(
+            name=moto_function.function_name,
+            arn=moto_function.function_arn,
+            handler=moto_function.handler,
+            environment={**self._environment, **_lambda_variables(moto_function)},
+            timeout_seconds=float(moto_function.timeout),
+            memory_mib=int(moto_function.memory_size),
+            log=str(self._log_dir / f"{moto_function.function_name}.log"),
+        )
+        payload, errored = self.invoke(function, json.loads(event) if isinstance(event, str | bytes) else event)
+        return payload, errored, ""
+
+
+def _lambda_variables(moto_function: Any) -> dict[str, str]:
+    """What Lambda itself sets, and what the function was deployed with."""
+    return {
+        **{name: str(value) for name, value in (moto_function.environment_vars or {}).items()},
+        "AWS_LAMBDA_FUNCTION_NAME": moto_function.function_name,
+        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(moto_function.memory_size),
+        "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+    }
+
+
+def _error(kind: str, request_id: str, message: str) -> tuple[str, bool]:
+    return json.dumps({"errorType": kind, "errorMessage": f"RequestId: {request_id} Error: {message}"}), True

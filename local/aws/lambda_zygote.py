@@ -1,0 +1,114 @@
+"""Where the twin's Lambda workers come from: a process that has imported their libraries and forks on request.
+
+Importing boto3, the Kubernetes client and Powertools takes over a second of CPU; forked, a worker is ready in
+milliseconds. Each worker serves one function, as an execution environment of Lambda does: its own environment
+variables, memory limit and log. It talks JSON lines over a Unix socket: first what it is, then one event a line.
+
+Run as `python -m local.aws.lambda_zygote SOCKET`; ends when its standard input does, so it never outlives the twin.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import Any, TextIO
+
+PRELOADED = ("boto3", "kubernetes.client", "aws_lambda_powertools", "lambdas.models.run", "lambdas.gateways.backend")
+"""What every handler imports. Handler modules themselves are imported in the worker, in their own environment."""
+
+
+class Context:
+    """Lambda's context object, as far as handlers and Powertools read it."""
+
+    log_group_name: str
+    log_stream_name = "twin"
+    function_version = "$LATEST"
+
+    def __init__(self, function: dict[str, Any], request_id: str) -> None:
+        self.function_name: str = function["name"]
+        self.invoked_function_arn: str = function["arn"]
+        self.memory_limit_in_mb = str(function["memory_mib"])
+        self.log_group_name = f"/aws/lambda/{self.function_name}"
+        self.aws_request_id = request_id
+        self._deadline = time.monotonic() + function["timeout_seconds"]
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Milliseconds until the runtime kills the invocation."""
+        return max(0, int((self._deadline - time.monotonic()) * 1000))
+
+
+def serve(path: str) -> None:
+    """Fork one worker for each connection to the socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the twin, which then closes our input
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers
+    for module in PRELOADED:
+        importlib.import_module(module)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(64)
+        print("ready", flush=True)
+        while True:
+            readable, _, _ = select.select([listener, sys.stdin], [], [])
+            if sys.stdin in readable:
+                return
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _work(connection)
+                os._exit(0)
+            connection.close()
+
+
+def _work(connection: socket.socket) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    requests, answers = connection.makefile("r"), connection.makefile("w")
+    function = json.loads(requests.readline())
+    _become(function)
+    _send(answers, {"pid": os.getpid()})
+    module, _, attribute = function["handler"].rpartition(".")
+    handler = None
+    for line in requests:
+        request = json.loads(line)
+        try:
+            # Importing is part of the first invocation: what fails there is that invocation's error.
+            handler = handler or getattr(importlib.import_module(module), attribute)
+            result = handler(request["event"], Context(function, request["request_id"]))
+            _send(answers, {"payload": json.dumps(result)})
+        except BaseException as error:  # noqa: BLE001  (as Lambda does: whatever it was, the caller gets its name)
+            _send(answers, {"error": _described(error, request["request_id"])})
+
+
+def _become(function: dict[str, Any]) -> None:
+    os.environ.clear()
+    os.environ.update(function["environment"])
+    log = os.open(function["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    limit = function["memory_mib"] * 1024 * 1024
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def _described(error: BaseException, request_id: str) -> dict[str, Any]:
+    return {
+        "errorMessage": str(error),
+        "errorType": type(error).__name__,
+        "requestId": request_id,
+        "stackTrace": traceback.format_tb(error.__traceback__),
+    }
+
+
+def _send(answers: TextIO, document: dict[str, Any]) -> None:
+    answers.write(json.dumps(document) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
