@@ -52,7 +52,8 @@ def deploy(aws: AwsServer, *, kubernetes_endpoint: str, ca_data: str) -> Deploym
     """
     role = _role(aws)
     topic_arn = aws.client("sns").create_topic(Name="trainflow-runs")["TopicArn"]
-    create_bucket(aws, ARTIFACT_BUCKET)
+    if not _exists(aws, ARTIFACT_BUCKET):
+        create_bucket(aws, ARTIFACT_BUCKET)
     _cluster(aws, role, endpoint=kubernetes_endpoint, ca_data=ca_data)
     settings = {
         "CLUSTER_NAME": CLUSTER_NAME,
@@ -69,6 +70,10 @@ def deploy(aws: AwsServer, *, kubernetes_endpoint: str, ca_data: str) -> Deploym
 def create_bucket(aws: AwsServer, name: str) -> None:
     """Make a bucket in the twin's region."""
     aws.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+
+
+def _exists(aws: AwsServer, bucket: str) -> bool:
+    return any(found["Name"] == bucket for found in aws.client("s3").list_buckets()["Buckets"])
 
 
 def _role(aws: AwsServer) -> str:
@@ -107,13 +112,14 @@ def _functions(aws: AwsServer, role: str, settings: Mapping[str, str]) -> dict[s
             MemorySize=function.memory_mib,
             Environment={"Variables": {name: settings[name] for name in function.environment}},
             # Workers import the repository's own modules; moto wants some archive.
-            Code={"ZipFile": _empty_archive()},
+            Code={"ZipFile": empty_archive()},
         )
         arns[function.name] = str(created["FunctionArn"])
     return arns
 
 
-def _empty_archive() -> bytes:
+def empty_archive() -> bytes:
+    """A code archive for functions whose code is not in one."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("README", "The twin runs handlers from the repository.")
@@ -134,3 +140,12 @@ class _Substituted(Template):
     """`${Name}` alone is a placeholder, as in CDK; `$name` and `$$.` are Step Functions' own."""
 
     pattern = r"\$\{(?P<braced>[A-Za-z0-9]+)\}|(?P<escaped>(?!))|(?P<named>(?!))|(?P<invalid>(?!))"  # type: ignore[assignment]
+
+
+def desired_sizes() -> dict[str, tuple[str, int]]:
+    """From node group name to (instance type, desired size), as the last EKS call left it."""
+    nodegroups = eks_backends[DEFAULT_ACCOUNT_ID][REGION].clusters[CLUSTER_NAME].nodegroups
+    return {
+        name: (nodegroup.instance_types[0], int(nodegroup.scaling_config["desiredSize"]))
+        for name, nodegroup in nodegroups.items()
+    }

@@ -1,0 +1,68 @@
+"""What can be known before anything is started on this machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lambdas.errors import DatasetNotFound, InvalidRunSpec, TrainflowError
+from lambdas.models.run_spec import RunSpec, Workload
+
+
+class MachineUnfit(TrainflowError):
+    """This machine lacks something that the twin needs."""
+
+
+def require_program(workload: Workload, image_root: Path) -> None:
+    """The workload's program has to be in the folder that stands for the image.
+
+    Raises:
+        InvalidRunSpec: If it is not; names the field.
+    """
+    if workload.script is not None:
+        if not (image_root / workload.script).is_file():
+            raise InvalidRunSpec(
+                f"workload.script: there is no file '{workload.script}' in {image_root}, which stands for the image; "
+                "correct the path."
+            )
+        return
+    top, *rest = str(workload.module).split(".")
+    if not (image_root / top).is_dir():
+        return  # a module that the environment has installed
+    path = image_root.joinpath(top, *rest)
+    if not path.with_suffix(".py").is_file() and not (path / "__main__.py").is_file():
+        raise InvalidRunSpec(
+            f"workload.module: there is no module '{workload.module}' in {image_root}; correct the name."
+        )
+
+
+def require_dataset(spec: RunSpec, s3_root: Path) -> None:
+    """The data set has to be in the folder that the twin's S3 is.
+
+    Raises:
+        DatasetNotFound: If it is not; says where to put it.
+    """
+    if spec.dataset is None:
+        return
+    path = s3_root / spec.dataset.bucket / spec.dataset.key
+    if not path.is_file():
+        raise DatasetNotFound(
+            f"dataset.url: {spec.dataset.url} does not exist; in the twin it would be the file {path}."
+        )
+
+
+def require_machine(out: Path, *, shared_memory: Path = Path("/dev/shm")) -> None:  # noqa: S108  (where Linux has it)
+    """Processes share memory, and the record has to be written somewhere.
+
+    Raises:
+        MachineUnfit: Naming the folder and what to do.
+    """
+    if sys.platform == "linux" and not shared_memory.is_dir():
+        raise MachineUnfit(f"{shared_memory} is missing: training processes share memory there; mount a tmpfs on it.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise MachineUnfit(f"{out}: cannot be written to ({error.strerror}); name another folder with --out.") from None

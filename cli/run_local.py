@@ -1,0 +1,159 @@
+"""One run in the twin: from the spec's file to the record and the report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from cli import preflight
+from cli.follow import follow, summarize
+from cli.observe import ClusterError, RunObserver
+from cli.record import write_record
+from cli.report import write_report
+from cli.spec_file import read_spec
+from lambdas.errors import named_errors
+from lambdas.models.run import Run
+from lambdas.models.run_record import RunError, RunRecord, RunStatus
+from lambdas.models.run_spec import RunSpec
+from local.aws import folder_buckets
+from local.twin import REPOSITORY, Twin, TwinError
+
+EXIT_STATUS = {RunStatus.SUCCEEDED: 0, RunStatus.ABORTED: 130}
+"""130 is 128 + SIGINT, as shells have it."""
+
+ABORTED = RunError(
+    name="Aborted",
+    message="The run was stopped from the keyboard.",
+    what_to_do="Start it again; a data set that was staged and graphs that were compiled are used again.",
+)
+
+
+class Refused(Exception):
+    """The run was not started; the message says why and what to do."""
+
+
+def run_local(
+    spec_path: Path, *, out: Path, home: Path, time_scale: float, kubeconfig: Path | None, console: Console
+) -> int:
+    """Run a spec in the twin.
+
+    Returns:
+        The command's exit status.
+
+    Raises:
+        TrainflowError: If the input is at fault; nothing was created.
+        Refused: If the twin cannot be started.
+    """
+    spec = read_spec(spec_path)
+    preflight.require_program(spec.workload, REPOSITORY)
+    if spec.dataset is not None and spec.dataset.bucket == folder_buckets.DEMO_BUCKET:
+        _make_demo_data(home, console)
+    preflight.require_dataset(spec, home / "s3")
+    preflight.require_machine(out)
+    started_at = datetime.now(UTC)
+    run_id = f"{spec.name}-{_twelve_hex(spec, started_at)}"
+    folder = out / run_id
+    with _refusing():
+        twin = Twin(
+            home=home, log_dir=folder / "logs" / "twin", time_scale=time_scale, kubeconfig=kubeconfig
+        ).__enter__()
+    try:
+        record = _follow_run(twin, spec, run_id, folder=folder, console=console)
+    finally:
+        twin.stop()
+    _point_latest(out, run_id)
+    summarize(record, console, report=folder / "report.html")
+    return _exit_status(record)
+
+
+def _make_demo_data(home: Path, console: Console) -> None:
+    try:
+        with console.status("Making the demo's data set from Python's own documentation …"):
+            folder_buckets.ensure_demo_data(home / "s3")
+    except (subprocess.CalledProcessError, OSError) as error:
+        raise Refused(f"{home}: the demo's data set could not be made ({error}).") from None
+
+
+def _twelve_hex(spec: RunSpec, started_at: datetime) -> str:
+    return hashlib.sha256(f"{spec.model_dump_json()}{started_at.isoformat()}".encode()).hexdigest()[:12]
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except (TwinError, ClusterError, OSError) as error:
+        raise Refused(str(error)) from None
+
+
+def _follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console: Console) -> RunRecord:
+    stepfunctions = twin.client("stepfunctions")
+    assert twin.deployment is not None, "the twin runs"  # noqa: S101
+    arn: str = stepfunctions.start_execution(
+        stateMachineArn=twin.deployment.training_state_machine_arn, name=run_id, input=spec.model_dump_json()
+    )["executionArn"]
+    observer = RunObserver(
+        stepfunctions=stepfunctions,
+        cloudwatch=twin.client("cloudwatch"),
+        kubeconfig=twin.kubeconfig,
+        run_id=run_id,
+        execution_arn=arn,
+        log_dir=folder / "logs",
+        namespace=twin.namespace,
+        poll_seconds=0.5,
+    )
+    observer.start()
+    aborted = False
+    try:
+        follow(observer, console, lambda: _has_ended(stepfunctions, arn))
+    except KeyboardInterrupt:
+        aborted = True
+        console.print("Stopping: the run's executions, jobs and nodes …", style="yellow")
+        _abort(twin, arn, run_id, spec)
+    finally:
+        observer.stop()
+    record = observer.record(
+        status=RunStatus.ABORTED if aborted else None, error=ABORTED if aborted else None, settle_seconds=0.0
+    )
+    write_record(record, folder / "run.json")
+    write_report(record, observer.steps(), folder / "report.html")
+    return record
+
+
+def _has_ended(stepfunctions: Any, arn: str) -> bool:
+    return bool(stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING")
+
+
+def _abort(twin: Twin, arn: str, run_id: str, spec: RunSpec) -> None:
+    """Stop every execution of the run; aborted executions run no Catch, so tear down as EventBridge's rule would."""
+    stepfunctions = twin.client("stepfunctions")
+    for machine in stepfunctions.list_state_machines()["stateMachines"]:
+        running = stepfunctions.list_executions(stateMachineArn=machine["stateMachineArn"], statusFilter="RUNNING")
+        for execution in running["executions"]:
+            stepfunctions.stop_execution(
+                executionArn=execution["executionArn"], error=ABORTED.name, cause=ABORTED.message
+            )
+    run = Run(run_id=run_id, execution_arn=arn, started_at=datetime.now(UTC), spec=spec)
+    twin.invoke("TearDown", {"run": json.loads(run.model_dump_json())})
+
+
+def _point_latest(out: Path, run_id: str) -> None:
+    """Let `out/latest` lead to the newest run, at no moment to nothing."""
+    link, fresh = out / "latest", out / f".latest-{run_id}"
+    fresh.symlink_to(run_id)
+    fresh.replace(link)
+
+
+def _exit_status(record: RunRecord) -> int:
+    if record.status in EXIT_STATUS:
+        return EXIT_STATUS[record.status]
+    error = named_errors().get(record.error.name) if record.error else None
+    return 2 if error is not None and error.input_at_fault else 1

@@ -1,0 +1,49 @@
+"""The twin's S3 as a folder: `s3/<bucket>/<key>` is there when the twin starts, and what runs publish stays.
+
+The data sets that come with Trainflow are made on first use, so that the demo needs no download.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from local.aws.deployment import create_bucket
+from local.aws.server import AwsServer
+
+DEMO_BUCKET = "trainflow-demo"
+CORPUS_KEY = "pydoc-wordpiece.tar"
+
+
+def ensure_demo_data(root: Path) -> None:
+    """Make the demo's data set, English text out of Python itself, unless it is there.
+
+    Raises:
+        subprocess.CalledProcessError: If the corpus program failed; it has said why.
+    """
+    archive = root / DEMO_BUCKET / CORPUS_KEY
+    if archive.exists():
+        return
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([sys.executable, "-m", "trainer.corpus", "--out", str(archive)], check=True)
+
+
+def load(aws: AwsServer, root: Path) -> None:
+    """Make every folder below `root` a bucket, with its files as objects."""
+    s3 = aws.client("s3")
+    for bucket in sorted(path for path in root.iterdir() if path.is_dir()):
+        create_bucket(aws, bucket.name)
+        for file in sorted(path for path in bucket.rglob("*") if path.is_file()):
+            s3.upload_file(str(file), bucket.name, file.relative_to(bucket).as_posix())
+
+
+def save(aws: AwsServer, bucket: str, root: Path) -> None:
+    """Write a bucket's objects below `root`; those that are there already stay as they are."""
+    s3 = aws.client("s3")
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+        for item in page.get("Contents", ()):
+            target = root / bucket / item["Key"]
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                s3.download_file(bucket, item["Key"], str(target))

@@ -1,0 +1,107 @@
+"""Node groups that really grow and shrink: what EKS's Auto Scaling groups do, with process nodes.
+
+Looks at the desired sizes in the twin's EKS and starts or stops `python -m local.cluster node` processes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LOOK_SECONDS = 0.2
+"""Between two looks at the desired sizes; a node takes longer than that to start."""
+
+STOP_SECONDS = 15.0
+"""For a node to end its pods and to sign off."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    """What every process node is started with."""
+
+    kubeconfig: Path
+    pods_dir: Path
+    image_root: Path
+    environment: Mapping[str, str]
+    """Given to every pod, as EKS's webhooks do: AWS credentials, region, endpoint."""
+    log_file: Path
+    """Where the nodes say what they have to say."""
+
+
+@dataclass
+class _Group:
+    size: int = 0
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+
+class Nodegroups:
+    """Keeps process nodes at the node groups' desired sizes."""
+
+    def __init__(self, desired_sizes: Callable[[], Mapping[str, tuple[str, int]]], settings: NodeSettings) -> None:
+        """Prepare, without starting a node.
+
+        Args:
+            desired_sizes: From node group name to (instance type, desired size), as of now.
+            settings: For every node.
+        """
+        self._desired_sizes = desired_sizes
+        self._settings = settings
+        self._groups: dict[str, _Group] = defaultdict(_Group)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="nodegroups", daemon=True)
+
+    def start(self) -> None:
+        """Follow the desired sizes from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End every node, with its pods."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for group in self._groups.values():
+            _end(group)
+
+    def _follow(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            for name, (instance_type, desired) in self._desired_sizes().items():
+                group = self._groups[name]
+                if desired > group.size:
+                    group.processes.append(self._start_nodes(name, instance_type, range(group.size, desired)))
+                    group.size = desired
+                elif desired == 0 and group.size:
+                    # Nodes share processes, so a group goes as a whole: that is all that tear-down asks for.
+                    _end(group)
+
+    def _start_nodes(self, nodegroup: str, instance_type: str, indices: range) -> subprocess.Popen[bytes]:
+        settings = self._settings
+        names = [f"{instance_type.replace('.', '-')}-{index}" for index in indices]
+        command = [
+            *(sys.executable, "-m", "local.cluster", "node", "--until-stdin-closes"),
+            *("--kubeconfig", str(settings.kubeconfig), "--instance-type", instance_type),
+            *("--pods-dir", str(settings.pods_dir), "--image-root", str(settings.image_root)),
+            *("--label", f"eks.amazonaws.com/nodegroup={nodegroup}"),
+            *(text for name in names for text in ("--name", name)),
+            *(text for key, value in settings.environment.items() for text in ("--env", f"{key}={value}")),
+        ]
+        with settings.log_file.open("ab") as log:
+            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+
+
+def _end(group: _Group) -> None:
+    for process in group.processes:
+        if process.stdin:
+            process.stdin.close()
+    for process in group.processes:
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    group.processes.clear()
+    group.size = 0

@@ -1,0 +1,61 @@
+"""The cluster's shared file system in the twin: a folder, offered as the claim that FSx for Lustre serves on EKS.
+
+And the other objects that a deployment makes in the cluster: the namespace and the pods' service account.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from local.cluster.node.api import ApiError, KubernetesApi
+
+CLAIM = "fsx-claim"
+SERVICE_ACCOUNT = "training"
+FOLDERS = ("data", "runs", "cache")
+"""What pods mount by sub-path."""
+
+
+def offer(api: KubernetesApi, folder: Path, *, namespace: str) -> None:
+    """Make `folder` the file system of the pods in `namespace`; safe to repeat."""
+    for name in FOLDERS:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    _ensure(api, "/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": namespace}})
+    _ensure(
+        api,
+        f"/api/v1/namespaces/{namespace}/serviceaccounts",
+        {"kind": "ServiceAccount", "metadata": {"name": SERVICE_ACCOUNT}},
+    )
+    volume = f"trainflow-{namespace}"
+    access = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    _ensure(
+        api,
+        "/api/v1/persistentvolumes",
+        {
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume},
+            "spec": {
+                **access,
+                "capacity": {"storage": "1200Gi"},
+                "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": str(folder.resolve())},
+            },
+        },
+    )
+    _ensure(
+        api,
+        f"/api/v1/namespaces/{namespace}/persistentvolumeclaims",
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": CLAIM},
+            "spec": {**access, "volumeName": volume, "resources": {"requests": {"storage": "1200Gi"}}},
+        },
+    )
+
+
+def _ensure(api: KubernetesApi, collection: str, manifest: dict[str, Any]) -> None:
+    try:
+        api.create(collection, {"apiVersion": "v1", **manifest})
+    except ApiError as error:
+        if error.status != 409:
+            raise

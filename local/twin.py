@@ -1,0 +1,171 @@
+"""The twin as a whole: both clouds, started and stopped together.
+
+AWS runs in this process, Lambda handlers in forked workers, the Kubernetes API and the nodes in processes of their
+own. Every one of them ends when this process does, however it ends: they watch their standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from local.aws import deployment, folder_buckets
+from local.aws.deployment import CLUSTER_NAME, NAMESPACE, Deployment
+from local.aws.lambda_runtime import LambdaRuntime
+from local.aws.server import AwsServer
+from local.cluster.node.api import KubernetesApi
+from local.cluster.node.kubeconfig import load_connection
+from local.nodegroups import Nodegroups, NodeSettings
+from local.shared_storage import offer
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+class TwinError(Exception):
+    """The twin could not be started; the message is one sentence for the person who asked for it."""
+
+
+class Twin:
+    """Both clouds on this machine. Use as a context manager."""
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        log_dir: Path,
+        time_scale: float,
+        kubeconfig: Path | None = None,
+        image_root: Path = REPOSITORY,
+    ) -> None:
+        """Prepare, without starting anything.
+
+        Args:
+            home: What outlasts a run: `s3/<bucket>/<key>`, and the shared file system in `volumes/`.
+            log_dir: Where the twin's own parts write what they have to say.
+            time_scale: Waits of the state machines take `1 / time_scale` of their time.
+            kubeconfig: A cluster to use instead of the twin's own API server.
+            image_root: The folder that stands for every container image's working directory.
+        """
+        self.home, self.log_dir, self.image_root = home.resolve(), log_dir.resolve(), image_root.resolve()
+        self.namespace = NAMESPACE
+        self.aws = AwsServer(time_scale=time_scale)
+        self._foreign_kubeconfig = kubeconfig
+        self._temporary = tempfile.TemporaryDirectory(prefix="trainflow-")
+        self.kubeconfig = kubeconfig or Path(self._temporary.name) / "kubeconfig"
+        self._lambdas = LambdaRuntime(self._lambda_environment(), log_dir=self.log_dir / "lambda")
+        self._cluster: subprocess.Popen[bytes] | None = None
+        self._nodegroups: Nodegroups | None = None
+        self.deployment: Deployment | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of the twin's AWS."""
+        return self.aws.client(service)
+
+    def invoke(self, function: str, payload: dict[str, Any]) -> None:
+        """Invoke a function as EventBridge would: its result is nobody's."""
+        assert self.deployment is not None, "the twin runs"  # noqa: S101
+        self.client("lambda").invoke(
+            FunctionName=self.deployment.functions[function],
+            InvocationType="RequestResponse",
+            Payload=json.dumps(payload).encode(),
+        )
+
+    def stop(self) -> None:
+        """End everything that was started."""
+        if self._nodegroups is not None:
+            self._nodegroups.stop()
+        if self.deployment is not None:
+            folder_buckets.save(self.aws, deployment.ARTIFACT_BUCKET, self.home / "s3")
+            self.deployment = None
+        self._lambdas.stop()
+        if self._cluster is not None and self._cluster.stdin and self._cluster.stdout:
+            self._cluster.stdin.close()
+            self._cluster.wait(15)
+            self._cluster.stdout.close()
+            self._cluster = None
+        self.aws.stop()
+        self._temporary.cleanup()
+
+    def _start(self) -> None:
+        for folder in (self.home / "s3", self.log_dir):
+            folder.mkdir(parents=True, exist_ok=True)
+        # The slow imports run side by side: workers' libraries, the API server's, moto's.
+        self._cluster = self._start_cluster()
+        self._lambdas.start()
+        self.aws.start()
+        folder_buckets.load(self.aws, self.home / "s3")
+        endpoint, ca_data = self._await_cluster()
+        offer(KubernetesApi(load_connection(self.kubeconfig)), self.home / "volumes", namespace=NAMESPACE)
+        self.deployment = deployment.deploy(self.aws, kubernetes_endpoint=endpoint, ca_data=ca_data)
+        self._nodegroups = Nodegroups(deployment.desired_sizes, self._node_settings())
+        self._nodegroups.start()
+        self._lambdas.wait_ready()
+
+    def _start_cluster(self) -> subprocess.Popen[bytes]:
+        """The Kubernetes API that the Lambdas will find through EKS: our own, or a door to somebody's."""
+        serve = (
+            ("gateway", "--kubeconfig", str(self._foreign_kubeconfig))
+            if self._foreign_kubeconfig
+            else ("--nodes", "0", "--kubeconfig", str(self.kubeconfig))
+        )
+        with (self.log_dir / "cluster.log").open("ab") as log:
+            return subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "local.cluster", *serve, "--until-stdin-closes"),
+                    *("--sts-endpoint", self.aws.endpoint, "--cluster-name", CLUSTER_NAME),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _await_cluster(self) -> tuple[str, str]:
+        assert self._cluster is not None and self._cluster.stdout is not None, "it was started"  # noqa: S101
+        line = self._cluster.stdout.readline()
+        if not line:
+            reason = (self.log_dir / "cluster.log").read_text().strip().splitlines()[-1:] or ["it said nothing"]
+            raise TwinError(f"The twin's Kubernetes API could not be started: {reason[0]}")
+        ready = json.loads(line)
+        if "ca_data" in ready:
+            return ready["endpoint"], ready["ca_data"]
+        cluster = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]
+        return ready["endpoint"], cluster["certificate-authority-data"]
+
+    def _node_settings(self) -> NodeSettings:
+        return NodeSettings(
+            kubeconfig=self.kubeconfig,
+            pods_dir=Path(self._temporary.name) / "pods",
+            log_file=self.log_dir / "nodes.log",
+            image_root=self.image_root,
+            environment={
+                **self.aws.client_environment,
+                # Pods share the machine's loopback interface.
+                "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
+            },
+        )
+
+    def _lambda_environment(self) -> dict[str, str]:
+        return {
+            **self.aws.client_environment,
+            "PATH": "/usr/bin:/bin",
+            "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon here
+            "TZ": "UTC",
+        }

@@ -1,0 +1,51 @@
+"""Whole objects for tests: a run spec that is valid, and the run of it."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime
+from typing import Any
+
+from lambdas.models.run import JobRef, Run, Stage, job_name
+from lambdas.models.run_spec import parse_run_spec
+
+STARTED_AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+SPEC: dict[str, Any] = {
+    "version": 1,
+    "name": "bert",
+    "workload": {
+        "module": "trainer.pretrain",
+        "arguments": {"max_steps": 100, "learning_rate": 4e-4, "compile": True},
+        "image": "registry.example/trainer@sha256:0123",
+    },
+    "compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2, "processes_per_node": 32, "backend": "job"},
+    "dataset": {"url": "s3://corpus/wikicorpus_seqlen128.tar"},
+}
+
+
+def spec_with(**fields: Any) -> dict[str, Any]:
+    """The spec with some fields replaced; `compute__num_nodes=0` reaches into sections."""
+    spec = copy.deepcopy(SPEC)
+    for path, value in fields.items():
+        section, *names = path.split("__")
+        if names:
+            spec.setdefault(section, {})[names[0]] = value
+        else:
+            spec[section] = value
+    return spec
+
+
+def run_of(spec: dict[str, Any] | None = None, *, run_id: str = "bert-0123456789ab") -> Run:
+    """A run of the spec."""
+    return Run(
+        run_id=run_id,
+        execution_arn=f"arn:aws:states:us-west-2:123456789012:execution:trainflow-training:{run_id}",
+        started_at=STARTED_AT,
+        spec=parse_run_spec(spec or SPEC),
+    )
+
+
+def job_ref(run: Run, stage: Stage = Stage.TRAINING, *, num_nodes: int = 2) -> JobRef:
+    """The run's first job of a stage."""
+    return JobRef(name=job_name(run.run_id, stage, 1), stage=stage, attempt=1, num_nodes=num_nodes)

@@ -1,0 +1,1 @@
+"""Small Lambda handlers for the tests of the twin's Lambda runtime."""

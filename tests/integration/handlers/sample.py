@@ -1,0 +1,32 @@
+"""A handler that does what the event tells it to."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+
+class GraphsMelted(Exception):
+    """An error of the handler's own."""
+
+
+def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    match event.get("do"):
+        case "raise":
+            raise GraphsMelted("too hot")
+        case "sleep":
+            time.sleep(60)
+        case "exit":
+            os._exit(3)
+        case "allocate":
+            return {"bytes": len(bytearray(1 << 30))}
+    print("handled", event)
+    return {
+        "pid": os.getpid(),
+        "variable": os.environ.get("VARIABLE"),
+        "home": os.environ.get("HOME"),
+        "function": context.function_name,
+        "milliseconds_left": context.get_remaining_time_in_millis(),
+        "echo": event,
+    }

@@ -1,0 +1,238 @@
+"""The decisions of the workflow: capacity, failure, progress, compilation, metrics."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lambdas.errors import (
+    CapacityTimeout,
+    CompilationNotReported,
+    DatasetInvalid,
+    GraphCompilationFailed,
+    JobDeadlineExceeded,
+    JobStalled,
+    ScriptFailed,
+    WorkerFailed,
+    named_errors,
+)
+from lambdas.gateways.backend import JobStatus, LogLine, WorkerPod
+from lambdas.gateways.kubernetes import Node
+from lambdas.logic.capacity import Capacity, count_ready, require_time_left
+from lambdas.logic.compilation import compilation
+from lambdas.logic.diagnostics import run_error
+from lambdas.logic.step_metrics import advanced, new_steps
+from lambdas.logic.watching import failure, require_progress
+from lambdas.models.instances import INSTANCE_TYPES
+from lambdas.models.metrics_line import StepMetrics, parse_metrics_line
+from lambdas.models.run import JobPhase, MetricsCursor, Stage
+from tests.fakes.runs import STARTED_AT, job_ref, run_of
+
+RUN = run_of()
+TRAINING = job_ref(RUN)
+FAILED = JobStatus(phase=None, failure_reason="BackoffLimitExceeded", failure_message="Job has reached the limit")
+
+
+def node(
+    name: str, *, ready: bool = True, cordoned: bool = False, neuron: int = 16, cores: int = 32, efa: int = 8
+) -> Node:
+    devices = {"aws.amazon.com/neuron": neuron, "aws.amazon.com/neuroncore": cores, "vpc.amazonaws.com/efa": efa}
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return Node(
+        {
+            "metadata": {"name": name},
+            "spec": {"unschedulable": cordoned},
+            "status": {
+                "conditions": conditions,
+                "allocatable": {resource: str(count) for resource, count in devices.items() if count},
+            },
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "ready"),
+    [
+        (node("a"), 1),
+        (node("a", ready=False), 0),
+        (node("a", cordoned=True), 0),
+        (node("a", neuron=0, cores=0), 0),
+        (node("a", efa=4), 0),
+        (node("busy"), 0),
+    ],
+    ids=["ready", "not ready", "cordoned", "no devices yet", "too few interfaces", "used by another run"],
+)
+def test_a_node_counts_once_it_is_ready_free_and_advertises_its_devices(found: Node, ready: int) -> None:
+    assert count_ready([found], INSTANCE_TYPES["trn1.32xlarge"], used_by_others={"busy"}) == ready
+
+
+def test_waiting_for_nodes_ends_with_how_many_there_were() -> None:
+    capacity, late = Capacity(nodes_ready=1, nodes_wanted=2), STARTED_AT + timedelta(minutes=61)
+    with pytest.raises(CapacityTimeout, match=r"1 of 2 trn1\.32xlarge nodes were ready after 60 minutes"):
+        require_time_left(RUN.spec, capacity, waiting_since=STARTED_AT, now=late)
+    require_time_left(RUN.spec, capacity, waiting_since=STARTED_AT, now=late - timedelta(minutes=2))
+    require_time_left(RUN.spec, Capacity(nodes_ready=2, nodes_wanted=2), waiting_since=STARTED_AT, now=late)
+
+
+def pod(**fields: Any) -> WorkerPod:
+    return WorkerPod(**{"name": "bert-1-x7k2p", "node": "n1", "exit_code": 1, "reason": "Error", **fields})
+
+
+def test_one_failed_worker_fails_the_job_and_is_named() -> None:
+    error = failure(TRAINING, FAILED, [pod(message="RuntimeError: connection reset")], last_step=41)
+    assert isinstance(error, WorkerFailed)
+    assert str(error) == (
+        "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error) after step 41: RuntimeError: connection reset"
+    )
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "last_step", "name"),
+    [(1, None, ScriptFailed), (1, 5, WorkerFailed), (137, None, WorkerFailed), (143, 5, WorkerFailed)],
+    ids=["at once", "while training", "killed before training", "stopped while training"],
+)
+def test_a_program_that_ends_by_itself_before_its_first_step_is_its_authors_to_mend(
+    exit_code: int, last_step: int | None, name: type[Exception]
+) -> None:
+    assert type(failure(TRAINING, FAILED, [pod(exit_code=exit_code)], last_step=last_step)) is name
+
+
+def test_an_error_that_the_program_names_itself_keeps_its_name() -> None:
+    message = json.dumps({"error": "DatasetInvalid", "message": "shard 3 lacks 'input_mask'"})
+    error = failure(TRAINING, FAILED, [pod(message=message)], last_step=None)
+    assert isinstance(error, DatasetInvalid)
+    assert "shard 3 lacks 'input_mask'" in str(error)
+
+
+def test_an_error_of_a_name_that_nobody_knows_is_told_in_the_programs_words() -> None:
+    message = json.dumps({"error": "Whatever", "message": "the moon is full"})
+    error = failure(TRAINING, FAILED, [pod(message=message)], last_step=None)
+    assert isinstance(error, ScriptFailed)
+    assert str(error).endswith("the moon is full")
+
+
+def test_a_job_that_outlived_its_limit_says_which_limit() -> None:
+    status = JobStatus(phase=None, failure_reason="DeadlineExceeded")
+    error = failure(TRAINING, status, [pod(exit_code=143)], last_step=5)
+    assert isinstance(error, JobDeadlineExceeded)
+
+
+def test_a_failure_without_pods_tells_the_controllers_words() -> None:
+    assert "Job has reached the limit" in str(failure(TRAINING, FAILED, [], last_step=None))
+
+
+def test_last_words_are_cut_so_that_the_cause_fits() -> None:
+    assert len(str(failure(TRAINING, FAILED, [pod(message="x" * 10_000)], last_step=None))) < 2000
+
+
+RUNNING = JobStatus(phase=JobPhase.RUNNING, started_at=STARTED_AT)
+
+
+def test_a_hung_collective_is_noticed() -> None:
+    progress = MetricsCursor(last_step=7, progressed_at=STARTED_AT + timedelta(minutes=5))
+    limits = RUN.spec.limits
+    require_progress(TRAINING, RUNNING, progress, limits=limits, now=STARTED_AT + timedelta(minutes=64))
+    with pytest.raises(JobStalled, match="has not logged a step after 7 for 60 minutes"):
+        require_progress(TRAINING, RUNNING, progress, limits=limits, now=STARTED_AT + timedelta(minutes=66))
+
+
+def test_compiling_is_no_stall() -> None:
+    job, late = job_ref(RUN, Stage.PRECOMPILE), STARTED_AT + timedelta(days=1)
+    require_progress(job, RUNNING, MetricsCursor(), limits=RUN.spec.limits, now=late)
+
+
+def counts(graphs: int, succeeded: int, failed: int, cached: int) -> list[str]:
+    return [
+        f"2026-11-21 12:00:00.000925: INFO ||PARALLEL_COMPILE||: Total {what}: {count}"
+        for what, count in {
+            "graphs": graphs,
+            "successful compilations": succeeded,
+            "failed compilations": failed,
+            "cached graphs": cached,
+        }.items()
+    ]
+
+
+@pytest.mark.parametrize(("cached", "cache"), [(0, "miss"), (6, "hit"), (2, "partial")])
+def test_the_compilers_counts_tell_whether_the_cache_was_hit(cached: int, cache: str) -> None:
+    result = compilation(TRAINING, ["noise", *counts(6, 6, 0, cached), "more noise"])
+    assert (result.graphs, result.succeeded, result.failed, result.cache) == (6, 6, 0, cache)
+
+
+def test_one_failed_graph_stops_the_run() -> None:
+    with pytest.raises(GraphCompilationFailed, match="1 of 6 graphs failed"):
+        compilation(TRAINING, counts(6, 5, 1, 0))
+
+
+def test_a_compiler_that_says_nothing_is_not_believed() -> None:
+    with pytest.raises(CompilationNotReported):
+        compilation(TRAINING, ["all is well"])
+
+
+def line(step: int, *, loss: float = 9.5) -> str:
+    return (
+        f"[0]:LOG Wed Dec 21 00:51:{step % 60:02d} 2022 - (0, {step}) step_loss : {loss:.4f} "
+        "learning_rate : 2.80e-06 throughput : 6449.36"
+    )
+
+
+def test_the_tutorials_metrics_line_is_understood() -> None:
+    text = (
+        "[0]:LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 10.7011 learning_rate : 2.80e-06 throughput : 6449.36"
+    )
+    step = parse_metrics_line(text)
+    assert step is not None
+    assert step == StepMetrics(step.logged_at, 0, 14, 10.7011, 2.80e-06, 6449.36)
+    assert step.logged_at.isoformat() == "2022-12-21T00:51:01+00:00"
+    assert parse_metrics_line(text.removeprefix("[0]:")) == step
+
+
+@given(st.text())
+def test_any_other_line_is_no_step(text: str) -> None:
+    assert parse_metrics_line(text) is None or text.lstrip("[0123456789]: ").startswith("LOG ")
+
+
+@given(
+    cuts=st.lists(st.integers(min_value=0, max_value=40), max_size=8),
+    overlap=st.integers(min_value=0, max_value=5),
+    steps=st.integers(min_value=1, max_value=40),
+)
+def test_no_step_is_lost_or_counted_twice_wherever_the_polls_fall(cuts: list[int], overlap: int, steps: int) -> None:
+    log = [LogLine(STARTED_AT + timedelta(seconds=number // 3), line(number)) for number in range(1, steps + 1)]
+    cursor, published = MetricsCursor(), []
+    for end in [*sorted(min(cut, steps) for cut in cuts), steps]:
+        start = max(0, cursor.datapoints - overlap)
+        seen = log[start:end]
+        found = new_steps(seen, cursor)
+        published += [step.step for step in found]
+        cursor = advanced(cursor, seen, found, now=STARTED_AT)
+    assert published == list(range(1, steps + 1))
+    assert (cursor.datapoints, cursor.first_step, cursor.last_step) == (steps, 1, steps)
+
+
+def test_steps_that_a_restart_replays_are_not_published_again() -> None:
+    cursor = MetricsCursor(last_step=10, datapoints=10, first_step=1)
+    lines = [LogLine(STARTED_AT, line(step)) for step in (8, 9, 10, 11)]
+    assert [step.step for step in new_steps(lines, cursor)] == [11]
+
+
+def test_an_error_of_a_lambda_is_told_in_its_own_words() -> None:
+    cause = json.dumps({"errorType": "WorkerFailed", "errorMessage": "Pod 'x' died.", "stackTrace": []})
+    error = run_error({"Error": "WorkerFailed", "Cause": cause})
+    assert (error.name, error.message, error.what_to_do) == ("WorkerFailed", "Pod 'x' died.", WorkerFailed.what_to_do)
+
+
+@pytest.mark.parametrize("error", [{}, {"Error": "States.Timeout", "Cause": ""}, {"Error": "X", "Cause": "[1]"}])
+def test_any_error_says_what_to_do(error: dict[str, str]) -> None:
+    assert run_error(error).what_to_do
+
+
+def test_every_named_error_says_what_to_do_next() -> None:
+    for name, error in named_errors().items():
+        assert error.what_to_do, name
+        assert "what_to_do" in vars(error), f"{name} has none of its own"

@@ -1,0 +1,128 @@
+"""A run spec is refused with one sentence that names the field, or it can be run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lambdas.errors import InvalidRunSpec
+from lambdas.models.run import job_name, run_id_for
+from lambdas.models.run_spec import MAX_NAME_LENGTH, parse_run_spec
+from tests.fakes.runs import SPEC, spec_with
+
+REFUSED = {
+    "an unknown field": (spec_with(colour="red"), "colour: there is no such field"),
+    "an unknown field in a section": (spec_with(compute__nodes=2), "compute.nodes: there is no such field"),
+    "a later version": (spec_with(version=2), "version: must be 1, got 2"),
+    "a name in capitals": (spec_with(name="Bert"), "name: must begin with a lower-case letter"),
+    "a name that is too long": (spec_with(name="b" * 31), "name: "),
+    "no nodes": (spec_with(compute__num_nodes=0), "compute.num_nodes: must be at least 1, got 0"),
+    "nodes in words": (spec_with(compute__num_nodes="two"), "compute.num_nodes: should be a valid integer"),
+    "an unknown backend": (spec_with(compute__backend="torque"), "compute.backend: must be 'job', got 'torque'"),
+    "an unknown instance type": (
+        spec_with(compute__instance_type="p5.48xlarge"),
+        "compute.instance_type: 'p5.48xlarge' is not supported; choose one of trn1.2xlarge",
+    ),
+    "more processes than cores": (
+        spec_with(compute__processes_per_node=33),
+        "processes_per_node is 33, but a trn1.32xlarge has 32 NeuronCores",
+    ),
+    "two programs": (spec_with(workload__script="train.py"), "needs exactly one of 'module' and 'script'"),
+    "a script outside the image": (
+        spec_with(workload={"script": "../train.py", "image": "i"}),
+        "workload.script: must be a path relative to",
+    ),
+    "a list as an argument": (spec_with(workload__arguments={"lr": [1]}), "workload.arguments.lr: must be text"),
+    "dashes in a flag": (spec_with(workload__arguments={"--lr": 1}), "workload.arguments.--lr: must be a flag's name"),
+    "a data set elsewhere": (
+        spec_with(dataset={"url": "http://x/a.tar"}),
+        "dataset.url: 'http://x/a.tar' must be s3://",
+    ),
+    "a data set that is no archive": (spec_with(dataset={"url": "s3://b/a.zip"}), "dataset.url: "),
+    "polling too often": (spec_with(limits={"poll_seconds": 1}), "limits.poll_seconds: must be at least 20, got 1"),
+}
+
+
+@pytest.mark.parametrize(("document", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_bad_field_is_named(document: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidRunSpec, match=re.escape(sentence)) as refused:
+        parse_run_spec(document)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("field", ["version", "name", "workload", "compute"])
+def test_a_missing_field_is_named(field: str) -> None:
+    document = {name: value for name, value in SPEC.items() if name != field}
+    with pytest.raises(InvalidRunSpec, match=f"^{field}: this field is missing; add it.$"):
+        parse_run_spec(document)
+
+
+def test_every_bad_field_is_named_at_once() -> None:
+    with pytest.raises(InvalidRunSpec, match=r"num_nodes.*backend"):
+        parse_run_spec(spec_with(compute__num_nodes=0, compute__backend="x"))
+
+
+@pytest.mark.parametrize("document", [None, [], "bert", 3])
+def test_a_document_that_is_no_mapping_is_refused(document: Any) -> None:
+    with pytest.raises(InvalidRunSpec, match="must be a mapping"):
+        parse_run_spec(document)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    field=st.sampled_from(["name", "workload", "compute", "dataset", "limits", "precompile", "teardown"]), value=JSON
+)
+def test_whatever_stands_in_a_field_is_a_spec_or_a_sentence(field: str, value: Any) -> None:
+    try:
+        parse_run_spec({**SPEC, field: value})
+    except InvalidRunSpec as refused:
+        assert str(refused).startswith(field)
+
+
+@pytest.mark.parametrize(
+    ("key", "folder"),
+    [("a/Wiki_Corpus.128.tar", "wiki-corpus-128"), ("x.tar.gz", "x"), ("y.tgz", "y"), ("_.tar", "dataset")],
+)
+def test_a_data_set_is_unpacked_into_a_folder_named_after_its_archive(key: str, folder: str) -> None:
+    spec = parse_run_spec(spec_with(dataset={"url": f"s3://bucket/{key}"}))
+    assert spec.dataset is not None
+    assert spec.dataset.folder == folder
+
+
+@pytest.mark.parametrize("path", sorted(Path("runs").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_spec_of_the_repository_is_valid(path: Path) -> None:
+    parse_run_spec(yaml.safe_load(path.read_text()))
+
+
+def test_the_longest_name_leaves_room_for_a_pods_host_name() -> None:
+    run_id = run_id_for(f"{'n' * MAX_NAME_LENGTH}-0123456789ab")
+    assert len(f"{job_name(run_id, 'precompile', 99)}-1023") <= 63  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("execution", "run_id"),
+    [
+        ("demo-0123456789ab", "demo-0123456789ab"),
+        ("5D6F0CF1-8F4E-4A0B-9B5E-1C2D3E4F5A6B", "run-5d6f0cf1-8f4e-4a0b-9b5e-1c2d3e4f5a6b"),
+    ],
+)
+def test_an_executions_name_becomes_a_run_id_fit_for_kubernetes(execution: str, run_id: str) -> None:
+    assert run_id_for(execution) == run_id
+
+
+@pytest.mark.parametrize("execution", ["under_score", "a" * 44, "-a", "a-", ""])
+def test_an_executions_name_that_does_not_fit_is_refused(execution: str) -> None:
+    with pytest.raises(ValueError, match="must be letters, digits and dashes"):
+        run_id_for(execution)
