@@ -30,8 +30,9 @@ test-slow: $(INSTALLED) ## The slow proofs
 benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks overhead --out benchmarks/results/overhead.json
 
-schema: $(INSTALLED) ## Generate config/run-spec.schema.json from the run spec's model
+schema: $(INSTALLED) ## Generate the run spec's JSON Schema and reference from its model
 	$(BIN)/trainflow schema > config/run-spec.schema.json
+	$(BIN)/trainflow schema --markdown > docs/run-spec.md
 
 lock: $(INSTALLED) ## Compile requirements.txt anew from requirements/*.in
 	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header \

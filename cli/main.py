@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from cli.spec_file import read_spec
+from cli.spec_reference import spec_reference
 from lambdas.errors import TrainflowError
 from lambdas.models.run_spec import RunSpec
 
@@ -68,9 +69,11 @@ def validate(spec: SpecPath) -> None:
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    markdown: Annotated[bool, typer.Option("--markdown", help="A reference for people instead.")] = False,
+) -> None:
     """Print the JSON Schema of run specs, from which editors complete them."""
-    typer.echo(json.dumps(RunSpec.model_json_schema(), indent=2))
+    typer.echo(spec_reference() if markdown else json.dumps(RunSpec.model_json_schema(), indent=2))
 
 
 def _refuse(console: Console, sentence: str) -> NoReturn:

@@ -166,6 +166,7 @@ class Twin:
         return {
             **self.aws.client_environment,
             "PATH": "/usr/bin:/bin",
+            "TMPDIR": self._temporary.name,
             "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon here
             "TZ": "UTC",
         }

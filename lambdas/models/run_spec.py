@@ -74,7 +74,7 @@ class Workload(_Section):
 class Compute(_Section):
     """The gang: which nodes, how many, and what launches them."""
 
-    instance_type: str
+    instance_type: Annotated[str, Field(json_schema_extra={"enum": list(INSTANCE_TYPES)})]
     """EC2 instance type of every node."""
     num_nodes: Annotated[int, Field(ge=1, le=1024)] = 1
     """Nodes of the gang. All of them or none."""

@@ -1,0 +1,237 @@
+"""The twin's Kubernetes side on its own: `python -m local.cluster`, `python -m local.cluster node`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from local.cluster.node.agent import ProcessNode
+    from local.cluster.server import ApiServer
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+_DEFAULT_INSTANCE_TYPE = "trn1.32xlarge"
+"""The smallest node with EFA: what the seed tutorials train on."""
+
+_LOOPBACK = "127.0.0.1"
+
+InstanceTypeOption = Annotated[str, typer.Option(help="EC2 instance type that each node stands for.")]
+LabelOption = Annotated[list[str], typer.Option(help="Node label, KEY=VALUE. May be repeated.")]
+EnvOption = Annotated[list[str], typer.Option(help="Variable for every container, KEY=VALUE. May be repeated.")]
+ImageRootOption = Annotated[Path | None, typer.Option(help="Folder that stands in for every container image.")]
+StdinOption = Annotated[bool, typer.Option("--until-stdin-closes", help="Also stop at the end of standard input.")]
+
+
+class BadArgument(Exception):
+    """The command line asks for something that cannot be done; the text says what and why."""
+
+
+@app.callback(invoke_without_command=True)
+def cluster(
+    context: typer.Context,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Kubeconfig to write. In the state folder if not given.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")] = 0,
+    nodes: Annotated[int, typer.Option(min=0, max=100, help="How many nodes to run.")] = 1,
+    instance_type: InstanceTypeOption = _DEFAULT_INSTANCE_TYPE,
+    label: LabelOption = [],  # noqa: B006 (typer copies it)
+    env: EnvOption = [],  # noqa: B006
+    image_root: ImageRootOption = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
+    ] = None,
+    sts_endpoint: Annotated[str | None, typer.Option(help="STS endpoint that checks EKS login tokens.")] = None,
+    cluster_name: Annotated[str | None, typer.Option(help="EKS cluster name that login tokens are for.")] = None,
+    until_stdin_closes: StdinOption = False,
+) -> None:
+    """Run an API server, its controllers and nodes until interrupted. Loopback only.
+
+    When everything is ready, one line of JSON on standard output names the endpoint and the kubeconfig.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    stop = _stop_signal(until_stdin_closes)
+    with contextlib.ExitStack() as stack:
+        folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainflow-cluster-")))
+        server = stack.enter_context(_api_server(port, sts_endpoint, cluster_name))
+        file = _write_kubeconfig(kubeconfig or folder / "kubeconfig", server)
+        specs = _nodes(
+            [f"local-{number}" for number in range(nodes)],
+            file,
+            instance_type=instance_type,
+            labels=_pairs("--label", label),
+            environment=_pairs("--env", env),
+            pods_dir=folder / "pods",
+            image_root=image_root,
+        )
+        stack.enter_context(_running(specs))
+        _announce({"endpoint": server.endpoint, "kubeconfig": str(file)})
+        stop.wait()
+
+
+@app.command()
+def node(
+    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig that names the API server to attach to.")],
+    name: Annotated[list[str] | None, typer.Option(help="Name of the node. Repeated, it runs several nodes.")] = None,
+    instance_type: InstanceTypeOption = _DEFAULT_INSTANCE_TYPE,
+    label: LabelOption = [],  # noqa: B006
+    taint: Annotated[list[str], typer.Option(help="Node taint, KEY=VALUE:EFFECT. May be repeated.")] = [],  # noqa: B006
+    env: EnvOption = [],  # noqa: B006
+    pods_dir: Annotated[
+        Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
+    ] = None,
+    image_root: ImageRootOption = None,
+    until_stdin_closes: StdinOption = False,
+) -> None:
+    """Attach nodes to the API server that a kubeconfig names, until interrupted.
+
+    For each node that is Ready, one line of JSON on standard output names it.
+    """
+    stop = _stop_signal(until_stdin_closes)
+    names = name or ["local-0"]
+    specs = _nodes(
+        names,
+        kubeconfig,
+        instance_type=instance_type,
+        labels=_pairs("--label", label),
+        environment=_pairs("--env", env),
+        pods_dir=pods_dir,
+        image_root=image_root,
+        taints=taint,
+    )
+    with _running(specs):
+        for ready in names:
+            _announce({"node": ready})
+        stop.wait()
+
+
+def main() -> None:
+    """Run the command; what a user can put right is one sentence on standard error and exit code 2."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # a pool that overflows is nothing to tell a user
+    from local.cluster.node.api import ApiError, ApiUnreachable
+    from local.cluster.node.kubeconfig import KubeconfigError
+    from local.cluster.node.registration import UnknownInstanceType
+
+    try:
+        app(prog_name="python -m local.cluster")
+    except (BadArgument, ApiError, ApiUnreachable, KubeconfigError, UnknownInstanceType) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@contextlib.contextmanager
+def _api_server(port: int, sts_endpoint: str | None, cluster_name: str | None) -> Iterator[ApiServer]:
+    from local.cluster.authentication import StsAuthenticator
+    from local.cluster.server import ApiServer
+
+    if bool(sts_endpoint) != bool(cluster_name):
+        raise BadArgument("--sts-endpoint and --cluster-name belong together: give both or neither")
+    authenticators = [StsAuthenticator(sts_endpoint, cluster_name)] if sts_endpoint and cluster_name else []
+    try:
+        server = ApiServer(host=_LOOPBACK, port=port, authenticators=authenticators)
+        server.start()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadArgument(f"--port {port}: the API server cannot listen there: {reason}; choose another") from error
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _write_kubeconfig(path: Path, server: ApiServer) -> Path:
+    from local.cluster.kubeconfig import write_kubeconfig
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_kubeconfig(path, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
+    except OSError as error:
+        raise BadArgument(f"--kubeconfig {path}: cannot be written: {error.strerror}") from error
+    return path.resolve()
+
+
+def _nodes(
+    names: list[str],
+    kubeconfig: Path,
+    *,
+    instance_type: str,
+    labels: dict[str, str],
+    environment: dict[str, str],
+    pods_dir: Path | None,
+    image_root: Path | None,
+    taints: list[str] | None = None,
+) -> list[ProcessNode]:
+    from local.cluster.node.agent import ProcessNode
+    from local.cluster.node.api import KubernetesApi
+    from local.cluster.node.kubeconfig import load_connection
+    from local.cluster.node.registration import NodeSpec, instance_type_named, parse_taint
+
+    if len(set(names)) < len(names):
+        raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
+    if image_root is not None and not image_root.is_dir():
+        raise BadArgument(f"--image-root {image_root}: there is no such folder")
+    instance = instance_type_named(instance_type)
+    try:
+        parsed_taints = [parse_taint(text) for text in taints or []]
+    except ValueError as error:
+        raise BadArgument(f"--taint: {error}") from error
+    api = KubernetesApi(load_connection(kubeconfig))
+    specs = [NodeSpec(name=name, instance_type=instance, labels=labels, taints=parsed_taints) for name in names]
+    try:
+        return [
+            ProcessNode(api, spec, pods_dir=pods_dir, image_root=image_root, environment=environment) for spec in specs
+        ]
+    except OSError as error:
+        raise BadArgument(f"{error.filename}: the folder for pods cannot be made: {error.strerror}") from error
+
+
+def _running(nodes: list[ProcessNode]) -> contextlib.AbstractContextManager[None]:
+    from local.cluster.node.fleet import running
+
+    return running(nodes)
+
+
+def _pairs(option: str, texts: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for (key, separator, _), text in zip(pairs, texts, strict=True):
+        if not key or not separator:
+            raise BadArgument(f"{option} {text}: has to be KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+def _announce(facts: dict[str, str]) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def _stop_signal(until_stdin_closes: bool) -> threading.Event:
+    """Set at SIGINT and SIGTERM, and at the end of standard input where that is asked for."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    if until_stdin_closes:
+
+        def wait_for_end() -> None:
+            while os.read(sys.stdin.fileno(), 4096):
+                pass
+            stop.set()
+
+        threading.Thread(target=wait_for_end, name="stdin", daemon=True).start()
+    return stop
+
+
+if __name__ == "__main__":
+    main()

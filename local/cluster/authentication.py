@@ -1,0 +1,180 @@
+"""Who is asking: authenticators for the administrator's token, for service accounts, and for EKS's STS tokens."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import parse_qs, urlsplit
+from xml.etree import ElementTree
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+STS_PREFIX = "k8s-aws-v1."
+CLUSTER_HEADER = "x-k8s-aws-id"
+
+
+@dataclass(frozen=True)
+class User:
+    """An authenticated client, or `ANONYMOUS`."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: dict[str, list[str]] = field(default_factory=dict, hash=False)
+
+
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+ADMIN = User("kubernetes-admin", (MASTERS, AUTHENTICATED))
+
+
+class Authenticator(Protocol):
+    """Recognises one sort of Bearer token."""
+
+    def authenticate(self, token: str) -> User | None:
+        """The user whom the token stands for, or None when it is not this authenticator's or not valid.
+
+        May block (it is called in a thread of its own).
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class StaticTokenAuthenticator:
+    """Knows one token, the administrator's."""
+
+    token: str
+    user: User = ADMIN
+
+    def authenticate(self, token: str) -> User | None:
+        return self.user if hmac.compare_digest(token.encode(), self.token.encode()) else None
+
+
+class Unauthenticated(Exception):
+    """A Bearer token that nobody recognises."""
+
+
+def bearer_token(header: str) -> str | None:
+    """The token of an Authorization header; None for no header and for schemes that the server does not know."""
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+def authenticate(token: str | None, authenticators: Sequence[Authenticator]) -> User:
+    """The user behind a token; no token makes the anonymous one.
+
+    Raises:
+        Unauthenticated: If there is a token and no authenticator accepts it.
+    """
+    if token is None:
+        return ANONYMOUS
+    for authenticator in authenticators:
+        user = authenticator.authenticate(token)
+        if user is not None:
+            return user
+    raise Unauthenticated
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_args: object, **_kwargs: object) -> None:
+        return None
+
+
+Fetch = Callable[[str, dict[str, str]], bytes]
+
+
+def _fetch(url: str, headers: dict[str, str]) -> bytes:
+    opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 (the caller has checked the address)
+    with opener.open(request, timeout=10) as answer:
+        body: bytes = answer.read(64 * 1024)
+    return body
+
+
+class StsAuthenticator:
+    """Checks tokens as EKS does: each is a presigned URL of `sts:GetCallerIdentity`, which is fetched.
+
+    The cluster's name is a signed header of the URL, so a token for another cluster is not valid here. Only the
+    configured endpoint is ever called: the URL comes from the client.
+    """
+
+    def __init__(
+        self,
+        sts_endpoint: str,
+        cluster_name: str,
+        *,
+        groups: tuple[str, ...] = (MASTERS,),
+        cache_seconds: float = 60.0,
+        fetch: Fetch = _fetch,
+    ) -> None:
+        """
+        Args:
+            sts_endpoint: Base URL of STS (in the twin, moto's).
+            cluster_name: The EKS cluster's name, which the client must have signed.
+            groups: Groups that an accepted caller belongs to, as an access entry would say.
+            cache_seconds: How long an accepted token is believed without asking again, at most 60.
+            fetch: GET a URL with headers; replaced in tests.
+        """
+        self._endpoint = urlsplit(sts_endpoint)
+        self._cluster_name = cluster_name
+        self._groups = groups
+        self._cache_seconds = min(cache_seconds, 60.0)
+        self._fetch = fetch
+        self._accepted: dict[str, tuple[float, User]] = {}
+
+    def authenticate(self, token: str) -> User | None:
+        if not token.startswith(STS_PREFIX):
+            return None
+        now = time.monotonic()
+        self._accepted = {key: entry for key, entry in self._accepted.items() if entry[0] > now}
+        if token in self._accepted:
+            return self._accepted[token][1]
+        url = self._presigned_url(token)
+        user = self._caller(url) if url else None
+        if user is not None:
+            self._accepted[token] = (now + self._cache_seconds, user)
+        return user
+
+    def _presigned_url(self, token: str) -> str | None:
+        encoded = token.removeprefix(STS_PREFIX)
+        try:
+            url = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True).decode()
+            parts = urlsplit(url)
+            same_place = (parts.scheme, parts.hostname, parts.port) == (
+                self._endpoint.scheme,
+                self._endpoint.hostname,
+                self._endpoint.port,
+            )
+        except (binascii.Error, ValueError):
+            return None
+        query = parse_qs(parts.query)
+        signed = query.get("X-Amz-SignedHeaders", [""])[0].lower().split(";")
+        action = query.get("Action", [""])
+        if not same_place or parts.path not in ("", "/") or action != ["GetCallerIdentity"]:
+            return None
+        return url if CLUSTER_HEADER in signed else None
+
+    def _caller(self, url: str) -> User | None:
+        try:
+            body = self._fetch(url, {CLUSTER_HEADER: self._cluster_name, "Accept": "application/xml"})
+            root = ElementTree.fromstring(body)  # noqa: S314 (the answer of the configured STS endpoint)
+        except (OSError, urllib.error.URLError, ElementTree.ParseError):
+            return None
+        result = root.find("{*}GetCallerIdentityResult")
+        arn = result.findtext("{*}Arn") if result is not None else None
+        if not arn:
+            return None
+        account = root.findtext("{*}GetCallerIdentityResult/{*}Account") or ""
+        user_id = root.findtext("{*}GetCallerIdentityResult/{*}UserId") or ""
+        return User(
+            arn,
+            (*self._groups, AUTHENTICATED),
+            uid=f"aws-iam-authenticator:{account}:{user_id}",
+            extra={"arn": [arn], "accountId": [account], "principalId": [user_id]},
+        )

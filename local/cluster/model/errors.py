@@ -1,0 +1,166 @@
+"""Errors as the API server words them: a `Status` body behind an HTTP code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON. Objects that the store hands out are shared: copy before changing one."""
+
+
+@dataclass(frozen=True)
+class GroupResource:
+    """A resource's plural name and group, as messages show them (`jobs.batch`)."""
+
+    resource: str
+    group: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One thing that is wrong with one field."""
+
+    reason: str
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def show(value: Any) -> str:
+    """A value as Go prints it in `Invalid value: …`."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    return FieldError("FieldValueRequired", path, f"Required value: {detail}" if detail else "Required value")
+
+
+def bad_value(path: str, value: Any, detail: str) -> FieldError:
+    return FieldError("FieldValueInvalid", path, f"Invalid value: {show(value)}: {detail}")
+
+
+def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
+    options = ", ".join(f'"{option}"' for option in supported)
+    return FieldError("FieldValueNotSupported", path, f"Unsupported value: {show(value)}: supported values: {options}")
+
+
+def forbidden_field(path: str, detail: str) -> FieldError:
+    return FieldError("FieldValueForbidden", path, f"Forbidden: {detail}")
+
+
+def duplicate(path: str, value: Any) -> FieldError:
+    return FieldError("FieldValueDuplicate", path, f"Duplicate value: {show(value)}")
+
+
+def missing_reference(path: str, value: Any) -> FieldError:
+    return FieldError("FieldValueNotFound", path, f"Not found: {show(value)}")
+
+
+@dataclass
+class ApiError(Exception):
+    """An answer other than success. `body()` is the `Status` object that the client gets."""
+
+    code: int
+    reason: str
+    message: str
+    details: Object | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message
+
+    def body(self) -> Object:
+        status: Object = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = self.details
+        return {**status, "code": self.code}
+
+
+class PageNotFound(Exception):
+    """A path below no known API group: answered in plain text, without a `Status`."""
+
+
+def _details(resource: GroupResource, name: str = "", kind: str = "") -> Object:
+    details: Object = {"name": name} if name else {}
+    if resource.group:
+        details["group"] = resource.group
+    return {**details, "kind": kind or resource.resource}
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def unauthorized() -> ApiError:
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(resource: GroupResource, name: str, detail: str) -> ApiError:
+    subject = f'{resource} "{name}"' if name else str(resource)
+    message = f"{subject} is forbidden: {detail}"
+    return ApiError(403, "Forbidden", message, _details(resource, name))
+
+
+def not_found(resource: GroupResource, name: str) -> ApiError:
+    return ApiError(404, "NotFound", f'{resource} "{name}" not found', _details(resource, name))
+
+
+def no_such_resource() -> ApiError:
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def method_not_allowed() -> ApiError:
+    message = "the server does not allow this method on the requested resource"
+    return ApiError(405, "MethodNotAllowed", message, {})
+
+
+def not_acceptable(available: Sequence[str]) -> ApiError:
+    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(available)}"
+    return ApiError(406, "NotAcceptable", message, {})
+
+
+def already_exists(resource: GroupResource, name: str) -> ApiError:
+    return ApiError(409, "AlreadyExists", f'{resource} "{name}" already exists', _details(resource, name))
+
+
+def conflict(resource: GroupResource, name: str, detail: str = "", *, kind: str = "") -> ApiError:
+    detail = detail or "the object has been modified; please apply your changes to the latest version and try again"
+    message = f'Operation cannot be fulfilled on {kind or resource} "{name}": {detail}'
+    return ApiError(409, "Conflict", message, _details(resource, name, kind))
+
+
+def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
+    message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
+def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> ApiError:
+    """HTTP 422 that lists every fault; one that repeats is worded once, as Go's aggregate does."""
+    texts = list(dict.fromkeys(str(error) for error in errors))
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    qualified = f"{kind}.{group}" if group else kind
+    causes = [{"reason": e.reason, "message": e.message, "field": e.field} for e in errors]
+    details = _details(GroupResource("", group), name, kind)
+    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', {**details, "causes": causes})
+
+
+def internal_error(message: str) -> ApiError:
+    return ApiError(500, "InternalError", message)

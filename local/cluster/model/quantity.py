@@ -1,0 +1,67 @@
+"""Resource quantities (`500m`, `64Mi`, `2`), as exact fractions."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+_FORM = re.compile(r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$")
+_SUFFIXES = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
+}
+
+
+class BadQuantity(ValueError):
+    """The text is no quantity; the message is the API server's."""
+
+    def __init__(self) -> None:
+        super().__init__(f"quantities must match the regular expression '{_FORM.pattern}'")
+
+
+def parse_quantity(text: str | int | float) -> Fraction:
+    """The exact value of a quantity.
+
+    Raises:
+        BadQuantity: If the text has another form than a number and one known suffix.
+    """
+    matched = _FORM.match(str(text))
+    if matched is None:
+        raise BadQuantity
+    digits, suffix = matched.groups()
+    try:
+        if re.fullmatch(r"[eE][-+]?\d+", suffix):
+            return Fraction(digits + suffix)
+        return Fraction(digits) * _SUFFIXES[suffix]
+    except (KeyError, ValueError):
+        raise BadQuantity from None
+
+
+def format_quantity(value: Fraction) -> str:
+    """A sum as a quantity: whole numbers plain, the rest in thousandths."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    return f"{-(-value * 1000 // 1)}m"
+
+
+def add_quantities(*amounts: dict[str, Fraction]) -> dict[str, Fraction]:
+    """Sums per resource name."""
+    total: dict[str, Fraction] = {}
+    for amount in amounts:
+        for name, value in amount.items():
+            total[name] = total.get(name, Fraction(0)) + value
+    return total

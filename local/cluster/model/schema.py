@@ -1,0 +1,64 @@
+"""The types of Kubernetes v1.36's built-in objects, read from the JSON schemas that `kubernetes-validate` ships.
+
+Only the one file of definitions is read (about 10 ms), at the first object that arrives; the package's validator
+is not imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+Schema = dict[str, Any]
+
+VERSION = "v1.36.0-local"
+_PREFIX = "#/$defs/"
+
+
+@cache
+def definitions() -> dict[str, Schema]:
+    """Every type by its full name (`io.k8s.api.core.v1.Pod`)."""
+    spec = importlib.util.find_spec("kubernetes_validate")
+    if spec is None or not spec.submodule_search_locations:
+        raise RuntimeError("the package kubernetes-validate is missing: install the requirements of the twin")
+    folder = Path(spec.submodule_search_locations[0]) / "kubernetes-json-schema" / VERSION
+    loaded: dict[str, Schema] = json.loads((folder / "_definitions.json").read_text())["$defs"]
+    return loaded
+
+
+def definition(name: str) -> Schema:
+    return definitions()[name]
+
+
+def resolve(schema: Schema) -> tuple[str, Schema]:
+    """Follow a reference: the type's full name ("" when it is written in place) and its schema."""
+    reference = schema.get("$ref", "")
+    if not reference:
+        return "", schema
+    name = reference.removeprefix(_PREFIX)
+    return name, definitions()[name]
+
+
+def json_type(schema: Schema) -> str:
+    """`object`, `array`, `string`, … ("" for anything); the schemas allow null everywhere."""
+    kinds = schema.get("type", "")
+    if isinstance(kinds, list):
+        return next((str(kind) for kind in kinds if kind != "null"), "")
+    return str(kinds)
+
+
+def short_name(full_name: str) -> str:
+    return full_name.rsplit(".", 1)[-1]
+
+
+def property_schema(schema: Schema, key: str) -> Schema:
+    """The schema of one field of an object: a property, or what a map holds, or nothing known."""
+    properties = schema.get("properties") or {}
+    if key in properties:
+        found: Schema = properties[key]
+        return found
+    extra = schema.get("additionalProperties")
+    return extra if isinstance(extra, dict) else {}

@@ -1,0 +1,39 @@
+"""Time stamps as Kubernetes writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def seconds(moment: datetime) -> str:
+    """`metav1.Time`: RFC 3339 in whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micros(moment: datetime) -> str:
+    """`metav1.MicroTime`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def age(since: str, moment: datetime) -> str:
+    """How long ago, as `kubectl get` shows it (`45s`, `3m12s`, `2h`, `5d`)."""
+    if not since:
+        return "<unknown>"
+    total = max(0, int((moment - parse(since)).total_seconds()))
+    if total < 120:
+        return f"{total}s"
+    minutes, rest = divmod(total, 60)
+    if minutes < 10:
+        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    hours = minutes // 60
+    return f"{hours}h" if hours < 48 else f"{hours // 24}d"

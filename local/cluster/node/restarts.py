@@ -1,0 +1,34 @@
+"""When a container is started again. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+DEFAULT_BACKOFF = timedelta(seconds=2)
+"""First delay. A kubelet's is 10 s; the contract recordings were made with 2 s."""
+
+_MAX_BACKOFF = timedelta(minutes=5)
+_FORGET_AFTER = timedelta(minutes=10)
+"""Both from the Kubernetes documentation (Pod Lifecycle, container restart policy)."""
+
+
+def is_restarted(restart_policy: str, exit_code: int) -> bool:
+    """Whether the policy wants the container started again."""
+    return restart_policy == "Always" or (restart_policy == "OnFailure" and exit_code != 0)
+
+
+@dataclass
+class CrashBackoff:
+    """Delays between the runs of one container: none before the second, then doubling."""
+
+    base: timedelta = DEFAULT_BACKOFF
+    _next: timedelta = timedelta(0)
+
+    def delay(self, started_at: datetime, finished_at: datetime) -> timedelta:
+        """How long to wait after a run; a long run makes the earlier ones forgotten."""
+        if finished_at - started_at > _FORGET_AFTER:
+            self._next = timedelta(0)
+        delay = self._next
+        self._next = min(max(self.base, delay * 2), _MAX_BACKOFF)
+        return delay

@@ -1,0 +1,90 @@
+"""What stands in for a mount namespace and for cluster DNS: values are rewritten before a process sees them.
+
+A pod's process lives in the host's own file system and network. So a container's environment values,
+command and arguments have their mount paths replaced by host folders, and the names of pods behind a
+headless Service by the loopback address. Only what is clearly a path or a name is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+LOOPBACK = "127.0.0.1"
+"""Address of every pod of a process node."""
+
+_FLAG = re.compile(r"--?[A-Za-z][\w.-]*=")
+_LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_SERVICE_LABEL = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
+# A name stands free: not inside a longer word, a file path (`/runs/a.txt`) or an e-mail address. `//` is
+# the start of a URL's host.
+_POD_NAME = re.compile(
+    rf"(?<![\w.@/-])(?P<url>(?:[a-z][a-z0-9+.-]*:)?//)?"
+    rf"(?P<host>{_LABEL})\.(?P<service>{_SERVICE_LABEL})"
+    rf"(?:\.(?P<namespace>{_LABEL})(?:\.svc(?:\.cluster\.local\.?)?)?)?(?![\w.@-])"
+)
+
+
+class PathRewriter:
+    """Replaces container paths by host paths.
+
+    A value is touched where it equals a container path or continues it with `/`: as a whole, behind
+    `--flag=`, and in each part of a list separated by `:`.
+
+    Args:
+        paths: Host path of each mount path. Where mounts are nested, the longest one wins.
+    """
+
+    def __init__(self, paths: Mapping[str, str]) -> None:
+        cleaned = {_without_trailing_slash(mount): host for mount, host in paths.items()}
+        self._paths = sorted(cleaned.items(), key=lambda item: len(item[0]), reverse=True)
+
+    def path(self, path: str) -> str:
+        """The host path of one container path; the path itself if no mount holds it."""
+        for mount, host in self._paths:
+            if path == mount or path.startswith(mount + "/"):
+                return host + path[len(mount) :]
+        return path
+
+    def value(self, text: str) -> str:
+        """The text with every container path in it replaced."""
+        flag = _FLAG.match(text)
+        start = flag.end() if flag else 0
+        return text[:start] + ":".join(self.path(part) for part in text[start:].split(":"))
+
+
+class NameRewriter:
+    """Replaces the DNS names of pods by the loopback address.
+
+    A pod is called `<hostname>.<subdomain>[.<namespace>[.svc[.cluster.local]]]`, where the subdomain is
+    a headless Service.
+
+    Args:
+        namespace: Namespace of the pod whose values are rewritten.
+        is_headless_service: Whether the Service (name, namespace) exists and is headless. Asked at most
+            once for each name.
+    """
+
+    def __init__(self, namespace: str, is_headless_service: Callable[[str, str], bool]) -> None:
+        self._namespace = namespace
+        self._is_headless_service = is_headless_service
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def value(self, text: str) -> str:
+        """The text with every pod name in it replaced."""
+        return _POD_NAME.sub(self._substitute, text)
+
+    def _substitute(self, match: re.Match[str]) -> str:
+        key = (match["service"], match["namespace"] or self._namespace)
+        if key not in self._known:
+            self._known[key] = self._is_headless_service(*key)
+        return (match["url"] or "") + LOOPBACK if self._known[key] else match[0]
+
+
+def rewrite_all(values: Iterable[str], paths: PathRewriter, names: NameRewriter) -> list[str]:
+    """Every value with its container paths and pod names replaced."""
+    return [names.value(paths.value(value)) for value in values]
+
+
+def _without_trailing_slash(path: str) -> str:
+    return path.rstrip("/") or "/"

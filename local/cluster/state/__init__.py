@@ -1,0 +1,1 @@
+"""What the API server remembers, and the rules by which it changes."""

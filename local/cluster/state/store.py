@@ -1,0 +1,109 @@
+"""The memory of the API server: objects, one counter of revisions, and a window of recent changes.
+
+Everything runs on the server's event loop, so there are no locks. Stored objects are never changed in place.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from local.cluster.model.errors import Object
+
+WINDOW = 8192
+"""Changes kept for each resource; a watch that starts before them is answered 410."""
+
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One write, as watches and controllers see it."""
+
+    revision: int
+    type: ChangeType
+    key: str
+    object: Object
+    previous: Object | None
+
+    @property
+    def namespace(self) -> str:
+        return str(self.object["metadata"].get("namespace", ""))
+
+    @property
+    def name(self) -> str:
+        return str(self.object["metadata"]["name"])
+
+
+Listener = Callable[[Change], None]
+
+
+class TooOld(Exception):
+    """The changes since the wanted revision are forgotten."""
+
+    def __init__(self, wanted: int, oldest: int) -> None:
+        super().__init__(f"too old resource version: {wanted} ({oldest})")
+
+
+class Store:
+    """Objects by resource (`jobs.batch`), namespace and name."""
+
+    def __init__(self) -> None:
+        self.revision = 1
+        self._objects: dict[str, dict[tuple[str, str], Object]] = defaultdict(dict)
+        self._history: dict[str, deque[Change]] = defaultdict(lambda: deque(maxlen=WINDOW))
+        self._forgotten: dict[str, int] = defaultdict(int)
+        self._listeners: dict[str, list[Listener]] = defaultdict(list)
+
+    def get(self, key: str, namespace: str, name: str) -> Object | None:
+        return self._objects[key].get((namespace, name))
+
+    def list(self, key: str, namespace: str = "") -> list[Object]:
+        """Objects of a resource in a namespace ("" for all), in the order of their names."""
+        found = [(place, obj) for place, obj in self._objects[key].items() if not namespace or place[0] == namespace]
+        return [obj for _, obj in sorted(found, key=lambda item: item[0])]
+
+    def put(self, key: str, obj: Object) -> Object:
+        """Store a new state; the object that is returned carries its revision."""
+        metadata = obj["metadata"]
+        place = (metadata.get("namespace", ""), metadata["name"])
+        previous = self._objects[key].get(place)
+        self.revision += 1
+        stored = {**obj, "metadata": {**metadata, "resourceVersion": str(self.revision)}}
+        self._objects[key][place] = stored
+        self._publish(Change(self.revision, "MODIFIED" if previous else "ADDED", key, stored, previous))
+        return stored
+
+    def remove(self, key: str, obj: Object) -> Object:
+        """Forget an object; its last state goes out with a new revision."""
+        metadata = obj["metadata"]
+        previous = self._objects[key].pop((metadata.get("namespace", ""), metadata["name"]))
+        self.revision += 1
+        last = {**obj, "metadata": {**metadata, "resourceVersion": str(self.revision)}}
+        self._publish(Change(self.revision, "DELETED", key, last, previous))
+        return last
+
+    def changes_since(self, key: str, revision: int) -> list[Change]:
+        """Changes of a resource after `revision`.
+
+        Raises:
+            TooOld: If some of them are no longer remembered.
+        """
+        if revision < self._forgotten[key]:
+            raise TooOld(revision, self._forgotten[key])
+        return [change for change in self._history[key] if change.revision > revision]
+
+    def listen(self, key: str, listener: Listener) -> Callable[[], None]:
+        """Call `listener` at every change of a resource ("" for all) until the returned function is called."""
+        self._listeners[key].append(listener)
+        return lambda: self._listeners[key].remove(listener)
+
+    def _publish(self, change: Change) -> None:
+        history = self._history[change.key]
+        if len(history) == WINDOW:
+            self._forgotten[change.key] = history[0].revision
+        history.append(change)
+        for listener in [*self._listeners[change.key], *self._listeners[""]]:
+            listener(change)
