@@ -66,7 +66,7 @@ def run_local(
             home=home, log_dir=folder / "logs" / "twin", time_scale=time_scale, kubeconfig=kubeconfig
         ).__enter__()
     try:
-        record = _follow_run(twin, spec, run_id, folder=folder, console=console)
+        record = follow_run(twin, spec, run_id, folder=folder, console=console)
     finally:
         twin.stop()
     _point_latest(out, run_id)
@@ -94,7 +94,8 @@ def _refusing() -> Iterator[None]:
         raise Refused(str(error)) from None
 
 
-def _follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console: Console) -> RunRecord:
+def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console: Console) -> RunRecord:
+    """Start a run in a running twin, follow it to its end, and leave its record and report in `folder`."""
     stepfunctions = twin.client("stepfunctions")
     assert twin.deployment is not None, "the twin runs"  # noqa: S101
     arn: str = stepfunctions.start_execution(

@@ -1,0 +1,27 @@
+"""A workload of one's own: logs steps in the tutorials' form, as often and as fast as it is told."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--max_steps", type=int, default=5)
+parser.add_argument("--seconds_per_step", type=float, default=0.2)
+parser.add_argument("--exit_code", type=int, default=0)
+arguments = parser.parse_args()
+
+if arguments.exit_code:
+    print("the flux capacitor is missing", file=sys.stderr)
+    sys.exit(arguments.exit_code)
+
+for step in range(1, arguments.max_steps + 1):
+    time.sleep(arguments.seconds_per_step)
+    if os.environ["RANK"] == "0":
+        now = time.strftime("%a %b %d %H:%M:%S %Y", time.gmtime())
+        print(
+            f"LOG {now} - (0, {step}) step_loss : {9 - step / 100:.4f} learning_rate : 1.00e-04 throughput : 64.00",
+            flush=True,
+        )

@@ -1,0 +1,245 @@
+"""Whole runs in the twin: the deployed state machines, the real handlers, real pods."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from rich.console import Console
+
+from cli.run_local import follow_run
+from lambdas.models.run_record import RunRecord
+from lambdas.models.run_spec import parse_run_spec
+from local.aws import deployment
+from local.twin import Twin
+
+STEPS = "tests/assets/programs/steps.py"
+TIME_SCALE = 60
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    archive = home / "s3" / "trainflow-demo" / "pydoc-wordpiece.tar"
+    archive.parent.mkdir(parents=True)
+    subprocess.run([sys.executable, "-m", "trainer.corpus", "--out", str(archive)], check=True, capture_output=True)
+    broken = home / "s3" / "tests" / "truncated.tar"
+    broken.parent.mkdir()
+    broken.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    return home
+
+
+@pytest.fixture(scope="module")
+def twin(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    with Twin(home=home, log_dir=tmp_path_factory.mktemp("logs"), time_scale=TIME_SCALE) as running:
+        yield running
+
+
+Run = Callable[..., RunRecord]
+
+
+@pytest.fixture
+def run(twin: Twin, tmp_path: Path) -> Run:
+    def start(spec: dict[str, Any], run_id: str) -> RunRecord:
+        console = Console(file=io.StringIO())
+        return follow_run(twin, parse_run_spec(spec), run_id, folder=tmp_path / run_id, console=console)
+
+    return start
+
+
+def steps_spec(**arguments: Any) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "name": "steps",
+        "workload": {"script": STEPS, "image": "trainer:test", "arguments": arguments},
+        "compute": {"instance_type": "trn1.2xlarge", "num_nodes": 2, "processes_per_node": 1},
+        "precompile": {"enabled": False},
+    }
+
+
+def demo_spec() -> dict[str, Any]:
+    """The demo, for as many steps as it takes to see the loss fall."""
+    spec: dict[str, Any] = yaml.safe_load(Path("runs/demo.yaml").read_text())
+    spec["workload"]["arguments"] |= {"max_steps": 12, "warmup_steps": 2, "checkpoint_steps": 6, "compile": False}
+    return spec
+
+
+def state_names(record: RunRecord) -> list[str]:
+    """Names of the run's own states, loops once, in the order of entering."""
+    return list(dict.fromkeys(visit.name for visit in record.states if visit.execution == record.run_id))
+
+
+def assert_nothing_is_left(twin: Twin, run_id: str) -> None:
+    assert all(size == 0 for _, size in deployment.desired_sizes().values())
+    deadline = time.monotonic() + 20
+    while processes_of(run_id) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_of(run_id) == []
+
+
+def processes_of(run_id: str, **environment: str) -> list[psutil.Process]:
+    """Processes of the run's pods."""
+    wanted = {"TRAINFLOW_RUN_ID": run_id, **environment}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and wanted.items() <= process.environ().items():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_the_demo_goes_end_to_end(run: Run, twin: Twin, tmp_path: Path) -> None:
+    queue, receive = subscription(twin)
+    record = run(demo_spec(), "demo-0000000000aa")
+
+    assert (record.status, record.error) == ("SUCCEEDED", None)
+    expected = ["ValidateRun", "EnsureCapacity", "StageData", "SubmitPrecompile", "WatchPrecompile", "CheckCompilation"]
+    expected += ["SubmitTraining", "WatchTraining", "PublishArtifacts", "TearDown", "Notify", "RunSucceeded"]
+    assert [name for name in state_names(record) if name in expected] == expected
+
+    assert {stage: job.phase for stage, job in record.jobs.items()} == dict.fromkeys(
+        ["stage", "precompile", "training", "publish"], "Succeeded"
+    )
+    training = record.jobs["training"]
+    assert [pod.exit_code for pod in training.pods] == [0, 0]
+    assert len({pod.node for pod in training.pods}) == 2
+    assert training.rank0 is not None
+    assert training.rank0.startswith("demo-0000000000aa-training-1-0-")
+
+    assert record.training is not None
+    assert record.training.steps == 12
+    assert record.training.first_loss is not None
+    assert record.training.last_loss is not None
+    assert record.training.last_loss < record.training.first_loss
+    assert str(record.training.checkpoint).startswith("s3://trainflow-artifacts/runs/demo-0000000000aa/")
+    assert record.compile is not None
+    assert record.compile.failed == 0
+
+    published = record.metrics_published
+    assert published is not None
+    assert (published.datapoints, published.first_step, published.last_step) == (12, 1, 12)
+    assert (published.gaps, published.duplicates) == (0, 0)
+
+    assert all(execution.events < 25_000 for execution in record.executions)
+    assert record.overhead_seconds is not None
+    folder = tmp_path / "demo-0000000000aa"
+    assert json.loads((folder / "run.json").read_text())["run_id"] == "demo-0000000000aa"
+    assert "<svg" in (folder / "report.html").read_text()
+    assert {f"{pod.name}.log" for pod in training.pods} <= {path.name for path in (folder / "logs").iterdir()}
+    assert "demo-0000000000aa SUCCEEDED" in receive(queue)
+    assert_nothing_is_left(twin, record.run_id)
+
+
+def test_a_staged_data_set_is_found_again(run: Run, twin: Twin, tmp_path: Path) -> None:
+    spec = demo_spec()
+    spec["workload"] |= {"arguments": {"max_steps": 1}, "script": STEPS}
+    del spec["workload"]["module"]
+    spec["precompile"] = {"enabled": False}
+    for run_id in ("again-0000000000aa", "again-0000000000ab"):
+        assert run(spec, run_id).status == "SUCCEEDED"
+    log = next((tmp_path / "again-0000000000ab" / "logs").glob("*-stage-1-0-*.log"))
+    assert "skipped" in log.read_text() or "already" in log.read_text()
+
+
+def test_a_killed_worker_fails_the_run_and_is_named_after_diagnostics_and_tear_down(run: Run, twin: Twin) -> None:
+    run_id = "steps-00000000dead"
+    spec = steps_spec(max_steps=600, seconds_per_step=0.1)
+
+    def kill_worker_1() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            workers = processes_of(run_id, JOB_COMPLETION_INDEX="1", RANK="1")
+            if workers:
+                time.sleep(3)  # let it train for a moment
+                for process in processes_of(run_id, JOB_COMPLETION_INDEX="1"):
+                    process.kill()
+                return
+            time.sleep(0.05)
+
+    killer = threading.Thread(target=kill_worker_1)
+    killer.start()
+    record = run(spec, run_id)
+    killer.join()
+
+    assert record.status == "FAILED"
+    assert record.error is not None
+    assert record.error.name == "WorkerFailed"
+    assert f"Pod '{run_id}-training-1-1-" in record.error.message
+    assert record.error.what_to_do
+    assert (
+        state_names(record)[-5:]
+        == [
+            "CollectDiagnostics",
+            "ShouldTearDownAfterFailure",
+            "TearDownAfterFailure",
+            "NotifyFailure",
+            "DescribeFailure",
+        ]
+        or state_names(record)[-1] == "RunFailed"
+    )
+    assert {"CollectDiagnostics", "TearDownAfterFailure", "NotifyFailure"} <= set(state_names(record))
+    assert any(diagnosis["pod"].startswith(f"{run_id}-training-1-1-") for diagnosis in record.diagnostics)
+    assert_nothing_is_left(twin, run_id)
+
+
+def test_a_script_that_exits_at_once_is_its_authors_to_mend(run: Run, twin: Twin) -> None:
+    record = run(steps_spec(exit_code=1), "steps-0000000exit1")
+    assert record.status == "FAILED"
+    assert record.error is not None
+    assert record.error.name == "ScriptFailed"
+    assert "exit code 1" in record.error.message
+    assert_nothing_is_left(twin, record.run_id)
+
+
+def test_a_truncated_archive_is_an_invalid_data_set_and_leaves_nothing_behind(run: Run, twin: Twin, home: Path) -> None:
+    spec = {**steps_spec(), "dataset": {"url": "s3://tests/truncated.tar"}}
+    record = run(spec, "steps-000000000bad")
+    assert record.error is not None
+    assert record.error.name == "DatasetInvalid"
+    assert "truncated.tar" in record.error.message
+    assert not list((home / "volumes" / "data").glob("*truncated*"))
+    assert "training" not in record.jobs
+
+
+def test_two_runs_at_once_do_not_mix(run: Run) -> None:
+    records: dict[str, RunRecord] = {}
+
+    def start(run_id: str, steps: int) -> None:
+        records[run_id] = run(steps_spec(max_steps=steps), run_id)
+
+    threads = [threading.Thread(target=start, args=(f"steps-00000000000{n}", 5 + n)) for n in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in (1, 2):
+        record = records[f"steps-00000000000{number}"]
+        assert record.status == "SUCCEEDED", record.error
+        assert record.metrics_published is not None
+        assert record.metrics_published.datapoints == 5 + number
+
+
+def subscription(twin: Twin) -> tuple[str, Callable[[str], str]]:
+    """A queue behind the twin's topic, and how to read it."""
+    sqs = twin.client("sqs")
+    url = sqs.create_queue(QueueName=f"told-{time.monotonic_ns()}")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    assert twin.deployment is not None
+    twin.client("sns").subscribe(TopicArn=twin.deployment.topic_arn, Protocol="sqs", Endpoint=arn)
+
+    def receive(queue: str) -> str:
+        return "".join(message["Body"] for message in sqs.receive_message(QueueUrl=queue).get("Messages", ()))
+
+    return url, receive

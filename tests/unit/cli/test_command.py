@@ -1,0 +1,114 @@
+"""The command's answers to bad input: one sentence that names the field or file, exit status 2, nothing created."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cli import preflight
+from cli.main import app
+from lambdas.models.run_spec import parse_run_spec
+from tests.fakes.runs import SPEC, spec_with
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Path:
+    return tmp_path / "spec.yaml"
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_a_valid_spec_is_said_to_be_valid(spec_file: Path) -> None:
+    spec_file.write_text(yaml.safe_dump(SPEC))
+    answer = invoke("validate", str(spec_file))
+    assert answer.exit_code == 0
+    assert answer.stdout.strip().endswith("valid. bert: 2 × trn1.32xlarge, 64 processes, backend job.")
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (yaml.safe_dump(spec_with(compute__num_nodes=0)), "compute.num_nodes: must be at least 1, got 0."),
+        ("a: [1", "is neither YAML nor JSON at line 1, column 6; correct it there."),
+        ("just words", "The run spec must be a mapping"),
+        ("", "The run spec must be a mapping"),
+        ("\x00", "is neither YAML nor JSON; correct it there."),
+    ],
+)
+def test_a_bad_spec_is_refused_by_validate_and_by_run(
+    spec_file: Path, tmp_path: Path, content: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec_file.write_text(content)
+    for arguments in (["validate"], ["run", "--local"]):
+        answer = invoke(*arguments, str(spec_file))
+        assert answer.exit_code == 2
+        assert sentence in answer.stderr
+        assert answer.stderr.startswith(f"trainflow: {spec_file}: ")
+        assert "Traceback" not in answer.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["spec.yaml"]
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "."])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    answer = invoke("validate", str(tmp_path / name))
+    assert answer.exit_code == 2
+    assert f"{tmp_path / name}: cannot be read" in answer.stderr
+
+
+def test_a_binary_file_is_no_spec(spec_file: Path) -> None:
+    spec_file.write_bytes(b"\xff\xfe\x00")
+    answer = invoke("validate", str(spec_file))
+    assert answer.exit_code == 2
+    assert "is not a text file" in answer.stderr
+
+
+def test_a_run_says_where_it_can_run(spec_file: Path) -> None:
+    spec_file.write_text(yaml.safe_dump(SPEC))
+    answer = invoke("run", str(spec_file))
+    assert answer.exit_code == 2
+    assert "--local" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"dataset": {"url": "s3://nowhere/a.tar"}}, "dataset.url: s3://nowhere/a.tar does not exist"),
+        ({"workload": {"script": "no/such.py", "image": "i"}}, "workload.script: there is no file 'no/such.py'"),
+        ({"workload": {"module": "trainer.absent", "image": "i"}}, "workload.module: there is no module"),
+    ],
+)
+def test_what_is_missing_is_found_before_anything_is_created(
+    spec_file: Path, tmp_path: Path, fields: dict[str, Any], sentence: str
+) -> None:
+    spec_file.write_text(yaml.safe_dump(spec_with(**fields)))
+    out, home = tmp_path / "out", tmp_path / "home"
+    answer = invoke("run", str(spec_file), "--local", "--out", str(out), "--home", str(home))
+    assert answer.exit_code == 2
+    assert sentence in answer.stderr
+    assert not out.exists()
+    assert not home.exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    occupied = tmp_path / "out"
+    occupied.write_text("a file")
+    with pytest.raises(preflight.MachineUnfit, match=r"out: cannot be written to .*; name another folder with --out"):
+        preflight.require_machine(occupied)
+
+
+@pytest.mark.skipif("sys.platform != 'linux'", reason="only Linux has it")
+def test_a_machine_without_shared_memory_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(preflight.MachineUnfit, match="is missing: training processes share memory there"):
+        preflight.require_machine(tmp_path, shared_memory=tmp_path / "shm")
+
+
+def test_a_program_of_the_environment_is_not_looked_for_in_the_image(tmp_path: Path) -> None:
+    spec = parse_run_spec(spec_with(workload={"module": "torch.utils.collect_env", "image": "i"}))
+    preflight.require_program(spec.workload, tmp_path)
