@@ -18,7 +18,7 @@ from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, JobConflict,
 from lambdas.gateways import eks
 from lambdas.gateways.backend import JobStatus, LogLine, WorkerPod
 from lambdas.models.instances import INSTANCE_TYPE_LABEL
-from lambdas.models.kubernetes_names import RUN_LABEL, SPEC_HASH_ANNOTATION
+from lambdas.models.kubernetes_names import CLAIM_LABEL, MANAGED_BY, RUN_LABEL, SPEC_HASH_ANNOTATION
 from lambdas.models.run import JobPhase, JobRef
 
 TOKEN_LIFETIME_SECONDS = 600
@@ -145,10 +145,10 @@ class KubernetesBackend:
         return list(_log_lines(text))
 
     def cancel(self, run_id: str) -> list[str]:
-        """Delete the run's jobs with their pods, and its services."""
+        """Delete the run's jobs with their pods, its services, and its claim on nodes."""
         selector = f"{RUN_LABEL}={run_id}"
         names = []
-        for kind in ("Job", "Service"):
+        for kind in ("Job", "Service", "ConfigMap"):
             for found in self._list(self._collection(kind), selector):
                 name = str(found["metadata"]["name"])
                 self._delete(f"{self._collection(kind)}/{name}")
@@ -159,6 +159,26 @@ class KubernetesBackend:
     def nodes(self, instance_type: str) -> list[Node]:
         """Every node of an instance type."""
         return [Node(found) for found in self._list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
+
+    def claim_nodes(self, run_id: str, instance_type: str, num_nodes: int) -> None:
+        """Say that the run needs nodes, until it is cancelled. Safe to repeat."""
+        labels = {**MANAGED_BY, RUN_LABEL: run_id, CLAIM_LABEL: instance_type}
+        claim = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"{run_id}-nodes", "labels": labels},
+            "data": {"num_nodes": str(num_nodes)},
+        }
+        try:
+            self._call("POST", self._collection("ConfigMap"), body=claim)
+        except client.ApiException as error:
+            if error.status != 409:
+                raise
+
+    def claimed_nodes(self, instance_type: str) -> int:
+        """Nodes that all runs together claim."""
+        claims = self._list(self._collection("ConfigMap"), f"{CLAIM_LABEL}={instance_type}")
+        return sum(int(claim["data"]["num_nodes"]) for claim in claims)
 
     def nodes_used_by_others(self, run_id: str) -> set[str]:
         """Nodes that hold unfinished pods of other runs."""

@@ -24,15 +24,14 @@ class Event(BaseModel):
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """Whether every node of the gang is ready, and how many are."""
-    compute = event.run.spec.compute
+    run_id, compute = event.run.run_id, event.run.spec.compute
     cluster = backends.connect()
-    used_by_others = cluster.nodes_used_by_others(event.run.run_id)
-    nodes = cluster.nodes(compute.instance_type)
-    ready = count_ready(nodes, compute.instance, used_by_others=used_by_others)
+    cluster.claim_nodes(run_id, compute.instance_type, compute.num_nodes)
+    used_by_others = cluster.nodes_used_by_others(run_id)
+    ready = count_ready(cluster.nodes(compute.instance_type), compute.instance, used_by_others=used_by_others)
     capacity = Capacity(nodes_ready=ready, nodes_wanted=compute.num_nodes)
     if not capacity.ready:
-        busy = sum(node.name in used_by_others for node in nodes)
         nodegroups = Nodegroups(read(ClusterEnvironment).cluster_name)
-        nodegroups.grow_to(nodegroup_name(compute.instance_type), busy + compute.num_nodes)
+        nodegroups.grow_to(nodegroup_name(compute.instance_type), cluster.claimed_nodes(compute.instance_type))
     require_time_left(event.run.spec, capacity, waiting_since=event.waiting_since, now=datetime.now(UTC))
     return {"ready": capacity.ready, "nodes_ready": ready, "nodes_wanted": capacity.nodes_wanted}

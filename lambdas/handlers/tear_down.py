@@ -24,9 +24,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     backend = backends.connect()
     jobs = backend.cancel(event.run.run_id)
     instance_type = event.run.spec.compute.instance_type
-    in_use = backend.nodes_used_by_others(event.run.run_id)
-    if any(node.name in in_use for node in backend.nodes(instance_type)):
-        # Scaling in picks nodes by itself: it must not pick one that trains.
+    if backend.claimed_nodes(instance_type):
+        # Another run's. Scaling in picks nodes by itself: it must not pick one that trains.
         return {"deleted_jobs": jobs, "nodes_released": 0}
     nodegroups = Nodegroups(read(ClusterEnvironment).cluster_name)
     return {"deleted_jobs": jobs, "nodes_released": nodegroups.release(nodegroup_name(instance_type))}

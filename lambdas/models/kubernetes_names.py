@@ -7,5 +7,8 @@ RUN_LABEL = "trainflow/run"
 STAGE_LABEL = "trainflow/stage"
 ATTEMPT_LABEL = "trainflow/attempt"
 
+CLAIM_LABEL = "trainflow/claims"
+"""On the ConfigMap by which a run claims nodes: their instance type."""
+
 SPEC_HASH_ANNOTATION = "trainflow/spec-hash"
 """Tells whether an existing job of the same name is the same job."""
