@@ -136,17 +136,18 @@ def main() -> None:
 @contextlib.contextmanager
 def _api_server(port: int, sts_endpoint: str | None, cluster_name: str | None) -> Iterator[ApiServer]:
     from local.cluster.authentication import StsAuthenticator
-    from local.cluster.server import ApiServer
+    from local.cluster.server import ApiServer, PortInUse
 
     if bool(sts_endpoint) != bool(cluster_name):
         raise BadArgument("--sts-endpoint and --cluster-name belong together: give both or neither")
     authenticators = [StsAuthenticator(sts_endpoint, cluster_name)] if sts_endpoint and cluster_name else []
+    server = ApiServer(host=_LOOPBACK, port=port, authenticators=authenticators)
     try:
-        server = ApiServer(host=_LOOPBACK, port=port, authenticators=authenticators)
         server.start()
+    except PortInUse as error:
+        raise BadArgument(f"--port: {error}") from error
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise BadArgument(f"--port {port}: the API server cannot listen there: {reason}; choose another") from error
+        raise BadArgument(f"--port {port}: the API server cannot listen there: {error.strerror}") from error
     try:
         yield server
     finally:

@@ -77,7 +77,7 @@ class ProcessNode:
         )
         self._events = EventRecorder(api, spec.name)
         self._memory = MemoryWatch()
-        logs = Logs(self._pods_dir)
+        logs = Logs()
         self._tools = NodeTools(api, ClusterReader(api), self._events, self._memory, logs, settings)
         self._log_server = LogServer(logs)
         self._watch = PodWatch(api, spec.name, self)
@@ -153,6 +153,7 @@ class ProcessNode:
     def pod_changed(self, pod: dict[str, Any]) -> None:
         """Run a pod that is new; tell its worker if it is not."""
         uid = pod["metadata"]["uid"]
+        self._tools.logs.remember(pod, pod_folder(self._tools.settings, pod))
         with self._lock:
             worker = self._workers.get(uid)
             if worker is not None:
@@ -209,7 +210,9 @@ class ProcessNode:
         self._clean_up(pod)
 
     def _clean_up(self, pod: dict[str, Any]) -> None:
-        remove_all_but_logs(pod_folder(self._tools.settings, pod))
+        folder = pod_folder(self._tools.settings, pod)
+        self._tools.logs.forget(pod, folder)
+        remove_all_but_logs(folder)
 
     def _beat(self) -> None:
         beats = 0

@@ -58,17 +58,15 @@ class ContainerSlot:
         self._policy = pod["spec"].get("restartPolicy") or "Always"
         if init and self._policy == "Always":
             self._policy = "OnFailure"  # an init container has to succeed once
-        first_run = bool(init or not pod["spec"].get("initContainers"))
-        self.status = ContainerStatus(
-            name=container["name"],
-            image=container.get("image") or "",
-            state=Waiting("ContainerCreating" if first_run else "PodInitializing"),
-        )
+        reason = "ContainerCreating" if init or not pod["spec"].get("initContainers") else "PodInitializing"
+        self.status = ContainerStatus(name=container["name"], image=container.get("image") or "", state=Waiting(reason))
         self.process: ContainerProcess | None = None
         self.start_at = 0.0
         self._wants_start = True
         self._backoff = CrashBackoff()
         self._message_file = Path()
+        self._folder = pod_folder(tools.settings, pod)
+        tools.logs.waits(self._folder, self.status.name, reason)
 
     def restore(self) -> None:
         """Take up what an earlier life of this node has reported; what ran then is dead."""
@@ -165,8 +163,7 @@ class ContainerSlot:
 
     def _run(self, launch: Launch) -> None:
         self._event("Pulled", f'Container image "{self.status.image}" already present on machine')
-        folder = pod_folder(self._tools.settings, self._pod)
-        log = self._tools.logs.open(folder, self.status.name)
+        log = self._tools.logs.open(self._folder, self.status.name)
         try:
             process = ContainerProcess(
                 launch.argv, launch.environment, launch.folder, log, lambda exit_: self._tools.on_exit(self, exit_)
@@ -181,7 +178,7 @@ class ContainerSlot:
         self._event("Created", f"Created container: {self.status.name}")
         self._event("Started", f"Started container {self.status.name}")
         with contextlib.suppress(OSError):
-            (folder / f"{self.status.name}.pid").write_text(f"{process.pid}{os.linesep}")
+            (self._folder / f"{self.status.name}.pid").write_text(f"{process.pid}{os.linesep}")
 
     def _cannot_start(self, error: CannotStart, log: ContainerLog) -> None:
         self._tools.logs.close(log)
@@ -210,6 +207,7 @@ class ContainerSlot:
             pod = f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})"
             text = f"back-off {delay:g}s restarting failed container={name} pod={pod}"
             self.status = replace(self.status, state=Waiting("CrashLoopBackOff", text), last_termination=end)
+            self._tools.logs.waits(self._folder, name, "CrashLoopBackOff")
             self._tools.events.warning(
                 self._pod, "BackOff", f"Back-off restarting failed container {name} in pod {pod}", name
             )
@@ -218,6 +216,7 @@ class ContainerSlot:
         state = Waiting(reason, message)
         if self.status.state != state:
             self.status = replace(self.status, state=state)
+            self._tools.logs.waits(self._folder, self.status.name, reason)
             self._tools.events.warning(self._pod, "Failed", f"Error: {message}", self.status.name)
         return False
 

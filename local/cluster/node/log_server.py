@@ -15,10 +15,10 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from local.cluster.node.log_catalogue import Logs, NoLog
 from local.cluster.node.log_reader import LogOptions, read_log
 from local.cluster.node.log_writer import ContainerLog
 from local.cluster.node.rewriting import LOOPBACK
@@ -27,23 +27,13 @@ _FOLLOW_CHECK_SECONDS = 30.0
 """A follower wakes this often to find out whether its client has gone."""
 
 
-class LogCatalogue(Protocol):
-    """Finds the logs of containers."""
-
-    def find_log(self, namespace: str, pod: str, container: str, previous: bool) -> Path | None:
-        """The stored log of a container's latest, or last but one, run."""
-
-    def live_log(self, path: Path) -> ContainerLog | None:
-        """The log at that path if it is still being written."""
-
-
 class LogServer:
-    """Serves the logs of a catalogue until it is stopped."""
+    """Serves logs until it is stopped."""
 
-    def __init__(self, catalogue: LogCatalogue) -> None:
+    def __init__(self, logs: Logs) -> None:
         self._server = _Server((LOOPBACK, 0), _Handler)
         self._server.tls = _self_signed_context()
-        self._server.catalogue = catalogue
+        self._server.logs = logs
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="node-logs", daemon=True)
 
@@ -61,7 +51,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     tls: ssl.SSLContext
-    catalogue: LogCatalogue
+    logs: Logs
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Shake hands in the request's own thread: a slow client holds up nobody else."""
@@ -99,12 +89,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._text(400, f"{error}\n")
             return
         namespace, pod, container = names
-        path = self.server.catalogue.find_log(namespace, pod, container, options.previous)
-        if path is None:
-            self._text(404, f'container "{container}" of pod "{namespace}/{pod}" has no log here\n')
+        try:
+            path, live = self.server.logs.find(namespace, pod, container, previous=options.previous)
+        except NoLog as error:
+            self._text(error.status, f"{error}\n")
             return
         with path.open("rb") as log:
-            live = self.server.catalogue.live_log(path)
             self._stream(read_log(log, options, None if live is None else self._waiter(live)))
 
     def _waiter(self, live: ContainerLog) -> Callable[[int], bool]:

@@ -1,0 +1,37 @@
+"""`python -m benchmarks NAME [--out FILE]`: measures, and prints one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.registry import BENCHMARKS
+from benchmarks.result import BenchmarkFailed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one benchmark.
+
+    Returns:
+        The exit status: 1 if it could not be measured.
+    """
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure one part of the project.")
+    parser.add_argument("name", choices=sorted(BENCHMARKS), help="what to measure")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the result there, too (benchmarks/results/)")
+    chosen = parser.parse_args(arguments)
+    try:
+        text = BENCHMARKS[chosen.name]().to_json()
+    except BenchmarkFailed as failed:
+        print(f"{chosen.name}: {failed}", file=sys.stderr)
+        return 1
+    print(text)
+    if chosen.out is not None:
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

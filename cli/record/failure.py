@@ -1,0 +1,91 @@
+"""Why a run failed, in words: from Step Functions' error name and cause to a sentence and what to do next."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cli.record.history import Event, ExecutionHistory
+from lambdas.errors import TrainflowError, named_errors
+from lambdas.models.run_record import RunError, RunStatus
+
+WHAT_TO_DO = {
+    "States.Timeout": "Look in the report for the state that did not end, and at its function's log; then start again.",
+    "States.HeartbeatTimeout": "Look in the report for the state that went silent, and at its function's log.",
+    "States.Permissions": "Give the state machine's role the permission that the message names.",
+    "States.DataLimitExceeded": "Report this: a state's output grew beyond 256 KiB, which no run should cause.",
+    "States.Runtime": "Report this with the run's history: the state machine could not process its own data.",
+    "States.NoChoiceMatched": "Report this with the run's history: a choice had no branch for the data it met.",
+    "States.ExceedToleratedFailureThreshold": "Read the failed items' errors in the execution's map run.",
+    "Lambda.TooManyRequestsException": "Raise the account's Lambda concurrency quota, or start the run again later.",
+}
+"""For the errors that Step Functions and Lambda raise themselves."""
+
+_BY_PREFIX = {
+    "States.": "Look in the report for the state that failed, and in the execution's history for its input.",
+    "Lambda.": "Read the log of the function behind the failed state; Lambda itself could not run it.",
+    "Sandbox.": "The function behind the failed state ran out of time: read its log, or raise its time limit.",
+    "Runtime.": "The function behind the failed state broke down: read its log, or raise its memory limit.",
+}
+
+_DETAILS = {
+    "ExecutionFailed": "executionFailedEventDetails",
+    "ExecutionAborted": "executionAbortedEventDetails",
+    "ExecutionTimedOut": "executionTimedOutEventDetails",
+}
+
+
+def run_error(history: ExecutionHistory) -> RunError | None:
+    """The error with which an execution ended; None while it runs, after success, and after a plain abort."""
+    if not history.events:
+        return None
+    last: Event = history.events[-1]
+    details = last.get(_DETAILS.get(last["type"], ""), None) or {}
+    name, cause = details.get("error"), details.get("cause")
+    if history.status is RunStatus.FAILED:
+        return explained(name or "States.Runtime", cause or "")
+    if history.status is RunStatus.TIMED_OUT:
+        return explained(name or "States.Timeout", cause or "The execution ran longer than its time limit.")
+    if history.status is RunStatus.ABORTED and (name or cause):
+        return explained(name or "Aborted", cause or "")
+    return None
+
+
+def explained(name: str, cause: str) -> RunError:
+    """An error name and its cause as a person wants to read them.
+
+    A cause may be plain text, Lambda's `{"errorMessage", "errorType"}`, or the description of a child execution that
+    failed: then the child's own error is the one that matters.
+    """
+    said = _json_object(cause)
+    child_error = said.get("Error") or said.get("error")
+    if name == "States.TaskFailed" and child_error:
+        return explained(str(child_error), str(said.get("Cause") or said.get("cause") or ""))
+    if said.get("errorType") and name in ("States.TaskFailed", "States.ALL"):
+        name = str(said["errorType"])
+    message = str(said.get("errorMessage") or said.get("message") or ("" if said or cause.strip() == "{}" else cause)).strip()
+    return RunError(name=name, message=message or _summary(name), what_to_do=what_to_do(name))
+
+
+def what_to_do(name: str) -> str:
+    """The next step for an error: ours by its class, Step Functions' own by the table above."""
+    ours = named_errors().get(name)
+    if ours is not None:
+        return ours.what_to_do
+    by_prefix = (advice for prefix, advice in _BY_PREFIX.items() if name.startswith(prefix))
+    return WHAT_TO_DO.get(name) or next(by_prefix, TrainflowError.what_to_do)
+
+
+def _summary(name: str) -> str:
+    """A sentence for an error that came without a message: the first line of its class, or its name."""
+    ours = named_errors().get(name)
+    documented = (ours.__doc__ or "").strip().splitlines() if ours else []
+    return documented[0] if documented else f"The run ended with {name} and no message."
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        decoded = json.loads(text)
+    except ValueError:
+        return {}
+    return decoded if isinstance(decoded, dict) else {}

@@ -1,0 +1,34 @@
+"""`run.json` on disk: written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lambdas.models.run_record import RunRecord
+
+
+def write_record(record: RunRecord, path: Path) -> Path:
+    """Writes the record (`run.json`), so that a reader never meets half a file.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    return write_text(path, record.model_dump_json(indent=2) + "\n")
+
+
+def read_record(path: Path) -> RunRecord:
+    """The record that `write_record` left."""
+    return RunRecord.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Writes the text beside the target, then renames it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,196 @@
+"""What an execution's history says: states visited, attempts, outputs, child executions, and the end.
+
+Works on events as `GetExecutionHistory` returns them through boto3 (time stamps are datetimes). Both the optimised
+integrations (`TaskScheduled` …) and the plain Lambda resource (`LambdaFunctionScheduled` …) are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from lambdas.models.run_record import RunStatus
+
+Event = Mapping[str, Any]
+"""One entry of `GetExecutionHistory`'s `events`."""
+
+SCHEDULED = frozenset({"TaskScheduled", "LambdaFunctionScheduled", "ActivityScheduled"})
+"""Each try of a state's task begins with one of these."""
+
+SUCCEEDED = {
+    "TaskSucceeded": "taskSucceededEventDetails",
+    "LambdaFunctionSucceeded": "lambdaFunctionSucceededEventDetails",
+}
+"""Event types that carry a task's output, and where."""
+
+ENDINGS = {
+    "ExecutionSucceeded": RunStatus.SUCCEEDED,
+    "ExecutionFailed": RunStatus.FAILED,
+    "ExecutionAborted": RunStatus.ABORTED,
+    "ExecutionTimedOut": RunStatus.TIMED_OUT,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """One stay of an execution in one state; a loop makes several."""
+
+    name: str
+    kind: str
+    """Type of the state: Task, Choice, Wait, Pass, Parallel, Map, Succeed, Fail."""
+    entered_at: datetime
+    exited_at: datetime | None = None
+    attempts: int = 1
+    """Tries of the state's task, the first one counted."""
+    execution: str = ""
+    """Name of the execution."""
+
+    def seconds(self, now: datetime) -> float:
+        """Length of the stay, until `now` if it goes on."""
+        return max(0.0, ((self.exited_at or now) - self.entered_at).total_seconds())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionHistory:
+    """The events of one execution that are known so far, in the order of their ids."""
+
+    arn: str
+    events: tuple[Event, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the execution."""
+        return self.arn.rsplit(":", 1)[-1]
+
+    @property
+    def state_machine(self) -> str:
+        """Name of its state machine (an execution's ARN ends in `:<state machine>:<name>`)."""
+        return self.arn.rsplit(":", 2)[-2]
+
+    @property
+    def num_events(self) -> int:
+        """Events so far; ids count from 1 without holes."""
+        return int(self.events[-1]["id"]) if self.events else 0
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the execution began; None while no event is known."""
+        return self.events[0]["timestamp"] if self.events else None
+
+    @property
+    def status(self) -> RunStatus:
+        """How it ended, or RUNNING."""
+        return ENDINGS.get(self.events[-1]["type"], RunStatus.RUNNING) if self.events else RunStatus.RUNNING
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When it ended; None while it runs."""
+        return None if self.status is RunStatus.RUNNING else self.events[-1]["timestamp"]
+
+    def input(self) -> Any:
+        """What the execution was started with, decoded; None if it is not known."""
+        for event in self.events[:1]:
+            return _decoded(event.get("executionStartedEventDetails", {}).get("input"))
+        return None
+
+
+def visits(history: ExecutionHistory) -> list[Visit]:
+    """Every state visit of one execution, in the order of entering.
+
+    A visit without an exit is the state in which the execution is, or in which it ended early. A final Succeed or
+    Fail state ends with the execution. States of Parallel branches and Map iterations are told apart by following
+    `previousEventId`.
+    """
+    found: dict[int, Visit] = {}
+    scheduled: dict[int, int] = {}
+    for event, visit_id in _with_visits(history.events):
+        if event["type"].endswith("StateEntered"):
+            found[visit_id] = Visit(
+                name=event["stateEnteredEventDetails"]["name"],
+                kind=event["type"].removesuffix("StateEntered"),
+                entered_at=event["timestamp"],
+                execution=history.name,
+            )
+        elif visit_id in found and event["type"] in SCHEDULED:
+            scheduled[visit_id] = scheduled.get(visit_id, 0) + 1
+            found[visit_id] = replace(found[visit_id], attempts=scheduled[visit_id])
+        elif visit_id in found and event["type"].endswith("StateExited"):
+            found[visit_id] = replace(found[visit_id], exited_at=event["timestamp"])
+    return [_ended_with(visit, history) for visit in found.values()]
+
+
+def _ended_with(visit: Visit, history: ExecutionHistory) -> Visit:
+    if visit.kind in ("Fail", "Succeed") and visit.exited_at is None:
+        return replace(visit, exited_at=history.ended_at)
+    return visit
+
+
+def _with_visits(events: Sequence[Event]) -> Iterator[tuple[Event, int]]:
+    """Each event with the id of the StateEntered event that it belongs to (0 before the first state)."""
+    visit_of: dict[int, int] = {}
+    open_visits: dict[int, str] = {}
+    for event in events:
+        visit_id = visit_of.get(event.get("previousEventId", 0), 0)
+        if event["type"].endswith("StateEntered"):
+            visit_id = event["id"]
+            open_visits[visit_id] = event["stateEnteredEventDetails"]["name"]
+        elif event["type"].endswith("StateExited"):
+            visit_id = _closed_by(event, visit_id, open_visits)
+            open_visits.pop(visit_id, None)
+        visit_of[event["id"]] = visit_id
+        yield event, visit_id
+
+
+def _closed_by(event: Event, visit_id: int, open_visits: Mapping[int, str]) -> int:
+    """The visit that an exit closes: the event's own chain, or the newest open one of that name after a Parallel."""
+    name = event["stateExitedEventDetails"]["name"]
+    if open_visits.get(visit_id) == name:
+        return visit_id
+    return max((candidate for candidate, other in open_visits.items() if other == name), default=visit_id)
+
+
+def task_output(history: ExecutionHistory, state: str) -> Any:
+    """Output of the last success of a state's task, decoded; a Lambda's answer without its `Payload` wrapping.
+
+    Returns:
+        None if the state's task has not succeeded, or if its output is not in the history.
+    """
+    name_of: dict[int, str] = {}
+    output: Any = None
+    for event, visit_id in _with_visits(history.events):
+        if visit_id == event["id"]:
+            name_of[visit_id] = event["stateEnteredEventDetails"]["name"]
+        elif event["type"] in SUCCEEDED and name_of.get(visit_id) == state:
+            output = _decoded(event.get(SUCCEEDED[event["type"]], {}).get("output"))
+    return output["Payload"] if isinstance(output, dict) and "Payload" in output else output
+
+
+def child_arns(history: ExecutionHistory) -> list[str]:
+    """ARNs of the executions that this one started (`states:startExecution`), in their order."""
+    found: dict[str, None] = {}
+    for event in history.events:
+        details = event.get("taskSubmittedEventDetails") or event.get("taskSucceededEventDetails") or {}
+        if details.get("resourceType") == "states":
+            answer = _decoded(details.get("output"))
+            arn = (answer.get("ExecutionArn") or answer.get("executionArn")) if isinstance(answer, dict) else None
+            if arn:
+                found[arn] = None
+    return list(found)
+
+
+def current_state(found: Sequence[Visit]) -> Visit | None:
+    """The state that was entered last and not left; None between states and after the end."""
+    still_open = [visit for visit in found if visit.exited_at is None]
+    return max(still_open, key=lambda visit: visit.entered_at, default=None)
+
+
+def _decoded(text: Any) -> Any:
+    if not isinstance(text, str):
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

@@ -1,0 +1,72 @@
+"""From the pods that were seen to the jobs of the run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from cli.record.intervals import Interval
+from cli.record.pods import PodView
+from lambdas.models.run import Stage, job_name
+from lambdas.models.run_record import Job, Pod
+
+GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
+"""Stages whose job is a gang with a rank 0; the others run one program."""
+
+
+def jobs_of(run_id: str, pods: Iterable[PodView]) -> dict[str, Job]:
+    """The run's jobs by stage, in the order of the stages; pods of all attempts, oldest attempt first."""
+    by_stage: dict[str, list[PodView]] = defaultdict(list)
+    for pod in pods:
+        by_stage[pod.stage].append(pod)
+    order = [stage.value for stage in Stage]
+    stages = sorted(by_stage, key=lambda stage: order.index(stage) if stage in order else len(order))
+    return {stage: _job(run_id, stage, by_stage[stage]) for stage in stages}
+
+
+def _job(run_id: str, stage: str, pods: Sequence[PodView]) -> Job:
+    attempts = max(pod.attempt for pod in pods)
+    latest = latest_of_each_index(pod for pod in pods if pod.attempt == attempts)
+    is_gang = stage in GANGS
+    known_name = next((pod.job_name for pod in latest if pod.job_name), None)
+    return Job(
+        name=known_name or (job_name(run_id, Stage(stage), attempts) if stage in list(Stage) else stage),
+        attempts=attempts,
+        phase=_phase(latest),
+        pods=[_pod(pod) for pod in sorted(pods, key=lambda pod: (pod.attempt, pod.index, pod.name))],
+        rank0=next((pod.name for pod in latest if pod.index == 0), None) if is_gang else None,
+    )
+
+
+def latest_of_each_index(pods: Iterable[PodView]) -> list[PodView]:
+    """One pod an index, the youngest: a Job makes a new pod for an index whose pod was lost."""
+    latest: dict[int, PodView] = {}
+    for pod in sorted(pods, key=lambda pod: (pod.created_at is not None, pod.created_at or datetime.min)):
+        latest[pod.index] = pod
+    return [latest[index] for index in sorted(latest)]
+
+
+def _phase(pods: Sequence[PodView]) -> str:
+    phases = {pod.phase for pod in pods}
+    for phase in ("Failed", "Running", "Pending", "Unknown"):
+        if phase in phases:
+            return phase
+    return "Succeeded"
+
+
+def _pod(pod: PodView) -> Pod:
+    return Pod(
+        name=pod.name,
+        node=pod.node,
+        phase=pod.phase,
+        exit_code=pod.exit_code,
+        started_at=pod.started_at,
+        finished_at=pod.finished_at,
+        message=pod.message,
+    )
+
+
+def running_intervals(pods: Iterable[PodView], until: datetime) -> list[Interval]:
+    """When each pod's container ran; one that has not finished runs until `until`."""
+    return [Interval(pod.started_at, pod.finished_at or until) for pod in pods if pod.started_at is not None]

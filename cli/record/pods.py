@@ -1,0 +1,129 @@
+"""A pod of a run as a person wants to see it, read from what the API serves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from lambdas.models.kubernetes_names import ATTEMPT_LABEL, STAGE_LABEL
+
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+INDEX_LABELS = ("batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-global-index")
+"""Where the job kinds write a pod's place in its gang; an Indexed Job also as an annotation."""
+
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodView:
+    """What a person wants to know of a pod."""
+
+    name: str
+    uid: str
+    stage: str
+    attempt: int = 1
+    index: int = 0
+    """Completion index; 0 for pods outside an indexed job."""
+    job_name: str | None = None
+    container: str | None = None
+    """The workload's container: the first of the pod, whatever a cluster injects behind it."""
+    node: str | None = None
+    phase: str = "Pending"
+    reason: str | None = None
+    """Kubernetes' one word for why it waits or failed: `ImagePullBackOff`, `OOMKilled`, `Evicted` …"""
+    exit_code: int | None = None
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    message: str | None = None
+    """Of a failed pod: what it said last, or why the cluster ended it."""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """What the program left as its result."""
+    deleted: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.deleted or self.phase in FINISHED_PHASES
+
+    @property
+    def has_log(self) -> bool:
+        """Whether its container has ever run."""
+        return self.started_at is not None
+
+
+def pod_view(manifest: Mapping[str, Any]) -> PodView:
+    """What matters of a Pod as the API serves it."""
+    metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
+    labels = metadata.get("labels") or {}
+    container = (spec.get("containers") or [{}])[0].get("name")
+    state = _container_state(status.get("containerStatuses") or [], container)
+    ended, running, waiting = (state.get(kind) or {} for kind in ("terminated", "running", "waiting"))
+    said = _termination_message(ended.get("message"))
+    phase = status.get("phase", "Pending")
+    reason = status.get("reason") or ended.get("reason") or waiting.get("reason")
+    result = said.get("result")
+    return PodView(
+        name=metadata.get("name", ""),
+        uid=metadata.get("uid", ""),
+        stage=labels.get(STAGE_LABEL, ""),
+        attempt=_number(labels.get(ATTEMPT_LABEL), 1),
+        index=_number(_index(labels, metadata.get("annotations") or {}), 0),
+        job_name=labels.get(JOB_NAME_LABEL),
+        container=container,
+        node=spec.get("nodeName"),
+        phase=phase,
+        reason=None if reason == "Completed" else reason,
+        exit_code=ended.get("exitCode"),
+        created_at=_time(metadata.get("creationTimestamp")),
+        started_at=_time(running.get("startedAt") or ended.get("startedAt")),
+        finished_at=_time(ended.get("finishedAt")),
+        message=_last_words(said, ended, status) if phase == "Failed" else None,
+        result=result if isinstance(result, dict) else {},
+    )
+
+
+def deleted_view(pod: PodView, now: datetime) -> PodView:
+    """A pod that has left the cluster: its last state, closed at `now` if nobody saw it end."""
+    if pod.finished or not pod.has_log:
+        return replace(pod, deleted=True, message=pod.message or (None if pod.finished else "deleted before it ran"))
+    return replace(
+        pod, deleted=True, phase="Unknown", finished_at=pod.finished_at or now, message="deleted while it ran"
+    )
+
+
+def _container_state(statuses: Sequence[Mapping[str, Any]], container: str | None) -> Mapping[str, Any]:
+    """State of the workload's container; of one that is being restarted, its last end."""
+    status = next((one for one in statuses if one.get("name") == container), {})
+    state: Mapping[str, Any] = status.get("state") or {}
+    last: Mapping[str, Any] = status.get("lastState") or {}
+    return {**state, "terminated": last["terminated"]} if "waiting" in state and "terminated" in last else state
+
+
+def _termination_message(text: str | None) -> Mapping[str, Any]:
+    try:
+        said = json.loads(text or "")
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _last_words(said: Mapping[str, Any], ended: Mapping[str, Any], status: Mapping[str, Any]) -> str | None:
+    reported = ": ".join(str(said[key]) for key in ("error", "message") if said.get(key))
+    words = reported or ended.get("message") or status.get("message")
+    return str(words).strip() if words else ended.get("reason") or status.get("reason")
+
+
+def _index(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None:
+    return next((found for label in INDEX_LABELS if (found := labels.get(label) or annotations.get(label))), None)
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text and text.isdecimal() else default
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

@@ -1,0 +1,146 @@
+"""Curves over training steps, as geometry that the template draws."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cli.record.wording import number
+from cli.report.scales import WIDTH, Scale, nice_ticks, smoothed, thinned
+from lambdas.models.metrics_line import StepMetrics
+
+HEIGHT = 300.0
+"""Units from bottom to top of a drawing."""
+
+MAX_POINTS = 900
+"""Points of a drawn curve: more than a screen has columns for a chart adds weight alone."""
+
+SMOOTHING_SHARE = 0.025
+"""How far the smoothed curve looks to each side, as a share of all steps."""
+
+Format = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on an axis."""
+
+    percent: float
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One curve, ready to be drawn."""
+
+    key: str
+    title: str
+    unit: str
+    description: str
+    """The curve in words, for those who do not see it."""
+    raw_path: str
+    """SVG path of the values as they were logged."""
+    smooth_path: str
+    """SVG path of their moving average; empty where the values are smooth by themselves."""
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    points: str
+    """JSON list of [x %, y %, label] for the pointer."""
+
+
+def charts(steps: Sequence[StepMetrics]) -> list[Chart]:
+    """Loss, throughput and learning rate; those of which there is nothing to draw are left out."""
+    losses = [(step.step, step.loss) for step in steps]
+    speeds = [(step.step, step.throughput) for step in steps]
+    rates = [(step.step, step.learning_rate) for step in steps]
+    drawn = (
+        _chart("loss", "Loss", "nats", losses, _two_digits, smooth=True),
+        _chart("throughput", "Throughput", "sequences/s", speeds, _short, smooth=True, from_zero=True),
+        _chart("rate", "Learning rate", "", rates, _scientific, from_zero=True),
+    )
+    return [chart for chart in drawn if chart is not None]
+
+
+def _chart(
+    key: str,
+    title: str,
+    unit: str,
+    points: Sequence[tuple[float, float]],
+    show: Format,
+    *,
+    smooth: bool = False,
+    from_zero: bool = False,
+) -> Chart | None:
+    finite = [value for _, value in points if math.isfinite(value)]
+    if not finite:
+        return None
+    low, high = (min(0.0, *finite) if from_zero else min(finite)), max(finite)
+    levels = nice_ticks(low, high, at_most=5)
+    y = Scale(levels[0], levels[-1])
+    x = Scale(points[0][0], points[-1][0])
+    kept = thinned(points, MAX_POINTS)
+    reach = max(1, round(len(points) * SMOOTHING_SHARE))
+    means = smoothed([value for _, value in points], reach) if smooth and len(points) > 10 else []
+    trend = thinned([(step, mean) for (step, _), mean in zip(points, means, strict=False)], MAX_POINTS)
+    return Chart(
+        key=key,
+        title=title,
+        unit=unit,
+        description=_in_words(title, unit, points, finite, show),
+        raw_path=_path(kept, x, y),
+        smooth_path=_path(trend, x, y),
+        x_ticks=[Tick(x.percent(step), f"{step:,.0f}") for step in _step_ticks(x)],
+        y_ticks=[Tick(y.percent(level), show(level)) for level in levels],
+        points=json.dumps(
+            [
+                [x.percent(step), y.percent(value), f"step {step:,.0f}: {show(value)}"]
+                for step, value in kept
+                if math.isfinite(value)
+            ],
+            separators=(",", ":"),
+        ),
+    )
+
+
+def _step_ticks(x: Scale) -> list[float]:
+    if x.high <= x.low:
+        return [x.low]
+    return [tick for tick in nice_ticks(x.low, x.high, at_most=6) if x.low <= tick <= x.high and tick == int(tick)]
+
+
+def _path(points: Sequence[tuple[float, float]], x: Scale, y: Scale) -> str:
+    """SVG path of a curve; it breaks where a value is no number. A single point becomes a short dash."""
+    commands: list[str] = []
+    pen_down = False
+    for step, value in points:
+        if math.isfinite(value):
+            place = f"{x.share(step) * WIDTH:.1f} {(1 - y.share(value)) * HEIGHT:.1f}"
+            commands.append(f"{'L' if pen_down else 'M'}{place}")
+        pen_down = math.isfinite(value)
+    if len(points) == 1 and commands:
+        commands.append("h6")
+    return "".join(commands)
+
+
+def _in_words(
+    title: str, unit: str, points: Sequence[tuple[float, float]], finite: Sequence[float], show: Format
+) -> str:
+    first, last = points[0], points[-1]
+    return (
+        f"{title} from {show(first[1])} at step {first[0]:,.0f} to {show(last[1])} at step {last[0]:,.0f}"
+        f"{f' {unit}' if unit else ''}; lowest {show(min(finite))}, highest {show(max(finite))}."
+    )
+
+
+def _two_digits(value: float) -> str:
+    return number(value, 2)
+
+
+def _short(value: float) -> str:
+    return number(value, 0 if abs(value) >= 10 or value == 0 else 1)
+
+
+def _scientific(value: float) -> str:
+    return f"{value:.2g}" if value else "0"

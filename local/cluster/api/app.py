@@ -1,0 +1,188 @@
+"""The ASGI application: who asks, may they, and which verb answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from local.cluster.api.call import Call
+from local.cluster.api.discovery import AGGREGATED, VERSION, Discovery
+from local.cluster.api.logs import LogProxy
+from local.cluster.api.negotiation import error_response, negotiate, page_not_found, respond
+from local.cluster.api.reading import Reader
+from local.cluster.api.requests import RequestInfo, parse_request
+from local.cluster.api.reviews import Reviews, review_of
+from local.cluster.api.subresources import Subresources
+from local.cluster.api.writing import Writer
+from local.cluster.authentication import (
+    ANONYMOUS,
+    Authenticator,
+    Unauthenticated,
+    User,
+    authenticate,
+    bearer_token,
+)
+from local.cluster.authorization import Authorizer
+from local.cluster.model import errors
+from local.cluster.model.errors import ApiError, PageNotFound
+from local.cluster.resources.resource import Resource
+from local.cluster.state.cluster import Cluster
+
+_HEALTH = ("/healthz", "/livez", "/readyz")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_VIEWS = ("", "status")
+"""Subresources on which the ordinary verbs work."""
+
+
+class Application:
+    """Answers HTTP requests."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        authenticators: Sequence[Authenticator],
+        discovery: Discovery,
+        logs: LogProxy,
+        subresources: Subresources,
+    ) -> None:
+        self.cluster = cluster
+        self.authenticators = authenticators
+        self.discovery = discovery
+        self.logs = logs
+        self.subresources = subresources
+        self.authorizer = Authorizer(cluster.store)
+        self.reader, self.writer = Reader(cluster), Writer(cluster)
+        self.reviews = Reviews(self.authorizer, lambda token: authenticate(token, self.authenticators))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self._respond(request)
+        except ApiError as error:
+            response = error_response(error)
+        except PageNotFound:
+            response = page_not_found()
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        user = await self._identify(request.headers)
+        info = parse_request(request.method, request.url.path, request.query_params)
+        self.authorizer.check(user, info)
+        if not info.is_resource:
+            return self._document(request, info)
+        resource = self._resource(info)
+        if not resource.namespaced:
+            info = replace(info, namespace="")  # of a namespace's own path, authorization alone sees it as its own
+        body = await request.body()
+        call = Call(info, resource, request.query_params, request.headers, body, user)
+        return await self._dispatch(call, request.method)
+
+    async def _identify(self, headers: Headers) -> User:
+        token = bearer_token(headers.get("authorization", ""))
+        if token is None:
+            return ANONYMOUS
+        try:
+            # An authenticator may call another server (STS); requests must not wait for each other's.
+            return await asyncio.to_thread(authenticate, token, self.authenticators)
+        except Unauthenticated:
+            raise errors.unauthorized() from None
+
+    def _resource(self, info: RequestInfo) -> Resource:
+        found = self.cluster.registry.find(info.group, info.version, info.resource) or review_of(info)
+        if found is not None:
+            return found
+        if info.group and not self.discovery.has_group(info.group):
+            raise PageNotFound
+        raise errors.no_such_resource()
+
+    async def _dispatch(self, call: Call, method: str) -> Response:
+        info = call.info
+        if review_of(info) is not None:
+            if info.verb != "create":
+                raise errors.method_not_allowed()
+            return await self.reviews.create(call)
+        if info.subresource and all(sub.name != info.subresource for sub in call.resource.subresources):
+            raise errors.no_such_resource()
+        if info.subresource == "log":
+            if method != "GET":
+                raise errors.method_not_allowed()
+            return await self.logs.get(call)
+        if info.subresource not in _VIEWS:
+            if method not in ("POST", "PUT"):
+                raise errors.method_not_allowed()
+            return self.subresources.act(call)
+        self._check_method(call, method)
+        answer = self._verbs()[info.verb](call)
+        return answer if isinstance(answer, Response) else await answer
+
+    def _check_method(self, call: Call, method: str) -> None:
+        """Objects are not POSTed and collections not PUT; a collection of a namespaced kind needs its namespace."""
+        named, info = bool(call.info.name), call.info
+        wrong = (method == "POST" and named) or (method in ("PUT", "PATCH") and not named) or method not in _METHODS
+        homeless = call.resource.namespaced and not info.namespace and info.verb not in ("list", "watch")
+        unsupported = info.verb not in call.resource.verbs or (info.subresource == "status" and method == "DELETE")
+        if wrong or homeless or unsupported:
+            raise errors.method_not_allowed()
+
+    def _verbs(self) -> dict[str, Callable[[Call], Response | Awaitable[Response]]]:
+        return {
+            "get": self.reader.get,
+            "list": self.reader.list,
+            "watch": self.reader.watch,
+            "create": self.writer.create,
+            "update": self.writer.update,
+            "patch": self.writer.patch,
+            "delete": self.writer.delete,
+            "deletecollection": self.writer.delete_collection,
+        }
+
+    def _document(self, request: Request, info: RequestInfo) -> Response:
+        path = info.path.rstrip("/") or "/"
+        known = path in ("/", "/version", "/api", "/apis", "/openapi/v2", "/openapi/v3", *_HEALTH)
+        parts = path.split("/")[1:]
+        if not known and parts[0] not in ("api", "apis"):
+            raise PageNotFound
+        if request.method not in ("GET", "HEAD"):
+            raise errors.method_not_allowed()
+        if path in _HEALTH:
+            return _health(path[1:], verbose="verbose" in request.query_params)
+        if path == "/version":
+            return respond(VERSION)
+        if path.startswith("/openapi"):
+            return Response('{"paths":{}}', media_type="text/plain")
+        if path == "/":
+            return respond({"paths": ["/api", "/api/v1", "/apis", *_HEALTH, "/version"]})
+        return self._discovery(request, parts)
+
+    def _discovery(self, request: Request, parts: list[str]) -> Response:
+        wanted = negotiate(request.headers.get("accept", ""), (AGGREGATED, "Table"))
+        if len(parts) == 1 and wanted.as_kind == AGGREGATED:
+            response = respond(self.discovery.aggregated(core=parts[0] == "api"))
+            response.headers["content-type"] = f"application/json;g={wanted.group};v={wanted.version};as={AGGREGATED}"
+            return response
+        if parts == ["api"]:
+            return respond(self.discovery.core_versions())
+        if parts == ["apis"]:
+            return respond(self.discovery.groups())
+        if parts[0] == "apis" and not self.discovery.has_group(parts[1]):
+            raise PageNotFound
+        if parts[0] == "apis" and len(parts) == 2:
+            return respond(self.discovery.group(parts[1]))
+        group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
+        found = self.discovery.resources(group, version)
+        if found is None:
+            raise errors.no_such_resource()
+        return respond(found)
+
+
+def _health(check: str, *, verbose: bool) -> Response:
+    text = f"[+]ping ok\n[+]controllers ok\n{check} check passed\n" if verbose else "ok"
+    return Response(text, media_type="text/plain")

@@ -1,0 +1,112 @@
+"""Questions that are asked by creating an object: who am I, may I, whose token is this. Nothing is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.responses import Response
+
+from local.cluster.api.bodies import parse_body
+from local.cluster.api.call import Call
+from local.cluster.api.negotiation import respond
+from local.cluster.api.requests import RequestInfo
+from local.cluster.authentication import Unauthenticated, User
+from local.cluster.authorization import Authorizer
+from local.cluster.model import times
+from local.cluster.model.errors import Object
+from local.cluster.resources.resource import Resource
+
+_AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
+_CREATE = ("create",)
+
+REVIEWS = (
+    Resource(
+        kind="SelfSubjectReview",
+        plural="selfsubjectreviews",
+        group=_AUTHENTICATION,
+        namespaced=False,
+        verbs=_CREATE,
+    ),
+    Resource(kind="TokenReview", plural="tokenreviews", group=_AUTHENTICATION, namespaced=False, verbs=_CREATE),
+    Resource(
+        kind="SelfSubjectAccessReview",
+        plural="selfsubjectaccessreviews",
+        group=_AUTHORIZATION,
+        namespaced=False,
+        verbs=_CREATE,
+    ),
+    Resource(
+        kind="SubjectAccessReview",
+        plural="subjectaccessreviews",
+        group=_AUTHORIZATION,
+        namespaced=False,
+        verbs=_CREATE,
+    ),
+)
+
+Identify = Callable[[str | None], User]
+
+
+def review_of(info: RequestInfo) -> Resource | None:
+    """The review that a path is for."""
+    wanted = (info.group, info.version, info.resource)
+    return next((r for r in REVIEWS if (r.group, r.version, r.plural) == wanted), None)
+
+
+class Reviews:
+    """Answers reviews."""
+
+    def __init__(self, authorizer: Authorizer, identify: Identify) -> None:
+        self._authorizer = authorizer
+        self._identify = identify
+
+    async def create(self, call: Call) -> Response:
+        review = parse_body(call.body, call.content_type, call.resource)
+        spec = review.get("spec") or {}
+        kind = call.resource.kind
+        if kind == "TokenReview":
+            status = await self._token(str(spec.get("token", "")))
+        elif kind == "SelfSubjectReview":
+            status = {"userInfo": _user_info(call.user)}
+        elif kind == "SelfSubjectAccessReview":
+            status = self._access(call.user, spec)
+        else:
+            user = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
+            status = self._access(user, spec)
+        answer: Object = {"kind": kind, "apiVersion": call.resource.group_version, "metadata": {}}
+        if kind == "SelfSubjectReview":
+            answer["metadata"] = {"creationTimestamp": times.seconds(times.now())}
+        if kind != "SelfSubjectReview":
+            answer["spec"] = spec
+        return respond({**answer, "status": status}, 201)
+
+    def _access(self, user: User, spec: Object) -> Object:
+        wanted = spec.get("resourceAttributes") or {}
+        path = spec.get("nonResourceAttributes") or {}
+        info = RequestInfo(
+            path.get("path", ""),
+            wanted.get("verb", "") or path.get("verb", ""),
+            wanted.get("group", ""),
+            wanted.get("version", ""),
+            wanted.get("resource", ""),
+            wanted.get("subresource", ""),
+            wanted.get("namespace", ""),
+            wanted.get("name", ""),
+        )
+        decision = self._authorizer.decide(user, info)
+        return {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
+
+    async def _token(self, token: str) -> Object:
+        try:
+            user = await asyncio.to_thread(self._identify, token)
+        except Unauthenticated:
+            return {"authenticated": False, "error": "invalid bearer token"}
+        return {"authenticated": True, "user": _user_info(user)}
+
+
+def _user_info(user: User) -> Object:
+    info: Object = {"username": user.name, "groups": list(user.groups)}
+    if user.uid:
+        info["uid"] = user.uid
+    return {**info, "extra": user.extra} if user.extra else info

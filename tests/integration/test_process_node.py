@@ -1,0 +1,424 @@
+"""The process node under the twin's API server, as `python -m local.cluster` runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import pytest
+
+from local.cluster.node.api import KubernetesApi
+from local.cluster.node.kubeconfig import load_connection
+
+WAIT_SECONDS = 60.0
+T = TypeVar("T")
+
+LEAKED = "A_VARIABLE_OF_THE_NODE"
+
+
+def eventually(look: Callable[[], T | None], what: str) -> T:
+    """What `look` returns as soon as it returns something."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    pause = threading.Event()
+    while time.monotonic() < deadline:
+        if (found := look()) is not None and found is not False:
+            return found
+        pause.wait(0.05)
+    pytest.fail(f"never happened: {what}")
+
+
+@contextmanager
+def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """`python -m local.cluster …`, and the first line that it prints."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "local.cluster", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, LEAKED: "secret"},
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            ready, _, _ = select.select([process.stdout], [], [], WAIT_SECONDS)
+            line = process.stdout.readline() if ready else ""
+            assert line, "the command ended or said nothing"
+            yield process, json.loads(line)
+        finally:
+            process.terminate()
+            try:
+                process.wait(WAIT_SECONDS)
+            finally:
+                process.kill()
+
+
+class Cluster:
+    """A cluster to use, with a namespace of one's own."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, namespace: str) -> None:
+        self.kubeconfig = kubeconfig
+        self.folder = folder
+        self.api = KubernetesApi(load_connection(kubeconfig))
+        self.namespace = namespace
+        self.api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        eventually(lambda: self.api.find(self.path("serviceaccounts/default")), "the default service account")
+
+    def path(self, below: str) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/{below}"
+
+    def create(self, kind: str, name: str, **body: Any) -> dict[str, Any]:
+        return self.api.create(self.path(kind), {"metadata": {"name": name}, **body})
+
+    def run(self, name: str, script: str, *, container: dict[str, Any] | None = None, **spec: Any) -> str:
+        """Create a pod whose one container runs a shell script; its name."""
+        only = {"name": "c", "image": "busybox", "command": ["sh", "-c", script], **(container or {})}
+        self.create("pods", name, spec={"restartPolicy": "Never", "containers": [only], **spec})
+        return name
+
+    def pod(self, name: str) -> dict[str, Any] | None:
+        return self.api.find(self.path(f"pods/{name}"))
+
+    def wait_for(self, name: str, holds: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            pod = self.pod(name)
+            return pod if pod is not None and holds(pod["status"]) else None
+
+        return eventually(look, f"pod {name}: {what}")
+
+    def phase(self, name: str, *phases: str) -> dict[str, Any]:
+        """The pod's status once it is in one of the phases."""
+        status = self.wait_for(name, lambda status: status["phase"] in phases, f"phase {phases}")["status"]
+        assert isinstance(status, dict)
+        return status
+
+    def end_of(self, name: str) -> dict[str, Any]:
+        """How the pod's one container ended."""
+        [container] = self.phase(name, "Succeeded", "Failed")["containerStatuses"]
+        terminated = container["state"]["terminated"]
+        assert isinstance(terminated, dict)
+        return terminated
+
+    def log(self, name: str, **query: str) -> str:
+        return b"".join(self.follow(name, **query)).decode()
+
+    def follow(self, name: str, **query: str) -> Iterator[bytes]:
+        response = self.api._open("GET", self.path(f"pods/{name}/log"), query)
+        yield from response.stream()
+
+    def delete(self, name: str) -> None:
+        self.api.delete(self.path(f"pods/{name}"))
+        eventually(lambda: self.pod(name) is None, f"pod {name} is gone")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with command("--state", str(folder), "--env", "INJECTED=by-the-node") as (_, ready):
+        yield Path(ready["kubeconfig"]), folder
+
+
+@pytest.fixture
+def cluster(served: tuple[Path, Path]) -> Cluster:
+    return Cluster(*served, namespace=f"t-{uuid.uuid4().hex[:8]}")
+
+
+def is_alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def pids_in(path: Path, count: int) -> list[int]:
+    def look() -> list[int] | None:
+        pids = [int(word) for word in path.read_text().split()] if path.exists() else []
+        return pids if len(pids) == count else None
+
+    return eventually(look, f"{count} process ids in {path.name}")
+
+
+def host_path_volume(folder: Path) -> dict[str, Any]:
+    return {
+        "volumes": [{"name": "host", "hostPath": {"path": str(folder), "type": "DirectoryOrCreate"}}],
+    }
+
+
+HOST_MOUNT = {"volumeMounts": [{"name": "host", "mountPath": "/host"}], "env": [{"name": "HOST", "value": "/host"}]}
+
+
+def test_a_pod_that_succeeds_leaves_its_log_and_its_message(cluster: Cluster) -> None:
+    env = [{"name": "RESULT", "value": "/dev/termination-log"}]
+    cluster.run("ok", "echo hello; echo oops >&2; printf '{}' > $RESULT", container={"env": env})
+    end = cluster.end_of("ok")
+    assert (end["exitCode"], end["reason"], end["message"]) == (0, "Completed", "{}")
+    assert cluster.log("ok") == "hello\noops\n"
+
+
+def test_a_pod_that_fails_says_how_and_its_log_speaks_for_it(cluster: Cluster) -> None:
+    cluster.run("bad", "echo boom; exit 3", container={"terminationMessagePolicy": "FallbackToLogsOnError"})
+    end = cluster.end_of("bad")
+    assert (end["exitCode"], end["reason"], end["message"]) == (3, "Error", "boom\n")
+    assert cluster.phase("bad", "Failed")["phase"] == "Failed"
+
+
+def test_a_command_that_does_not_exist_cannot_run(cluster: Cluster) -> None:
+    cluster.run("none", "", container={"command": ["no-such-command"]})
+    end = cluster.end_of("none")
+    assert (end["exitCode"], end["reason"]) == (127, "ContainerCannotRun")
+    assert "no-such-command" in end["message"]
+
+
+def test_a_container_over_its_memory_limit_is_killed(cluster: Cluster) -> None:
+    program = f"{sys.executable} -c 'import time; block = bytearray(256 * 1024**2); time.sleep(600)'"
+    cluster.run("hungry", program, container={"resources": {"limits": {"memory": "64Mi"}}})
+    end = cluster.end_of("hungry")
+    assert (end["exitCode"], end["reason"]) == (137, "OOMKilled")
+
+
+def test_a_pod_over_its_deadline_fails_with_that_reason(cluster: Cluster) -> None:
+    cluster.run("late", "exec sleep 600", activeDeadlineSeconds=1, terminationGracePeriodSeconds=1)
+    status = cluster.phase("late", "Failed")
+    assert status["reason"] == "DeadlineExceeded"
+    assert status["message"] == "Pod was active on the node longer than the specified deadline"
+
+
+def test_deletion_kills_the_whole_group(cluster: Cluster, tmp_path: Path) -> None:
+    script = "trap '' TERM; sleep 600 & echo $! > $HOST/pids; setsid sleep 600 & echo $! >> $HOST/pids; wait; sleep 600"
+    cluster.run("long", script, container=HOST_MOUNT, terminationGracePeriodSeconds=1, **host_path_volume(tmp_path))
+    pids = pids_in(tmp_path / "pids", 2)
+    cluster.phase("long", "Running")
+    cluster.delete("long")
+    assert [pid for pid in pids if is_alive(pid)] == []
+
+
+def test_a_deleted_pod_may_end_in_its_own_way(cluster: Cluster) -> None:
+    cluster.run("polite", "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done")
+    eventually(lambda: cluster.phase("polite", "Running") and "up" in cluster.log("polite"), "up")
+    version = cluster.pod("polite")["metadata"]["resourceVersion"]  # type: ignore[index]
+    cluster.delete("polite")
+    watch = cluster.api.watch(
+        cluster.path("pods"), resourceVersion=version, fieldSelector="metadata.name=polite", timeoutSeconds="2"
+    )
+    seen = [event["object"]["status"] for event in watch]
+    ended = next(status for status in seen if status["phase"] == "Failed")
+    assert ended["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
+
+
+def test_two_pods_share_a_claim_and_find_it_under_its_mount_path(cluster: Cluster, tmp_path: Path) -> None:
+    name = f"fsx-{cluster.namespace}"
+    capacity = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]}
+    claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": ""}
+    cluster.api.create(
+        "/api/v1/persistentvolumes",
+        {"metadata": {"name": name}, "spec": {**capacity, "hostPath": {"path": str(tmp_path)}}},
+    )
+    cluster.create("persistentvolumeclaims", "fsx-claim", spec={**claim, "volumeName": name})
+    volumes = [{"name": "fsx", "persistentVolumeClaim": {"claimName": "fsx-claim"}}]
+    mount = {"volumeMounts": [{"name": "fsx", "mountPath": "/data", "subPath": "shards"}]}
+    writer = {"command": [sys.executable, "-c", "import sys; open(sys.argv[1], 'w').write('shared')", "/data/a"]}
+    cluster.run("writer", "", container={**mount, **writer}, volumes=volumes)
+    assert cluster.end_of("writer")["exitCode"] == 0
+    cluster.run("reader", "", container={**mount, "command": ["cat", "/data/a"]}, volumes=volumes)
+    cluster.end_of("reader")
+    assert cluster.log("reader") == "shared"
+    assert (tmp_path / "shards" / "a").read_text() == "shared"
+
+
+def test_names_of_pods_behind_a_headless_service_are_the_loopback_address(cluster: Cluster) -> None:
+    cluster.create("services", "gang", spec={"clusterIP": "None", "selector": {"app": "x"}})
+    container = {
+        "command": [
+            "sh",
+            "-c",
+            'echo "$MASTER $0 $1"',
+            "--master_addr=gang-0.gang",
+            f"gang-1.gang.{cluster.namespace}.svc:29500",
+        ],
+        "env": [{"name": "MASTER", "value": "gang-0.gang"}],
+    }
+    cluster.run("dns", "", container=container)
+    cluster.end_of("dns")
+    assert cluster.log("dns") == "127.0.0.1 --master_addr=127.0.0.1 127.0.0.1:29500\n"
+
+
+def test_a_container_sees_its_own_variables_and_no_others(cluster: Cluster) -> None:
+    cluster.run("env", "env | sort", container={"env": [{"name": "MINE", "value": "1"}]})
+    cluster.end_of("env")
+    seen = dict(line.partition("=")[::2] for line in cluster.log("env").splitlines())
+    assert seen["MINE"] == "1"
+    assert seen["INJECTED"] == "by-the-node"
+    assert seen["HOSTNAME"] == "env"
+    assert LEAKED not in seen
+    assert seen.keys() - {"PWD", "OLDPWD", "SHLVL", "_"} == {"MINE", "INJECTED", "HOSTNAME", "HOME", "PATH"}
+
+
+def test_init_containers_run_one_after_the_other_before_the_rest(cluster: Cluster) -> None:
+    mount = {
+        "image": "i",
+        "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+        "env": [{"name": "W", "value": "/work"}],
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "volumes": [{"name": "work", "emptyDir": {}}],
+        "initContainers": [
+            {"name": "first", "command": ["sh", "-c", "echo 1 >> $W/f"], **mount},
+            {"name": "second", "command": ["sh", "-c", "echo 2 >> $W/f"], **mount},
+        ],
+        "containers": [{"name": "c", "command": ["sh", "-c", "cat $W/f"], **mount}],
+    }
+    cluster.create("pods", "ordered", spec=spec)
+    assert cluster.phase("ordered", "Succeeded", "Failed")["phase"] == "Succeeded"
+    assert cluster.log("ordered", container="c") == "1\n2\n"
+
+
+def test_a_crashing_container_is_restarted_and_its_last_log_kept(cluster: Cluster, tmp_path: Path) -> None:
+    script = "echo run >> $HOST/runs; n=$(wc -l < $HOST/runs); echo this is $n; [ $n -ge 2 ]"
+    cluster.run("again", script, container=HOST_MOUNT, **{**host_path_volume(tmp_path), "restartPolicy": "OnFailure"})
+    [status] = cluster.phase("again", "Succeeded")["containerStatuses"]
+    assert status["restartCount"] == 1
+    assert status["lastState"]["terminated"]["exitCode"] == 1
+    assert cluster.log("again") == "this is 2\n"
+    assert cluster.log("again", previous="true") == "this is 1\n"
+
+
+def test_a_container_waits_for_the_config_map_that_it_names(cluster: Cluster) -> None:
+    env = [{"name": "C", "valueFrom": {"configMapKeyRef": {"name": "cfg", "key": "k"}}}]
+    cluster.run("patient", "echo $C", container={"env": env})
+    reason = "CreateContainerConfigError"
+    cluster.wait_for(
+        "patient",
+        lambda status: (
+            (status.get("containerStatuses") or [{}])[0].get("state", {}).get("waiting", {}).get("reason") == reason
+        ),
+        reason,
+    )
+    cluster.create("configmaps", "cfg", data={"k": "found"})
+    cluster.end_of("patient")
+    assert cluster.log("patient") == "found\n"
+
+
+def test_a_log_can_be_followed_and_cut(cluster: Cluster, tmp_path: Path) -> None:
+    script = "echo one; while [ ! -e $HOST/go ]; do sleep 0.05; done; echo two; printf three"
+    cluster.run("talker", script, container=HOST_MOUNT, **host_path_volume(tmp_path))
+    cluster.phase("talker", "Running")
+    blocks = cluster.follow("talker", follow="true")
+    assert next(blocks) == b"one\n"
+    (tmp_path / "go").touch()
+    assert b"".join(blocks) == b"two\nthree"
+    cluster.end_of("talker")
+    assert cluster.log("talker", tailLines="2") == "two\nthree"
+    assert cluster.log("talker", limitBytes="5") == "one\nt"
+    moment = cluster.log("talker", timestamps="true").splitlines()[1].split()[0]
+    assert cluster.log("talker", sinceTime=moment) == "two\nthree"
+
+
+def test_what_happens_is_told_in_events(cluster: Cluster) -> None:
+    cluster.run("told", "true")
+    cluster.end_of("told")
+
+    def reasons() -> set[str]:
+        events = cluster.api.get(cluster.path("events"), fieldSelector="involvedObject.name=told")["items"]
+        return {event["reason"] for event in events}
+
+    eventually(lambda: {"Pulled", "Created", "Started"} <= reasons(), "the kubelet's events")
+
+
+def test_pods_die_with_their_node_even_if_it_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    node_name = f"doomed-{cluster.namespace}"
+    arguments = ("node", "--kubeconfig", str(cluster.kubeconfig), "--name", node_name)
+    with command(*arguments) as (node, ready):
+        assert ready == {"node": node_name}
+        # Kubernetes makes one dollar of two.
+        script = (
+            "sleep 600 & echo $! > $HOST/pids; setsid sleep 600 & echo $! >> $HOST/pids; echo $$$$ >> $HOST/pids; wait"
+        )
+        cluster.run("orphan", script, container=HOST_MOUNT, nodeName=node_name, **host_path_volume(tmp_path))
+        pids = pids_in(tmp_path / "pids", 3)
+        cluster.phase("orphan", "Running")
+        node.send_signal(signal.SIGKILL)
+        eventually(lambda: not any(is_alive(pid) for pid in pids), "every process is dead")
+    with command(*arguments):
+        end = cluster.end_of("orphan")
+        assert (end["exitCode"], end["reason"]) == (137, "ContainerStatusUnknown")
+
+
+def test_a_node_that_stops_ends_its_pods_and_leaves_the_cluster(cluster: Cluster) -> None:
+    node_name = f"leaving-{cluster.namespace}"
+    labels = ("--label", "zone=a", "--instance-type", "m5.large", "--until-stdin-closes")
+    with command("node", "--kubeconfig", str(cluster.kubeconfig), "--name", node_name, *labels) as (node, _):
+        found = cluster.api.get(f"/api/v1/nodes/{node_name}")
+        assert found["metadata"]["labels"]["zone"] == "a"
+        assert found["status"]["capacity"]["memory"] == "8Gi"
+        cluster.run("cut", "exec sleep 600", nodeName=node_name)
+        cluster.phase("cut", "Running")
+        assert node.stdin is not None
+        node.stdin.close()
+        assert node.wait(WAIT_SECONDS) == 0
+    assert cluster.api.find(f"/api/v1/nodes/{node_name}") is None
+    pod = cluster.pod("cut")
+    assert pod is None or pod["status"]["phase"] == "Failed"
+
+
+def test_an_image_root_is_the_working_directory_and_the_python_path(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("print('from the image')")
+    node_name = f"imaged-{cluster.namespace}"
+    with command("node", "--kubeconfig", str(cluster.kubeconfig), "--name", node_name, "--image-root", str(tmp_path)):
+        script = "ls; python program.py; cd /; python -m program; touch $HOME/x"
+        cluster.run("image", script, nodeName=node_name)
+        assert cluster.end_of("image")["exitCode"] == 0
+        assert cluster.log("image") == "program.py\nfrom the image\nfrom the image\n"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".py"] == ["program.py"]
+
+
+def fails(*arguments: str) -> str:
+    """What the command says when it fails."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "local.cluster", *arguments], capture_output=True, text=True, timeout=WAIT_SECONDS
+    )
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+def test_a_port_in_use_is_said_plainly() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"--port: port {port} on 127.0.0.1 is in use by another program" in fails("--port", str(port))
+
+
+def test_a_missing_kubeconfig_is_said_plainly(tmp_path: Path) -> None:
+    assert "cannot read the kubeconfig" in fails("node", "--kubeconfig", str(tmp_path / "none"))
+
+
+def test_an_api_server_that_is_not_there_is_said_plainly(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(
+        "{current-context: x, contexts: [{name: x, context: {cluster: c}}],"
+        " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]}"
+    )
+    message = fails("node", "--kubeconfig", str(kubeconfig))
+    assert message.startswith("error: http://127.0.0.1:9 does not answer:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--instance-type", "p9.huge"], "instance type 'p9.huge' is not known"),
+        (["--label", "x"], "--label x: has to be KEY=VALUE"),
+        (["--sts-endpoint", "http://localhost:1"], "--sts-endpoint and --cluster-name belong together"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_said_plainly(arguments: list[str], message: str) -> None:
+    assert message in fails(*arguments)

@@ -1,0 +1,82 @@
+"""The recorded runs of `tests/assets/histories`, as the record's functions take them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cli.record import build_record
+from cli.record.history import ExecutionHistory
+from cli.record.pods import PodView, pod_view
+from cli.record.published import PeriodStatistics, compare
+from lambdas.models.metrics_line import StepMetrics, parse_metrics_line
+from lambdas.models.run_record import RunRecord
+
+FOLDER = Path(__file__).parents[2] / "assets" / "histories"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRun:
+    """What an observer met of one run."""
+
+    run_id: str
+    history: ExecutionHistory
+    children: tuple[ExecutionHistory, ...]
+    manifests: tuple[dict[str, Any], ...]
+    log: tuple[str, ...]
+
+    @property
+    def pods(self) -> list[PodView]:
+        return [pod_view(manifest) for manifest in self.manifests]
+
+    @property
+    def lines(self) -> list[StepMetrics]:
+        return [step for line in self.log if (step := parse_metrics_line(line)) is not None]
+
+    @property
+    def end(self) -> datetime:
+        return self.history.events[-1]["timestamp"]
+
+    def record(self, **overrides: Any) -> RunRecord:
+        lines = self.lines
+        arguments: dict[str, Any] = {
+            "run_id": self.run_id,
+            "history": self.history,
+            "children": self.children,
+            "pods": self.pods,
+            "lines": lines,
+            "published": compare(lines, statistics_of(lines)) if lines else None,
+            "now": self.end,
+        }
+        return build_record(**(arguments | overrides))
+
+
+def recorded(name: str) -> RecordedRun:
+    """The recorded run of that name."""
+    document = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return RecordedRun(
+        run_id=document["run_id"],
+        history=_history(document["execution"]),
+        children=tuple(_history(child) for child in document["children"]),
+        manifests=tuple(document["pods"]),
+        log=tuple(document["rank0_log"]),
+    )
+
+
+def statistics_of(data: Sequence[StepMetrics]) -> list[PeriodStatistics]:
+    """What CloudWatch makes of these data in periods of one second."""
+    by_second: dict[datetime, list[float]] = {}
+    for datum in data:
+        by_second.setdefault(datum.logged_at, []).append(datum.loss)
+    return [PeriodStatistics(second, 1, len(losses), sum(losses)) for second, losses in sorted(by_second.items())]
+
+
+def _history(document: dict[str, Any]) -> ExecutionHistory:
+    events = tuple(
+        {**event, "timestamp": datetime.fromisoformat(event["timestamp"])} for event in document["events"]
+    )
+    return ExecutionHistory(arn=document["arn"], events=events)

@@ -1,0 +1,78 @@
+"""Replays a recorded run as an observer would have seen it, moment by moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from recorded_runs import RecordedRun
+
+from cli.observe.snapshot import RunSnapshot, total_steps
+from cli.record.build import all_visits
+from cli.record.failure import run_error
+from cli.record.history import ExecutionHistory, current_state
+from cli.record.pods import PodView
+from lambdas.models.run_record import RunStatus
+
+
+class ReplayedObserver:
+    """Gives one snapshot after another, evenly spaced over the run; the last one shows its end."""
+
+    def __init__(self, run: RecordedRun, *, looks: int) -> None:
+        self._run = run
+        self._looks = looks
+        self.taken = 0
+
+    def snapshot(self) -> RunSnapshot:
+        self.taken = min(self.taken + 1, self._looks)
+        start = self._run.history.events[0]["timestamp"]
+        return snapshot_at(self._run, start + (self._run.end - start) * self.taken / self._looks)
+
+    def is_finished(self) -> bool:
+        return self.taken >= self._looks - 1
+
+
+def snapshot_at(run: RecordedRun, now: datetime) -> RunSnapshot:
+    """What an observer knew of the run at that time."""
+    history, *children = (_until(one, now) for one in (run.history, *run.children))
+    known = [history, *(child for child in children if child.events)]
+    visits = tuple(all_visits(known))
+    current = current_state([visit for visit in visits if visit.execution == history.name])
+    steps = tuple(line for line in run.lines if line.logged_at <= now)
+    pods = tuple(pod for one in run.pods if (pod := _pod_at(one, now)) is not None)
+    is_running = history.status is RunStatus.RUNNING
+    return RunSnapshot(
+        run_id=run.run_id,
+        status=history.status,
+        observed_at=now,
+        execution=history.name,
+        started_at=history.started_at,
+        ended_at=history.ended_at,
+        states=visits,
+        current_state=current.name if current and is_running else None,
+        pods=pods,
+        steps=steps,
+        total_steps=total_steps(history.input() or {}, 1),
+        error=run_error(history),
+        last_lines={pod.name: _last_lines(pod) for pod in pods if pod.phase == "Failed"},
+    )
+
+
+def _until(history: ExecutionHistory, now: datetime) -> ExecutionHistory:
+    return replace(history, events=tuple(event for event in history.events if event["timestamp"] <= now))
+
+
+def _pod_at(pod: PodView, now: datetime) -> PodView | None:
+    assert pod.created_at and pod.started_at and pod.finished_at
+    if now < pod.created_at:
+        return None
+    if now < pod.started_at:
+        return replace(pod, phase="Pending", started_at=None, finished_at=None, exit_code=None, message=None)
+    if now < pod.finished_at + timedelta(milliseconds=500):
+        return replace(pod, phase="Running", finished_at=None, exit_code=None, message=None)
+    return pod
+
+
+def _last_lines(pod: PodView) -> Sequence[str]:
+    return ("Traceback (most recent call last):", '  File "trainer/pretrain.py"', f"[bold]gone[/bold] {pod.exit_code}")

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from recorded_runs import RecordedRun, recorded
+from replay import ReplayedObserver, snapshot_at
+from rich.console import Console
+
+from cli.follow import follow, summarize
+from cli.follow.plain import PlainView
+from cli.follow.screen import screen
+from cli.observe.snapshot import RunSnapshot, total_steps
+from lambdas.models.run_record import RunStatus
+
+
+def followed(run: RecordedRun, *, looks: int = 400) -> list[str]:
+    """The lines that somebody sees who follows the run into a file."""
+    console = Console(file=io.StringIO(), force_terminal=False, width=60)
+    observer = ReplayedObserver(run, looks=looks)
+    follow(observer, console, observer.is_finished, pause=lambda: None)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def drawn(snapshot: RunSnapshot, *, width: int = 100, height: int = 40) -> str:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
+    console.print(screen(snapshot, max_height=height))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def after(run: RecordedRun, seconds: float) -> RunSnapshot:
+    return snapshot_at(run, run.history.events[0]["timestamp"] + timedelta(seconds=seconds))
+
+
+def test_each_state_is_told_once_and_questions_not_at_all() -> None:
+    states = [line.split("] state ")[1] for line in followed(recorded("succeeded")) if "] state " in line]
+
+    assert states == [
+        "ValidateRun",
+        "EnsureCapacity",
+        "WaitForNodes",
+        "StageData",
+        "WaitForStaging",
+        "SubmitPrecompile",
+        "WatchPrecompile",
+        "CheckCompilation",
+        "SubmitTraining",
+        "WatchTraining",
+        "PublishArtifacts",
+        "WaitForArtifacts",
+        "TearDown",
+        "Notify",
+    ]
+
+
+def test_every_change_of_a_pods_phase_is_a_line() -> None:
+    lines = [line for line in followed(recorded("succeeded"), looks=2000) if "-training-1-1-" in line]
+
+    assert [line.split("q9d4w ")[1] for line in lines] == [
+        "Pending, on node-1",
+        "Running, on node-1",
+        "Succeeded, on node-1, exit code 0",
+    ]
+
+
+def test_about_every_tenth_step_is_a_line_with_loss_and_speed() -> None:
+    lines = [line for line in followed(recorded("succeeded")) if "] step " in line]
+
+    assert len(lines) == 21
+    assert "step 1/200: loss 9.2211, 92.0 sequences/s" in lines[0]
+    assert "step 200/200: loss 6.3264" in lines[-1]
+
+
+def test_a_very_long_training_does_not_flood_the_log() -> None:
+    run = recorded("succeeded")
+    line = run.lines[0]
+    steps = tuple(replace(line, step=step) for step in range(1, 28_126))
+
+    news = list(PlainView().news(replace(after(run, 70), steps=steps, total_steps=28_125)))
+
+    assert 150 < sum("step " in line for line in news) < 250
+
+
+def test_a_failed_pods_last_lines_are_told_at_the_end_as_they_are() -> None:
+    lines = followed(recorded("worker_failed"))
+
+    assert any("exit code 137" in line for line in lines)
+    assert lines[-1].endswith("[bold]gone[/bold] 137")
+
+
+def test_trouble_in_observing_is_told_when_it_comes_and_when_it_goes() -> None:
+    run, view = recorded("succeeded"), PlainView()
+    quiet = after(run, 1)
+    list(view.news(quiet))
+
+    lines = [
+        line for trouble in ("no answer", "no answer", None) for line in view.news(replace(quiet, trouble=trouble))
+    ]
+
+    assert [line.split("] ")[1] for line in lines] == ["no answer", "observing goes on"]
+
+
+def test_following_ends_even_if_the_observer_never_sees_the_end() -> None:
+    frozen = after(recorded("succeeded"), 30)
+
+    class Frozen:
+        def snapshot(self) -> RunSnapshot:
+            return frozen
+
+    follow(Frozen(), Console(file=io.StringIO()), lambda: True, pause=lambda: None)
+
+
+def test_the_picture_shows_states_pods_and_progress() -> None:
+    picture = drawn(after(recorded("succeeded"), 87.2))
+
+    assert "demo-3f2a9c1b4d5e  RUNNING  1:27" in picture
+    assert "● WatchTraining" in picture
+    assert "✓ EnsureCapacity" in picture
+    assert "training-1-0-k7x2p    node-0  Running" in picture
+    assert "82/200 steps" in picture
+    assert " left" in picture
+
+
+def test_the_picture_fits_a_small_terminal() -> None:
+    run = recorded("succeeded")
+
+    for seconds in range(0, 131, 5):
+        picture = drawn(after(run, seconds), width=80, height=24)
+        assert len(picture.splitlines()) <= 24
+        assert max(len(line) for line in picture.splitlines()) <= 80
+
+
+def test_the_picture_of_a_failed_run_ends_with_the_first_failed_pods_last_lines() -> None:
+    run = recorded("worker_failed")
+
+    picture = drawn(snapshot_at(run, run.end))
+
+    assert "✗ RunFailed" in picture
+    assert "last lines of demo-9b0e77d2c41a-training-1-1-q9d4w" in picture
+    assert "[bold]gone[/bold] 137" in picture
+
+
+def test_the_live_view_on_a_terminal_leaves_the_last_picture() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40, color_system=None)
+    observer = ReplayedObserver(recorded("succeeded"), looks=12)
+
+    follow(observer, console, observer.is_finished, pause=lambda: None)
+
+    assert "SUCCEEDED" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_summary_of_a_success(is_terminal: bool) -> None:
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=120, color_system=None)
+
+    summarize(recorded("succeeded").record(), console, report=Path("out/demo/report.html"))
+
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for fact in ("Run succeeded", "2 min 11 s", "9.221 → 6.326", "118.6 sequences/s", "out/demo/report.html"):
+        assert fact in text
+
+
+def test_the_summary_of_a_failure_says_what_to_do() -> None:
+    console = Console(file=io.StringIO(), width=60)
+
+    summarize(recorded("worker_failed").record(), console)
+
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "WorkerFailed" in text
+    assert "after step 61." in text
+    assert "Read the pod's last lines in the report; a new run of the same spec starts from the beginning." in text
+
+
+def test_the_summary_of_an_aborted_run_is_short() -> None:
+    console = Console(file=io.StringIO(), width=60)
+
+    summarize(recorded("aborted").record(), console)
+
+    assert console.file.getvalue().splitlines()[1] == "Run aborted: demo-aaaaaaaaaaaa"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first_step", "expected"),
+    [
+        ({"max_steps": 200}, 1, 200),
+        ({"max-steps": "200"}, 1, 200),
+        ({"max_steps": 200, "steps_this_run": 50}, 1, 50),
+        ({"max_steps": 200, "steps_this_run": 50}, 101, 150),
+        ({"max_steps": 120, "steps_this_run": 50}, 101, 120),
+        ({"max_steps": -1, "steps_this_run": 50}, None, 50),
+        ({"max_steps": "many"}, 1, None),
+        ({}, 1, None),
+    ],
+)
+def test_the_last_step_is_known_from_the_specs_arguments(
+    arguments: dict[str, object], first_step: int | None, expected: int | None
+) -> None:
+    assert total_steps({"workload": {"arguments": arguments}}, first_step) == expected
+
+
+def test_remaining_time_is_told_from_the_pace_of_the_latest_steps() -> None:
+    run = recorded("succeeded")
+    snapshot = after(run, 92.6)
+
+    assert snapshot.steps[-1].step == 100
+    assert snapshot.seconds_left == pytest.approx(30.5, abs=2)
+    assert replace(snapshot, total_steps=None).seconds_left is None
+    assert replace(snapshot, status=RunStatus.FAILED).seconds_left is None
+    assert replace(snapshot, steps=snapshot.steps[:1]).seconds_left is None

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from recorded_runs import recorded
+
+from cli.record import overhead_by_state, read_record, write_record
+from cli.record.history import ExecutionHistory
+from lambdas.models.run_record import Compilation, RunError, RunStatus, Training
+
+
+def test_the_record_of_a_succeeded_run() -> None:
+    run = recorded("succeeded")
+
+    record = run.record()
+
+    assert (record.status, record.error) == (RunStatus.SUCCEEDED, None)
+    assert (record.started_at, record.ended_at) == (run.history.events[0]["timestamp"], run.end)
+    assert record.spec["name"] == "demo"
+    assert [execution.events for execution in record.executions] == [116, 160, 363]
+    assert record.executions[0].state_machine == "trainflow-training"
+    assert record.compile == Compilation(graphs=1, succeeded=1, failed=0, cache="miss")
+    assert record.training == Training(
+        steps=200,
+        first_loss=9.2211,
+        last_loss=6.3264,
+        sequences_per_second=118.6,
+        checkpoint="s3://trainflow-artifacts/runs/demo-3f2a9c1b4d5e/checkpoints/step-200.pt",
+    )
+    assert record.metrics_published is not None
+    assert (record.metrics_published.gaps, record.metrics_published.duplicates) == (0, 0)
+
+
+def test_states_of_the_run_and_its_windows_come_in_the_order_of_entering() -> None:
+    states = recorded("succeeded").record().states
+
+    assert states == sorted(states, key=lambda visit: visit.entered_at)
+    assert {visit.execution for visit in states} == {
+        "demo-3f2a9c1b4d5e",
+        "demo-3f2a9c1b4d5e-precompile-1-1",
+        "demo-3f2a9c1b4d5e-training-1-1",
+    }
+
+
+def test_overhead_is_the_time_without_a_running_pod() -> None:
+    """Pods ran from 6 to 10, 13 to 52, 57 to 124 and 128 to 130 seconds after the start."""
+    run = recorded("succeeded")
+    record = run.record()
+    assert record.ended_at is not None
+
+    wall = (record.ended_at - record.started_at).total_seconds()
+
+    assert record.overhead_seconds == pytest.approx(wall - (4 + 39 + 67 + 2), abs=0.001)
+
+
+@pytest.mark.parametrize("name", ["succeeded", "worker_failed", "rejected", "aborted"])
+def test_the_overhead_of_the_states_makes_the_whole(name: str) -> None:
+    record = recorded(name).record()
+
+    assert sum(overhead_by_state(record).values()) == pytest.approx(record.overhead_seconds, abs=0.01)
+
+
+def test_the_record_of_a_failed_run_names_the_error_and_keeps_the_diagnostics() -> None:
+    record = recorded("worker_failed").record()
+
+    assert record.status is RunStatus.FAILED
+    assert record.error is not None
+    assert record.error.name == "WorkerFailed"
+    assert [finding["pod"] for finding in record.diagnostics] == ["demo-9b0e77d2c41a-training-1-1-q9d4w"]
+    assert record.training is not None
+    assert (record.training.steps, record.training.checkpoint) == (61, None)
+
+
+def test_a_rejected_run_has_no_jobs_and_no_training() -> None:
+    record = recorded("rejected").record()
+
+    assert (record.jobs, record.compile, record.training, record.metrics_published) == ({}, None, None, None)
+
+
+def test_a_run_that_was_given_up_is_recorded_as_its_user_left_it() -> None:
+    run = recorded("succeeded")
+    unfinished = ExecutionHistory(arn=run.history.arn, events=run.history.events[:50])
+    stopped = RunError(name="Aborted", message="Stopped from the keyboard.", what_to_do="Start it again.")
+    now = unfinished.events[-1]["timestamp"] + timedelta(seconds=1)
+
+    record = run.record(history=unfinished, status=RunStatus.ABORTED, error=stopped, now=now)
+
+    assert (record.status, record.error, record.ended_at) == (RunStatus.ABORTED, stopped, now)
+
+
+def test_a_run_of_which_nothing_is_known_yet_has_a_record() -> None:
+    run = recorded("aborted")
+    nothing = ExecutionHistory(arn=run.history.arn, events=())
+
+    record = run.record(history=nothing)
+
+    assert (record.status, record.states, record.spec) == (RunStatus.RUNNING, [], {})
+
+
+def test_a_record_comes_back_from_its_file_as_it_went(tmp_path: Path) -> None:
+    record = recorded("worker_failed").record()
+
+    path = write_record(record, tmp_path / "out" / "run.json")
+
+    assert read_record(path) == record
+    assert [file.name for file in path.parent.iterdir()] == ["run.json"]
+
+
+def test_a_record_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_record(recorded("aborted").record(), tmp_path / "run.json")
+    before = path.read_text()
+
+    def refuse(*_: object) -> Path:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(OSError, match="no space left"):
+        write_record(recorded("succeeded").record(), path)
+
+    assert path.read_text() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from recorded_runs import recorded
+
+from cli.record.jobs import jobs_of
+from cli.record.pods import deleted_view, pod_view
+
+NOW = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
+
+
+def manifest(*, stage: str = "training", index: int = 0, attempt: int = 1, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"run-{stage}-{attempt}-{index}",
+            "uid": f"{stage}-{attempt}-{index}",
+            "creationTimestamp": f"2026-11-21T09:0{attempt}:00Z",
+            "labels": {
+                "trainflow/stage": stage,
+                "trainflow/attempt": str(attempt),
+                "batch.kubernetes.io/job-name": f"run-{stage}-{attempt}",
+                "batch.kubernetes.io/job-completion-index": str(index),
+            },
+        },
+        "spec": {"nodeName": "node-1", "containers": [{"name": "main"}, {"name": "injected"}]},
+        "status": status,
+    }
+
+
+def container(**state: Any) -> list[dict[str, Any]]:
+    return [{"name": "injected", "state": {"running": {}}}, {"name": "main", "state": state}]
+
+
+RUNNING = {"startedAt": "2026-11-21T09:30:00Z"}
+
+
+def test_the_workloads_container_counts_not_an_injected_one() -> None:
+    ended = {**RUNNING, "finishedAt": "2026-11-21T09:31:00Z", "exitCode": 0, "reason": "Completed"}
+
+    pod = pod_view(manifest(phase="Succeeded", containerStatuses=container(terminated=ended)))
+
+    assert (pod.phase, pod.exit_code, pod.container, pod.reason) == ("Succeeded", 0, "main", None)
+    assert pod.finished_at == datetime(2026, 11, 21, 9, 31, tzinfo=UTC)
+
+
+def test_a_failed_pods_own_error_is_its_message() -> None:
+    said = '{"error": "DatasetInvalid", "message": "shard 3 has no key input_ids."}'
+    ended = {**RUNNING, "finishedAt": "2026-11-21T09:31:00Z", "exitCode": 2, "message": said}
+
+    pod = pod_view(manifest(phase="Failed", containerStatuses=container(terminated=ended)))
+
+    assert pod.message == "DatasetInvalid: shard 3 has no key input_ids."
+
+
+def test_a_pod_that_the_cluster_ended_says_why() -> None:
+    pod = pod_view(manifest(phase="Failed", reason="Evicted", message="The node was low on memory."))
+
+    assert (pod.reason, pod.message) == ("Evicted", "The node was low on memory.")
+
+
+def test_a_waiting_pod_says_what_it_waits_for() -> None:
+    pod = pod_view(manifest(phase="Pending", containerStatuses=container(waiting={"reason": "ImagePullBackOff"})))
+
+    assert (pod.reason, pod.has_log, pod.finished) == ("ImagePullBackOff", False, False)
+
+
+def test_the_programs_result_is_kept() -> None:
+    ended = {**RUNNING, "finishedAt": "2026-11-21T09:31:00Z", "exitCode": 0, "message": '{"result": {"steps": 9}}'}
+
+    assert pod_view(manifest(phase="Succeeded", containerStatuses=container(terminated=ended))).result == {"steps": 9}
+
+
+def test_a_pod_deleted_while_it_ran_is_closed_at_that_moment() -> None:
+    pod = deleted_view(pod_view(manifest(phase="Running", containerStatuses=container(running=RUNNING))), NOW)
+
+    assert (pod.phase, pod.finished_at, pod.message) == ("Unknown", NOW, "deleted while it ran")
+
+
+def test_a_finished_pod_stays_as_it_was_when_it_is_deleted() -> None:
+    ended = {**RUNNING, "finishedAt": "2026-11-21T09:31:00Z", "exitCode": 0}
+    pod = pod_view(manifest(phase="Succeeded", containerStatuses=container(terminated=ended)))
+
+    gone = deleted_view(pod, NOW)
+
+    assert (gone.phase, gone.finished_at, gone.message, gone.deleted) == ("Succeeded", pod.finished_at, None, True)
+
+
+def test_jobs_come_in_the_order_of_the_stages_with_rank_0_of_the_gangs() -> None:
+    jobs = jobs_of("demo-3f2a9c1b4d5e", reversed(recorded("succeeded").pods))
+
+    assert list(jobs) == ["stage", "precompile", "training", "publish"]
+    assert {stage: job.rank0 for stage, job in jobs.items()} == {
+        "stage": None,
+        "precompile": "demo-3f2a9c1b4d5e-precompile-1-0-k7x2p",
+        "training": "demo-3f2a9c1b4d5e-training-1-0-k7x2p",
+        "publish": None,
+    }
+    assert {job.phase for job in jobs.values()} == {"Succeeded"}
+
+
+def test_one_failed_pod_fails_the_job() -> None:
+    assert jobs_of("demo-9b0e77d2c41a", recorded("worker_failed").pods)["training"].phase == "Failed"
+
+
+def test_the_latest_attempt_gives_a_job_its_name_and_phase_but_all_pods_are_listed() -> None:
+    pods = [
+        pod_view(manifest(attempt=1, phase="Failed")),
+        pod_view(manifest(attempt=2, phase="Running", containerStatuses=container(running=RUNNING))),
+    ]
+
+    job = jobs_of("run", pods)["training"]
+
+    assert (job.name, job.attempts, job.phase, job.rank0) == ("run-training-2", 2, "Running", "run-training-2-0")
+    assert [pod.name for pod in job.pods] == ["run-training-1-0", "run-training-2-0"]

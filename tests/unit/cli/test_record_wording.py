@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from cli.record.wording import clock, count, duration, number, rate
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0.0 s"),
+        (0.44, "0.4 s"),
+        (9.96, "10 s"),
+        (59.6, "1 min 00 s"),
+        (131, "2 min 11 s"),
+        (3599.7, "1 h 00 min"),
+        (12_000, "3 h 20 min"),
+        (187_200, "2 d 4 h"),
+    ],
+)
+def test_a_duration_has_at_most_two_units(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_a_clock_has_hours_only_where_there_are_any() -> None:
+    assert [clock(42), clock(87.9), clock(3723), clock(-1)] == ["0:42", "1:27", "1:02:03", "0:00"]
+
+
+def test_what_is_no_number_is_said_so() -> None:
+    assert [number(None), number(math.nan), number(math.inf), number(1234.5, 1)] == ["–", "NaN", "∞", "1,234.5"]
+
+
+def test_fast_trainings_need_no_decimals() -> None:
+    assert [rate(6449.36), rate(118.6), rate(None)] == ["6,449", "118.6", "–"]
+
+
+def test_counts_agree_with_their_nouns() -> None:
+    assert [count(1, "gap"), count(25_000, "event")] == ["1 gap", "25,000 events"]

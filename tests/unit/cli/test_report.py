@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded_runs import RecordedRun, recorded
+
+from cli.record.published import latest_of_each_step
+from cli.report import render_report, write_report
+from cli.report.charts import charts
+from cli.report.scales import nice_ticks, smoothed, thinned, time_ticks
+from cli.report.timeline import timeline
+from lambdas.models.metrics_line import StepMetrics
+from lambdas.models.run_record import Job, Pod, RunError, RunRecord
+
+EVIL = "</pre><script>alert(1)</script>\"' onload=x & `<b>`"
+VOID = {"meta", "link", "br", "hr", "img", "input", "line", "path", "rect"}
+
+
+class Page(HTMLParser):
+    """A page's elements, its text, and whether its tags are balanced."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.unbalanced: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.unbalanced.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def page_of(record: RunRecord, steps: Sequence[StepMetrics] = (), **options: Any) -> Page:
+    return Page(render_report(record, steps, **options))
+
+
+def page_of_run(run: RecordedRun) -> Page:
+    return page_of(run.record(), latest_of_each_step(run.lines))
+
+
+@pytest.mark.parametrize("name", ["succeeded", "worker_failed", "rejected", "aborted"])
+def test_the_report_is_one_well_formed_page_that_needs_nothing_else(name: str) -> None:
+    page = page_of_run(recorded(name))
+
+    assert (page.unbalanced, page.open) == ([], [])
+    assert [link["href"] for link in page.all("link")] == ["data:,"]
+    assert not [attributes for _, attributes in page.elements if "src" in attributes]
+    links = [link["href"] or "" for link in page.all("a")]
+    assert not [link for link in links if "//" in link]
+    assert "url(" not in "".join(page.text)
+
+
+def test_only_the_reports_own_script_may_run() -> None:
+    page = page_of_run(recorded("worker_failed"))
+
+    policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+
+    assert policy is not None
+    assert re.search(r"script-src 'sha256-[A-Za-z0-9+/=]{44}'$", policy)
+    assert len(page.all("script")) == 1
+
+
+def test_text_from_logs_specs_and_pods_is_text_not_markup() -> None:
+    record = recorded("worker_failed").record()
+    pods = [Pod(name=EVIL, node=EVIL, phase=EVIL, message=EVIL)]
+    evil = record.model_copy(
+        update={
+            "run_id": EVIL,
+            "error": RunError(name=EVIL, message=EVIL, what_to_do=EVIL),
+            "spec": {"name": EVIL, EVIL: EVIL},
+            "jobs": {EVIL: Job(name=EVIL, phase=EVIL, pods=pods)},
+            "diagnostics": [{"pod": EVIL, EVIL: EVIL, "last_lines": [EVIL]}],
+        }
+    )
+
+    page = page_of(evil, logs=[f"{EVIL}.log"])
+
+    assert len(page.all("script")) == 1
+    assert page.all("b") == []
+    assert (page.unbalanced, page.open) == ([], [])
+    assert not [attributes for _, attributes in page.elements if "onload" in attributes]
+    assert "".join(page.text).count("<script>alert(1)</script>") >= 5
+
+
+@given(st.text(max_size=60))
+def test_any_log_text_is_shown_as_it_is(text: str) -> None:
+    record = recorded("rejected").record().model_copy(update={"diagnostics": [{"pod": "p", "last_lines": [text]}]})
+
+    html = render_report(record, [])
+
+    shown = "".join(Page(html).text)
+    normal = text.replace("\r\n", "\n").replace("\r", "\n")
+    assert text in shown or normal in shown or "\x00" in text
+
+
+def test_a_failed_runs_report_says_what_happened_and_what_to_do() -> None:
+    text = "".join(page_of_run(recorded("worker_failed")).text)
+
+    assert "WorkerFailed" in text
+    assert "ended with exit code 137" in text
+    assert "Read the pod's last lines in the report" in text
+    assert "<script>alert('from a log')</script>" in text
+
+
+def test_a_succeeded_runs_report_has_its_key_figures() -> None:
+    text = "".join(page_of_run(recorded("succeeded")).text)
+
+    for figure in ("2 min 11 s", "19 s", "200", "9.22 → 6.33", "118.6", "miss"):
+        assert figure in text
+    assert "What happened" not in text
+
+
+def test_gaps_and_duplicates_are_not_hidden() -> None:
+    record = recorded("succeeded").record()
+    assert record.metrics_published is not None
+    faulty = record.metrics_published.model_copy(update={"gaps": 1, "duplicates": 3})
+
+    text = "".join(page_of(record.model_copy(update={"metrics_published": faulty})).text)
+
+    assert "1 gap, 3 duplicates" in text
+
+
+def test_every_drawing_has_a_title_in_words() -> None:
+    html = render_report(recorded("succeeded").record(), recorded("succeeded").lines)
+
+    drawings = re.findall(r"<svg [^>]*>\s*<title>([^<]+)</title>", html)
+
+    assert len(drawings) == html.count("<svg ") > 10
+    assert any(title.startswith("Loss from 9.22 at step 1 to 6.33 at step 200") for title in drawings)
+
+
+def test_logs_that_were_written_are_linked_relative_to_the_report(tmp_path: Path) -> None:
+    run = recorded("succeeded")
+    (tmp_path / "logs").mkdir()
+    name = "demo-3f2a9c1b4d5e-training-1-0-k7x2p"
+    (tmp_path / "logs" / f"{name}.log").write_text("a line\n")
+
+    path = write_report(run.record(), run.lines, tmp_path / "report.html")
+
+    links = [link["href"] for link in Page(path.read_text()).all("a")]
+    assert links == [f"logs/{name}.log", "run.json"]
+
+
+def test_a_run_without_steps_says_so() -> None:
+    assert "Rank 0 logged no step." in "".join(page_of_run(recorded("rejected")).text)
+
+
+def test_a_curve_breaks_where_the_loss_is_no_number() -> None:
+    steps = recorded("succeeded").lines[:8]
+    steps[3] = replace(steps[3], loss=math.nan)
+
+    loss = charts(steps)[0]
+
+    assert loss.raw_path.count("M") == 2
+    assert len(json.loads(loss.points)) == 7
+    assert "nan" not in loss.raw_path.lower()
+
+
+def test_a_training_that_diverged_at_once_still_has_a_report() -> None:
+    run = recorded("succeeded")
+    steps = [replace(step, loss=math.nan) for step in run.lines]
+
+    assert [chart.key for chart in charts(steps)] == ["throughput", "rate"]
+    assert page_of(run.record(), steps).unbalanced == []
+
+
+def test_a_single_step_is_drawn() -> None:
+    assert charts(recorded("succeeded").lines[:1])[0].raw_path.startswith("M")
+
+
+def test_a_long_training_is_thinned_but_keeps_its_extremes() -> None:
+    points = [(float(step), math.sin(step)) for step in range(28_125)]
+    points[12_345] = (12_345.0, 99.0)
+
+    kept = thinned(points, 900)
+
+    assert len(kept) <= 1000
+    assert (12_345.0, 99.0) in kept
+    assert kept == sorted(kept)
+
+
+def test_the_smoothed_curve_does_not_lag_behind() -> None:
+    falling = [100.0 - step for step in range(100)]
+
+    assert smoothed(falling, 5) == pytest.approx(falling)
+
+
+@given(
+    st.floats(-1e6, 1e6).filter(lambda value: abs(value) > 1e-6), st.floats(1e-5, 1e6), st.integers(min_value=3, max_value=9)
+)
+def test_ticks_are_evenly_spaced_and_cover_the_values(low: float, extent: float, at_most: int) -> None:
+    ticks = nice_ticks(low, low + extent, at_most=at_most)
+
+    slack = extent * 1e-6
+    assert ticks[0] <= low + slack
+    assert ticks[-1] >= low + extent - slack
+    assert len(ticks) <= at_most + 2
+
+
+@pytest.mark.parametrize("seconds", [0.3, 8, 131, 4000, 90_000, 400_000, 31_536_000])
+def test_a_time_axis_has_few_round_ticks(seconds: float) -> None:
+    ticks = time_ticks(seconds, at_most=8)
+
+    assert 2 <= len(ticks) <= 8
+    assert ticks[0] == 0
+    assert ticks[-1] <= seconds
+
+
+def test_the_timeline_names_laps_and_leaves_out_what_took_no_time() -> None:
+    drawn = timeline(recorded("succeeded").record())
+
+    rows = {row.label: row for row in drawn.states}
+    assert rows["EnsureCapacity"].note == "2 visits, 1 retry"
+    assert rows["WatchTraining"].note == "22 laps"
+    assert "NeedsPrecompile" in drawn.instants
+    assert [row.label for row in drawn.pods][0] == "stage-1-0-k7x2p"
+    assert all(0 <= bar.left and bar.left + bar.width <= 100.001 for row in drawn.states for bar in row.bars)
+
+
+def test_of_a_large_gang_rank_0_and_the_failed_pods_are_drawn() -> None:
+    record = recorded("worker_failed").record()
+    moment = record.started_at
+    pods = [
+        Pod(name=f"p{index}", phase="Failed" if index == 99 else "Succeeded", started_at=moment, finished_at=moment)
+        for index in range(128)
+    ]
+    job = Job(name="j", phase="Failed", pods=pods, rank0="p64")
+
+    drawn = timeline(record.model_copy(update={"jobs": {"training": job}}))
+
+    labels = [row.label for row in drawn.pods]
+    assert len(labels) == 24
+    assert drawn.hidden_pods == 104
+    assert {"p64", "p99"} <= set(labels)

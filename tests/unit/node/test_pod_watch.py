@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+from local.cluster.node.api import ApiUnreachable, KubernetesApi
+from local.cluster.node.pod_watch import PodWatch
+
+
+def pod(name: str, version: int) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": str(version)}}
+
+
+def event(kind: str, name: str, version: int) -> dict[str, Any]:
+    return {"type": kind, "object": pod(name, version)}
+
+
+class FakeWatch(list[dict[str, Any]]):
+    """Events that come at once, before the watch ends."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class FakeApi:
+    """Plays a script: each entry answers one request, an exception by raising it."""
+
+    def __init__(self, *script: dict[str, Any] | FakeWatch | Exception) -> None:
+        self.requests: list[str] = []
+        self.played = threading.Event()
+        self._script: Iterator[dict[str, Any] | FakeWatch | Exception] = iter(script)
+
+    def get(self, path: str, **query: str) -> Any:
+        return self._answer("list")
+
+    def watch(self, path: str, **query: str) -> Any:
+        return self._answer(f"watch {query['resourceVersion']}")
+
+    def _answer(self, request: str) -> Any:
+        answer = next(self._script, None)
+        if answer is None:
+            self.played.set()
+            raise ApiUnreachable("the script is over")
+        self.requests.append(request)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Told:
+    """Remembers what an observer is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def pods_listed(self, pods: list[dict[str, Any]]) -> None:
+        self.seen.append("listed " + " ".join(pod["metadata"]["name"] for pod in pods))
+
+    def pod_changed(self, pod: dict[str, Any]) -> None:
+        self.seen.append(f"changed {pod['metadata']['name']}")
+
+    def pod_deleted(self, pod: dict[str, Any]) -> None:
+        self.seen.append(f"deleted {pod['metadata']['name']}")
+
+    def reconnected(self) -> None:
+        self.seen.append("reconnected")
+
+
+def play(*script: dict[str, Any] | FakeWatch | Exception) -> tuple[list[str], list[str]]:
+    """The requests made and what was told while the script lasted."""
+    api, told = FakeApi(*script), Told()
+    watch = PodWatch(cast(KubernetesApi, api), "node-a", told)
+    watch.start()
+    assert api.played.wait(30)
+    watch.stop()
+    return api.requests, told.seen
+
+
+LIST = {"metadata": {"resourceVersion": "10"}, "items": [pod("a", 5)]}
+
+
+def test_changes_are_told_in_order_and_a_watch_that_ends_goes_on_where_it_stopped() -> None:
+    first = FakeWatch([event("ADDED", "b", 11), event("BOOKMARK", "", 15)])
+    second = FakeWatch([event("MODIFIED", "b", 16), event("DELETED", "b", 17)])
+    requests, seen = play(LIST, first, second)
+    assert requests == ["list", "watch 10", "watch 15"]
+    assert seen[:4] == ["listed a", "changed b", "changed b", "deleted b"]
+
+
+def test_a_watch_that_is_too_old_is_followed_by_a_new_list() -> None:
+    gone = FakeWatch([{"type": "ERROR", "object": {"code": 410}}])
+    requests, seen = play(LIST, gone, LIST)
+    assert requests == ["list", "watch 10", "list"]
+    assert seen[:2] == ["listed a", "listed a"]
+
+
+def test_a_server_that_was_away_is_told_of_the_node_again_before_the_list() -> None:
+    requests, seen = play(LIST, ApiUnreachable("away"), ApiUnreachable("still"), LIST)
+    assert requests == ["list", "watch 10", "list", "list"]
+    assert seen[:4] == ["listed a", "reconnected", "reconnected", "listed a"]

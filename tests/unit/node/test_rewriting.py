@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local.cluster.node.rewriting import NameRewriter, PathRewriter
+
+PATHS = PathRewriter(
+    {"/data": "/host/d", "/data/inner": "/host/inner", "/dev/termination-log": "/pod/message", "/runs/": "/host/r"}
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("/data", "/host/d"),
+        ("/data/", "/host/d/"),
+        ("/data/demo/a b", "/host/d/demo/a b"),
+        ("/data/inner/x", "/host/inner/x"),
+        ("/data/innermost", "/host/d/innermost"),
+        ("--data_dir=/data/demo", "--data_dir=/host/d/demo"),
+        ("-o=/runs/1", "-o=/host/r/1"),
+        ("/usr/lib:/data/lib:/runs", "/usr/lib:/host/d/lib:/host/r"),
+        ("--path=/data:/runs/x", "--path=/host/d:/host/r/x"),
+        ("/dev/termination-log", "/pod/message"),
+    ],
+)
+def test_mount_paths_become_host_paths(value: str, expected: str) -> None:
+    assert PATHS.value(value) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "/database",
+        "/datasets/data",
+        "data",
+        "./data/x",
+        "/mnt/data/x",
+        "s3://data/x",
+        "file:///data/x",
+        "https://host/data/x",
+        "see /data for the shards",
+        "x=/data",
+        "--flag",
+        "",
+    ],
+)
+def test_what_only_looks_like_a_mount_path_stays(value: str) -> None:
+    assert PATHS.value(value) == value
+
+
+@given(st.text().filter(lambda text: "/data" not in text and "/runs" not in text and "/dev" not in text))
+def test_values_without_mount_paths_stay_untouched(value: str) -> None:
+    assert PATHS.value(value) == value
+
+
+@given(st.from_regex(r"[A-Za-z0-9_.-]{1,20}(/[A-Za-z0-9_.-]{1,20}){0,3}", fullmatch=True))
+def test_everything_below_a_mount_keeps_its_place(path: str) -> None:
+    assert PathRewriter({"/mnt/v": "/host"}).value(f"/mnt/v/{path}") == f"/host/{path}"
+
+
+@given(st.from_regex(r"[A-Za-z0-9_.-]{1,20}", fullmatch=True))
+def test_a_longer_name_is_another_folder(suffix: str) -> None:
+    assert PATHS.value(f"/data{suffix}") == f"/data{suffix}"
+
+
+def names_of(*services: tuple[str, str]) -> NameRewriter:
+    return NameRewriter("training", lambda name, namespace: (name, namespace) in services)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("job-0.job", "127.0.0.1"),
+        ("job-0.job.training", "127.0.0.1"),
+        ("job-0.job.training.svc", "127.0.0.1"),
+        ("job-0.job.training.svc.cluster.local", "127.0.0.1"),
+        ("job-0.job:29500", "127.0.0.1:29500"),
+        ("--master_addr=job-0.job", "--master_addr=127.0.0.1"),
+        ("tcp://job-0.job:29500/store", "tcp://127.0.0.1:29500/store"),
+        ("job-0.job,job-1.job", "127.0.0.1,127.0.0.1"),
+    ],
+)
+def test_pod_names_become_the_loopback_address(value: str, expected: str) -> None:
+    assert names_of(("job", "training")).value(value) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "trainer.pretrain",
+        "job-0.job.other",
+        "job-0.jobs",
+        "job-0.job.py",
+        "/runs/job-0.job",
+        "s3://bucket/job-0.job",
+        "me@job-0.job",
+        "my_job-0.job",
+        "0.5",
+        "job",
+    ],
+)
+def test_what_is_no_name_of_a_pod_stays(value: str) -> None:
+    assert names_of(("job", "training")).value(value) == value
+
+
+def test_a_service_of_another_namespace_is_found_there() -> None:
+    assert names_of(("job", "other")).value("job-0.job.other.svc:1") == "127.0.0.1:1"
+
+
+def test_each_name_is_looked_up_once() -> None:
+    asked: list[str] = []
+    names = NameRewriter("training", lambda name, _namespace: bool(asked.append(name)))
+    names.value("a.b a.b c.b")
+    assert asked == ["b"]
+
+
+@given(st.text())
+def test_without_services_nothing_is_rewritten(value: str) -> None:
+    assert names_of().value(value) == value
