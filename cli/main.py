@@ -19,6 +19,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 BAD_INPUT = 2
 """Exit status when what was handed in is at fault: the spec, the data set, the program, a folder."""
 
+ABORTED = 130
+"""128 + SIGINT, as shells have it."""
+
 SpecPath = Annotated[Path, typer.Argument(help="Run spec: a YAML or JSON file.", show_default=False)]
 
 
@@ -48,6 +51,9 @@ def run(
         status = run_local(spec, out=out, home=home, time_scale=time_scale, kubeconfig=kubeconfig, console=console)
     except (TrainflowError, Refused) as error:
         _refuse(console, str(error))
+    except KeyboardInterrupt:
+        console.print("Stopped before the run began; nothing is left running.")
+        status = ABORTED
     raise typer.Exit(status)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ def run_local(
         TrainflowError: If the input is at fault; nothing was created.
         Refused: If the twin cannot be started.
     """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt_once)
     spec = read_spec(spec_path)
     preflight.require_program(spec.workload, REPOSITORY)
     if spec.dataset is not None and spec.dataset.bucket == folder_buckets.DEMO_BUCKET:
@@ -61,10 +63,13 @@ def run_local(
     started_at = datetime.now(UTC)
     run_id = f"{spec.name}-{_twelve_hex(spec, started_at)}"
     folder = out / run_id
-    with _refusing():
-        twin = Twin(
-            home=home, log_dir=folder / "logs" / "twin", time_scale=time_scale, kubeconfig=kubeconfig
-        ).__enter__()
+    twin = Twin(home=home, log_dir=folder / "logs" / "twin", time_scale=time_scale, kubeconfig=kubeconfig)
+    try:
+        with console.status("Starting the twin …"):
+            twin.start()
+    except (TwinError, ClusterError, OSError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise Refused(str(error)) from None
     try:
         record = follow_run(twin, spec, run_id, folder=folder, console=console)
     finally:
@@ -86,12 +91,11 @@ def _twelve_hex(spec: RunSpec, started_at: datetime) -> str:
     return hashlib.sha256(f"{spec.model_dump_json()}{started_at.isoformat()}".encode()).hexdigest()[:12]
 
 
-@contextmanager
-def _refusing() -> Iterator[None]:
-    try:
-        yield
-    except (TwinError, ClusterError, OSError) as error:
-        raise Refused(str(error)) from None
+def _interrupt_once(_number: int, _frame: object) -> None:
+    """Ctrl-C and `kill` stop the run; a second one must not stop the stopping."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console: Console) -> RunRecord:

@@ -64,15 +64,23 @@ class Twin:
         self.deployment: Deployment | None = None
 
     def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything.
+
+        Raises:
+            TwinError: If a part could not be started; nothing runs then.
+        """
         try:
             self._start()
         except BaseException:
             self.stop()
             raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def client(self, service: str) -> Any:
         """A boto3 client of the twin's AWS."""

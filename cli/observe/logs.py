@@ -89,6 +89,7 @@ class LogFollower:
         self._source, self._pod, self._container, self._path = source, pod, container, path
         self._has_ended, self._on_line = has_ended, on_line
         self._resumption = Resumption()
+        self._num_lines = 0
         self._unfinished = ""
         self._last_lines: deque[str] = deque(maxlen=NUM_LAST_LINES)
         self._stream: LineStream | None = None
@@ -127,39 +128,42 @@ class LogFollower:
         idle = 0
         while not self._stopping.is_set():
             ended = self._has_ended()  # asked before reading: what is read then is all there is
+            num_lines, cut_off = self._num_lines, self._unfinished
             try:
-                grew = self._read(file, follow=not ended)
+                self._read(file, follow=not ended)
             except ClusterError as broken:
-                grew, ended = False, broken.status == 404
-            if ended:
+                ended = False
+                if broken.status == 404:
+                    self._unfinished = cut_off
+                    break
+            # A last line without its line break is the end of the log, or of a connection: seen twice it is the log's.
+            if ended and self._unfinished == cut_off:
                 break
-            idle = 0 if grew else min(idle + 1, len(PAUSES) - 1)
+            idle = 0 if self._num_lines > num_lines else min(idle + 1, len(PAUSES) - 1)
             self._stopping.wait(PAUSES[idle])
         if self._unfinished:
-            self._write(file, self._unfinished)  # a program's last line may lack its line break
+            self._write(file, self._unfinished)
 
-    def _read(self, file: BinaryIO, *, follow: bool) -> bool:
-        """Reads the log from where it was left; whether there was anything new."""
+    def _read(self, file: BinaryIO, *, follow: bool) -> None:
+        """Reads the log from where it was left."""
         self._resumption.reopen()
+        self._unfinished = ""
         self._stream = self._source.pod_log(self._pod, self._container, since=self._resumption.since, follow=follow)
         if self._stopping.is_set():
             self._stream.close()  # stop() came between the two and met no stream
-        grew = False
         for line in self._stream:
             if line.endswith("\n"):
-                self._unfinished = ""
-                grew |= self._write(file, line.removesuffix("\n"))
+                self._write(file, line.removesuffix("\n"))
             else:
                 self._unfinished = line
-        return grew
 
-    def _write(self, file: BinaryIO, stamped: str) -> bool:
+    def _write(self, file: BinaryIO, stamped: str) -> None:
         text = self._resumption.accept(stamped)
         if text is None:
-            return False
+            return
+        self._num_lines += 1
         file.write(text.encode("utf-8") + b"\n")
         file.flush()
         self._last_lines.append(text)
         if self._on_line is not None:
             self._on_line(text)
-        return True

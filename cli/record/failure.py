@@ -63,7 +63,9 @@ def explained(name: str, cause: str) -> RunError:
         return explained(str(child_error), str(said.get("Cause") or said.get("cause") or ""))
     if said.get("errorType") and name in ("States.TaskFailed", "States.ALL"):
         name = str(said["errorType"])
-    message = str(said.get("errorMessage") or said.get("message") or ("" if said or cause.strip() == "{}" else cause)).strip()
+    message = str(
+        said.get("errorMessage") or said.get("message") or ("" if said or cause.strip() == "{}" else cause)
+    ).strip()
     return RunError(name=name, message=message or _summary(name), what_to_do=what_to_do(name))
 
 

@@ -113,8 +113,8 @@ def _termination_message(text: str | None) -> Mapping[str, Any]:
 
 def _last_words(said: Mapping[str, Any], ended: Mapping[str, Any], status: Mapping[str, Any]) -> str | None:
     reported = ": ".join(str(said[key]) for key in ("error", "message") if said.get(key))
-    words = reported or ended.get("message") or status.get("message")
-    return str(words).strip() if words else ended.get("reason") or status.get("reason")
+    words = reported or ended.get("message") or status.get("message") or ended.get("reason") or status.get("reason")
+    return None if words in (None, "Error") else str(words).strip()  # "Error" says no more than the exit code
 
 
 def _index(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None:

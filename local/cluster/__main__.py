@@ -11,13 +11,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from local.cluster.node.agent import ProcessNode
+    from lambdas.models.instances import InstanceType
     from local.cluster.server import ApiServer
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -63,21 +64,14 @@ def cluster(
     """
     if context.invoked_subcommand is not None:
         return
+    options = _node_options(instance_type, label, env, image_root, [])
+    names = [f"local-{number}" for number in range(nodes)]
     stop = _stop_signal(until_stdin_closes)
     with contextlib.ExitStack() as stack:
         folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainflow-cluster-")))
         server = stack.enter_context(_api_server(port, sts_endpoint, cluster_name))
         file = _write_kubeconfig(kubeconfig or folder / "kubeconfig", server)
-        specs = _nodes(
-            [f"local-{number}" for number in range(nodes)],
-            file,
-            instance_type=instance_type,
-            labels=_pairs("--label", label),
-            environment=_pairs("--env", env),
-            pods_dir=folder / "pods",
-            image_root=image_root,
-        )
-        stack.enter_context(_running(specs))
+        stack.enter_context(_nodes(names, file, options, folder / "pods"))
         _announce({"endpoint": server.endpoint, "kubeconfig": str(file)})
         stop.wait()
 
@@ -100,19 +94,12 @@ def node(
 
     For each node that is Ready, one line of JSON on standard output names it.
     """
-    stop = _stop_signal(until_stdin_closes)
     names = name or ["local-0"]
-    specs = _nodes(
-        names,
-        kubeconfig,
-        instance_type=instance_type,
-        labels=_pairs("--label", label),
-        environment=_pairs("--env", env),
-        pods_dir=pods_dir,
-        image_root=image_root,
-        taints=taint,
-    )
-    with _running(specs):
+    if len(set(names)) < len(names):
+        raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
+    options = _node_options(instance_type, label, env, image_root, taint)
+    stop = _stop_signal(until_stdin_closes)
+    with _nodes(names, kubeconfig, options, pods_dir):
         for ready in names:
             _announce({"node": ready})
         stop.wait()
@@ -165,45 +152,62 @@ def _write_kubeconfig(path: Path, server: ApiServer) -> Path:
     return path.resolve()
 
 
-def _nodes(
-    names: list[str],
-    kubeconfig: Path,
-    *,
-    instance_type: str,
-    labels: dict[str, str],
-    environment: dict[str, str],
-    pods_dir: Path | None,
-    image_root: Path | None,
-    taints: list[str] | None = None,
-) -> list[ProcessNode]:
-    from local.cluster.node.agent import ProcessNode
-    from local.cluster.node.api import KubernetesApi
-    from local.cluster.node.kubeconfig import load_connection
-    from local.cluster.node.registration import NodeSpec, instance_type_named, parse_taint
+@dataclass(frozen=True, kw_only=True)
+class _NodeOptions:
+    """What the command line says about nodes, checked before anything is started."""
 
-    if len(set(names)) < len(names):
-        raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
+    instance: InstanceType
+    labels: dict[str, str]
+    taints: list[dict[str, str]]
+    environment: dict[str, str]
+    image_root: Path | None
+
+
+def _node_options(
+    instance_type: str, labels: list[str], env: list[str], image_root: Path | None, taints: list[str]
+) -> _NodeOptions:
+    from local.cluster.node.registration import instance_type_named
+
     if image_root is not None and not image_root.is_dir():
         raise BadArgument(f"--image-root {image_root}: there is no such folder")
-    instance = instance_type_named(instance_type)
+    return _NodeOptions(
+        instance=instance_type_named(instance_type),
+        labels=_pairs("--label", labels),
+        taints=_taints(taints),
+        environment=_pairs("--env", env),
+        image_root=image_root,
+    )
+
+
+@contextlib.contextmanager
+def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: Path | None) -> Iterator[None]:
+    """Have nodes Ready inside of the block."""
+    from local.cluster.node.agent import ProcessNode
+    from local.cluster.node.api import KubernetesApi
+    from local.cluster.node.fleet import running
+    from local.cluster.node.kubeconfig import load_connection
+    from local.cluster.node.registration import NodeSpec
+
+    def node_named(name: str) -> ProcessNode:
+        spec = NodeSpec(name=name, instance_type=options.instance, labels=options.labels, taints=options.taints)
+        return ProcessNode(api, spec, pods_dir=pods_dir, image_root=options.image_root, environment=options.environment)
+
+    with contextlib.closing(KubernetesApi(load_connection(kubeconfig))) as api:
+        try:
+            nodes = [node_named(name) for name in names]
+        except OSError as error:
+            raise BadArgument(f"{error.filename}: the folder for pods cannot be made: {error.strerror}") from error
+        with running(nodes):
+            yield
+
+
+def _taints(texts: list[str]) -> list[dict[str, str]]:
+    from local.cluster.node.registration import parse_taint
+
     try:
-        parsed_taints = [parse_taint(text) for text in taints or []]
+        return [parse_taint(text) for text in texts]
     except ValueError as error:
         raise BadArgument(f"--taint: {error}") from error
-    api = KubernetesApi(load_connection(kubeconfig))
-    specs = [NodeSpec(name=name, instance_type=instance, labels=labels, taints=parsed_taints) for name in names]
-    try:
-        return [
-            ProcessNode(api, spec, pods_dir=pods_dir, image_root=image_root, environment=environment) for spec in specs
-        ]
-    except OSError as error:
-        raise BadArgument(f"{error.filename}: the folder for pods cannot be made: {error.strerror}") from error
-
-
-def _running(nodes: list[ProcessNode]) -> contextlib.AbstractContextManager[None]:
-    from local.cluster.node.fleet import running
-
-    return running(nodes)
 
 
 def _pairs(option: str, texts: list[str]) -> dict[str, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hmac
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree
@@ -18,6 +20,8 @@ MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 STS_PREFIX = "k8s-aws-v1."
 CLUSTER_HEADER = "x-k8s-aws-id"
+TOKEN_SECONDS = 15 * 60
+"""How long a presigned URL is accepted after its signing, as aws-iam-authenticator has it."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Authenticator(Protocol):
     def authenticate(self, token: str) -> User | None:
         """The user whom the token stands for, or None when it is not this authenticator's or not valid.
 
-        May block (it is called in a thread of its own).
+        May block: it is called in a thread.
         """
         ...
 
@@ -74,11 +78,36 @@ def authenticate(token: str | None, authenticators: Sequence[Authenticator]) -> 
     """
     if token is None:
         return ANONYMOUS
-    for authenticator in authenticators:
-        user = authenticator.authenticate(token)
-        if user is not None:
-            return user
-    raise Unauthenticated
+    user = _first(authenticators, token)
+    if user is None:
+        raise Unauthenticated
+    return user
+
+
+Identify = Callable[[str], Awaitable[User | None]]
+"""The user behind a token, or None for a token that nobody recognises."""
+
+
+def identify_with(own: Sequence[Authenticator], others: Sequence[Authenticator]) -> Identify:
+    """Ask authenticators one after the other.
+
+    Args:
+        own: The server's own, which answer at once from its memory; asked on its event loop.
+        others: Those that may ask another server; asked in a thread, so that requests do not wait for each other's.
+    """
+
+    async def identify(token: str) -> User | None:
+        user = _first(own, token)
+        if user is None and others:
+            user = await asyncio.to_thread(_first, others, token)
+        return user
+
+    return identify
+
+
+def _first(authenticators: Sequence[Authenticator], token: str) -> User | None:
+    users = (authenticator.authenticate(token) for authenticator in authenticators)
+    return next((user for user in users if user is not None), None)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -154,11 +183,20 @@ class StsAuthenticator:
         except (binascii.Error, ValueError):
             return None
         query = parse_qs(parts.query)
+        if not self._is_fresh(query.get("X-Amz-Date", [""])[0]):
+            return None
         signed = query.get("X-Amz-SignedHeaders", [""])[0].lower().split(";")
         action = query.get("Action", [""])
         if not same_place or parts.path not in ("", "/") or action != ["GetCallerIdentity"]:
             return None
         return url if CLUSTER_HEADER in signed else None
+
+    def _is_fresh(self, signed_at: str) -> bool:
+        try:
+            moment = datetime.strptime(signed_at, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        except ValueError:
+            return False
+        return abs((datetime.now(UTC) - moment).total_seconds()) <= TOKEN_SECONDS
 
     def _caller(self, url: str) -> User | None:
         try:

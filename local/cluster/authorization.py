@@ -53,9 +53,9 @@ class Authorizer:
         return Decision(False)
 
     def _bound_rules(self, namespace: str) -> Iterator[tuple[Object, list[Object]]]:
-        bindings = self._store.list(f"clusterrolebindings.{_RBAC}")
+        bindings = self._store.objects(f"clusterrolebindings.{_RBAC}")
         if namespace:
-            bindings += self._store.list(f"rolebindings.{_RBAC}", namespace)
+            bindings += self._store.objects(f"rolebindings.{_RBAC}", namespace)
         for binding in bindings:
             reference = binding["roleRef"]
             cluster_wide = reference["kind"] == "ClusterRole"

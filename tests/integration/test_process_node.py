@@ -370,6 +370,17 @@ def test_a_node_that_stops_ends_its_pods_and_leaves_the_cluster(cluster: Cluster
     assert pod is None or pod["status"]["phase"] == "Failed"
 
 
+def test_one_process_may_be_several_nodes(cluster: Cluster) -> None:
+    names = [f"{letter}-{cluster.namespace}" for letter in "ab"]
+    arguments = ("node", "--kubeconfig", str(cluster.kubeconfig), "--name", names[0], "--name", names[1])
+    with command(*arguments) as (process, first):
+        assert process.stdout is not None
+        assert [first, json.loads(process.stdout.readline())] == [{"node": name} for name in names]
+        for name in names:
+            cluster.run(f"on-{name}", "echo here", nodeName=name)
+            assert cluster.end_of(f"on-{name}")["exitCode"] == 0
+
+
 def test_an_image_root_is_the_working_directory_and_the_python_path(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("print('from the image')")
     node_name = f"imaged-{cluster.namespace}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from starlette.datastructures import Headers
@@ -20,14 +19,7 @@ from local.cluster.api.requests import RequestInfo, parse_request
 from local.cluster.api.reviews import Reviews, review_of
 from local.cluster.api.subresources import Subresources
 from local.cluster.api.writing import Writer
-from local.cluster.authentication import (
-    ANONYMOUS,
-    Authenticator,
-    Unauthenticated,
-    User,
-    authenticate,
-    bearer_token,
-)
+from local.cluster.authentication import ANONYMOUS, Identify, User, bearer_token
 from local.cluster.authorization import Authorizer
 from local.cluster.model import errors
 from local.cluster.model.errors import ApiError, PageNotFound
@@ -36,6 +28,7 @@ from local.cluster.state.cluster import Cluster
 
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+MAX_BODY_BYTES = 3 * 1024 * 1024  # kube-apiserver's limit
 _VIEWS = ("", "status")
 """Subresources on which the ordinary verbs work."""
 
@@ -46,19 +39,19 @@ class Application:
     def __init__(
         self,
         cluster: Cluster,
-        authenticators: Sequence[Authenticator],
+        identify: Identify,
         discovery: Discovery,
         logs: LogProxy,
         subresources: Subresources,
     ) -> None:
         self.cluster = cluster
-        self.authenticators = authenticators
+        self.identify = identify
         self.discovery = discovery
         self.logs = logs
         self.subresources = subresources
         self.authorizer = Authorizer(cluster.store)
         self.reader, self.writer = Reader(cluster), Writer(cluster)
-        self.reviews = Reviews(self.authorizer, lambda token: authenticate(token, self.authenticators))
+        self.reviews = Reviews(self.authorizer, identify)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -73,7 +66,7 @@ class Application:
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
-        user = await self._identify(request.headers)
+        user = await self._user(request.headers)
         info = parse_request(request.method, request.url.path, request.query_params)
         self.authorizer.check(user, info)
         if not info.is_resource:
@@ -81,19 +74,18 @@ class Application:
         resource = self._resource(info)
         if not resource.namespaced:
             info = replace(info, namespace="")  # of a namespace's own path, authorization alone sees it as its own
-        body = await request.body()
+        body = await _body(request)
         call = Call(info, resource, request.query_params, request.headers, body, user)
         return await self._dispatch(call, request.method)
 
-    async def _identify(self, headers: Headers) -> User:
+    async def _user(self, headers: Headers) -> User:
         token = bearer_token(headers.get("authorization", ""))
         if token is None:
             return ANONYMOUS
-        try:
-            # An authenticator may call another server (STS); requests must not wait for each other's.
-            return await asyncio.to_thread(authenticate, token, self.authenticators)
-        except Unauthenticated:
-            raise errors.unauthorized() from None
+        user = await self.identify(token)
+        if user is None:
+            raise errors.unauthorized()
+        return user
 
     def _resource(self, info: RequestInfo) -> Resource:
         found = self.cluster.registry.find(info.group, info.version, info.resource) or review_of(info)
@@ -181,6 +173,18 @@ class Application:
         if found is None:
             raise errors.no_such_resource()
         return respond(found)
+
+
+async def _body(request: Request) -> bytes:
+    """The body, as long as it is not longer than etcd would take."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            message = f"Request entity too large: limit is {MAX_BODY_BYTES}"
+            raise ApiError(413, "RequestEntityTooLarge", message, {})
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _health(check: str, *, verbose: bool) -> Response:

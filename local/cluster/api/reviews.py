@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 from starlette.responses import Response
 
 from local.cluster.api.bodies import parse_body
 from local.cluster.api.call import Call
 from local.cluster.api.negotiation import respond
 from local.cluster.api.requests import RequestInfo
-from local.cluster.authentication import Unauthenticated, User
+from local.cluster.authentication import Identify, User
 from local.cluster.authorization import Authorizer
 from local.cluster.model import times
 from local.cluster.model.errors import Object
@@ -44,8 +41,6 @@ REVIEWS = (
         verbs=_CREATE,
     ),
 )
-
-Identify = Callable[[str | None], User]
 
 
 def review_of(info: RequestInfo) -> Resource | None:
@@ -98,9 +93,8 @@ class Reviews:
         return {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
 
     async def _token(self, token: str) -> Object:
-        try:
-            user = await asyncio.to_thread(self._identify, token)
-        except Unauthenticated:
+        user = await self._identify(token)
+        if user is None:
             return {"authenticated": False, "error": "invalid bearer token"}
         return {"authenticated": True, "user": _user_info(user)}
 

@@ -62,7 +62,7 @@ def selected(store: Store, resource: Resource, selection: Selection) -> list[Obj
     if name and (namespace or not resource.namespaced):
         found = store.get(resource.key, namespace, name)
         return [found] if found is not None and selection.matches(found) else []
-    return [obj for obj in store.list(resource.key, namespace) if selection.matches(obj)]
+    return [obj for obj in store.objects(resource.key, namespace) if selection.matches(obj)]
 
 
 @dataclass(frozen=True)

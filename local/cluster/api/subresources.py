@@ -70,7 +70,7 @@ class Subresources:
     def _respect_budgets(self, pod: Object) -> None:
         for budget in budgets_of(self.cluster.store, pod):
             selector = label_selector_of(budget["spec"].get("selector"))
-            pods = self.cluster.store.list("pods", pod["metadata"]["namespace"])
+            pods = self.cluster.store.objects("pods", pod["metadata"]["namespace"])
             mine = [p for p in pods if selector.matches(p["metadata"].get("labels"))]
             status = budget_status(budget, mine)
             if status["disruptionsAllowed"] > 0:

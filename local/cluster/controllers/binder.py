@@ -64,14 +64,14 @@ class Binder:
             self.queue.add("")
 
     def _reconcile(self, _key: str) -> None:
-        for claim in self.cluster.store.list(CLAIMS):
+        for claim in self.cluster.store.objects(CLAIMS):
             if claim["metadata"].get("deletionTimestamp"):
                 self._let_go(claim)
             elif claim["status"].get("phase") != "Bound":
-                volume = choose(claim, self.cluster.store.list(VOLUMES))
+                volume = choose(claim, self.cluster.store.objects(VOLUMES))
                 if volume is not None:
                     self._bind(claim, volume)
-        for volume in self.cluster.store.list(VOLUMES):
+        for volume in self.cluster.store.objects(VOLUMES):
             self._update_volume(volume)
 
     def _let_go(self, claim: Object) -> None:
@@ -82,7 +82,7 @@ class Binder:
     def _in_use(self, namespace: str, name: str) -> bool:
         return any(
             (volume.get("persistentVolumeClaim") or {}).get("claimName") == name
-            for pod in self.cluster.store.list("pods", namespace)
+            for pod in self.cluster.store.objects("pods", namespace)
             if pod["spec"].get("nodeName") and pod["status"].get("phase") not in ("Succeeded", "Failed")
             for volume in pod["spec"].get("volumes") or []
         )

@@ -17,7 +17,7 @@ BUDGETS = "poddisruptionbudgets.policy"
 
 def budgets_of(store: Store, pod: Object) -> list[Object]:
     """The budgets that cover a pod."""
-    budgets = store.list(BUDGETS, pod["metadata"]["namespace"])
+    budgets = store.objects(BUDGETS, pod["metadata"]["namespace"])
     return [b for b in budgets if "selector" in b["spec"] and _covers(b, pod)]
 
 
@@ -68,8 +68,8 @@ class DisruptionController:
         self.queue.add(change.namespace)
 
     def _update(self, namespace: str) -> None:
-        budgets = self.cluster.store.list(BUDGETS, namespace)
-        pods = self.cluster.store.list("pods", namespace) if budgets else []
+        budgets = self.cluster.store.objects(BUDGETS, namespace)
+        pods = self.cluster.store.objects("pods", namespace) if budgets else []
         for budget in budgets:
             mine = [p for p in pods if "selector" in budget["spec"] and _covers(budget, p)]
             running = [p for p in mine if p["status"].get("phase") not in ("Succeeded", "Failed")]

@@ -57,11 +57,11 @@ class NamespaceController:
         for resource in self.cluster.registry:
             if not resource.namespaced:
                 continue
-            for obj in self.cluster.store.list(resource.key, name):
+            for obj in self.cluster.store.objects(resource.key, name):
                 if not obj["metadata"].get("deletionTimestamp"):
                     options = DeleteOptions(propagation="Background")
                     self.cluster.delete(resource, name, obj["metadata"]["name"], options)
-            left += len(self.cluster.store.list(resource.key, name))
+            left += len(self.cluster.store.objects(resource.key, name))
         if not left:
             self.cluster.modify(self.namespaces, "", name, _finalize)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from local.cluster.controllers.events import EventRecorder
 from local.cluster.controllers.scheduler import set_condition
 from local.cluster.controllers.work import WorkQueue
-from local.cluster.model import times
 from local.cluster.model.errors import Object
 from local.cluster.state.cluster import Cluster
 from local.cluster.state.deletion import DeleteOptions
@@ -40,16 +41,26 @@ class NodeController:
         self.nodes, self.pods = cluster.registry.by_key("nodes"), cluster.registry.by_key("pods")
         self.queue: WorkQueue[str] = WorkQueue(self._reconcile)
         self.lost: WorkQueue[tuple[str, str]] = WorkQueue(self._collect)
+        self._heard: dict[str, float] = {}
+        """When each node last gave a sign of life, by this process's clock, which stands still in a laptop's sleep."""
         cluster.store.listen("nodes", self._node_changed)
+        cluster.store.listen(LEASES, self._lease_changed)
         cluster.store.listen("pods", self._pod_changed)
 
     def _node_changed(self, change: Change) -> None:
         if change.type != "DELETED":
+            if _heartbeats(change.previous) != _heartbeats(change.object):
+                self._heard[change.name] = asyncio.get_running_loop().time()
             self.queue.add(change.name)
             return
-        for pod in self.cluster.store.list("pods"):
+        self._heard.pop(change.name, None)
+        for pod in self.cluster.store.objects("pods"):
             if pod["spec"].get("nodeName") == change.name:
                 self.lost.add((pod["metadata"]["namespace"], pod["metadata"]["name"]))
+
+    def _lease_changed(self, change: Change) -> None:
+        if change.namespace == LEASE_NAMESPACE and change.type != "DELETED":
+            self._heard[change.name] = asyncio.get_running_loop().time()
 
     def _pod_changed(self, change: Change) -> None:
         leaving = change.type != "DELETED" and change.object["metadata"].get("deletionTimestamp")
@@ -72,7 +83,7 @@ class NodeController:
         node = self.cluster.store.get("nodes", "", name)
         if node is None:
             return
-        silent = self._seconds_silent(node)
+        silent = asyncio.get_running_loop().time() - self._heard.get(name, 0.0)
         if silent >= GRACE_SECONDS and ready_status(node) not in ("", "Unknown"):
             self.cluster.modify(self.nodes, "", name, _unknown)
             self.recorder.record(
@@ -82,13 +93,10 @@ class NodeController:
         if silent < GRACE_SECONDS:
             self.queue.add_after(name, GRACE_SECONDS - silent)
 
-    def _seconds_silent(self, node: Object) -> float:
-        """Seconds since the node's last heartbeat: its lease, or the time stamp of its conditions."""
-        lease = self.cluster.store.get(LEASES, LEASE_NAMESPACE, node["metadata"]["name"])
-        conditions = (node.get("status") or {}).get("conditions") or []
-        stamps = [c["lastHeartbeatTime"] for c in conditions if c.get("lastHeartbeatTime")]
-        stamps.append(((lease or {}).get("spec") or {}).get("renewTime") or node["metadata"]["creationTimestamp"])
-        return (times.now() - max(map(times.parse, stamps))).total_seconds()
+
+def _heartbeats(node: Object | None) -> list[str]:
+    conditions = ((node or {}).get("status") or {}).get("conditions") or []
+    return [str(c["status"]) + str(c.get("lastHeartbeatTime")) for c in conditions if c["status"] != "Unknown"]
 
 
 def _fail(pod: Object) -> None:

@@ -28,6 +28,9 @@ class OwnedPods:
         found = (self._store.get("pods", *place) for place in sorted(self._places.get(uid, ())))
         return [pod for pod in found if pod is not None]
 
+    def count(self, uid: str) -> int:
+        return len(self._places.get(uid, ()))
+
     def _changed(self, change: Change) -> None:
         place = (change.namespace, change.name)
         if change.previous is not None and (owner := controller_of(change.previous, self._kind)):

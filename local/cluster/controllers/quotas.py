@@ -40,7 +40,7 @@ def used(store: Store, quota: Object) -> dict[str, Fraction]:
     hard = quota["spec"].get("hard") or {}
     totals = {name: Fraction(0) for name in hard}
     for key in {_counted_resource(name) for name in hard}:
-        for obj in store.list(key, quota["metadata"]["namespace"]):
+        for obj in store.objects(key, quota["metadata"]["namespace"]):
             totals = add_quantities(totals, {n: a for n, a in _charge(key, obj).items() if n in hard})
     return totals
 
@@ -70,7 +70,7 @@ class QuotaController:
         if not resource.namespaced:
             return
         charge = _charge(resource.key, obj)
-        for quota in self.cluster.store.list(QUOTAS, obj["metadata"]["namespace"]):
+        for quota in self.cluster.store.objects(QUOTAS, obj["metadata"]["namespace"]):
             hard = {n: parse_quantity(a) for n, a in (quota["spec"].get("hard") or {}).items() if charge.get(n)}
             now = used(self.cluster.store, quota) if hard else {}
             over = sorted(n for n, limit in hard.items() if now[n] + charge[n] > limit)
@@ -88,7 +88,7 @@ class QuotaController:
             self.queue.add(change.namespace)
 
     def _update_status(self, namespace: str) -> None:
-        for quota in self.cluster.store.list(QUOTAS, namespace):
+        for quota in self.cluster.store.objects(QUOTAS, namespace):
             hard = quota["spec"].get("hard") or {}
             amounts = {name: format_quantity(amount) for name, amount in used(self.cluster.store, quota).items()}
             status = {"hard": hard, "used": amounts}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 from local.cluster.controllers.events import EventRecorder
 from local.cluster.controllers.scheduling import Placement, Usage, place, pod_requests
 from local.cluster.controllers.work import WorkQueue
@@ -35,6 +37,8 @@ class Scheduler:
         self.pods = cluster.registry.by_key("pods")
         self.usage: dict[str, Usage] = {}
         self.waiting: set[PodKey] = set()
+        self.line: list[tuple[tuple[int, str, int], PodKey]] = []
+        """A heap of who waits, the most urgent first; entries that no longer wait are skipped."""
         self.parked: set[PodKey] = set()
         self.queue: WorkQueue[str] = WorkQueue(self._schedule_next)
         cluster.store.listen("pods", self._pod_changed)
@@ -51,8 +55,7 @@ class Scheduler:
             self.parked.discard(key)
         elif key not in self.parked or change.type == "ADDED" or _spec_changed(change):
             self.parked.discard(key)
-            self.waiting.add(key)
-            self.queue.add("")
+            self._enqueue(key, pod)
         if _occupies(change.previous) and not _occupies(pod):
             self._retry()
 
@@ -69,18 +72,21 @@ class Scheduler:
             self._retry()
 
     def _retry(self) -> None:
-        if self.parked:
-            self.waiting |= self.parked
-            self.parked.clear()
-            self.queue.add("")
+        for key in self.parked:
+            pod = self.cluster.store.get("pods", *key)
+            if pod is not None:
+                self._enqueue(key, pod)
+        self.parked.clear()
 
     def _schedule_next(self, _key: str) -> None:
-        found = [(self.cluster.store.get("pods", *key), key) for key in self.waiting]
-        candidates = [(pod, key) for pod, key in found if pod is not None]
-        if not candidates:
-            self.waiting.clear()
+        """Place the most urgent pod that still waits."""
+        if not self.line:
             return
-        pod, key = min(candidates, key=lambda item: _urgency(item[0]))
+        _, key = heapq.heappop(self.line)
+        self.queue.add("")
+        pod = self.cluster.store.get("pods", *key)
+        if pod is None or key not in self.waiting:
+            return
         self.waiting.discard(key)
         placement = self._place(pod)
         if placement.node:
@@ -88,11 +94,14 @@ class Scheduler:
         else:
             self.parked.add(key)
             self._tell(pod, placement.message)
-        if self.waiting:
-            self.queue.add("")
+
+    def _enqueue(self, key: PodKey, pod: Object) -> None:
+        self.waiting.add(key)
+        heapq.heappush(self.line, (_urgency(pod), key))
+        self.queue.add("")
 
     def _place(self, pod: Object) -> Placement:
-        nodes = self.cluster.store.list("nodes")
+        nodes = self.cluster.store.objects("nodes")
         fault = self._volume_fault(pod)
         if fault:
             return Placement(message=f"0/{len(nodes)} nodes are available: {fault}.")

@@ -9,7 +9,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import urllib3
 from urllib3.exceptions import HTTPError
@@ -18,6 +18,9 @@ from local.cluster.node.kubeconfig import Connection, KubeconfigError
 
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
+
+_MAX_IDLE = 32
+"""Connections that are kept for the next request: as many as pods may want to report at once."""
 
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
@@ -45,8 +48,13 @@ class KubernetesApi:
     def __init__(self, connection: Connection) -> None:
         self.server = connection.server
         self._authorization = connection.authorization
+        self._prefix = urlsplit(connection.server).path
         tls = {"ssl_context": connection.tls} if connection.tls else {}
-        self._pool = urllib3.PoolManager(maxsize=32, retries=False, **tls)  # type: ignore[arg-type]
+        self._pool = urllib3.connection_from_url(connection.server, maxsize=_MAX_IDLE, retries=False, **tls)
+
+    def close(self) -> None:
+        """Close the connections that are kept open for further requests."""
+        self._pool.close()
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """Read an object or a list.
@@ -116,7 +124,7 @@ class KubernetesApi:
         content_type: str = "application/json",
         read_seconds: float = _READ_SECONDS,
     ) -> urllib3.BaseHTTPResponse:
-        url = self.server + path + (f"?{urlencode(query)}" if query else "")
+        url = self._prefix + path + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": "application/json", "User-Agent": "trainflow-node"}
         try:
             if authorization := self._authorization():

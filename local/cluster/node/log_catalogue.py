@@ -85,7 +85,7 @@ class Logs:
             if folder is None:
                 raise NoLog(404, f'pod "{pod}" in namespace "{namespace}" is not on this node')
             path = folder / f"{container}.log"
-            if previous and path not in self._waiting:
+            if previous and self._waiting.get(path) != "CrashLoopBackOff":
                 path = folder / f"{container}.previous.log"
             if path.exists():
                 return path, self._live.get(path)

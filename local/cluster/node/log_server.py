@@ -66,6 +66,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 60
+    disable_nagle_algorithm = True  # a head and a short body are two packets: the second would wait for 40 ms
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:

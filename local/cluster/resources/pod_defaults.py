@@ -144,7 +144,7 @@ def _token_sources() -> dict[str, Any]:
 def _admit_priority(pod: Object, store: Store) -> None:
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")
-    classes = store.list("priorityclasses.scheduling.k8s.io")
+    classes = store.objects("priorityclasses.scheduling.k8s.io")
     if not name:
         chosen = next((c for c in classes if c.get("globalDefault")), None)
         if chosen is not None:

@@ -34,7 +34,7 @@ def _prepare(service: Object, store: Store) -> None:
 
 def _free_address(store: Store) -> str:
     """The lowest free address of 10.96.0.0/16, kubeadm's service range."""
-    taken = {service["spec"].get("clusterIP") for service in store.list("services")}
+    taken = {service["spec"].get("clusterIP") for service in store.objects("services")}
     numbers = range(10, 2**16 - 1)
     return next(a for n in numbers if (a := f"10.96.{n // 256}.{n % 256}") not in taken)
 

@@ -52,34 +52,35 @@ class Store:
 
     def __init__(self) -> None:
         self.revision = 1
-        self._objects: dict[str, dict[tuple[str, str], Object]] = defaultdict(dict)
+        self._objects: dict[str, dict[str, dict[str, Object]]] = defaultdict(lambda: defaultdict(dict))
         self._history: dict[str, deque[Change]] = defaultdict(lambda: deque(maxlen=WINDOW))
         self._forgotten: dict[str, int] = defaultdict(int)
         self._listeners: dict[str, list[Listener]] = defaultdict(list)
 
     def get(self, key: str, namespace: str, name: str) -> Object | None:
-        return self._objects[key].get((namespace, name))
+        return self._objects[key][namespace].get(name)
 
-    def list(self, key: str, namespace: str = "") -> list[Object]:
+    def objects(self, key: str, namespace: str = "") -> list[Object]:
         """Objects of a resource in a namespace ("" for all), in the order of their names."""
-        found = [(place, obj) for place, obj in self._objects[key].items() if not namespace or place[0] == namespace]
-        return [obj for _, obj in sorted(found, key=lambda item: item[0])]
+        by_namespace = self._objects[key]
+        chosen = [namespace] if namespace else sorted(by_namespace)
+        return [obj for place in chosen for _, obj in sorted(by_namespace[place].items())]
 
     def put(self, key: str, obj: Object) -> Object:
         """Store a new state; the object that is returned carries its revision."""
         metadata = obj["metadata"]
-        place = (metadata.get("namespace", ""), metadata["name"])
-        previous = self._objects[key].get(place)
+        place = self._objects[key][metadata.get("namespace", "")]
+        previous = place.get(metadata["name"])
         self.revision += 1
         stored = {**obj, "metadata": {**metadata, "resourceVersion": str(self.revision)}}
-        self._objects[key][place] = stored
+        place[metadata["name"]] = stored
         self._publish(Change(self.revision, "MODIFIED" if previous else "ADDED", key, stored, previous))
         return stored
 
     def remove(self, key: str, obj: Object) -> Object:
         """Forget an object; its last state goes out with a new revision."""
         metadata = obj["metadata"]
-        previous = self._objects[key].pop((metadata.get("namespace", ""), metadata["name"]))
+        previous = self._objects[key][metadata.get("namespace", "")].pop(metadata["name"])
         self.revision += 1
         last = {**obj, "metadata": {**metadata, "resourceVersion": str(self.revision)}}
         self._publish(Change(self.revision, "DELETED", key, last, previous))

@@ -1,7 +1,8 @@
 """Makes the recorded runs of this folder: `python tests/assets/histories/generate.py`.
 
 Each file holds what an observer meets: the events of the run's execution and of its watch windows in the form of
-`GetExecutionHistory` (time stamps as ISO text), the run's pods as the Kubernetes API served them last, and rank 0's log.
+`GetExecutionHistory` (time stamps as ISO text), the run's pods as the Kubernetes API served them last, and rank 0's
+log.
 """
 
 from __future__ import annotations

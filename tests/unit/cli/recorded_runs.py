@@ -76,7 +76,5 @@ def statistics_of(data: Sequence[StepMetrics]) -> list[PeriodStatistics]:
 
 
 def _history(document: dict[str, Any]) -> ExecutionHistory:
-    events = tuple(
-        {**event, "timestamp": datetime.fromisoformat(event["timestamp"])} for event in document["events"]
-    )
+    events = tuple({**event, "timestamp": datetime.fromisoformat(event["timestamp"])} for event in document["events"])
     return ExecutionHistory(arn=document["arn"], events=events)

@@ -57,7 +57,7 @@ def test_each_state_is_told_once_and_questions_not_at_all() -> None:
 
 
 def test_every_change_of_a_pods_phase_is_a_line() -> None:
-    lines = [line for line in followed(recorded("succeeded"), looks=2000) if "-training-1-1-" in line]
+    lines = [line for line in followed(recorded("succeeded"), looks=500) if "-training-1-1-" in line]
 
     assert [line.split("q9d4w ")[1] for line in lines] == [
         "Pending, on node-1",
@@ -120,7 +120,7 @@ def test_the_picture_shows_states_pods_and_progress() -> None:
     assert "● WatchTraining" in picture
     assert "✓ EnsureCapacity" in picture
     assert "training-1-0-k7x2p    node-0  Running" in picture
-    assert "82/200 steps" in picture
+    assert "85/200 steps" in picture
     assert " left" in picture
 
 
@@ -205,7 +205,7 @@ def test_remaining_time_is_told_from_the_pace_of_the_latest_steps() -> None:
     run = recorded("succeeded")
     snapshot = after(run, 92.6)
 
-    assert snapshot.steps[-1].step == 100
+    assert snapshot.steps[-1].step == 101
     assert snapshot.seconds_left == pytest.approx(30.5, abs=2)
     assert replace(snapshot, total_steps=None).seconds_left is None
     assert replace(snapshot, status=RunStatus.FAILED).seconds_left is None

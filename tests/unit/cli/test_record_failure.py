@@ -46,7 +46,15 @@ def test_an_error_without_a_message_still_says_something() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [*named_errors(), "States.Timeout", "States.Odd", "Lambda.Unknown", "Sandbox.Timedout", "Runtime.ExitError", "KeyError"],
+    [
+        *named_errors(),
+        "States.Timeout",
+        "States.Odd",
+        "Lambda.Unknown",
+        "Sandbox.Timedout",
+        "Runtime.ExitError",
+        "KeyError",
+    ],
 )
 def test_every_error_has_advice_in_a_full_sentence(name: str) -> None:
     assert what_to_do(name).endswith(".")

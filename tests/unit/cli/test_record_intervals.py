@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,14 +29,17 @@ def seconds_within(window: Interval, several: list[Interval]) -> int:
 
 
 def test_touching_and_overlapping_intervals_become_one() -> None:
-    assert union([interval(5, 9), interval(0, 3), interval(3, 6), interval(20, 21)]) == [interval(0, 9), interval(20, 21)]
+    assert union([interval(5, 9), interval(0, 3), interval(3, 6), interval(20, 21)]) == [
+        interval(0, 9),
+        interval(20, 21),
+    ]
 
 
 @given(intervals)
 def test_a_union_is_disjoint_ordered_and_unchanged_by_another_union(several: list[Interval]) -> None:
     joined = union(several)
 
-    assert all(one.end < other.start for one, other in zip(joined, joined[1:], strict=False))
+    assert all(one.end < other.start for one, other in pairwise(joined))
     assert union(joined) == joined
 
 

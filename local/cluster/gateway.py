@@ -1,0 +1,157 @@
+"""A door to somebody's cluster for clients that log in as on EKS.
+
+The Lambdas know one way in: a presigned STS token. A kind or k3d cluster does not accept it, and need not: this server
+on loopback checks the token as EKS would, and passes the request on with the identity that a kubeconfig has.
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+import threading
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from local.cluster.authentication import Authenticator, bearer_token
+from local.cluster.certificates import create_authority, issue_certificate
+from local.cluster.node.kubeconfig import Connection
+
+LOOPBACK = "127.0.0.1"
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 3600.0
+"""Watches and followed logs are quiet for long."""
+
+NOT_FORWARDED = frozenset({"authorization", "connection", "host", "content-length", "transfer-encoding"})
+"""Headers that belong to one of the two connections, or to the other identity."""
+
+CHUNK_BYTES = 64 * 1024
+
+
+class ClusterGateway:
+    """Serves one cluster's API to clients with accepted tokens, until it is stopped."""
+
+    def __init__(self, connection: Connection, authenticators: Sequence[Authenticator]) -> None:
+        authority = create_authority()
+        self.ca_pem = authority.certificate_pem
+        certificate = issue_certificate(authority, "trainflow-gateway")
+        self._server = _Server((LOOPBACK, 0), _Handler)
+        self._server.connection = connection
+        self._server.authenticators = authenticators
+        tls = {"ssl_context": connection.tls} if connection.tls else {}
+        self._server.pool = urllib3.PoolManager(maxsize=32, retries=False, **tls)  # type: ignore[arg-type]
+        self._server.tls = _context(certificate.certificate_pem, certificate.key_pem)
+        self.endpoint = f"https://{LOOPBACK}:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="gateway", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    connection: Connection
+    authenticators: Sequence[Authenticator]
+    pool: urllib3.PoolManager
+    tls: ssl.SSLContext
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        # The handshake happens here, in the request's own thread: a client that stalls holds up nobody.
+        with self.tls.wrap_socket(request, server_side=True) as secured:
+            super().finish_request(secured, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients come and go; there is nobody to tell."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def _forward(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if not self._may_pass():
+            self._answer(
+                401, b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":401,"message":"Unauthorized"}'
+            )
+            return
+        try:
+            response = self._upstream(body)
+        except (HTTPError, OSError) as error:
+            self._answer(503, f"the cluster does not answer: {error}".encode(), "text/plain")
+            return
+        try:
+            self._relay(response)
+        finally:
+            response.release_conn()
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _forward
+
+    def _may_pass(self) -> bool:
+        token = bearer_token(self.headers.get("Authorization", ""))
+        return token is not None and any(who.authenticate(token) for who in self.server.authenticators)
+
+    def _upstream(self, body: bytes) -> urllib3.BaseHTTPResponse:
+        connection = self.server.connection
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in NOT_FORWARDED}
+        if authorization := connection.authorization():
+            headers["Authorization"] = authorization
+        return self.server.pool.request(
+            self.command,
+            connection.server + self.path,
+            body=body or None,
+            headers=headers,
+            preload_content=False,
+            decode_content=False,
+            redirect=False,
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+        )
+
+    def _relay(self, response: urllib3.BaseHTTPResponse) -> None:
+        self.send_response(response.status)
+        for name, value in response.headers.items():
+            if name.lower() not in NOT_FORWARDED:
+                self.send_header(name, value)
+        if "Content-Length" in response.headers:
+            self.send_header("Content-Length", response.headers["Content-Length"])
+            self.end_headers()
+            for block in response.stream(CHUNK_BYTES):
+                self.wfile.write(block)
+            return
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for block in response.stream(CHUNK_BYTES):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(block), block))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _answer(self, status: int, body: bytes, content_type: str = "application/json") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Requests are not worth a line each."""
+
+
+def _context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as folder:
+        chain = Path(folder) / "chain.pem"
+        chain.touch(mode=0o600)
+        chain.write_text(key_pem + certificate_pem)
+        context.load_cert_chain(chain)
+    return context

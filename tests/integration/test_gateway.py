@@ -1,0 +1,86 @@
+"""The door to somebody's cluster: tokens as on EKS outside, the kubeconfig's identity inside."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from local.cluster.authentication import User
+from local.cluster.gateway import ClusterGateway
+from local.cluster.kubeconfig import write_kubeconfig
+from local.cluster.node.kubeconfig import load_connection
+from local.cluster.server import ApiServer
+
+
+class OneToken:
+    """Accepts the token `sesame`."""
+
+    def authenticate(self, token: str) -> User | None:
+        return User("lambda") if token == "sesame" else None
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterGateway]:
+    server = ApiServer()
+    server.start()
+    kubeconfig = tmp_path_factory.mktemp("cluster") / "kubeconfig"
+    write_kubeconfig(kubeconfig, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
+    gateway = ClusterGateway(load_connection(kubeconfig), [OneToken()])
+    gateway.start()
+    yield gateway
+    gateway.stop()
+    server.stop()
+
+
+def call(
+    gateway: ClusterGateway, path: str, *, token: str | None = "sesame", body: Any = None
+) -> tuple[int, dict[str, Any]]:
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(gateway.endpoint + path, data=data, headers=headers)
+    try:
+        with urllib.request.urlopen(request, context=ssl.create_default_context(cadata=gateway.ca_pem)) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refused:
+        return refused.code, json.load(refused)
+
+
+@pytest.mark.parametrize("token", [None, "wrong"])
+def test_nobody_enters_without_a_valid_token(gateway: ClusterGateway, token: str | None) -> None:
+    status, answer = call(gateway, "/api/v1/namespaces", token=token)
+    assert (status, answer["message"]) == (401, "Unauthorized")
+
+
+def test_requests_are_made_with_the_kubeconfigs_identity(gateway: ClusterGateway) -> None:
+    status, answer = call(
+        gateway,
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        body={"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
+    )
+    assert status == 201
+    assert answer["status"]["userInfo"]["username"] == "kubernetes-admin"
+
+
+def test_objects_errors_and_queries_pass_unchanged(gateway: ClusterGateway) -> None:
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "labels": {"a": "b"}}}
+    collection = "/api/v1/namespaces/default/configmaps"
+    assert call(gateway, collection, body=manifest)[0] == 201
+    assert call(gateway, collection, body=manifest)[0] == 409
+    status, found = call(gateway, f"{collection}?labelSelector=a%3Db")
+    assert (status, [item["metadata"]["name"] for item in found["items"]]) == (200, ["c"])
+    assert call(gateway, f"{collection}/missing")[1]["reason"] == "NotFound"
+
+
+def test_watches_arrive_while_they_last(gateway: ClusterGateway) -> None:
+    request = urllib.request.Request(
+        f"{gateway.endpoint}/api/v1/namespaces?watch=1&timeoutSeconds=30",
+        headers={"Authorization": "Bearer sesame"},
+    )
+    with urllib.request.urlopen(request, context=ssl.create_default_context(cadata=gateway.ca_pem)) as stream:
+        assert json.loads(stream.readline())["type"] == "ADDED"

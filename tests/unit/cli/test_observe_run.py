@@ -1,0 +1,182 @@
+"""The observer as a whole, against fakes of Step Functions, CloudWatch and the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_cluster import FakeCluster, FakeLog, event, finished_pod, running_pod
+from polling import eventually
+from recorded_runs import RecordedRun, recorded, statistics_of
+from test_observe_executions import FakeStepFunctions
+
+from cli.observe import RunObserver
+from lambdas.models.metrics_line import StepMetrics
+from lambdas.models.run_record import RunError, RunStatus
+
+
+class FakeCloudWatch:
+    """Holds these data."""
+
+    def __init__(self, data: list[StepMetrics]) -> None:
+        self.data = data
+
+    def get_metric_statistics(self, *, StartTime: datetime, EndTime: datetime, **_: Any) -> dict[str, Any]:
+        inside = [datum for datum in self.data if StartTime <= datum.logged_at < EndTime]
+        return {
+            "Datapoints": [
+                {"Timestamp": one.start, "SampleCount": float(one.sample_count), "Sum": one.total}
+                for one in statistics_of(inside)
+            ]
+        }
+
+
+class Observed:
+    """A recorded run that is observed while the test lets it go on."""
+
+    def __init__(self, run: RecordedRun, log_dir: Path) -> None:
+        self.run = run
+        self.cluster = FakeCluster()
+        self.stepfunctions = FakeStepFunctions(run)
+        self.cloudwatch = FakeCloudWatch(run.lines)
+        self.log_dir = log_dir
+        self.observer = RunObserver(
+            stepfunctions=self.stepfunctions,  # type: ignore[arg-type]
+            cloudwatch=self.cloudwatch,  # type: ignore[arg-type]
+            kubeconfig=Path("unused"),
+            run_id=run.run_id,
+            execution_arn=run.history.arn,
+            log_dir=log_dir,
+            poll_seconds=0.01,
+            cluster=self.cluster,
+        )
+
+    def show(self, num_events: int | None = None) -> None:
+        """Lets the executions' events be seen, all of them by default."""
+        for arn in self.stepfunctions.visible:
+            self.stepfunctions.visible[arn] = num_events if num_events is not None else 10**6
+
+
+@pytest.fixture
+def observed(tmp_path: Path) -> Iterator[Observed]:
+    observed = Observed(recorded("succeeded"), tmp_path / "logs")
+    yield observed
+    for log in observed.cluster.logs.values():
+        log.end()
+    observed.observer.stop()
+
+
+def stamped(lines: tuple[str, ...]) -> list[str]:
+    start = datetime(2026, 11, 21, 9, 31, 0)
+    return [
+        f"{(start + timedelta(seconds=number / 3)).isoformat(timespec='microseconds')}Z {line}\n"
+        for number, line in enumerate(lines)
+    ]
+
+
+def test_a_run_is_observed_from_its_first_event_to_its_record(observed: Observed) -> None:
+    run, cluster = observed.run, observed.cluster
+    log = cluster.logs.setdefault("train-0", FakeLog())
+    observed.show(20)
+    observed.observer.start()
+    stream = cluster.watches.get(timeout=10)
+
+    stream.lines.put(event("ADDED", running_pod("train-0")))
+    log.write(*stamped(run.log[:52]))
+    eventually(lambda: len(observed.observer.snapshot().steps) == 50)
+    snapshot = observed.observer.snapshot()
+    assert (snapshot.status, snapshot.total_steps) == (RunStatus.RUNNING, 200)
+    assert [pod.name for pod in snapshot.pods] == ["train-0"]
+
+    log.write(*stamped(run.log)[52:])
+    log.end()
+    stream.lines.put(event("MODIFIED", finished_pod("train-0")))
+    stream.lines.put(event("DELETED", finished_pod("train-0")))
+    observed.show()
+    eventually(lambda: observed.observer.snapshot().status is RunStatus.SUCCEEDED)
+    observed.observer.stop()
+
+    record = observed.observer.record()
+    assert (observed.log_dir / "train-0.log").read_text().splitlines() == list(run.log)
+    assert record.status is RunStatus.SUCCEEDED
+    assert record.training is not None
+    assert (record.training.steps, record.training.last_loss) == (200, 6.3264)
+    assert record.metrics_published is not None
+    assert record.metrics_published.model_dump() == {
+        "datapoints": 200,
+        "first_step": 1,
+        "last_step": 200,
+        "gaps": 0,
+        "duplicates": 0,
+    }
+    assert [execution.arn for execution in record.executions] == [
+        run.history.arn,
+        *(child.arn for child in run.children),
+    ]
+
+
+def test_only_the_training_jobs_rank_0_gives_steps(observed: Observed) -> None:
+    observed.observer.start()
+    stream = observed.cluster.watches.get(timeout=10)
+    for name, stage, index in (("pre-0", "precompile", 0), ("train-1", "training", 1)):
+        log = observed.cluster.logs.setdefault(name, FakeLog())
+        log.write(*stamped(observed.run.log[:5]))
+        stream.lines.put(event("ADDED", running_pod(name, stage=stage, index=index)))
+
+    eventually(lambda: all((observed.log_dir / f"{name}.log").exists() for name in ("pre-0", "train-1")))
+    eventually(lambda: (observed.log_dir / "train-1.log").read_text().count("\n") == 5)
+
+    assert observed.observer.snapshot().steps == ()
+
+
+def test_of_a_large_gang_only_rank_0_and_failed_pods_are_followed(observed: Observed) -> None:
+    for index in range(20):
+        name = f"train-{index:02d}"
+        observed.cluster.pods[name] = running_pod(name, index=index)
+        observed.cluster.pods[name]["status"] = {"phase": "Pending"}
+    observed.observer.start()
+    stream = observed.cluster.watches.get(timeout=10)
+
+    for index in range(20):
+        stream.lines.put(event("MODIFIED", running_pod(f"train-{index:02d}", index=index)))
+    log = observed.cluster.logs.setdefault("train-07", FakeLog())
+    log.write(*stamped(("last words",)))
+    log.end()
+    stream.lines.put(event("MODIFIED", finished_pod("train-07", index=7, exit_code=1)))
+
+    eventually(lambda: observed.observer.snapshot().last_lines == {"train-07": ("last words",)})
+    assert {path.name for path in observed.log_dir.iterdir()} == {"train-00.log", "train-07.log"}
+
+
+def test_a_run_that_is_given_up_is_recorded_with_what_was_seen(observed: Observed) -> None:
+    observed.show(40)
+    observed.observer.start()
+    eventually(lambda: observed.observer.snapshot().states)
+    observed.observer.stop()
+    stopped = RunError(name="Aborted", message="Stopped.", what_to_do="Start again.")
+
+    record = observed.observer.record(status=RunStatus.ABORTED, error=stopped)
+
+    assert (record.status, record.error) == (RunStatus.ABORTED, stopped)
+    assert record.ended_at is not None
+    assert record.metrics_published is None
+
+
+def test_a_missing_datum_in_cloudwatch_gets_into_the_record(observed: Observed) -> None:
+    observed.cloudwatch.data = observed.run.lines[1:]
+    observed.show()
+    log = observed.cluster.logs.setdefault("train-0", FakeLog())
+    log.write(*stamped(observed.run.log))
+    log.end()
+    observed.cluster.pods["train-0"] = finished_pod("train-0")
+    observed.observer.start()
+    eventually(lambda: len(observed.observer.steps()) == 200)
+    observed.observer.stop()
+
+    published = observed.observer.record().metrics_published
+
+    assert published is not None
+    assert (published.datapoints, published.first_step, published.gaps) == (199, 2, 1)
