@@ -89,6 +89,7 @@ class LambdaRuntime:
         self._log_dir.mkdir(parents=True, exist_ok=True)
         self._zygote = subprocess.Popen(
             [sys.executable, "-m", "local.aws.lambda_zygote", self._address],
+            env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

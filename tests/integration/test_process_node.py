@@ -336,7 +336,15 @@ def test_what_happens_is_told_in_events(cluster: Cluster) -> None:
 
 def test_pods_die_with_their_node_even_if_it_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     node_name = f"doomed-{cluster.namespace}"
-    arguments = ("node", "--kubeconfig", str(cluster.kubeconfig), "--name", node_name)
+    arguments = (
+        "node",
+        "--kubeconfig",
+        str(cluster.kubeconfig),
+        "--name",
+        node_name,
+        "--pods-dir",
+        str(tmp_path / "p"),
+    )
     with command(*arguments) as (node, ready):
         assert ready == {"node": node_name}
         # Kubernetes makes one dollar of two.

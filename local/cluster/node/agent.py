@@ -98,7 +98,11 @@ class ProcessNode:
             ApiUnreachable: If it does not answer.
         """
         self._log_server.start()
-        self.register()
+        try:
+            self.register()
+        except (ApiError, ApiUnreachable):
+            self._close()
+            raise
         self._events.start()
         self._memory.start()
         self._heartbeat.start()
@@ -122,6 +126,9 @@ class ProcessNode:
             self._api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{self.spec.name}")
         with contextlib.suppress(ApiError, ApiUnreachable):
             self._api.delete(f"/api/v1/nodes/{self.spec.name}")
+        self._close()
+
+    def _close(self) -> None:
         self._log_server.stop()
         if self._temporary:
             shutil.rmtree(self._pods_dir, ignore_errors=True)

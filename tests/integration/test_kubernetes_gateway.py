@@ -1,0 +1,132 @@
+"""The Lambdas' way to the cluster, against a real API server: idempotence, refusals, log seams."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, JobConflict, JobNotFound
+from lambdas.gateways.kubernetes import KubernetesBackend, _log_lines
+from lambdas.logic.jobs import Job, job_of
+from lambdas.logic.manifests.indexed_job import render
+from lambdas.models.run import JobPhase, Stage
+from local.cluster.server import ApiServer
+from tests.fakes.runs import run_of
+
+NAMESPACE = "training"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ApiServer]:
+    server = ApiServer()
+    server.start()
+    yield server
+    server.stop()
+
+
+def backend_for(endpoint: str, ca_pem: str, token: str) -> KubernetesBackend:
+    configuration = client.Configuration()
+    configuration.host = endpoint
+    with tempfile.NamedTemporaryFile("w", suffix=".pem", delete=False) as file:
+        file.write(ca_pem)
+    configuration.ssl_ca_cert = file.name
+    configuration.api_key = {"authorization": f"Bearer {token}"}
+    configuration.retries = False
+    return KubernetesBackend(client.ApiClient(configuration), namespace=NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def backend(server: ApiServer) -> KubernetesBackend:
+    backend = backend_for(server.endpoint, server.ca_pem, server.admin_token)
+    for path, kind, name in (
+        ("/api/v1/namespaces", "Namespace", NAMESPACE),
+        (f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", "ServiceAccount", "training"),
+    ):
+        backend._call("POST", path, body={"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
+    return backend
+
+
+def job(run_id: str) -> Job:
+    return job_of(run_of(run_id=run_id), Stage.TRAINING, 1, artifacts_url="s3://a/")
+
+
+def names(backend: KubernetesBackend, kind: str) -> list[str]:
+    found: list[Any] = backend._list(backend._collection(kind), "app.kubernetes.io/managed-by=trainflow")
+    return sorted(item["metadata"]["name"] for item in found)
+
+
+def test_the_same_submit_twice_makes_one_job(backend: KubernetesBackend) -> None:
+    same = job("twice-0123456789ab")
+    backend.submit(render(same))
+    backend.submit(render(same))
+    assert [name for name in names(backend, "Job") if name.startswith("twice")] == [same.ref.name]
+
+
+def test_another_job_of_the_same_name_is_a_conflict_and_changes_nothing(backend: KubernetesBackend) -> None:
+    first = job("clash-0123456789ab")
+    backend.submit(render(first))
+    with pytest.raises(JobConflict, match=f"named '{first.ref.name}' exists and was made from another"):
+        backend.submit(render(replace(first, image="another")))
+    stored = backend._call("GET", f"{backend._collection('Job')}/{first.ref.name}")
+    assert stored["spec"]["template"]["spec"]["containers"][0]["image"] == first.image
+
+
+def test_a_submit_that_broke_off_in_between_is_completed(backend: KubernetesBackend) -> None:
+    broken_off = job("half-0123456789ab")
+    backend.submit(render(broken_off)[:1])
+    backend.submit(render(broken_off))
+    assert broken_off.ref.name in names(backend, "Job")
+
+
+def test_a_job_without_nodes_is_pending(backend: KubernetesBackend) -> None:
+    pending = job("pending-0123456789ab")
+    backend.submit(render(pending))
+    assert backend.status(pending.ref).phase is JobPhase.PENDING
+
+
+def test_cancelling_takes_the_runs_objects_only_and_can_be_repeated(backend: KubernetesBackend) -> None:
+    mine, other = job("mine-0123456789ab"), job("other-0123456789ab")
+    for each in (mine, other):
+        backend.submit(render(each))
+        backend.claim_nodes(each.run_id, "trn1.32xlarge", 2)
+    assert backend.claimed_nodes("trn1.32xlarge") == 4
+    assert backend.cancel(mine.run_id) == [mine.ref.name]
+    assert backend.cancel(mine.run_id) == []
+    assert backend.claimed_nodes("trn1.32xlarge") == 2
+    assert mine.ref.name not in names(backend, "Service")
+    assert other.ref.name in names(backend, "Job")
+    with pytest.raises(JobNotFound, match=mine.ref.name):
+        backend.status(mine.ref)
+
+
+def test_claiming_twice_counts_once(backend: KubernetesBackend) -> None:
+    for _ in range(2):
+        backend.claim_nodes("claim-0123456789ab", "trn1.2xlarge", 3)
+    assert backend.claimed_nodes("trn1.2xlarge") == 3
+
+
+def test_a_wrong_token_is_an_access_problem_in_the_servers_words(server: ApiServer) -> None:
+    with pytest.raises(ClusterAccessDenied, match="Unauthorized"):
+        backend_for(server.endpoint, server.ca_pem, "wrong").nodes("trn1.2xlarge")
+
+
+def test_a_cluster_that_does_not_answer_is_worth_a_retry(server: ApiServer) -> None:
+    with pytest.raises(ClusterUnavailable, match="did not answer"):
+        backend_for("https://127.0.0.1:9", server.ca_pem, "any").nodes("trn1.2xlarge")
+
+
+def test_a_pod_that_is_not_there_has_no_log(backend: KubernetesBackend) -> None:
+    assert backend.read_log("missing") == []
+
+
+def test_a_line_that_is_still_being_written_waits_for_its_end() -> None:
+    text = "2026-11-21T12:00:00.123456789Z one\n2026-11-21T12:00:01Z two\n2026-11-21T12:00:02.5Z thr"
+    lines = list(_log_lines(text))
+    assert [line.text for line in lines] == ["one", "two"]
+    assert lines[0].logged_at == datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)
