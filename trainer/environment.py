@@ -1,0 +1,71 @@
+"""The environment variables that a pod and `torchrun` set, read once at the edge of each program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.errors import ConfigInvalid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What this process is told about its place in the run."""
+
+    data_dir: Path | None
+    """TRAINFLOW_DATA_DIR: where the run's shards are, or shall be."""
+    run_dir: Path | None
+    """TRAINFLOW_RUN_DIR: where checkpoints and event files go."""
+    result_file: Path | None
+    """TRAINFLOW_RESULT_FILE: the container's termination message; None outside a pod."""
+    rank: int = 0
+    """RANK: this process among all processes of the gang."""
+    local_rank: int = 0
+    """LOCAL_RANK: this process among those of its node."""
+    world_size: int = 1
+    """WORLD_SIZE: processes in the gang; 1 without a launcher."""
+    precompile: bool = False
+    """TRAINFLOW_PRECOMPILE: compile the graphs into the cache and stop."""
+    extract_graphs: bool = False
+    """NEURON_EXTRACT_GRAPHS_ONLY: `neuron_parallel_compile` is recording graphs; numbers mean nothing."""
+
+    @property
+    def reports_on_stdout(self) -> bool:
+        """One process of the gang speaks for all."""
+        return self.rank == 0
+
+    @property
+    def reports_in_result_file(self) -> bool:
+        """One process of each pod writes the pod's result file."""
+        return self.local_rank == 0
+
+
+def read(environ: Mapping[str, str]) -> Environment:
+    """The typed environment.
+
+    Raises:
+        ConfigInvalid: If a rank or size is no whole number, which a launcher never produces.
+    """
+    return Environment(
+        data_dir=_path(environ, "TRAINFLOW_DATA_DIR"),
+        run_dir=_path(environ, "TRAINFLOW_RUN_DIR"),
+        result_file=_path(environ, "TRAINFLOW_RESULT_FILE"),
+        rank=_number(environ, "RANK", default=0),
+        local_rank=_number(environ, "LOCAL_RANK", default=0),
+        world_size=_number(environ, "WORLD_SIZE", default=1),
+        precompile=environ.get("TRAINFLOW_PRECOMPILE") == "1",
+        extract_graphs=environ.get("NEURON_EXTRACT_GRAPHS_ONLY") == "1",
+    )
+
+
+def _path(environ: Mapping[str, str], name: str) -> Path | None:
+    value = environ.get(name)
+    return Path(value) if value else None
+
+
+def _number(environ: Mapping[str, str], name: str, *, default: int) -> int:
+    value = environ.get(name, str(default))
+    if not value.isdecimal():
+        raise ConfigInvalid(f"The environment variable {name} is {value!r}; set it to a whole number or leave it out.")
+    return int(value)

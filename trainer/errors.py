@@ -1,0 +1,75 @@
+"""What can go wrong inside a pod, by name.
+
+The name goes into the pod's result and from there to the state machine, so a name that exists on both sides
+(`DatasetNotFound`, `DatasetInvalid`, `GraphCompilationFailed`) must be spelled the same on both.
+Every message is one sentence that names the file or field and says what to do.
+"""
+
+from __future__ import annotations
+
+BAD_INPUT = 2
+"""Exit code when the cure lies in what the program was given."""
+
+STOPPED_BY_SIGTERM = 143
+"""128 + SIGTERM, as a shell reports it."""
+
+
+class TrainerError(Exception):
+    """Base of all named errors."""
+
+    exit_code: int = BAD_INPUT
+    is_cause: bool = True
+    """Whether this is what ended the run; False for the victims of what happened to another process."""
+
+
+class ConfigInvalid(TrainerError):
+    """An argument or environment variable is missing, unknown or out of range."""
+
+
+class DatasetNotFound(TrainerError):
+    """The archive's URL or the data folder leads to nothing that may be read."""
+
+
+class DatasetInvalid(TrainerError):
+    """The archive is damaged or unsafe to unpack, or a shard cannot be trained on."""
+
+
+class DestinationNotEmpty(TrainerError):
+    """The folder to unpack into holds files that the stager did not put there."""
+
+
+class CheckpointInvalid(TrainerError):
+    """The checkpoint was made by a different model or seed than this run asks for."""
+
+
+class CheckpointNotFound(TrainerError):
+    """There is no verified checkpoint where one is needed."""
+
+
+class WorldSizeMismatch(TrainerError):
+    """The process group is not as large as the launcher said: every rank would train alone."""
+
+
+class StorageFailed(TrainerError):
+    """A file system or object store refused a write or a read: full, read-only, access denied."""
+
+    exit_code = 1
+
+
+class GraphCompilationFailed(TrainerError):
+    """At least one graph of the model did not compile."""
+
+    exit_code = 1
+
+
+class PeerLost(TrainerError):
+    """Another process of the gang went away while this one was talking to it."""
+
+    exit_code = 1
+    is_cause = False
+
+
+class Terminated(TrainerError):
+    """SIGTERM asked the program to stop, and it did so in good order."""
+
+    exit_code = STOPPED_BY_SIGTERM

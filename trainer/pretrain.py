@@ -1,0 +1,54 @@
+"""BERT pretraining, data-parallel: `torchrun … -m trainer.pretrain --data_dir … --output_dir …`.
+
+Runs as a single process too. Goes on from the newest verified checkpoint of its output folder, prints the
+tutorials' line for every logged step, and leaves a result for the pod's status. Under TRAINFLOW_PRECOMPILE=1 it only
+compiles its graphs into the cache.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainer import arguments, program
+from trainer.config import PretrainConfig
+from trainer.environment import Environment
+from trainer.errors import ConfigInvalid
+
+
+def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | None:
+    """Check the arguments, meet the other processes, look at the data, and train (or only compile)."""
+    program.raise_on_sigterm()
+    config = arguments.parse(PretrainConfig, argv, program="trainer.pretrain")
+    data_dir = _folder(config.data_dir, environment.data_dir, "data_dir", "TRAINFLOW_DATA_DIR")
+    output_dir = _folder(config.output_dir, environment.run_dir, "output_dir", "TRAINFLOW_RUN_DIR")
+
+    from trainer import device, distributed, shards  # torch takes a second: wrong arguments need not wait for it
+    from trainer.run import Run
+
+    own_device = device.choose(config.device, local_rank=environment.local_rank)
+    with distributed.join(environment, own_device) as gang:
+        dataset = gang.from_rank0(lambda: shards.open_dataset(data_dir))
+        run = Run(config, dataset, own_device, gang, output_dir, graphs_only=environment.extract_graphs)
+        if environment.precompile:
+            from trainer.ahead_of_time import compile_graphs
+
+            compile_graphs(run)
+            return None
+        from trainer.training import train  # brings transformers, which ranks that wait for a compiler do not need
+
+        return train(run)
+
+
+def _folder(given: Path | None, in_environment: Path | None, option: str, variable: str) -> Path:
+    folder = given or in_environment
+    if folder is None:
+        raise ConfigInvalid(f"--{option} is missing; give it, or set {variable}.")
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(program.run(main, sys.argv[1:], os.environ))

@@ -1,0 +1,70 @@
+"""What every program of the trainer does at its edge: report the result or the error, and end with the right code."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from trainer import environment, result
+from trainer.environment import Environment
+from trainer.errors import Terminated, TrainerError
+
+Main = Callable[[Sequence[str], Environment], Mapping[str, Any] | None]
+"""Arguments and environment in, result out; None when this process has nothing to report."""
+
+
+def run(main: Main, argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a program and report how it ended.
+
+    Args:
+        main: The program.
+        argv: Its arguments, without the program's name.
+        environ: Its environment variables.
+
+    Returns:
+        The exit code: 0, 2 for bad input, 143 after SIGTERM, 1 for anything unexpected.
+    """
+    place = Environment(data_dir=None, run_dir=None, result_file=None)
+    try:
+        place = environment.read(environ)
+        outcome = main(argv, place)
+    except TrainerError as error:
+        _report(error, place)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 (the program's edge: reported in full, never swallowed)
+        traceback.print_exc()
+        _write(result.failure(type(error).__name__, f"{type(error).__name__}: {error}"), place)
+        return 1
+    if outcome is not None:
+        print(json.dumps(outcome, ensure_ascii=False), flush=True)
+        _write(result.success(outcome), place)
+    return 0
+
+
+def raise_on_sigterm() -> None:
+    """Turn SIGTERM into an exception, so that `finally` clauses clean up."""
+
+    def terminate(_signum: int, _frame: FrameType | None) -> None:
+        raise Terminated("Stopped by SIGTERM; nothing half-done was left behind, so the same command can run again.")
+
+    signal.signal(signal.SIGTERM, terminate)
+
+
+def _report(error: TrainerError, place: Environment) -> None:
+    name = type(error).__name__
+    if place.reports_on_stdout or not error.is_cause:
+        print(f"{name}: {error}", file=sys.stderr, flush=True)
+    if place.reports_in_result_file and error.is_cause:
+        _write(result.failure(name, str(error)), place)
+
+
+def _write(document: Mapping[str, Any], place: Environment) -> None:
+    try:
+        result.write(document, place.result_file)
+    except OSError as error:
+        print(f"TRAINFLOW_RESULT_FILE: {error}; the result was {dict(document)}", file=sys.stderr, flush=True)

@@ -1,0 +1,124 @@
+"""Bring a run's artifacts to S3: `python -m trainer.publish --source DIR --url s3://bucket/prefix/`.
+
+The newest verified checkpoint with its record, and the TensorBoard events. An object that is there already with the
+same content is left alone, so the program can be run again at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer import arguments, checkpoint_files, program, s3
+from trainer.checkpoint_files import CheckpointFile
+from trainer.environment import Environment
+from trainer.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
+from trainer.s3 import Location
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+CHECKSUM = "sha256"
+"""Name of the objects' metadata field with the checksum of their content."""
+
+EVENTS = "tensorboard"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishConfig:
+    """What to publish, and where to."""
+
+    source: Path | None = None
+    """The run's folder; else TRAINFLOW_RUN_DIR."""
+    url: str
+    """Prefix of the objects, s3://bucket/prefix/."""
+
+
+def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
+    """Upload what is not there yet."""
+    program.raise_on_sigterm()
+    config = arguments.parse(PublishConfig, argv, program="trainer.publish")
+    source = config.source or environment.run_dir
+    if source is None:
+        raise ConfigInvalid("--source is missing; give it, or set TRAINFLOW_RUN_DIR.")
+    prefix = s3.parse(config.url, option="url", key_required=False)
+    checkpoint = newest_checkpoint(source)
+    files = artifacts(source, checkpoint)
+    client = s3.connect()
+    uploaded = sum(upload(client, file, prefix.below(name)) for name, file in files.items())
+    return {
+        "objects": len(files),
+        "bytes": sum(file.stat().st_size for file in files.values()),
+        "uploaded": uploaded,
+        "checkpoint": prefix.below(_name(checkpoint.path, source)).url,
+    }
+
+
+def newest_checkpoint(source: Path) -> CheckpointFile:
+    """The checkpoint to publish.
+
+    Raises:
+        CheckpointNotFound: If the run left none that can be trusted.
+    """
+    found = checkpoint_files.newest_verified(source, say=lambda sentence: print(sentence, flush=True))
+    if found is None:
+        raise CheckpointNotFound(
+            f"The folder {source / checkpoint_files.FOLDER} holds no verified checkpoint; train first, or correct "
+            "--source."
+        )
+    return found
+
+
+def artifacts(source: Path, checkpoint: CheckpointFile) -> dict[str, Path]:
+    """The files to publish by their names below the prefix."""
+    events = (file for file in sorted((source / EVENTS).rglob("*")) if file.is_file())
+    return {_name(file, source): file for file in (checkpoint.path, checkpoint.record_path, *events)}
+
+
+def upload(client: S3Client, file: Path, target: Location) -> bool:
+    """Upload a file unless an object with the same content is there.
+
+    Returns:
+        Whether anything was sent.
+
+    Raises:
+        StorageFailed: If the bucket does not exist or may not be written.
+    """
+    from boto3.exceptions import S3UploadFailedError
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    with file.open("rb") as content:
+        checksum = hashlib.file_digest(content, "sha256").hexdigest()
+    if _is_there(client, target, size=file.stat().st_size, checksum=checksum):
+        return False
+    try:
+        client.upload_file(str(file), target.bucket, target.key, ExtraArgs={"Metadata": {CHECKSUM: checksum}})
+    except (S3UploadFailedError, ClientError, BotoCoreError) as error:
+        raise StorageFailed(
+            f"{file.name} could not be uploaded to {target.url} ({error}); "
+            "check that the bucket exists and that the pod's role has s3:PutObject on it."
+        ) from error
+    return True
+
+
+def _is_there(client: S3Client, target: Location, *, size: int, checksum: str) -> bool:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        there = client.head_object(Bucket=target.bucket, Key=target.key)
+    except (ClientError, BotoCoreError):
+        return False  # missing or not to be seen: the upload will tell
+    return there["ContentLength"] == size and there["Metadata"].get(CHECKSUM) == checksum
+
+
+def _name(file: Path, source: Path) -> str:
+    return file.relative_to(source).as_posix()
+
+
+if __name__ == "__main__":
+    sys.exit(program.run(main, sys.argv[1:], os.environ))

@@ -1,0 +1,40 @@
+"""One process's part in one training run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.config import PretrainConfig
+from trainer.device import Device
+from trainer.distributed import Gang
+from trainer.shards import ShardedDataset
+
+
+@dataclass(frozen=True)
+class Run:
+    """What stays the same while training."""
+
+    config: PretrainConfig
+    dataset: ShardedDataset
+    device: Device
+    gang: Gang
+    output_dir: Path
+    graphs_only: bool = False
+    """A tool records the graphs and the numbers mean nothing: no lines, no events, no checkpoints."""
+
+    @property
+    def global_batch_size(self) -> int:
+        """Sequences in a step."""
+        optimization = self.config.optimization
+        return optimization.micro_batch_size * optimization.gradient_accumulation_steps * self.gang.world_size
+
+    @property
+    def records(self) -> bool:
+        """Whether this process writes for all."""
+        return self.gang.rank == 0 and not self.graphs_only
+
+    def say(self, sentence: str) -> None:
+        """Tell the reader of the log, once for the gang."""
+        if self.gang.rank == 0:
+            print(sentence, flush=True)
