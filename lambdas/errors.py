@@ -38,6 +38,47 @@ class DatasetInvalid(TrainflowError):
     input_at_fault = True
 
 
+class DestinationNotEmpty(TrainflowError):
+    """The folder that the data set is unpacked into holds files of somebody else."""
+
+    what_to_do = (
+        "Give the data set a folder of its own with `dataset.name`, or empty the folder that the message names."
+    )
+    input_at_fault = True
+
+
+class ConfigInvalid(TrainflowError):
+    """An argument of the training program is missing, unknown or out of range."""
+
+    what_to_do = "Correct the named flag under `workload.arguments`."
+    input_at_fault = True
+
+
+class CheckpointInvalid(TrainflowError):
+    """The run's folder holds a checkpoint of another model or seed."""
+
+    what_to_do = "Start the run under another name, or with the arguments that the checkpoint was made with."
+    input_at_fault = True
+
+
+class CheckpointNotFound(TrainflowError):
+    """Training ended without a checkpoint that can be trusted."""
+
+    what_to_do = "Read the training pods' logs for what kept the checkpoints from being written whole."
+
+
+class StorageFailed(TrainflowError):
+    """A file system or bucket refused a write or a read: full, read-only, access denied."""
+
+    what_to_do = "Free space, or give the pods' role the right that the message names, and start the run again."
+
+
+class WorldSizeMismatch(TrainflowError):
+    """The process group is not as large as the launcher said: every rank would have trained alone."""
+
+    what_to_do = "Check the image's distributed backend; the message names both numbers."
+
+
 class CapacityTimeout(TrainflowError):
     """The gang's nodes did not become ready in time."""
 

@@ -68,6 +68,11 @@ def unpack(stream: Stream, folder: Path, *, name: str) -> Unpacked:
                 archive.extract(member, folder, filter="data")
                 files += member.isfile()
                 num_bytes += member.size if member.isfile() else 0
+    except KeyError as error:
+        raise DatasetInvalid(
+            f"The archive {name} holds a hard link to a file that does not come before it ({error.args[0]}); "
+            "pack the archive again without links."
+        ) from error
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise DatasetInvalid(
             f"The archive {name} is truncated or no tar archive ({error}, after {files} files); "

@@ -91,7 +91,7 @@ class OptimizationConfig:
     gradient_accumulation_steps: int = field(default=32, metadata=aliases("grad_accum_usteps"))
     """Micro-batches of one process whose gradients make one step."""
     max_steps: int = 28125
-    """Steps of the whole training; the learning rate reaches zero there. The tutorial's phase 1."""
+    """Steps of the whole training; the learning rate reaches zero behind the last. The tutorial's phase 1."""
     learning_rate: float = field(default=4e-4, metadata=aliases("lr"))
     """Learning rate at the end of the warm-up."""
     warmup_steps: int = 2000

@@ -1,7 +1,8 @@
 """Bring a run's artifacts to S3: `python -m trainer.publish --source DIR --url s3://bucket/prefix/`.
 
-The newest verified checkpoint with its record, and the TensorBoard events. An object that is there already with the
-same content is left alone, so the program can be run again at any time.
+The newest verified checkpoint with its record, and whatever else the training program left in the run's folder:
+TensorBoard events, or the model of a program that keeps no checkpoints of our kind. An object that is there already
+with the same content is left alone, so the program can be run again at any time.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 CHECKSUM = "sha256"
 """Name of the objects' metadata field with the checksum of their content."""
-
-EVENTS = "tensorboard"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,18 +54,18 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
         "objects": len(files),
         "bytes": sum(file.stat().st_size for file in files.values()),
         "uploaded": uploaded,
-        "checkpoint": prefix.below(_name(checkpoint.path, source)).url,
+        "checkpoint": prefix.below(_name(checkpoint.path, source)).url if checkpoint else None,
     }
 
 
-def newest_checkpoint(source: Path) -> CheckpointFile:
-    """The checkpoint to publish.
+def newest_checkpoint(source: Path) -> CheckpointFile | None:
+    """The checkpoint to publish; None if the program keeps none.
 
     Raises:
-        CheckpointNotFound: If the run left none that can be trusted.
+        CheckpointNotFound: If there are checkpoints, and none can be trusted.
     """
     found = checkpoint_files.newest_verified(source, say=lambda sentence: print(sentence, flush=True))
-    if found is None:
+    if found is None and (source / checkpoint_files.FOLDER).exists():
         raise CheckpointNotFound(
             f"The folder {source / checkpoint_files.FOLDER} holds no verified checkpoint; train first, or correct "
             "--source."
@@ -74,10 +73,12 @@ def newest_checkpoint(source: Path) -> CheckpointFile:
     return found
 
 
-def artifacts(source: Path, checkpoint: CheckpointFile) -> dict[str, Path]:
-    """The files to publish by their names below the prefix."""
-    events = (file for file in sorted((source / EVENTS).rglob("*")) if file.is_file())
-    return {_name(file, source): file for file in (checkpoint.path, checkpoint.record_path, *events)}
+def artifacts(source: Path, checkpoint: CheckpointFile | None) -> dict[str, Path]:
+    """The files to publish by their names below the prefix: all of the folder, of the checkpoints the newest."""
+    older = source / checkpoint_files.FOLDER
+    others = (file for file in sorted(source.rglob("*")) if file.is_file() and older not in file.parents)
+    newest = (checkpoint.path, checkpoint.record_path) if checkpoint else ()
+    return {_name(file, source): file for file in (*newest, *others)}
 
 
 def upload(client: S3Client, file: Path, target: Location) -> bool:

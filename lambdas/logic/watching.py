@@ -21,6 +21,9 @@ from lambdas.models.run_spec import Limits
 MAX_MESSAGE_LENGTH = 1500
 """Of a pod's last words inside an error message: the cause of an execution is 32,768 characters at most."""
 
+LOST_A_PEER = "PeerLost: "
+"""In the last words of a worker that ended because another one had gone away."""
+
 FIRST_SIGNAL_EXIT_CODE = 128
 """Exit codes above it are 128 + the signal that ended the process."""
 
@@ -33,14 +36,14 @@ def failure(
     Args:
         job: The job that failed.
         status: Its status, with the reason.
-        failed_pods: Failed pods, the first to fail first: that one is the cause, the others its victims.
+        failed_pods: Failed pods, the first to fail first.
         last_step: Newest step that rank 0 logged; None if it never logged one.
     """
     if status.failure_reason == "DeadlineExceeded":
         return JobDeadlineExceeded(f"The job '{job.name}' ran longer than limits.max_duration_hours allows.")
     if not failed_pods:
         return WorkerFailed(f"The job '{job.name}' failed: {status.failure_message or status.failure_reason}.")
-    pod = failed_pods[0]
+    pod = _cause(failed_pods)
     if (reported := _reported(pod)) is not None:
         return reported
     where = f"Pod '{pod.name}' on node '{pod.node}' ended with exit code {pod.exit_code} ({pod.reason or 'Error'})"
@@ -48,6 +51,11 @@ def failure(
     if last_step is not None:
         return WorkerFailed(f"{where} after step {last_step}{words}")
     return ScriptFailed(f"{where}{words}") if _ended_by_itself(pod) else WorkerFailed(f"{where}{words}")
+
+
+def _cause(failed_pods: Sequence[WorkerPod]) -> WorkerPod:
+    """The pod that failed first, but for those that say they lost a peer: Kubernetes tells times to the second."""
+    return min(failed_pods, key=lambda pod: LOST_A_PEER in (pod.message or ""))
 
 
 def _ended_by_itself(pod: WorkerPod) -> bool:

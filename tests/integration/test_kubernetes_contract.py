@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -45,8 +44,3 @@ def test_a_difference_that_is_gone_is_no_longer_listed(scenario: str, outcomes: 
 def test_every_known_difference_names_a_recorded_step(outcomes: dict[str, Outcome]) -> None:
     recorded = {(name, step.number) for name, outcome in outcomes.items() for step in outcome.steps}
     assert set(known_differences()) <= recorded
-
-
-def test_the_kubeconfig_of_the_contract_cluster_is_private(tmp_path: Path) -> None:
-    with cluster(tmp_path):
-        assert (tmp_path / "kubeconfig").stat().st_mode & 0o777 == 0o600

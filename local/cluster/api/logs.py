@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
+import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator
@@ -14,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from local.cluster.api.call import Call
 from local.cluster.api.negotiation import negotiate
-from local.cluster.api.requests import parse_integer
+from local.cluster.api.requests import parse_boolean, parse_integer
 from local.cluster.model import times
 from local.cluster.model.errors import (
     ApiError,
@@ -32,7 +34,7 @@ OFFERED = ("text/plain", "application/json", "application/yaml", "application/vn
 CONNECT_SECONDS = 10
 _CHUNK = 64 * 1024
 _NUMBERS = ("tailLines", "limitBytes", "sinceSeconds")
-_PASSED = (*_NUMBERS, "sinceTime", "timestamps", "follow", "previous")
+_SWITCHES = ("timestamps", "follow", "previous")
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def _options(call: Call) -> dict[str, str]:
             faults.insert(0, forbidden_field("[]", detail))
     if faults:
         raise invalid("PodLogOptions", "", call.info.name, faults)
-    return {name: query[name] for name in (*_PASSED, "container") if name in query}
+    options = {name: query[name] for name in (*_NUMBERS, "sinceTime", "container") if name in query}
+    return options | {name: "true" for name in _SWITCHES if parse_boolean(query.get(name))}
 
 
 def _check_time(text: str) -> None:
@@ -151,6 +154,7 @@ class _Stream:
         )
         self.path = path
         self.loop = loop
+        self._socket: socket.socket | None = None
         self.started: asyncio.Future[tuple[int, str]] = loop.create_future()
         self.queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         threading.Thread(target=self._run, name=f"kubelet {path}", daemon=True).start()
@@ -164,18 +168,24 @@ class _Stream:
             while (chunk := await self.queue.get()) is not None:
                 yield chunk
         finally:
-            if self.connection.sock is not None:
-                self.connection.sock.close()
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Wake the thread: closing a socket does not end a read that waits on it."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def _run(self) -> None:
         try:
             self.connection.request("GET", self.path)
+            self._socket = self.connection.sock
             response = self.connection.getresponse()
             text = response.read().decode(errors="replace") if response.status != 200 else ""
             self._tell(response.status, text)
             if response.status == 200:
-                if self.connection.sock is not None:
-                    self.connection.sock.settimeout(None)  # a followed log may be silent for hours
+                if self._socket is not None:
+                    self._socket.settimeout(None)  # a followed log may be silent for hours
                 while chunk := response.read1(_CHUNK):
                     self._call(self.queue.put_nowait, chunk)
         except (OSError, http.client.HTTPException, ValueError) as fault:

@@ -66,10 +66,15 @@ def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
     if method in ("GET", "HEAD"):
         if name:
             return "get"
-        return "watch" if query.get("watch", "").lower() in ("1", "true") else "list"
+        return "watch" if parse_boolean(query.get("watch")) else "list"
     if method == "DELETE":
         return "delete" if name else "deletecollection"
     return _VERBS.get(method, method.lower())
+
+
+def parse_boolean(text: str | None) -> bool:
+    """A query parameter as apimachinery reads booleans: whatever is not a no is a yes (`True`, `1`, empty)."""
+    return text is not None and text.lower() not in ("false", "0")
 
 
 def parse_integer(text: str) -> int:
@@ -130,8 +135,8 @@ def parse_list_options(query: Mapping[str, str], *, watch: bool) -> ListOptions:
         limit=parse_integer(query.get("limit") or "0"),
         continue_token=query.get("continue", ""),
         timeout_seconds=parse_integer(timeout) if timeout else None,
-        bookmarks=query.get("allowWatchBookmarks", "") in ("1", "true"),
-        send_initial_events=query.get("sendInitialEvents", "") in ("1", "true"),
+        bookmarks=parse_boolean(query.get("allowWatchBookmarks")),
+        send_initial_events=parse_boolean(query.get("sendInitialEvents")),
     )
     faults = _list_faults(options, watch=watch)
     if faults:

@@ -11,7 +11,7 @@ from local.cluster.api import tables
 from local.cluster.api.bodies import ACCEPTED, NotJson, check_kind, check_unknown, parse_body, parse_json, typed
 from local.cluster.api.call import Call
 from local.cluster.api.negotiation import negotiate, respond, warnings
-from local.cluster.api.requests import check_write_options, options_error, parse_list_options
+from local.cluster.api.requests import check_write_options, options_error, parse_boolean, parse_list_options
 from local.cluster.api.selection import select, selected
 from local.cluster.model import errors, times
 from local.cluster.model.apply import apply
@@ -132,7 +132,7 @@ class Writer:
         _match_path(value, call)
         live = self.cluster.store.get(call.resource.key, call.info.namespace, call.info.name)
         schema = definition(call.resource.type_name) if call.resource.type_name else {}
-        force = call.query.get("force", "") in ("1", "true")
+        force = parse_boolean(call.query.get("force"))
         base = live or {"metadata": {"name": call.info.name}}
         result = apply(base, value, schema, manager=call.field_manager, force=force, moment=times.now())
         if live is None:
@@ -208,7 +208,7 @@ def _delete_options(call: Call) -> tuple[DeleteOptions, bool]:
     policy = body.get("propagationPolicy") or call.query.get("propagationPolicy") or ""
     orphan = body.get("orphanDependents", call.query.get("orphanDependents"))
     if orphan is not None and not policy:
-        policy = "Orphan" if orphan in (True, "true", "1") else "Background"
+        policy = "Orphan" if parse_boolean(str(orphan)) else "Background"
     if policy and policy not in POLICIES:
         supported = ("Foreground", "Background", "Orphan", "nil")
         raise options_error("DeleteOptions", [not_supported("propagationPolicy", policy, supported)])

@@ -11,7 +11,7 @@ from typing import Any
 
 from local.cluster.model import errors, times
 from local.cluster.model.apply import release_changed
-from local.cluster.model.errors import ApiError, FieldError, Object, bad_value, required
+from local.cluster.model.errors import FieldError, Object, bad_value, required
 from local.cluster.model.names import qualified_name, validate_labels
 from local.cluster.model.schema import definition
 from local.cluster.resources import Registry
@@ -241,6 +241,3 @@ def _metadata_errors(resource: Resource, obj: Object) -> list[FieldError]:
             if not owner.get(key)
         ]
     return faults
-
-
-__all__ = ["Admission", "ApiError", "Cluster", "Deleted", "random_suffix"]

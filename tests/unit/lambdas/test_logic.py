@@ -102,6 +102,13 @@ def test_a_program_that_ends_by_itself_before_its_first_step_is_its_authors_to_m
     assert type(failure(TRAINING, FAILED, [pod(exit_code=exit_code)], last_step=last_step)) is name
 
 
+def test_the_pod_that_died_is_named_and_not_the_one_that_missed_it() -> None:
+    victim = pod(name="a-0", message="PeerLost: rank 3 has gone away")
+    dead = pod(name="a-1", exit_code=137, reason="Error")
+    assert "Pod 'a-1'" in str(failure(TRAINING, FAILED, [victim, dead], last_step=3))
+    assert "Pod 'a-0'" in str(failure(TRAINING, FAILED, [victim], last_step=3))
+
+
 def test_an_error_that_the_program_names_itself_keeps_its_name() -> None:
     message = json.dumps({"error": "DatasetInvalid", "message": "shard 3 lacks 'input_mask'"})
     error = failure(TRAINING, FAILED, [pod(message=message)], last_step=None)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from local.cluster.model.apply import apply, release_changed
+from local.cluster.model.errors import ApiError
+from local.cluster.model.schema import definition
+
+CONFIG_MAP = definition("io.k8s.api.core.v1.ConfigMap")
+POD = definition("io.k8s.api.core.v1.Pod")
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def config_map(**data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}
+
+
+def applied(live: dict[str, Any], manager: str, *, force: bool = False, **data: str) -> dict[str, Any]:
+    return apply(live, config_map(**data), CONFIG_MAP, manager=manager, force=force, moment=NOW)
+
+
+def test_a_field_that_its_only_applier_gives_up_is_removed() -> None:
+    live = applied(applied({"metadata": {"name": "c"}}, "m1", a="1", b="2"), "m1", a="1")
+    assert live["data"] == {"a": "1"}
+
+
+def test_a_field_that_another_manager_applies_too_stays() -> None:
+    live = applied(applied({"metadata": {"name": "c"}}, "m1", a="1"), "m2", a="1")
+    assert applied(live, "m1")["data"] == {"a": "1"}
+
+
+def test_another_managers_value_is_a_conflict_that_names_the_field() -> None:
+    live = applied({"metadata": {"name": "c"}}, "m1", a="1")
+    with pytest.raises(ApiError) as refused:
+        applied(live, "m2", a="9")
+    assert refused.value.code == 409
+    assert refused.value.message == 'Apply failed with 1 conflict: conflict with "m1": .data.a'
+
+
+def test_force_takes_the_field_over() -> None:
+    live = applied(applied({"metadata": {"name": "c"}}, "m1", a="1"), "m2", force=True, a="9")
+    assert live["data"] == {"a": "9"}
+    assert applied(live, "m1")["data"] == {"a": "9"}
+
+
+def test_an_ordinary_update_takes_a_field_away_from_its_applier() -> None:
+    live = applied({"metadata": {"name": "c"}}, "m1", a="1", b="2")
+    updated = release_changed(live, {**live, "data": {"a": "changed", "b": "2"}}, CONFIG_MAP)
+    assert applied(updated, "m1", b="2")["data"] == {"a": "changed", "b": "2"}
+
+
+def test_keyed_lists_are_merged_by_their_keys() -> None:
+    first = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "a", "image": "x"}]}}
+    second = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "b", "image": "y"}]}}
+    live = apply({"metadata": {"name": "p"}}, first, POD, manager="m1", force=False, moment=NOW)
+    both = apply(live, second, POD, manager="m2", force=False, moment=NOW)
+    assert [c["name"] for c in both["spec"]["containers"]] == ["a", "b"]
+    nothing = {"apiVersion": "v1", "kind": "Pod", "spec": {}}
+    without = apply(both, nothing, POD, manager="m1", force=False, moment=NOW)
+    assert [c["name"] for c in without["spec"]["containers"]] == ["b"]

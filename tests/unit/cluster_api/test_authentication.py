@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
+
+import pytest
+
+from local.cluster.authentication import (
+    ADMIN,
+    ANONYMOUS,
+    StaticTokenAuthenticator,
+    StsAuthenticator,
+    Unauthenticated,
+    authenticate,
+    bearer_token,
+)
+from local.cluster.tokens import AUDIENCE, ServiceAccountTokens
+
+ENDPOINT = "http://localhost:5555"
+ARN = "arn:aws:sts::123456789012:assumed-role/PollJob/session"
+ANSWER = f"""<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
+  <GetCallerIdentityResult><Arn>{ARN}</Arn><UserId>AROA:session</UserId><Account>123456789012</Account>
+  </GetCallerIdentityResult></GetCallerIdentityResponse>"""
+
+
+class FakeSts:
+    """Answers every URL, and remembers what was asked."""
+
+    def __init__(self, answer: str = ANSWER) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    def __call__(self, url: str, headers: dict[str, str]) -> bytes:
+        self.asked.append((url, headers))
+        return self.answer.encode()
+
+
+def token(
+    base: str = ENDPOINT, *, signed: str = "host;x-k8s-aws-id", age: timedelta = timedelta(0), **extra: str
+) -> str:
+    query = {
+        "Action": "GetCallerIdentity",
+        "X-Amz-SignedHeaders": signed,
+        "X-Amz-Date": (datetime.now(UTC) - age).strftime("%Y%m%dT%H%M%SZ"),
+        **extra,
+    }
+    url = f"{base}/?{urlencode(query)}"
+    return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
+
+
+def test_a_presigned_token_is_fetched_with_the_clusters_name_and_gives_the_caller() -> None:
+    sts = FakeSts()
+    user = StsAuthenticator(ENDPOINT, "twin", fetch=sts).authenticate(token())
+    assert user is not None
+    assert user.name == ARN
+    assert "system:masters" in user.groups
+    assert sts.asked[0][1]["x-k8s-aws-id"] == "twin"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        token("http://localhost:5556"),
+        token("http://evil.example:5555"),
+        token("https://localhost:5555"),
+        token("http://localhost:5555/other"),
+        token("http://localhost:5555@evil.example"),
+        token(signed="host"),
+        token(Action="AssumeRole"),
+        token(age=timedelta(minutes=16)),
+        "k8s-aws-v1.not*base64",
+        "something-else",
+    ],
+)
+def test_a_token_that_leads_elsewhere_is_refused_without_asking(bad: str) -> None:
+    sts = FakeSts()
+    assert StsAuthenticator(ENDPOINT, "twin", fetch=sts).authenticate(bad) is None
+    assert sts.asked == []
+
+
+def test_an_accepted_token_is_believed_for_a_while() -> None:
+    sts = FakeSts()
+    authenticator = StsAuthenticator(ENDPOINT, "twin", fetch=sts)
+    presigned = token()
+    assert authenticator.authenticate(presigned) == authenticator.authenticate(presigned)
+    assert len(sts.asked) == 1
+
+
+@pytest.mark.parametrize("answer", ["<ErrorResponse><Error/></ErrorResponse>", "no xml", ""])
+def test_an_answer_that_names_no_caller_accepts_nobody(answer: str) -> None:
+    assert StsAuthenticator(ENDPOINT, "twin", fetch=FakeSts(answer)).authenticate(token()) is None
+
+
+def test_an_sts_that_does_not_answer_accepts_nobody() -> None:
+    def refuse(_url: str, _headers: dict[str, str]) -> bytes:
+        raise ConnectionRefusedError
+
+    assert StsAuthenticator(ENDPOINT, "twin", fetch=refuse).authenticate(token()) is None
+
+
+def test_no_token_is_anonymous_and_an_unknown_one_nobody() -> None:
+    authenticators = [StaticTokenAuthenticator("secret")]
+    assert authenticate(None, authenticators) == ANONYMOUS
+    assert authenticate("secret", authenticators) == ADMIN
+    with pytest.raises(Unauthenticated):
+        authenticate("other", authenticators)
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [("Bearer abc", "abc"), ("bearer abc", "abc"), ("Basic abc", None), ("", None), ("Bearer ", None)],
+)
+def test_only_bearer_tokens_count(header: str, found: str | None) -> None:
+    assert bearer_token(header) == found
+
+
+def test_a_service_account_token_stands_for_its_account_until_that_is_gone() -> None:
+    account = {"metadata": {"namespace": "ns", "name": "sub", "uid": "u1"}}
+    accounts = {("ns", "sub"): account}
+    tokens = ServiceAccountTokens(lambda namespace, name: accounts.get((namespace, name)))
+    issued = tokens.issue(account, 600, [AUDIENCE])
+    user = tokens.authenticate(issued)
+    assert user is not None
+    assert user.name == "system:serviceaccount:ns:sub"
+    assert tokens.authenticate(issued[:-2] + "xx") is None
+    assert tokens.authenticate(tokens.issue(account, -1, [AUDIENCE])) is None
+    assert tokens.authenticate(tokens.issue(account, 600, ["other"])) is None
+    accounts.clear()
+    assert tokens.authenticate(issued) is None

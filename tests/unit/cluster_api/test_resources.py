@@ -1,0 +1,215 @@
+"""Defaults, validation and the rules for changes of the built-in kinds."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from local.cluster.model.errors import ApiError
+from local.cluster.resources import load_registry
+from local.cluster.state.cluster import Cluster
+from local.cluster.state.deletion import DeleteOptions
+from local.cluster.state.store import Store, TooOld
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A cluster without controllers, with one namespace and its service account."""
+    made = Cluster(Store(), load_registry())
+    made.create(made.registry.by_key("namespaces"), "", {"metadata": {"name": "ns"}})
+    made.create(made.registry.by_key("serviceaccounts"), "ns", {"metadata": {"name": "default"}})
+    return made
+
+
+def create(cluster: Cluster, key: str, obj: dict[str, Any]) -> dict[str, Any]:
+    return cluster.create(cluster.registry.by_key(key), "ns", obj)
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "busybox:1.36"}
+    return {"metadata": {"name": "p"}, "spec": {"containers": [container], "restartPolicy": "Never", **spec}}
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i:1"}]}}
+    return {"metadata": {"name": "j"}, "spec": {"template": template, **spec}}
+
+
+def faults(cluster: Cluster, key: str, obj: dict[str, Any]) -> list[str]:
+    with pytest.raises(ApiError) as refused:
+        create(cluster, key, obj)
+    assert refused.value.code == 422
+    assert refused.value.details is not None
+    return [cause["field"] for cause in refused.value.details["causes"]]
+
+
+def test_a_new_pod_gets_the_servers_defaults(cluster: Cluster) -> None:
+    made = create(cluster, "pods", pod())
+    spec = made["spec"]
+    assert spec["containers"][0]["terminationMessagePath"] == "/dev/termination-log"
+    assert (spec["dnsPolicy"], spec["schedulerName"]) == ("ClusterFirst", "default-scheduler")
+    assert (spec["serviceAccountName"], spec["priority"]) == ("default", 0)
+    assert spec["volumes"][0]["name"].startswith("kube-api-access-")
+    assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+    assert made["metadata"]["generation"] == 1
+
+
+def test_limits_become_requests_in_pods_and_not_in_templates(cluster: Cluster) -> None:
+    limits = {"limits": {"aws.amazon.com/neuron": "2", "cpu": "1", "memory": "1Gi"}}
+    body = pod()
+    body["spec"]["containers"][0]["resources"] = copy.deepcopy(limits)
+    made = create(cluster, "pods", body)
+    assert made["spec"]["containers"][0]["resources"]["requests"] == limits["limits"]
+    assert made["status"]["qosClass"] == "Guaranteed"
+    with_template = job()
+    with_template["spec"]["template"]["spec"]["containers"][0]["resources"] = copy.deepcopy(limits)
+    stored = create(cluster, "jobs.batch", with_template)
+    assert "requests" not in stored["spec"]["template"]["spec"]["containers"][0]["resources"]
+
+
+@pytest.mark.parametrize(("image", "policy"), [("a", "Always"), ("a:latest", "Always"), ("r:5000/a:1", "IfNotPresent")])
+def test_the_pull_policy_follows_the_tag(cluster: Cluster, image: str, policy: str) -> None:
+    made = create(cluster, "pods", pod(containers=[{"name": "c", "image": image}]))
+    assert made["spec"]["containers"][0]["imagePullPolicy"] == policy
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"containers": []}, "spec.containers"),
+        ({"restartPolicy": "Sometimes"}, "spec.restartPolicy"),
+        ({"containers": [{"name": "C_1", "image": "i"}]}, "spec.containers[0].name"),
+        ({"containers": [{"name": "c"}]}, "spec.containers[0].image"),
+        ({"activeDeadlineSeconds": 0}, "spec.activeDeadlineSeconds"),
+        ({"hostname": "Not_A_Label"}, "spec.hostname"),
+        ({"tolerations": [{"operator": "Maybe"}]}, "spec.tolerations[0].operator"),
+        ({"volumes": [{"name": "v"}, {"name": "v"}]}, "spec.volumes[1].name"),
+        (
+            {
+                "containers": [
+                    {"name": "c", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "../x"}]}
+                ],
+                "volumes": [{"name": "v"}],
+            },
+            "spec.containers[0].volumeMounts[0].subPath",
+        ),
+    ],
+)
+def test_a_bad_pod_is_refused_with_the_field_named(cluster: Cluster, spec: dict[str, Any], field: str) -> None:
+    assert faults(cluster, "pods", pod(**spec)) == [field]
+
+
+def test_a_pod_without_its_service_account_is_forbidden(cluster: Cluster) -> None:
+    with pytest.raises(ApiError, match='serviceaccount "nobody" not found') as refused:
+        create(cluster, "pods", pod(serviceAccountName="nobody"))
+    assert refused.value.code == 403
+
+
+def test_a_job_gets_its_selector_and_labels(cluster: Cluster) -> None:
+    made = create(cluster, "jobs.batch", job())
+    uid = made["metadata"]["uid"]
+    labels = made["spec"]["template"]["metadata"]["labels"]
+    assert made["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    assert labels["batch.kubernetes.io/job-name"] == "j"
+    assert made["metadata"]["labels"] == labels
+    assert (made["spec"]["completions"], made["spec"]["parallelism"], made["spec"]["backoffLimit"]) == (1, 1, 6)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"parallelism": -1}, "spec.parallelism"),
+        ({"completionMode": "Sometimes"}, "spec.completionMode"),
+        ({"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}, "spec.template.spec.restartPolicy"),
+        ({"completionMode": "Indexed", "parallelism": 2}, "spec.completions"),
+    ],
+)
+def test_a_bad_job_is_refused_with_the_field_named(cluster: Cluster, spec: dict[str, Any], field: str) -> None:
+    assert faults(cluster, "jobs.batch", job(**spec)) == [field]
+
+
+def test_labels_that_a_long_job_name_would_make_are_refused(cluster: Cluster) -> None:
+    assert set(faults(cluster, "jobs.batch", {**job(), "metadata": {"name": "a" * 64}})) == {"spec.template.labels"}
+
+
+def test_an_update_that_changes_nothing_writes_nothing(cluster: Cluster) -> None:
+    made = create(cluster, "configmaps", {"metadata": {"name": "c"}, "data": {"a": "1"}})
+    again = cluster.update(cluster.registry.by_key("configmaps"), "ns", copy.deepcopy(made))
+    assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+def test_a_stale_update_is_a_conflict(cluster: Cluster) -> None:
+    resource = cluster.registry.by_key("configmaps")
+    made = create(cluster, "configmaps", {"metadata": {"name": "c"}, "data": {"a": "1"}})
+    cluster.update(resource, "ns", {**made, "data": {"a": "2"}})
+    with pytest.raises(ApiError) as refused:
+        cluster.update(resource, "ns", {**made, "data": {"a": "3"}})
+    assert refused.value.code == 409
+
+
+def test_status_changes_only_through_its_subresource(cluster: Cluster) -> None:
+    resource = cluster.registry.by_key("pods")
+    made = create(cluster, "pods", pod())
+    through_main = cluster.update(resource, "ns", {**made, "status": {"phase": "Failed"}})
+    assert through_main["status"]["phase"] == "Pending"
+    changed = {**made, "spec": {}, "status": {"phase": "Failed"}}
+    through_status = cluster.update(resource, "ns", changed, subresource="status")
+    assert through_status["status"] == {"phase": "Failed"}
+    assert through_status["spec"] == made["spec"]
+
+
+def test_an_unscheduled_pod_goes_at_once_and_a_bound_one_keeps_its_grace(cluster: Cluster) -> None:
+    resource = cluster.registry.by_key("pods")
+    create(cluster, "pods", pod())
+    assert cluster.delete(resource, "ns", "p").gone
+    create(cluster, "pods", pod(nodeName="n", terminationGracePeriodSeconds=5))
+    marked = cluster.delete(resource, "ns", "p")
+    assert not marked.gone
+    assert marked.object["metadata"]["deletionGracePeriodSeconds"] == 5
+    assert not cluster.delete(resource, "ns", "p", DeleteOptions(grace_seconds=30)).gone
+    assert cluster.delete(resource, "ns", "p", DeleteOptions(grace_seconds=0)).gone
+
+
+def test_the_last_finalizer_lets_a_deleted_object_go(cluster: Cluster) -> None:
+    resource = cluster.registry.by_key("configmaps")
+    made = create(cluster, "configmaps", {"metadata": {"name": "c", "finalizers": ["example.com/hold"]}})
+    assert not cluster.delete(resource, "ns", "c").gone
+    cluster.update(resource, "ns", {**made, "metadata": {"name": "c"}})
+    assert cluster.store.get("configmaps", "ns", "c") is None
+
+
+def test_a_job_is_orphaned_unless_the_client_says_otherwise(cluster: Cluster) -> None:
+    resource = cluster.registry.by_key("jobs.batch")
+    create(cluster, "jobs.batch", job())
+    assert cluster.delete(resource, "ns", "j").object["metadata"]["finalizers"] == ["orphan"]
+    assert cluster.delete(resource, "ns", "j", DeleteOptions(propagation="Background")).gone
+
+
+def test_nothing_new_comes_into_a_namespace_that_goes(cluster: Cluster) -> None:
+    assert not cluster.delete(cluster.registry.by_key("namespaces"), "", "ns").gone
+    with pytest.raises(ApiError, match="because it is being terminated"):
+        create(cluster, "configmaps", {"metadata": {"name": "c"}})
+
+
+def test_generated_names_differ_and_keep_their_prefix(cluster: Cluster) -> None:
+    names = {create(cluster, "configmaps", {"metadata": {"generateName": "a-"}})["metadata"]["name"] for _ in range(9)}
+    assert len(names) == 9
+    assert all(name.startswith("a-") for name in names)
+
+
+def test_a_dry_run_stores_nothing(cluster: Cluster) -> None:
+    resource = cluster.registry.by_key("configmaps")
+    assert cluster.create(resource, "ns", {"metadata": {"name": "dry"}}, dry_run=True)["metadata"]["uid"]
+    assert cluster.store.get("configmaps", "ns", "dry") is None
+
+
+def test_a_store_says_when_it_has_forgotten_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("local.cluster.state.store.WINDOW", 3)
+    store = Store()
+    for number in range(5):
+        store.put("configmaps", {"metadata": {"name": f"c{number}", "namespace": "ns"}})
+    assert [change.name for change in store.changes_since("configmaps", 3)] == ["c2", "c3", "c4"]
+    with pytest.raises(TooOld):
+        store.changes_since("configmaps", 1)

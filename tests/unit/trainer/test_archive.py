@@ -1,0 +1,162 @@
+"""Nothing that an archive holds gets out of the folder, and nothing damaged gets in unnoticed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.unit.trainer.conftest import make_archive
+from trainer import archive
+from trainer.errors import DatasetInvalid, StorageFailed
+
+
+def unpack(content: bytes, folder: Path) -> archive.Unpacked:
+    folder.mkdir(parents=True, exist_ok=True)
+    return archive.unpack(io.BytesIO(content), folder, name="s3://b/corpus.tar")
+
+
+def archive_with(member: tarfile.TarInfo) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as made:
+        made.addfile(member)
+    return buffer.getvalue()
+
+
+def link(kind: bytes, target: str, name: str = "corpus/link") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_files_arrive_whole_whatever_the_compression(tmp_path: Path, mode: str) -> None:
+    members = {"corpus/a": b"x" * 100_000, "corpus/deep/b": b"", "corpus/vocab.txt": b"[PAD]\n"}
+    assert unpack(make_archive(members, mode=mode), tmp_path) == archive.Unpacked(files=3, bytes=100_006)
+    assert {
+        path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    } == members
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("../evil", "leaves the target folder"),
+        ("corpus/../../evil", "leaves the target folder"),
+        ("/etc/evil", "has an absolute path"),
+    ],
+)
+def test_a_path_out_of_the_folder_is_refused_by_name(tmp_path: Path, name: str, what: str) -> None:
+    with pytest.raises(DatasetInvalid) as caught:
+        unpack(make_archive({"corpus/a": b"1", name: b"2"}), tmp_path / "in")
+    assert what in str(caught.value)
+    assert repr(name) in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+@pytest.mark.parametrize("target", ["../../evil", "/etc/passwd"])
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, kind: bytes, target: str) -> None:
+    with pytest.raises(DatasetInvalid, match="is a link that leaves the target folder"):
+        unpack(archive_with(link(kind, target)), tmp_path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+def test_devices_and_pipes_are_refused(tmp_path: Path, kind: bytes) -> None:
+    with pytest.raises(DatasetInvalid, match="is a device or pipe"):
+        unpack(archive_with(link(kind, "")), tmp_path)
+
+
+def test_a_link_inside_the_folder_may_stay(tmp_path: Path) -> None:
+    unpack(archive_with(link(tarfile.SYMTYPE, "a")), tmp_path)
+    assert (tmp_path / "corpus" / "link").is_symlink()
+
+
+path_parts = st.lists(st.sampled_from(["..", ".", "a", "b", "", "~", "c:\\x", "…"]), min_size=1, max_size=5)
+
+
+@given(path_parts, st.booleans())
+@example(["..", "b"], False)
+@example(["", "etc", ".."], True)
+def test_whatever_the_path_nothing_is_written_outside(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[str], absolute: bool
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    name = ("/" if absolute else "") + "/".join(parts) + "/file"
+    try:
+        unpack(make_archive({name: b"1"}), outside / "in")
+    except DatasetInvalid as error:
+        assert absolute or ".." in parts or name.startswith("/"), error
+    assert [path.name for path in outside.iterdir()] == ["in"]
+
+
+@given(st.lists(st.sampled_from(["..", "a", "corpus"]), min_size=1, max_size=4), st.booleans(), st.booleans())
+def test_writing_through_a_link_never_leaves_the_folder(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[str], hard: bool, absolute: bool
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    target = ("/" if absolute else "") + "/".join(parts)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as made:
+        made.addfile(link(tarfile.LNKTYPE if hard else tarfile.SYMTYPE, target))
+        through = tarfile.TarInfo("corpus/link/evil")
+        through.size = 1
+        made.addfile(through, io.BytesIO(b"1"))
+    with contextlib.suppress(DatasetInvalid, StorageFailed):
+        unpack(buffer.getvalue(), outside / "in")
+    assert [path.name for path in outside.iterdir()] == ["in"]
+
+
+WHOLE = make_archive({"corpus/a": b"a" * 3000, "corpus/b": b"b" * 700})
+END = len(WHOLE.rstrip(b"\0"))
+
+
+@given(st.integers(0, END))
+@example(512 + 3072)  # exactly between the two members
+@example(512)
+def test_a_truncated_archive_is_never_taken_for_a_whole_one(
+    tmp_path_factory: pytest.TempPathFactory, length: int
+) -> None:
+    with pytest.raises(DatasetInvalid, match="truncated or no tar archive"):
+        unpack(WHOLE[:length], tmp_path_factory.mktemp("truncated"))
+
+
+@given(st.integers(1, 400))
+def test_a_truncated_compressed_archive_is_refused_unless_only_padding_is_missing(
+    tmp_path_factory: pytest.TempPathFactory, missing: int
+) -> None:
+    folder, content = tmp_path_factory.mktemp("truncated"), random.Random(0).randbytes(1000)
+    compressed = make_archive({"corpus/a": content}, mode="w:gz")
+    try:
+        unpack(compressed[:-missing], folder)
+    except DatasetInvalid:
+        return
+    assert (folder / "corpus" / "a").read_bytes() == content
+    assert missing < 100
+
+
+def test_a_damaged_header_in_the_middle_is_not_taken_for_the_end(tmp_path: Path) -> None:
+    damaged = bytearray(WHOLE)
+    damaged[512 + 3072 + 150] ^= 0xFF  # in the second member's checksum
+    with pytest.raises(DatasetInvalid, match="header is damaged"):
+        unpack(bytes(damaged), tmp_path)
+
+
+@given(st.binary(max_size=2000))
+def test_what_is_no_archive_is_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    if any(content):
+        with pytest.raises(DatasetInvalid):
+            unpack(content, tmp_path_factory.mktemp("none"))
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "corpus").write_text("a file where a folder is needed")
+    with pytest.raises(StorageFailed, match="cannot be unpacked"):
+        unpack(make_archive({"corpus/a": b"1"}), tmp_path / "in")

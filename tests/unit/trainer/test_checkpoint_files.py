@@ -1,0 +1,108 @@
+"""A checkpoint is whole or not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer import checkpoint_files
+from trainer.checkpoint_files import CheckpointFile
+from trainer.files import written_whole
+
+RECORD = {"samples_seen": 6, "first_loss": 9.0, "last_loss": 8.0, "seed": 0, "model": {"hidden_size": 8}}
+
+
+def write(folder: Path, step: int, content: bytes = b"weights" * 100) -> CheckpointFile:
+    def weights(file: BinaryIO) -> None:
+        file.write(content)
+
+    return checkpoint_files.write(folder, weights, {"step": step, **RECORD})
+
+
+def newest(folder: Path) -> tuple[str | None, list[str]]:
+    """Name of the checkpoint to go on from, and what was said of others."""
+    said: list[str] = []
+    found = checkpoint_files.newest_verified(folder, say=said.append)
+    return (found.path.name if found else None), said
+
+
+def test_the_newest_checkpoint_is_found_with_its_record(tmp_path: Path) -> None:
+    write(tmp_path, 90)
+    written = write(tmp_path, 100)
+    assert checkpoint_files.newest_verified(tmp_path, say=print) == written
+    assert written.path == tmp_path / "checkpoints" / "step-00000100.pt"
+    assert json.loads(written.record_path.read_text())["bytes"] == 700
+
+
+def test_no_folder_means_no_checkpoint(tmp_path: Path) -> None:
+    assert newest(tmp_path / "missing") == (None, [])
+
+
+@given(st.integers(0, 699), st.integers(1, 255))
+def test_one_flipped_bit_anywhere_is_noticed(tmp_path_factory: pytest.TempPathFactory, at: int, flip: int) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    write(folder, 1)
+    damaged = bytearray((path := write(folder, 2).path).read_bytes())
+    damaged[at] ^= flip
+    path.write_bytes(damaged)
+    name, (said,) = newest(folder)
+    assert name == "step-00000001.pt"
+    assert "step-00000002.pt is passed over: its checksum does not match" in said
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda found: found.record_path.unlink(), "no record beside it"),
+        (lambda found: found.record_path.write_text("{"), "record cannot be read"),
+        (lambda found: found.record_path.write_text("{}"), "record cannot be read"),
+        (lambda found: found.path.write_bytes(b"short"), "has 5 bytes and its record says 700"),
+    ],
+)
+def test_what_a_crash_leaves_is_passed_over(tmp_path: Path, damage: object, words: str) -> None:
+    write(tmp_path, 1)
+    damage(write(tmp_path, 2))  # type: ignore[operator]
+    name, (said,) = newest(tmp_path)
+    assert name == "step-00000001.pt"
+    assert words in said
+
+
+def test_a_write_that_fails_leaves_the_old_state_and_no_rest(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+
+    def fails(file: BinaryIO) -> None:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint_files.write(tmp_path, fails, {"step": 2, **RECORD})
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "step-00000001.json",
+        "step-00000001.pt",
+    ]
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 10):
+        write(tmp_path, step)
+    checkpoint_files.keep_newest(tmp_path, 2)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").glob("*")) == [
+        *("step-00000003.json", "step-00000003.pt"),
+        *("step-00000010.json", "step-00000010.pt"),
+    ]
+
+
+def test_a_file_is_replaced_in_one_step(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with written_whole(path) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,104 @@
+"""The numbers: objectives, schedule, metrics line."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.trainer.conftest import make_rows
+from trainer.batches import MicroBatch, as_micro_batch
+from trainer.bert import BertPretraining, decay_groups
+from trainer.config import ModelConfig, OptimizationConfig
+from trainer.metrics import StepMetrics, line
+from trainer.schedule import learning_rate
+
+TINY = ModelConfig(
+    num_hidden_layers=2,
+    hidden_size=16,
+    num_attention_heads=2,
+    intermediate_size=32,
+    vocab_size=50,
+    max_position_embeddings=16,
+    dropout=0.0,
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> BertPretraining:
+    torch.manual_seed(0)
+    return BertPretraining(TINY)
+
+
+@pytest.fixture(scope="module")
+def batch() -> MicroBatch:
+    rows = make_rows(6)
+    rows["input_mask"][:3, 10:] = 0
+    return as_micro_batch(rows)
+
+
+def test_the_loss_of_the_gathered_positions_is_the_loss_over_the_whole_sequence(
+    model: BertPretraining, batch: MicroBatch
+) -> None:
+    full_labels = torch.full_like(batch.token_ids_BS, -100)
+    full_labels[:, 1:3] = batch.masked_labels_BM[:, :2]
+    reference = model.model(
+        input_ids=batch.token_ids_BS,
+        attention_mask=batch.attended_BS,
+        token_type_ids=batch.segment_ids_BS,
+        labels=full_labels,
+        next_sentence_label=batch.is_random_next_B,
+    )
+    assert model(batch).item() == pytest.approx(reference.loss.item(), abs=1e-5)
+
+
+def test_padding_does_not_change_the_loss(model: BertPretraining, batch: MicroBatch) -> None:
+    scribbled = batch.token_ids_BS.clone()
+    scribbled[:3, 10:] = 7
+    assert model(batch._replace(token_ids_BS=scribbled)).item() == pytest.approx(model(batch).item(), abs=1e-6)
+
+
+def test_an_untrained_model_guesses(model: BertPretraining, batch: MicroBatch) -> None:
+    assert model(batch).item() == pytest.approx(math.log(50) + math.log(2), abs=0.3)
+
+
+def test_the_weights_load_into_hugging_faces_model(model: BertPretraining) -> None:
+    other = BertPretraining(TINY).model
+    assert other.load_state_dict(model.model.state_dict()).missing_keys == []
+
+
+def test_biases_and_layer_norms_are_not_decayed(model: BertPretraining) -> None:
+    decayed, kept = decay_groups(model, 0.01)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    assert all(parameter.ndim > 1 for parameter in decayed["params"])  # type: ignore[attr-defined]
+    assert all(parameter.ndim == 1 for parameter in kept["params"])  # type: ignore[attr-defined]
+    assert len(decayed["params"]) + len(kept["params"]) == len(names)  # type: ignore[arg-type]
+
+
+def test_the_learning_rate_is_the_tutorials() -> None:
+    tutorial = OptimizationConfig()
+    assert [f"{learning_rate(step, tutorial):.2e}" for step in (14, 15, 16)] == ["2.80e-06", "3.00e-06", "3.20e-06"]
+
+
+@given(st.integers(0, 50), st.integers(1, 200))
+def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero(warmup_steps: int, max_steps: int) -> None:
+    config = OptimizationConfig(warmup_steps=warmup_steps, max_steps=max_steps)
+    rates = [learning_rate(step, config) for step in range(1, max_steps + 1)]
+    peak = min(warmup_steps, max_steps)
+    assert rates[: max(peak, 1)] == sorted(rates[: max(peak, 1)])
+    assert rates[max(peak - 1, 0) :] == sorted(rates[max(peak - 1, 0) :], reverse=True)
+    assert 0 <= min(rates) <= max(rates) <= config.learning_rate
+    if max_steps > warmup_steps:
+        assert rates[-1] == pytest.approx(config.learning_rate / (max_steps + 1 - max(warmup_steps, 0)))
+
+
+def test_the_metrics_line_is_the_tutorials_to_the_letter() -> None:
+    when = time.strptime("2022-12-21 00:51:01", "%Y-%m-%d %H:%M:%S")
+    metrics = StepMetrics(epoch=0, step=14, loss=10.70112, learning_rate=2.8e-06, throughput=6449.361)
+    assert line(metrics, when) == (
+        "LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 10.7011 learning_rate : 2.80e-06 throughput : 6449.36"
+    )

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.trainer.conftest import BUCKET
+from trainer import checkpoint_files, publish
+from trainer.environment import Environment
+from trainer.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
+
+RECORD = {"samples_seen": 6, "first_loss": 9.0, "last_loss": 8.0, "seed": 0, "model": {"hidden_size": 8}}
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    for step in (10, 20):
+        checkpoint_files.write(tmp_path, lambda file: file.write(b"weights") and None, {"step": step, **RECORD})
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard" / "events.out.1").write_bytes(b"events")
+    return tmp_path
+
+
+def run_publish(run_dir: Path, url: str = f"s3://{BUCKET}/runs/demo-1/") -> Mapping[str, Any]:
+    return publish.main(["--url", url], Environment(data_dir=None, run_dir=run_dir, result_file=None))
+
+
+def keys(s3: Any) -> list[str]:
+    return sorted(found["Key"] for found in s3.list_objects_v2(Bucket=BUCKET).get("Contents", []))
+
+
+def test_the_newest_checkpoint_its_record_and_the_events_are_published(s3: Any, run_dir: Path) -> None:
+    said = run_publish(run_dir)
+    assert said["checkpoint"] == f"s3://{BUCKET}/runs/demo-1/checkpoints/step-00000020.pt"
+    assert keys(s3) == [
+        "runs/demo-1/checkpoints/step-00000020.json",
+        "runs/demo-1/checkpoints/step-00000020.pt",
+        "runs/demo-1/tensorboard/events.out.1",
+    ]
+    assert (said["objects"], said["uploaded"]) == (3, 3)
+    assert said["bytes"] == sum(found["Size"] for found in s3.list_objects_v2(Bucket=BUCKET)["Contents"])
+
+
+def test_publishing_again_sends_only_what_changed(s3: Any, run_dir: Path) -> None:
+    run_publish(run_dir)
+    assert run_publish(run_dir)["uploaded"] == 0
+    (run_dir / "tensorboard" / "events.out.1").write_bytes(b"EVENTS")  # same size, other content
+    again = run_publish(run_dir)
+    assert (again["objects"], again["uploaded"]) == (3, 1)
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(s3: Any, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run_dir / "checkpoints" / "step-00000020.pt").write_bytes(b"WEIGHTS")
+    assert str(run_publish(run_dir)["checkpoint"]).endswith("step-00000010.pt")
+    assert "step-00000020.pt is passed over: its checksum" in capsys.readouterr().out
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_named(s3: Any, run_dir: Path) -> None:
+    for checkpoint in (run_dir / "checkpoints").glob("*.pt"):
+        checkpoint.write_bytes(b"WEIGHTS")
+    with pytest.raises(CheckpointNotFound, match="holds no verified checkpoint"):
+        run_publish(run_dir)
+
+
+def test_a_program_that_keeps_no_checkpoints_publishes_what_it_left(s3: Any, tmp_path: Path) -> None:
+    assert run_publish(tmp_path) == {"objects": 0, "bytes": 0, "uploaded": 0, "checkpoint": None}
+    (tmp_path / "model.pt").write_bytes(b"weights")
+    said = run_publish(tmp_path)
+    assert (said["checkpoint"], keys(s3)) == (None, ["runs/demo-1/model.pt"])
+
+
+def test_a_missing_bucket_is_named(s3: Any, run_dir: Path) -> None:
+    with pytest.raises(StorageFailed, match=r"s3://no-such-bucket/x/checkpoints/step-00000020\.pt"):
+        run_publish(run_dir, "s3://no-such-bucket/x/")
+
+
+def test_the_prefix_may_lack_its_slash_or_be_the_bucket_itself(s3: Any, run_dir: Path) -> None:
+    assert run_publish(run_dir, f"s3://{BUCKET}/x")["checkpoint"] == f"s3://{BUCKET}/x/checkpoints/step-00000020.pt"
+    assert run_publish(run_dir, f"s3://{BUCKET}")["checkpoint"] == f"s3://{BUCKET}/checkpoints/step-00000020.pt"
+
+
+def test_a_source_or_url_that_is_none_is_named(outside_a_pod: Environment) -> None:
+    with pytest.raises(ConfigInvalid, match="TRAINFLOW_RUN_DIR"):
+        publish.main(["--url", "s3://b/x/"], outside_a_pod)
+    with pytest.raises(ConfigInvalid, match="--url is 'x'"):
+        publish.main(["--source", "x", "--url", "x"], outside_a_pod)

@@ -1,0 +1,116 @@
+"""Shards that cannot be trained on are refused in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.trainer.conftest import make_rows, write_shard
+from trainer.batches import IGNORE_INDEX, BatchReader
+from trainer.errors import DatasetInvalid, DatasetNotFound
+from trainer.shards import KEYS, open_dataset
+
+
+def test_shards_are_found_at_any_depth_in_the_order_of_their_paths(tmp_path: Path) -> None:
+    write_shard(tmp_path / "b", 0, make_rows(3))
+    write_shard(tmp_path / "a" / "deep", 1, make_rows(4))
+    (tmp_path / "a" / "vocab.txt").write_text("[PAD]\n")
+    dataset = open_dataset(tmp_path)
+    assert [shard.num_samples for shard in dataset.shards] == [4, 3]
+    assert (dataset.num_samples, dataset.max_seq_length) == (7, 16)
+
+
+def test_a_folder_without_shards_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DatasetNotFound, match=r"holds no file named \*_training_\*\.hdf5"):
+        open_dataset(tmp_path)
+    with pytest.raises(DatasetNotFound, match="does not exist"):
+        open_dataset(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_missing_array_is_named(tmp_path: Path, key: str) -> None:
+    rows = make_rows(3)
+    del rows[key]
+    write_shard(tmp_path, 0, rows)
+    with pytest.raises(DatasetInvalid, match=f"demo_training_0.hdf5 has no array '{key}'"):
+        open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key != "input_ids"])
+def test_unequal_lengths_are_named_with_both_numbers(tmp_path: Path, key: str) -> None:
+    rows = make_rows(5)
+    rows[key] = rows[key][:4]
+    write_shard(tmp_path, 0, rows)
+    with pytest.raises(DatasetInvalid, match=rf"'{key}' holds 4 samples and 'input_ids' holds 5"):
+        open_dataset(tmp_path)
+
+
+def test_numbers_that_are_no_integers_are_refused(tmp_path: Path) -> None:
+    rows = make_rows(3)
+    rows["input_ids"] = rows["input_ids"].astype(np.float32)
+    write_shard(tmp_path, 0, rows)
+    with pytest.raises(DatasetInvalid, match=r"'input_ids' of the shard demo_training_0\.hdf5 holds float32"):
+        open_dataset(tmp_path)
+
+
+def test_an_array_with_an_axis_too_few_is_refused(tmp_path: Path) -> None:
+    rows = make_rows(3)
+    rows["input_mask"] = rows["input_mask"][:, 0]
+    write_shard(tmp_path, 0, rows)
+    with pytest.raises(DatasetInvalid, match=r"'input_mask' .* has 1 axes; it needs 2"):
+        open_dataset(tmp_path)
+
+
+def test_shards_of_different_sequence_lengths_are_refused(tmp_path: Path) -> None:
+    write_shard(tmp_path, 0, make_rows(3, seq_length=16))
+    write_shard(tmp_path, 1, make_rows(3, seq_length=32))
+    with pytest.raises(DatasetInvalid, match=r"demo_training_1\.hdf5 has sequences of 32 tokens"):
+        open_dataset(tmp_path)
+
+
+def test_an_empty_shard_and_a_broken_file_are_refused(tmp_path: Path) -> None:
+    write_shard(tmp_path / "empty", 0, make_rows(0))
+    with pytest.raises(DatasetInvalid, match="holds no samples"):
+        open_dataset(tmp_path / "empty")
+    path = write_shard(tmp_path / "broken", 0, make_rows(100))
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(DatasetInvalid, match="no readable HDF5 file"):
+        open_dataset(tmp_path / "broken")
+
+
+def test_a_token_beyond_the_vocabulary_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    rows = make_rows(3)
+    rows["input_ids"][1, 1] = 77
+    write_shard(tmp_path, 0, rows)
+    reader = BatchReader(open_dataset(tmp_path), seed=0, vocab_size=77)
+    with pytest.raises(DatasetInvalid, match="token id 77 and --vocab_size is 77"):
+        reader.micro_batch(np.arange(3))
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 5), st.integers(0, 99))
+def test_a_batch_holds_the_samples_of_its_positions_in_order(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], block_rows: int, seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("shards")
+    shards = [make_rows(size, seed=number) for number, size in enumerate(sizes)]
+    for number, rows in enumerate(shards):
+        write_shard(folder, number, rows)
+    reader = BatchReader(open_dataset(folder), seed=seed, vocab_size=50, block_rows=block_rows)
+    positions = np.arange(sum(sizes))
+    together = reader.micro_batch(positions)
+    one_by_one = [reader.micro_batch(positions[at : at + 1]) for at in positions]
+    assert together.token_ids_BS.tolist() == [batch.token_ids_BS[0].tolist() for batch in one_by_one]
+    samples = {tuple(ids) for rows in shards for ids in rows["input_ids"].tolist()}
+    assert {tuple(ids) for ids in together.token_ids_BS.tolist()} == samples
+
+
+def test_padded_predictions_are_ignored_by_the_loss(tmp_path: Path) -> None:
+    write_shard(tmp_path, 0, make_rows(4))
+    labels = BatchReader(open_dataset(tmp_path), seed=0, vocab_size=50).micro_batch(np.arange(4)).masked_labels_BM
+    assert (labels[:, 2] == IGNORE_INDEX).all()
+    assert (labels[:, :2] >= 5).all()
