@@ -164,7 +164,7 @@ class ServiceUnavailable(TrainflowError):
 
 def named_errors() -> dict[str, type[TrainflowError]]:
     """Every error class by the name under which Step Functions knows it."""
-    return {error.__name__: error for error in TrainflowError.__subclasses__()}
+    return {error.__name__: error for error in TrainflowError.__subclasses__() if error.__module__ == __name__}
 
 
 RETRYABLE = (ClusterUnavailable, ServiceUnavailable)

@@ -58,6 +58,7 @@ def train(run: Run) -> Mapping[str, Any] | None:
     if not learner.compiled:
         run.say(f"Training runs uncompiled: {compilation.obstacle(run.device, wanted=run.config.compile)}.")
     progress, saved = resume(run, learner)
+    settle(run, learner, reader)
     log = MetricsLog(run.output_dir if run.records else None, first_step=progress.step + 1)
     stop.listen()
     stopwatch, lap_began_at = Stopwatch(), progress.samples_seen
@@ -110,6 +111,21 @@ def accumulate_gradients(run: Run, learner: Learner, reader: BatchReader, progre
             loss.backward()
         mean_loss += loss.detach()
     return mean_loss
+
+
+def settle(run: Run, learner: Learner, reader: BatchReader) -> None:
+    """Exchange one micro-batch's gradients and throw them away.
+
+    After its first exchange DistributedDataParallel lays its buckets out anew, in the order in which gradients
+    arrived, and with three ranks or more the last bit of a sum depends on the layout. A training that was interrupted
+    would otherwise take one more step in the first layout than one that was not.
+    """
+    if run.gang.world_size > 1:
+        batch = reader.micro_batch(np.arange(run.config.optimization.micro_batch_size))
+        with run.device.autocast(run.config.precision):
+            loss = learner.replica(batch.to(run.device.torch_device))
+        loss.backward()
+        learner.optimizer.zero_grad()
 
 
 def touch_graphs(run: Run) -> None:
