@@ -58,6 +58,14 @@ class BatchReader:
         self._read = lru_cache(maxsize=2)(self._read_block)  # a micro-batch may span the border of two
         self.order = DataOrder(self._blocks, seed=seed)
 
+    def require_readable(self, position: int) -> None:
+        """Read the block of one position.
+
+        Raises:
+            DatasetInvalid: As `micro_batch` would.
+        """
+        self.micro_batch(np.array([position], dtype=np.int64))
+
     def micro_batch(self, positions: Positions) -> MicroBatch:
         """The samples at these positions, in this order.
 

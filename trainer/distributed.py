@@ -48,6 +48,7 @@ class Gang:
         dist.broadcast_object_list(told, src=0, group=self._control)
         outcome: _Outcome[Value] = told[0]
         if outcome.error is not None:
+            outcome.error.is_common = True
             raise outcome.error
         return outcome.values[0]
 
@@ -93,8 +94,10 @@ def join(environment: Environment, device: Device) -> Iterator[Gang]:
     dist.init_process_group(device.backend, init_method="xla://" if device.backend == "xla" else None)
     require_world_size(dist.get_world_size(), environment.world_size)
     control = dist.group.WORLD if device.backend == "gloo" else dist.new_group(backend="gloo")
+    gang = Gang(rank=environment.rank, world_size=environment.world_size, control=control)
     try:
-        yield Gang(rank=environment.rank, world_size=environment.world_size, control=control)
+        yield gang
+        gang.barrier()  # rank 0 may still be writing
     except RuntimeError as error:
         if not _PEER_GONE.search(str(error)):
             raise

@@ -31,13 +31,13 @@ class Environment:
     """NEURON_EXTRACT_GRAPHS_ONLY: `neuron_parallel_compile` is recording graphs; numbers mean nothing."""
 
     @property
-    def reports_on_stdout(self) -> bool:
-        """One process of the gang speaks for all."""
+    def speaks_for_the_gang(self) -> bool:
+        """Rank 0 prints what all ranks know."""
         return self.rank == 0
 
     @property
-    def reports_in_result_file(self) -> bool:
-        """One process of each pod writes the pod's result file."""
+    def speaks_for_the_pod(self) -> bool:
+        """One process of each pod writes into the pod's result file what all ranks know."""
         return self.local_rank == 0
 
 

@@ -18,12 +18,16 @@ class TrainerError(Exception):
     """Base of all named errors."""
 
     exit_code: int = BAD_INPUT
+    is_common: bool = False
+    """Whether every rank of the gang meets it, so that rank 0 tells it for all."""
     is_cause: bool = True
     """Whether this is what ended the run; False for the victims of what happened to another process."""
 
 
 class ConfigInvalid(TrainerError):
     """An argument or environment variable is missing, unknown or out of range."""
+
+    is_common = True
 
 
 class DatasetNotFound(TrainerError):
@@ -41,6 +45,8 @@ class DestinationNotEmpty(TrainerError):
 class CheckpointInvalid(TrainerError):
     """The checkpoint was made by a different model or seed than this run asks for."""
 
+    is_common = True
+
 
 class CheckpointNotFound(TrainerError):
     """There is no verified checkpoint where one is needed."""
@@ -48,6 +54,8 @@ class CheckpointNotFound(TrainerError):
 
 class WorldSizeMismatch(TrainerError):
     """The process group is not as large as the launcher said: every rank would train alone."""
+
+    is_common = True
 
 
 class StorageFailed(TrainerError):
@@ -59,6 +67,7 @@ class StorageFailed(TrainerError):
 class GraphCompilationFailed(TrainerError):
     """At least one graph of the model did not compile."""
 
+    is_common = True
     exit_code = 1
 
 
@@ -72,4 +81,5 @@ class PeerLost(TrainerError):
 class Terminated(TrainerError):
     """SIGTERM asked the program to stop, and it did so in good order."""
 
+    is_common = True
     exit_code = STOPPED_BY_SIGTERM

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from trainer.errors import StorageFailed
+
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
@@ -34,6 +36,20 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def require_writable(folder: Path, *, option: str) -> None:
+    """Find out before hours of work whether their result can be kept.
+
+    Raises:
+        StorageFailed: If the folder cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise StorageFailed(f"--{option} {folder} cannot be written ({error}); give another folder.") from error
 
 
 def sync_folder(folder: Path) -> None:

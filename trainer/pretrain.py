@@ -51,4 +51,4 @@ def _folder(given: Path | None, in_environment: Path | None, option: str, variab
 
 
 if __name__ == "__main__":
-    sys.exit(program.run(main, sys.argv[1:], os.environ))
+    program.leave(program.run(main, sys.argv[1:], os.environ))

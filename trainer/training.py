@@ -19,6 +19,7 @@ from trainer.checkpoint_files import CheckpointFile
 from trainer.data_order import micro_batch_positions
 from trainer.distributed import Gang, accumulating
 from trainer.errors import ConfigInvalid, Terminated
+from trainer.files import require_writable
 from trainer.metrics import MetricsLog, StepMetrics, Stopwatch
 from trainer.run import Run
 from trainer.schedule import learning_rate
@@ -161,7 +162,9 @@ def open_reader(run: Run) -> BatchReader:
             "tokens; give at least as many."
         )
     seed, vocab_size = run.config.optimization.seed, run.config.model.vocab_size
-    return BatchReader(dataset, seed=seed, vocab_size=vocab_size)
+    reader = BatchReader(dataset, seed=seed, vocab_size=vocab_size)
+    run.gang.from_rank0(lambda: reader.require_readable(0))  # a wrong vocabulary shows at once, and is told once
+    return reader
 
 
 def build_learner(run: Run, gang: Gang) -> Learner:
@@ -185,6 +188,7 @@ def resume(run: Run, learner: Learner) -> tuple[Progress, CheckpointFile | None]
     """Go on from the newest verified checkpoint; rank 0 finds it for all."""
     if run.graphs_only:
         return Progress(), None
+    run.gang.from_rank0(lambda: require_writable(run.output_dir, option="output_dir"))
     found = run.gang.from_rank0(lambda: checkpoint_files.newest_verified(run.output_dir, say=run.say))
     if found is None:
         return Progress(), None

@@ -6,22 +6,15 @@ on loopback checks the token as EKS would, and passes the request on with the id
 
 from __future__ import annotations
 
-import ssl
-import tempfile
-import threading
 from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 
 import urllib3
 from urllib3.exceptions import HTTPError
 
 from local.cluster.authentication import Authenticator, bearer_token
 from local.cluster.certificates import create_authority, issue_certificate
+from local.cluster.https_server import LOOPBACK, HttpsServer, QuietHandler
 from local.cluster.node.kubeconfig import Connection
-
-LOOPBACK = "127.0.0.1"
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 3600.0
@@ -33,51 +26,22 @@ NOT_FORWARDED = frozenset({"authorization", "connection", "host", "content-lengt
 CHUNK_BYTES = 64 * 1024
 
 
-class ClusterGateway:
+class ClusterGateway(HttpsServer):
     """Serves one cluster's API to clients with accepted tokens, until it is stopped."""
 
     def __init__(self, connection: Connection, authenticators: Sequence[Authenticator]) -> None:
         authority = create_authority()
+        super().__init__(_Handler, issue_certificate(authority, "trainflow-gateway"), name="gateway")
         self.ca_pem = authority.certificate_pem
-        certificate = issue_certificate(authority, "trainflow-gateway")
-        self._server = _Server((LOOPBACK, 0), _Handler)
-        self._server.connection = connection
-        self._server.authenticators = authenticators
+        self.endpoint = f"https://{LOOPBACK}:{self.port}"
+        self.connection = connection
+        self.authenticators = authenticators
         tls = {"ssl_context": connection.tls} if connection.tls else {}
-        self._server.pool = urllib3.PoolManager(maxsize=32, retries=False, **tls)  # type: ignore[arg-type]
-        self._server.tls = _context(certificate.certificate_pem, certificate.key_pem)
-        self.endpoint = f"https://{LOOPBACK}:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="gateway", daemon=True)
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Close the port."""
-        self._server.shutdown()
-        self._server.server_close()
+        self.pool = urllib3.PoolManager(maxsize=32, retries=False, **tls)  # type: ignore[arg-type]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    connection: Connection
-    authenticators: Sequence[Authenticator]
-    pool: urllib3.PoolManager
-    tls: ssl.SSLContext
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        # The handshake happens here, in the request's own thread: a client that stalls holds up nobody.
-        with self.tls.wrap_socket(request, server_side=True) as secured:
-            super().finish_request(secured, client_address)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients come and go; there is nobody to tell."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
+class _Handler(QuietHandler):
+    server: ClusterGateway
 
     def _forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -142,16 +106,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Requests are not worth a line each."""
-
-
-def _context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.TemporaryDirectory() as folder:
-        chain = Path(folder) / "chain.pem"
-        chain.touch(mode=0o600)
-        chain.write_text(key_pem + certificate_pem)
-        context.load_cert_chain(chain)
-    return context

@@ -185,7 +185,7 @@ def test_a_single_process_reports_what_it_did(training: Callable[..., Training])
 
 
 def test_a_killed_training_goes_on_as_if_nothing_had_happened(training: Callable[..., Training]) -> None:
-    steps = {"max_steps": 60, "checkpoint_steps": 4, "gradient_accumulation_steps": 2}
+    steps = {"max_steps": 24, "checkpoint_steps": 4, "gradient_accumulation_steps": 2}
     undisturbed = training("undisturbed", **steps)
     expected = undisturbed.run(3)
     assert expected.code == 0, expected.err
@@ -203,7 +203,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(training: Callable
     assert both == expected.losses
     assert min(resumed.losses) > 1
     for kind in ("model", "optimizer"):
-        assert _same(undisturbed.checkpoint(60)[kind], disturbed.checkpoint(60)[kind])
+        assert _same(undisturbed.checkpoint(24)[kind], disturbed.checkpoint(24)[kind])
     assert resumed.result["result"]["first_loss"] == expected.result["result"]["first_loss"]
 
 
@@ -264,11 +264,17 @@ def test_bad_data_is_told_once_by_the_gang(training: Callable[..., Training]) ->
     assert ended.result["error"] == "DatasetInvalid"
 
 
+def test_a_wrong_vocabulary_is_told_once_by_the_gang(training: Callable[..., Training]) -> None:
+    ended = training().run(2, vocab_size=20)
+    assert ended.code != 0
+    assert ended.err.count("and --vocab_size is 20") == 1
+    assert ended.result["error"] == "DatasetInvalid"
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
         ({"data_dir": "/no/such/folder"}, "DatasetNotFound", "/no/such/folder does not exist"),
-        ({"vocab_size": 20}, "DatasetInvalid", "--vocab_size is 20"),
         ({"max_position_embeddings": 8}, "ConfigInvalid", "--max_position_embeddings is 8"),
         ({"frobnicate": 1}, "ConfigInvalid", "'--frobnicate' is not an option"),
         ({"output_dir": "/proc/nowhere"}, "StorageFailed", "/proc/nowhere"),

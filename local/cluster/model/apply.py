@@ -143,7 +143,8 @@ def _remove(obj: Any, path: Path) -> None:
         for place, item in enumerate(obj):
             if all(item.get(key) == value for key, value in keys.items()):
                 obj[place] = copy.copy(item)
-                _remove(obj[place], rest)
+                if rest[0].removeprefix("f:") not in keys:  # by its keys the element is found: they go with it
+                    _remove(obj[place], rest)
                 if set(obj[place]) <= set(keys):
                     del obj[place]
                 return

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainer import environment, program, result
 from trainer.environment import Environment
-from trainer.errors import DatasetInvalid, PeerLost, Terminated
+from trainer.errors import ConfigInvalid, DatasetInvalid, PeerLost, Terminated
 
 
 def run(tmp_path: Path, outcome: Any, **environ: str) -> tuple[int, Any]:
@@ -51,11 +51,17 @@ def test_sigterm_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
 def test_of_the_gang_only_rank_0_prints_and_only_one_process_a_pod_writes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    error = DatasetInvalid("Bad.")
+    error = ConfigInvalid("Bad.")
     assert run(tmp_path, error, RANK="1", LOCAL_RANK="1", WORLD_SIZE="4") == (2, None)
     code, document = run(tmp_path, error, RANK="2", LOCAL_RANK="0", WORLD_SIZE="4")
-    assert (code, document["error"]) == (2, "DatasetInvalid")
+    assert (code, document["error"]) == (2, "ConfigInvalid")
     assert capsys.readouterr().err == ""
+
+
+def test_what_only_one_rank_has_met_it_tells_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, document = run(tmp_path, DatasetInvalid("Bad."), RANK="3", LOCAL_RANK="1", WORLD_SIZE="4")
+    assert (code, document["error"]) == (2, "DatasetInvalid")
+    assert capsys.readouterr().err == "DatasetInvalid: Bad.\n"
 
 
 def test_the_victim_of_another_processs_death_does_not_claim_the_cause(tmp_path: Path) -> None:
