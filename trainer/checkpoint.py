@@ -33,6 +33,10 @@ class Progress:
     last_loss: float = math.nan
     """Of the last logged step, in nats."""
 
+    def after_step(self, num_samples: int) -> Progress:
+        """One step and its samples further."""
+        return replace(self, step=self.step + 1, samples_seen=self.samples_seen + num_samples)
+
     def after_logging(self, loss: float) -> Progress:
         """With the loss of a step that was just logged."""
         return replace(self, first_loss=loss if math.isnan(self.first_loss) else self.first_loss, last_loss=loss)

@@ -12,9 +12,12 @@ class StopRequest:
     def __init__(self) -> None:
         self.received = False
 
-    def listen(self) -> None:
+    @classmethod
+    def listening(cls) -> StopRequest:
         """From here on SIGTERM no longer interrupts: the loop asks when it suits it."""
-        signal.signal(signal.SIGTERM, self._remember)
+        request = cls()
+        signal.signal(signal.SIGTERM, request._remember)
+        return request
 
     def _remember(self, _signum: int, _frame: FrameType | None) -> None:
         self.received = True

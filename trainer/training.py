@@ -20,7 +20,7 @@ from trainer.data_order import micro_batch_positions
 from trainer.distributed import Gang, accumulating
 from trainer.errors import ConfigInvalid, Terminated
 from trainer.files import require_writable
-from trainer.metrics import MetricsLog, StepMetrics, Stopwatch
+from trainer.journal import Journal
 from trainer.run import Run
 from trainer.schedule import learning_rate
 from trainer.stopping import StopRequest
@@ -49,42 +49,31 @@ def train(run: Run) -> Mapping[str, Any] | None:
     Raises:
         Terminated: After SIGTERM, once the step is written down.
     """
-    stop = StopRequest()
     run.say(
         f"Data set: {run.dataset.num_samples} samples of {run.dataset.max_seq_length} tokens in "
         f"{len(run.dataset.shards)} shards for {run.gang.world_size} ranks; samples, not shards, are divided."
     )
-    reader = open_reader(run)
-    learner = build_learner(run, run.gang)
-    if not learner.compiled:
-        run.say(f"Training runs uncompiled: {compilation.obstacle(run.device, wanted=run.config.compile)}.")
+    reader, learner = open_reader(run), build_learner(run, run.gang)
     progress, saved = resume(run, learner)
     settle(run, learner, reader)
-    log = MetricsLog(run.output_dir if run.records else None, first_step=progress.step + 1)
-    stop.listen()
-    stopwatch, lap_began_at = Stopwatch(), progress.samples_seen
     last_step = last_step_of(run, progress)
+    journal = Journal(run, reader.order, progress, last_step=last_step)
+    stop = StopRequest.listening()
     for step in range(progress.step + 1, last_step + 1):
-        epoch = reader.order.epoch(progress.samples_seen)
         rate = learning_rate(step, run.config.optimization)
         loss = accumulate_gradients(run, learner, reader, progress)
         take_step(run, learner, rate)
-        progress = replace(progress, step=step, samples_seen=progress.samples_seen + run.global_batch_size)
+        progress = progress.after_step(run.global_batch_size)
         stopping = False
-        if step % run.config.log_steps == 0 or step in (1, last_step):
-            mean_loss, stopping_share = run.gang.means([loss.item(), float(stop.received)])
-            stopping = stopping_share > 0  # one rank that was told is enough: all leave after the same step
-            progress = progress.after_logging(mean_loss)
-            throughput = stopwatch.lap(progress.samples_seen - lap_began_at)
-            lap_began_at = progress.samples_seen
-            log.record(StepMetrics(epoch, step, mean_loss, rate, throughput))
+        if journal.tells(step):
+            progress, stopping = journal.tell(progress, loss, rate, stop=stop.received)
         if step % run.config.checkpoints.checkpoint_steps == 0 or step == last_step or stopping:
-            saved = save(run, learner, progress) or saved
+            saved = save(run, learner, progress)
         if stopping:
-            log.close()
+            journal.close()
             raise Terminated(f"Stopped by SIGTERM after step {step}, which is saved; the same command goes on from it.")
-    log.close()
-    return result(run, learner, progress, saved, stopwatch.overall()) if run.records else None
+    journal.close()
+    return result(run, learner, progress, saved, journal.sequences_per_second) if run.records else None
 
 
 def accumulate_gradients(run: Run, learner: Learner, reader: BatchReader, progress: Progress) -> torch.Tensor:
@@ -176,6 +165,8 @@ def build_learner(run: Run, gang: Gang) -> Learner:
     if obstacle is None:
         compilation.keep_layers_whole()
         model.compile_layers()
+    else:
+        run.say(f"Training runs uncompiled: {obstacle}.")
     optimizer = torch.optim.AdamW(
         decay_groups(model, config.optimization.weight_decay),
         lr=config.optimization.learning_rate,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +18,7 @@ from rich.console import Console
 from cli.run_local import follow_run
 from lambdas.models.run_record import RunRecord
 from lambdas.models.run_spec import parse_run_spec
-from local.aws import deployment
+from local.aws import deployment, folder_buckets
 from local.twin import Twin
 
 STEPS = "tests/assets/programs/steps.py"
@@ -30,9 +28,8 @@ TIME_SCALE = 60
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
-    archive = home / "s3" / "trainflow-demo" / "pydoc-wordpiece.tar"
-    archive.parent.mkdir(parents=True)
-    subprocess.run([sys.executable, "-m", "trainer.corpus", "--out", str(archive)], check=True, capture_output=True)
+    folder_buckets.ensure_demo_data(home / "s3")
+    archive = home / "s3" / folder_buckets.DEMO_BUCKET / folder_buckets.CORPUS_KEY
     broken = home / "s3" / "tests" / "truncated.tar"
     broken.parent.mkdir()
     broken.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
