@@ -136,7 +136,10 @@ def cluster(served: tuple[Path, Path]) -> Cluster:
 
 
 def is_alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def pids_in(path: Path, count: int) -> list[int]:
@@ -198,7 +201,7 @@ def test_deletion_kills_the_whole_group(cluster: Cluster, tmp_path: Path) -> Non
     pids = pids_in(tmp_path / "pids", 2)
     cluster.phase("long", "Running")
     cluster.delete("long")
-    assert [pid for pid in pids if is_alive(pid)] == []
+    eventually(lambda: not any(is_alive(pid) for pid in pids), "every process is dead")
 
 
 def test_a_deleted_pod_may_end_in_its_own_way(cluster: Cluster) -> None:
