@@ -11,7 +11,7 @@ from lambdas.gateways import objects
 from lambdas.handlers import backends
 from lambdas.handlers.environment import ArtifactEnvironment, read
 from lambdas.handlers.task import task
-from lambdas.logic.diagnostics import LAST_LINES, pod_diagnosis, run_error, travelling
+from lambdas.logic.diagnostics import TAIL_LINES, pod_diagnosis, run_error, travelling
 from lambdas.models.run import Run
 
 
@@ -25,7 +25,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     """The error in words, and a few last lines of each failed pod; all of them go to S3."""
     environment, backend = read(ArtifactEnvironment), backends.connect()
     diagnoses = [
-        pod_diagnosis(pod, (line.text for line in backend.read_log(pod.name, tail_lines=LAST_LINES)))
+        pod_diagnosis(pod, (line.text for line in backend.read_log(pod.name, tail_lines=TAIL_LINES)))
         for pod in backend.failed_pods_of_run(event.run.run_id)
     ]
     error = run_error(event.error).model_dump(mode="json")

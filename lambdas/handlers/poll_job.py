@@ -8,8 +8,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from lambdas.handlers import backends
+from lambdas.handlers.failures import failure_of
 from lambdas.handlers.task import task
-from lambdas.logic.watching import failure, require_progress
+from lambdas.logic.watching import require_progress
 from lambdas.models.run import JobRef, MetricsCursor, Run
 
 
@@ -25,6 +26,6 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     backend = backends.connect()
     status = backend.status(event.job)
     if status.phase is None:
-        raise failure(event.job, status, backend.failed_pods(event.job), last_step=event.progress.last_step)
+        raise failure_of(backend, event.job, status, last_step=event.progress.last_step)
     require_progress(event.job, status, event.progress, limits=event.run.spec.limits, now=datetime.now(UTC))
     return {"phase": status.phase.value}

@@ -6,8 +6,9 @@ from typing import Any
 
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers import backends
+from lambdas.handlers.failures import failure_of
 from lambdas.logic.jobs import Job
-from lambdas.logic.watching import decoded_result, failure
+from lambdas.logic.watching import decoded_result
 from lambdas.models.run import JobPhase
 
 
@@ -20,7 +21,7 @@ def advance_program(backend: KubernetesBackend, job: Job, *, kind: str) -> dict[
     backends.submit(backend, job, kind=kind)
     status = backend.status(job.ref)
     if status.phase is None:
-        raise failure(job.ref, status, backend.failed_pods(job.ref), last_step=None)
+        raise failure_of(backend, job.ref, status, last_step=None)
     if status.phase is not JobPhase.SUCCEEDED:
         return None
     result = decoded_result(backend.result(job.ref)).get("result")

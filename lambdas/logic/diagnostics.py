@@ -8,10 +8,14 @@ from typing import Any
 
 from lambdas.errors import named_errors
 from lambdas.gateways.backend import WorkerPod
+from lambdas.logic.last_words import program_lines
 from lambdas.models.run_record import RunError
 
+TAIL_LINES = 100
+"""Lines of each failed pod's log that are read, torchrun's report among them."""
+
 LAST_LINES = 30
-"""Lines of each failed pod's log that are kept: a Python traceback and what came before it."""
+"""Lines of each failed pod's program that are kept: a Python traceback and what came before it."""
 
 MAX_LINE_LENGTH = 300
 
@@ -55,7 +59,7 @@ def pod_diagnosis(pod: WorkerPod, lines: Iterable[str]) -> dict[str, Any]:
         "node": pod.node,
         "exit_code": pod.exit_code,
         "reason": pod.reason,
-        "last_lines": [line[:MAX_LINE_LENGTH] for line in lines][-LAST_LINES:],
+        "last_lines": [line[:MAX_LINE_LENGTH] for line in program_lines(lines)][-LAST_LINES:],
     }
 
 

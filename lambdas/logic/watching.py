@@ -18,8 +18,8 @@ from lambdas.gateways.backend import JobStatus, WorkerPod
 from lambdas.models.run import JobRef, MetricsCursor, Stage
 from lambdas.models.run_spec import Limits
 
-MAX_MESSAGE_LENGTH = 1500
-"""Of a pod's last words inside an error message: the cause of an execution is 32,768 characters at most."""
+MAX_MESSAGE_LENGTH = 500
+"""Of a pod's last words inside an error message: a sentence, not a log."""
 
 LOST_A_PEER = "PeerLost: "
 """In the last words of a worker that ended because another one had gone away."""
@@ -28,34 +28,36 @@ FIRST_SIGNAL_EXIT_CODE = 128
 """Exit codes above it are 128 + the signal that ended the process."""
 
 
+def cause_of(failed_pods: Sequence[WorkerPod]) -> WorkerPod | None:
+    """The pod that failed first, but for those that say they lost a peer: Kubernetes tells times to the second."""
+    return min(failed_pods, key=lambda pod: LOST_A_PEER in (pod.message or ""), default=None)
+
+
 def failure(
-    job: JobRef, status: JobStatus, failed_pods: Sequence[WorkerPod], *, last_step: int | None
+    job: JobRef, status: JobStatus, cause: WorkerPod | None, *, last_words: str, last_step: int | None
 ) -> TrainflowError:
     """The named error of a failed job.
 
     Args:
         job: The job that failed.
         status: Its status, with the reason.
-        failed_pods: Failed pods, the first to fail first.
+        cause: The pod that made it fail; None if there is none (any more).
+        last_words: The last line of that pod's program.
         last_step: Newest step that rank 0 logged; None if it never logged one.
     """
     if status.failure_reason == "DeadlineExceeded":
         return JobDeadlineExceeded(f"The job '{job.name}' ran longer than limits.max_duration_hours allows.")
-    if not failed_pods:
+    if cause is None:
         return WorkerFailed(f"The job '{job.name}' failed: {status.failure_message or status.failure_reason}.")
-    pod = _cause(failed_pods)
-    if (reported := _reported(pod)) is not None:
+    if (reported := _reported(cause)) is not None:
         return reported
-    where = f"Pod '{pod.name}' on node '{pod.node}' ended with exit code {pod.exit_code} ({pod.reason or 'Error'})"
-    words = f": {_last_words(pod)}" if pod.message else "."
-    if last_step is not None:
-        return WorkerFailed(f"{where} after step {last_step}{words}")
-    return ScriptFailed(f"{where}{words}") if _ended_by_itself(pod) else WorkerFailed(f"{where}{words}")
-
-
-def _cause(failed_pods: Sequence[WorkerPod]) -> WorkerPod:
-    """The pod that failed first, but for those that say they lost a peer: Kubernetes tells times to the second."""
-    return min(failed_pods, key=lambda pod: LOST_A_PEER in (pod.message or ""))
+    where = f"Pod '{cause.name}' on node '{cause.node}' ended with exit code {cause.exit_code}"
+    where += f" ({cause.reason or 'Error'})" + ("" if last_step is None else f" after step {last_step}")
+    spoken = str(decoded_result(cause.message).get("message") or last_words)[:MAX_MESSAGE_LENGTH]
+    sentence = f"{where}: {spoken}" if spoken else f"{where}."
+    if last_step is None and _ended_by_itself(cause):
+        return ScriptFailed(sentence)
+    return WorkerFailed(sentence)
 
 
 def _ended_by_itself(pod: WorkerPod) -> bool:
@@ -67,12 +69,6 @@ def _reported(pod: WorkerPod) -> TrainflowError | None:
     document = decoded_result(pod.message)
     error = named_errors().get(str(document.get("error")))
     return error(f"{document.get('message')} (pod '{pod.name}')") if error else None
-
-
-def _last_words(pod: WorkerPod) -> str:
-    document = decoded_result(pod.message)
-    words = str(document["message"]) if "message" in document else str(pod.message)
-    return words.strip()[-MAX_MESSAGE_LENGTH:]
 
 
 def decoded_result(message: str | None) -> dict[str, object]:

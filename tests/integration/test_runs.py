@@ -196,7 +196,7 @@ def test_a_script_that_exits_at_once_is_its_authors_to_mend(run: Run, twin: Twin
     assert record.status == "FAILED"
     assert record.error is not None
     assert record.error.name == "ScriptFailed"
-    assert "exit code 1" in record.error.message
+    assert record.error.message.endswith("ended with exit code 1 (Error): the flux capacitor is missing")
     assert_nothing_is_left(twin, record.run_id)
 
 

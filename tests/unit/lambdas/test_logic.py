@@ -18,6 +18,7 @@ from lambdas.errors import (
     JobDeadlineExceeded,
     JobStalled,
     ScriptFailed,
+    TrainflowError,
     WorkerFailed,
     named_errors,
 )
@@ -26,8 +27,9 @@ from lambdas.gateways.kubernetes import Node
 from lambdas.logic.capacity import Capacity, count_ready, require_time_left
 from lambdas.logic.compilation import compilation
 from lambdas.logic.diagnostics import run_error
+from lambdas.logic.last_words import last_words
 from lambdas.logic.step_metrics import advanced, new_steps
-from lambdas.logic.watching import failure, require_progress
+from lambdas.logic.watching import cause_of, failure, require_progress
 from lambdas.models.instances import INSTANCE_TYPES
 from lambdas.models.metrics_line import StepMetrics, parse_metrics_line
 from lambdas.models.run import JobPhase, MetricsCursor, Stage
@@ -83,8 +85,40 @@ def pod(**fields: Any) -> WorkerPod:
     return WorkerPod(**{"name": "bert-1-x7k2p", "node": "n1", "exit_code": 1, "reason": "Error", **fields})
 
 
+def failed(
+    status: JobStatus, pods: list[WorkerPod], *, last_step: int | None, log: tuple[str, ...] = ()
+) -> TrainflowError:
+    return failure(TRAINING, status, cause_of(pods), last_words=last_words(log), last_step=last_step)
+
+
+TORCHRUN_REPORT = (
+    "E1121 06:38:02.754000 8495 site-packages/torch/distributed/elastic/multiprocessing/api.py:1002] failed "
+    "(exitcode: 1) local_rank: 0 (pid: 8548) of binary: python",
+    "Traceback (most recent call last):",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+)
+
+
+def test_the_program_is_quoted_and_not_torchruns_report_about_it() -> None:
+    log = (
+        "Traceback (most recent call last):",
+        '  File "train.py", line 3',
+        "ValueError: no flux",
+        "",
+        *TORCHRUN_REPORT,
+    )
+    error = failed(FAILED, [pod(message="\n".join(log))], last_step=None, log=log)
+    assert str(error) == "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error): ValueError: no flux"
+
+
+def test_a_program_that_says_nothing_is_not_quoted() -> None:
+    assert str(failed(FAILED, [pod()], last_step=None, log=TORCHRUN_REPORT)).endswith("exit code 1 (Error).")
+    killed = failed(FAILED, [pod(exit_code=137)], last_step=7, log=(line(7),))
+    assert str(killed).endswith("exit code 137 (Error) after step 7.")
+
+
 def test_one_failed_worker_fails_the_job_and_is_named() -> None:
-    error = failure(TRAINING, FAILED, [pod(message="RuntimeError: connection reset")], last_step=41)
+    error = failed(FAILED, [pod()], last_step=41, log=("RuntimeError: connection reset",))
     assert isinstance(error, WorkerFailed)
     assert str(error) == (
         "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error) after step 41: RuntimeError: connection reset"
@@ -99,42 +133,42 @@ def test_one_failed_worker_fails_the_job_and_is_named() -> None:
 def test_a_program_that_ends_by_itself_before_its_first_step_is_its_authors_to_mend(
     exit_code: int, last_step: int | None, name: type[Exception]
 ) -> None:
-    assert type(failure(TRAINING, FAILED, [pod(exit_code=exit_code)], last_step=last_step)) is name
+    assert type(failed(FAILED, [pod(exit_code=exit_code)], last_step=last_step)) is name
 
 
 def test_the_pod_that_died_is_named_and_not_the_one_that_missed_it() -> None:
     victim = pod(name="a-0", message="PeerLost: rank 3 has gone away")
     dead = pod(name="a-1", exit_code=137, reason="Error")
-    assert "Pod 'a-1'" in str(failure(TRAINING, FAILED, [victim, dead], last_step=3))
-    assert "Pod 'a-0'" in str(failure(TRAINING, FAILED, [victim], last_step=3))
+    assert "Pod 'a-1'" in str(failed(FAILED, [victim, dead], last_step=3))
+    assert "Pod 'a-0'" in str(failed(FAILED, [victim], last_step=3))
 
 
 def test_an_error_that_the_program_names_itself_keeps_its_name() -> None:
     message = json.dumps({"error": "DatasetInvalid", "message": "shard 3 lacks 'input_mask'"})
-    error = failure(TRAINING, FAILED, [pod(message=message)], last_step=None)
+    error = failed(FAILED, [pod(message=message)], last_step=None)
     assert isinstance(error, DatasetInvalid)
     assert "shard 3 lacks 'input_mask'" in str(error)
 
 
 def test_an_error_of_a_name_that_nobody_knows_is_told_in_the_programs_words() -> None:
     message = json.dumps({"error": "Whatever", "message": "the moon is full"})
-    error = failure(TRAINING, FAILED, [pod(message=message)], last_step=None)
+    error = failed(FAILED, [pod(message=message)], last_step=None)
     assert isinstance(error, ScriptFailed)
     assert str(error).endswith("the moon is full")
 
 
 def test_a_job_that_outlived_its_limit_says_which_limit() -> None:
     status = JobStatus(phase=None, failure_reason="DeadlineExceeded")
-    error = failure(TRAINING, status, [pod(exit_code=143)], last_step=5)
+    error = failed(status, [pod(exit_code=143)], last_step=5)
     assert isinstance(error, JobDeadlineExceeded)
 
 
 def test_a_failure_without_pods_tells_the_controllers_words() -> None:
-    assert "Job has reached the limit" in str(failure(TRAINING, FAILED, [], last_step=None))
+    assert "Job has reached the limit" in str(failed(FAILED, [], last_step=None))
 
 
 def test_last_words_are_cut_so_that_the_cause_fits() -> None:
-    assert len(str(failure(TRAINING, FAILED, [pod(message="x" * 10_000)], last_step=None))) < 2000
+    assert len(str(failed(FAILED, [pod()], last_step=None, log=("x" * 10_000,)))) < 1000
 
 
 RUNNING = JobStatus(phase=JobPhase.RUNNING, started_at=STARTED_AT)

@@ -1,0 +1,21 @@
+"""The named error of a failed job, with the words of the pod that caused it."""
+
+from __future__ import annotations
+
+from lambdas.errors import TrainflowError
+from lambdas.gateways.backend import JobStatus
+from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.logic.last_words import last_words
+from lambdas.logic.watching import cause_of, failure
+from lambdas.models.run import JobRef
+
+TAIL_LINES = 100
+"""torchrun's report takes some forty lines; the program's last words come before it."""
+
+
+def failure_of(backend: KubernetesBackend, job: JobRef, status: JobStatus, *, last_step: int | None) -> TrainflowError:
+    """What to raise for a job whose status is failed."""
+    cause = cause_of(backend.failed_pods(job))
+    log = backend.read_log(cause.name, tail_lines=TAIL_LINES) if cause else []
+    words = last_words(line.text for line in log)
+    return failure(job, status, cause, last_words=words, last_step=last_step)
