@@ -67,10 +67,6 @@ class Nodegroups:
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
 
-    def desired_size(self, nodegroup: str) -> int:
-        """How many nodes the group is meant to have."""
-        return int(self._scaling(nodegroup)["desiredSize"])
-
     def grow_to(self, nodegroup: str, num_nodes: int) -> int:
         """Raise the desired size to `num_nodes`, as far as the group's maximum allows; never lower it.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from local.aws.deployment import empty_archive
+from local.aws.deployment import create_bucket, empty_archive
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime
 from local.aws.server import AwsServer
 
@@ -133,9 +134,13 @@ def test_a_child_execution_is_awaited_and_its_output_read(execute: Execute, aws:
     assert json.loads(ended["output"]) == {"n": 7}
 
 
-def test_results_with_times_can_be_described(execute: Execute) -> None:
+def test_results_with_times_can_be_described(execute: Execute, aws: AwsServer) -> None:
+    create_bucket(aws, "with-a-creation-date")
     ended = execute({"List": {"Type": "Task", "Resource": "arn:aws:states:::aws-sdk:s3:listBuckets", "End": True}})
     assert ended["status"] == "SUCCEEDED"
+    created = json.loads(ended["output"])["Buckets"][0]["CreationDate"]
+    assert datetime.fromisoformat(created).tzinfo is not None
+    assert aws.client("stepfunctions").get_execution_history(executionArn=ended["executionArn"])["events"]
 
 
 def test_a_presigned_request_reaches_its_service(aws: AwsServer) -> None:
