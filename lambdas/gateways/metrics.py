@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lambdas.gateways.aws import client, translated
+from lambdas.models.metric_names import NAMESPACE, RUN_DIMENSION
 from lambdas.models.metrics_line import StepMetrics
-
-NAMESPACE = "Trainflow"
-RUN_DIMENSION = "RunId"
 
 MAX_DATA_PER_CALL = 1000
 """Quota of PutMetricData."""

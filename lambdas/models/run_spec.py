@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from lambdas.errors import InvalidRunSpec
 from lambdas.models.instances import INSTANCE_TYPES, InstanceType
+from lambdas.models.sentences import sentences
 
 MAX_NAME_LENGTH = 30
 """Leaves room in a pod's host name (63 characters, RFC 1123) for the run's hash, stage, attempt and index."""
@@ -213,30 +214,4 @@ def parse_run_spec(document: Any) -> RunSpec:
     try:
         return RunSpec.model_validate(document)
     except ValidationError as invalid:
-        raise InvalidRunSpec(" ".join(_sentences(invalid))) from None
-
-
-def _sentences(invalid: ValidationError) -> list[str]:
-    return [f"{_field(error['loc'])}: {_reason(error)}." for error in invalid.errors(include_url=False)]
-
-
-def _field(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location if part != "[key]") or "run spec"
-
-
-def _reason(error: Any) -> str:
-    kind, context, given = error["type"], error.get("ctx", {}), error.get("input")
-    if kind == "missing":
-        return "this field is missing; add it"
-    if kind == "extra_forbidden":
-        return "there is no such field; remove it or correct its name"
-    if kind == "literal_error":
-        return f"must be {context['expected']}, got {given!r}"
-    if kind == "greater_than_equal":
-        return f"must be at least {context['ge']}, got {given!r}"
-    if kind == "string_pattern_mismatch":
-        return f"{IN_WORDS[context['pattern']]}, got {given!r}"
-    if kind == "value_error":
-        return str(context["error"])
-    message = str(error["msg"]).removeprefix("Input ").removeprefix("Value ").rstrip(".")
-    return f"{message[0].lower()}{message[1:]}, got {given!r}"
+        raise InvalidRunSpec(" ".join(sentences(invalid, whole="run spec", in_words=IN_WORDS))) from None

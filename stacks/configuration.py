@@ -1,0 +1,481 @@
+"""The configuration of one deployment: `config/<name>.yaml`, checked before anything is synthesized.
+
+What can only fail an hour into a deployment, or on the bill, is refused here with a sentence that names the field.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from lambdas.errors import InvalidRunSpec
+from lambdas.models.instances import INSTANCE_TYPES, InstanceType
+from lambdas.models.offerings import OFFERINGS
+from lambdas.models.run_spec import RunSpec, parse_run_spec
+from lambdas.models.sentences import sentences
+
+NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+ACCOUNT = r"^\d{12}$"
+SCHEDULE = r"^(cron|rate|at)\(.+\)$"
+EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
+ROLE_ARN = r"^arn:aws[-a-z]*:iam::\d{12}:(role|user)/.+$"
+RESERVATION = r"^cr-[0-9a-f]{8,17}$"
+RELEASE = r"^\d+\.\d+\.\d+-\d{8}$"
+KUBERNETES = r"^1\.\d{2}$"
+
+IN_WORDS = {
+    NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
+    ACCOUNT: "must be the account's 12 digits, in quotes",
+    SCHEDULE: "must be cron(…), rate(…) or at(…) as EventBridge Scheduler writes it",
+    EMAIL: "must be an e-mail address",
+    ROLE_ARN: "must be the ARN of an IAM role or user",
+    RESERVATION: "must be the id of a capacity reservation or capacity block (cr-…)",
+    RELEASE: "must be an EKS AMI release such as 1.36.2-20261105",
+    KUBERNETES: 'must be a Kubernetes version in quotes, such as "1.36"',
+}
+"""What each pattern asks for, for messages."""
+
+REGIONS = {"us-east-1": "use1", "us-east-2": "use2", "us-west-2": "usw2"}
+"""Regions with Trainium (EC2 instance type offerings, November 2026), and how their zone ids begin."""
+
+ZONES_WITHOUT_EKS = ("use1-az3",)
+"""Zones that take no subnet of a cluster (EKS user guide, network requirements)."""
+
+LUSTRE_THROUGHPUT = (125, 250, 500, 1000)
+"""MB/s for each TiB of a PERSISTENT_2 file system."""
+
+WIDEST_PREFIX = 8
+"""Fewer bits of network than this is the world, or a good part of it."""
+
+
+class ConfigurationError(Exception):
+    """The configuration cannot be deployed; the message names the field and what to do."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Network(_Section):
+    """A VPC over two zones; everything that trains stands in the first."""
+
+    zone_id: str
+    """Availability Zone of the nodes and the file system, by id (`usw2-az4`), because names differ between accounts."""
+    second_zone_id: str
+    """EKS wants its control plane in two zones."""
+    cidr: str = "10.40.0.0/16"
+    """The VPC's addresses: 16 bits of network leave room for 8,000 pods a zone."""
+
+    @field_validator("cidr")
+    @classmethod
+    def _large_enough(cls, cidr: str) -> str:
+        network = _network(cidr)
+        if not network.is_private or not 16 <= network.prefixlen <= 18:
+            raise ValueError(f"'{cidr}' must be a private network of 16 to 18 bits, such as 10.40.0.0/16")
+        return cidr
+
+    @model_validator(mode="after")
+    def _two_zones(self) -> Self:
+        if self.zone_id == self.second_zone_id:
+            raise ValueError("second_zone_id is the same zone as zone_id; EKS needs two")
+        for field, zone in (("zone_id", self.zone_id), ("second_zone_id", self.second_zone_id)):
+            if zone in ZONES_WITHOUT_EKS:
+                raise ValueError(f"{field}: EKS clusters cannot use the zone '{zone}'; choose another one")
+        return self
+
+
+class ExistingCluster(_Section):
+    """A cluster that somebody else looks after. Network, Cluster and Capacity stacks are not deployed then."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    """As `aws eks list-clusters` has it. Its node groups are named as `trainflow-trn1-32xlarge`."""
+    vpc_id: str | None = None
+    """Where the Lambdas have to stand to reach a private API endpoint; left out, they stand outside any VPC."""
+    subnet_ids: tuple[str, ...] = ()
+    """Private subnets of that VPC with a way out."""
+    security_group_id: str | None = None
+    """A security group that the cluster's own lets in on port 443."""
+
+    @model_validator(mode="after")
+    def _placed_wholly_or_not(self) -> Self:
+        given = (bool(self.vpc_id), bool(self.subnet_ids), bool(self.security_group_id))
+        if any(given) and not all(given):
+            raise ValueError("vpc_id, subnet_ids and security_group_id go together; give all three or none")
+        return self
+
+
+class Cluster(_Section):
+    """The EKS cluster."""
+
+    kubernetes_version: Annotated[str, Field(pattern=KUBERNETES)] = "1.36"
+    """Pinned: add-ons, charts and node images were chosen for it."""
+    public_endpoint_cidrs: tuple[str, ...] = ()
+    """Networks from which people may reach the API server. None: it is private, reached from inside the VPC."""
+    administrators: tuple[Annotated[str, Field(pattern=ROLE_ARN)], ...] = ()
+    """IAM roles or users that administer the cluster."""
+    system_nodes: Annotated[int, Field(ge=1, le=10)] = 2
+    """Nodes for what is always there: DNS, controllers, staging pods."""
+
+    @field_validator("public_endpoint_cidrs")
+    @classmethod
+    def _not_the_world(cls, cidrs: tuple[str, ...]) -> tuple[str, ...]:
+        for cidr in cidrs:
+            if _network(cidr).prefixlen < WIDEST_PREFIX:
+                raise ValueError(
+                    f"'{cidr}' opens the API server to the world; name the networks that you work from, "
+                    "or none for a private endpoint"
+                )
+        return cidrs
+
+
+Mode = Literal["on-demand", "spot", "capacity-block", "reservation"]
+
+
+class Nodegroup(_Section):
+    """Nodes of one instance type: none while nothing trains."""
+
+    instance_type: Annotated[str, Field(json_schema_extra={"enum": list(INSTANCE_TYPES)})]
+    """EC2 instance type."""
+    max_nodes: Annotated[int, Field(ge=1, le=1024)]
+    """Most nodes that runs may ask for at once: the ceiling of the bill."""
+    mode: Mode = "on-demand"
+    """How the instances are bought."""
+    reservation_id: Annotated[str, Field(pattern=RESERVATION)] | None = None
+    """For the modes `capacity-block` and `reservation`."""
+    zone_confirmed: bool = False
+    """Say that the zone offers the type although Trainflow's snapshot of EC2's offerings does not list it."""
+
+    @field_validator("instance_type")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in INSTANCE_TYPES:
+            raise ValueError(f"'{name}' is not supported; choose one of {', '.join(INSTANCE_TYPES)}")
+        return name
+
+    @model_validator(mode="after")
+    def _bought_in_one_way(self) -> Self:
+        reserved = self.mode in ("capacity-block", "reservation")
+        if reserved and self.reservation_id is None:
+            raise ValueError(f"mode '{self.mode}' needs the reservation_id that it draws on")
+        if not reserved and self.reservation_id is not None:
+            raise ValueError(
+                f"mode '{self.mode}' cannot draw on {self.reservation_id}; use 'capacity-block' or 'reservation', "
+                "or remove reservation_id"
+            )
+        return self
+
+    @property
+    def instance(self) -> InstanceType:
+        """The catalogue's entry."""
+        return INSTANCE_TYPES[self.instance_type]
+
+    @property
+    def quota(self) -> str | None:
+        """The field of `VcpuQuotas` that limits it; None for capacity blocks, which are bought beside the quotas."""
+        if self.mode == "capacity-block":
+            return None
+        family = "trn" if self.instance.accelerated else "standard"
+        return f"{family}_{'spot' if self.mode == 'spot' else 'on_demand'}"
+
+
+class VcpuQuotas(_Section):
+    """The account's EC2 quotas for running instances, in vCPUs: a trn1.32xlarge takes 128."""
+
+    trn_on_demand: Annotated[int, Field(ge=0)] = 0
+    """Running On-Demand Trn instances (L-2C3B7624). New accounts have little or none."""
+    trn_spot: Annotated[int, Field(ge=0)] = 0
+    """All Trn Spot Instance Requests (L-6B0D517C)."""
+    standard_on_demand: Annotated[int, Field(ge=0)] = 64
+    """Running On-Demand Standard instances (L-1216C47A)."""
+    standard_spot: Annotated[int, Field(ge=0)] = 64
+    """All Standard Spot Instance Requests (L-34B43A08)."""
+
+
+class Capacity(_Section):
+    """What runs may train on."""
+
+    nodegroups: Annotated[tuple[Nodegroup, ...], Field(min_length=1)]
+    """At most one an instance type: a run asks for a type, not for a group."""
+    vcpu_quotas: VcpuQuotas = VcpuQuotas()
+    """As the account's Service Quotas console shows them."""
+    neuron_ami_release: Annotated[str, Field(pattern=RELEASE)] = "1.36.2-20261105"
+    """Pinned together with the Neuron image: driver and runtime have to match."""
+    idle_minutes: Annotated[int, Field(ge=5, le=1440)] = 20
+    """Nodes that no run claims are given back after this time."""
+
+    @field_validator("nodegroups")
+    @classmethod
+    def _one_a_type(cls, nodegroups: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
+        types = [nodegroup.instance_type for nodegroup in nodegroups]
+        for name in types:
+            if types.count(name) > 1:
+                raise ValueError(f"there are two node groups of {name}; a run asks for a type, so keep one")
+        return nodegroups
+
+    @model_validator(mode="after")
+    def _within_the_quotas(self) -> Self:
+        wanted: dict[str, int] = {}
+        for nodegroup in self.nodegroups:
+            if nodegroup.quota is not None:
+                wanted[nodegroup.quota] = (
+                    wanted.get(nodegroup.quota, 0) + nodegroup.max_nodes * nodegroup.instance.vcpus
+                )
+        for quota, vcpus in wanted.items():
+            limit = getattr(self.vcpu_quotas, quota)
+            if vcpus > limit:
+                raise ValueError(
+                    f"the node groups may grow to {vcpus} vCPUs, but vcpu_quotas.{quota} is {limit}; lower max_nodes, "
+                    "or ask AWS for more and write the new quota here"
+                )
+        return self
+
+
+class Lustre(_Section):
+    """FSx for Lustre, shared by all pods of all runs."""
+
+    size_gib: int = 1200
+    """SSD storage: 1200, 2400 or a multiple of 2400 GiB."""
+    throughput_mbps_per_tib: int = 125
+    """125, 250, 500 or 1000 MB/s for each TiB."""
+    on_destroy: Literal["retain", "delete"] = "retain"
+    """What `make destroy` does with it. What is below `/runs` has been exported to the artifact bucket by then."""
+
+    @field_validator("size_gib")
+    @classmethod
+    def _offered_size(cls, size: int) -> int:
+        if size != 1200 and (size < 2400 or size % 2400):
+            raise ValueError(f"FSx offers 1200, 2400 and multiples of 2400 GiB, not {size}")
+        return size
+
+    @field_validator("throughput_mbps_per_tib")
+    @classmethod
+    def _offered_throughput(cls, throughput: int) -> int:
+        if throughput not in LUSTRE_THROUGHPUT:
+            offered = ", ".join(map(str, LUSTRE_THROUGHPUT))
+            raise ValueError(f"FSx offers {offered} MB/s for each TiB, not {throughput}")
+        return throughput
+
+
+class Storage(_Section):
+    """Buckets, and the file system that the pods share."""
+
+    lustre: Lustre | None = Lustre()
+    """None for an existing cluster, which brings its own claim `fsx-claim`."""
+    buckets_on_destroy: Literal["retain", "delete"] = "retain"
+    """`delete` empties data and artifacts with `make destroy`."""
+    artifact_days: Annotated[int, Field(ge=1)] | None = None
+    """Artifacts are deleted after this time; None keeps them."""
+
+
+class Images(_Section):
+    """The base images that CodeBuild builds the trainer's images on."""
+
+    neuron_base: str = "public.ecr.aws/neuron/pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.29.1-ubuntu24.04"
+    """For trn1: the last release of PyTorch/XLA for training."""
+    cpu_base: str = "public.ecr.aws/docker/library/python:3.12-slim-bookworm"
+    """For CPU instances."""
+    torchneuron_base: str | None = None
+    """For trn2: an image with the native TorchNeuron. Has no default because AWS has published no fixed name."""
+
+
+class Schedule(_Section):
+    """A run that starts by the clock."""
+
+    name: Annotated[str, Field(pattern=NAME, max_length=40)]
+    """Of the schedule; the run is named after its spec."""
+    expression: Annotated[str, Field(pattern=SCHEDULE)]
+    """When: `cron(0 2 ? * SAT *)`, `rate(7 days)`, `at(2027-01-01T00:00:00)`."""
+    time_zone: str = "UTC"
+    """IANA name of the zone in which the expression is meant."""
+    spec: str
+    """Path of the run spec, relative to the repository."""
+    enabled: bool = True
+    """Off keeps the schedule, asleep."""
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"'{name}' is no IANA time zone such as Europe/Berlin") from None
+        return name
+
+
+class Alarms(_Section):
+    """When a person has to be told."""
+
+    emails: tuple[Annotated[str, Field(pattern=EMAIL)], ...] = ()
+    """Subscribers of the topic; AWS asks each to confirm."""
+    stalled_minutes: Annotated[int, Field(ge=5, le=1440)] = 30
+    """No step for this long is an alarm; `limits.stall_minutes` of a spec ends the run."""
+    daily_budget_usd: Annotated[float, Field(gt=0)] = 1000.0
+    """Estimated cost of training nodes in a day above which to tell somebody."""
+    runbooks_url: str = "docs/runbooks.md"
+    """Where the runbooks are read: put the address of your copy of the repository in front."""
+
+
+class Configuration(_Section):
+    """Everything that `cdk deploy` has to know."""
+
+    model_config = ConfigDict(title="Trainflow configuration")
+
+    version: Literal[1]
+    """Version of this format."""
+    name: Annotated[str, Field(pattern=NAME, max_length=20)]
+    """Begins every stack's name, and is the cluster's name: two deployments in one account need two."""
+    environment: Literal["development", "production"]
+    """`production` wants images by digest and protects what cannot be made again from deletion."""
+    region: str
+    """AWS Region."""
+    account: Annotated[str, Field(pattern=ACCOUNT)] | None = None
+    """Deploy nowhere else. None: wherever the credentials lead."""
+    namespace: Annotated[str, Field(pattern=NAME, max_length=40)] = "training"
+    """Kubernetes namespace of the runs."""
+    network: Network | None = None
+    """None with an existing cluster."""
+    cluster: Cluster = Cluster()
+    existing_cluster: ExistingCluster | None = None
+    """Use a cluster that is there already."""
+    capacity: Capacity
+    storage: Storage = Storage()
+    images: Images = Images()
+    schedules: tuple[Schedule, ...] = ()
+    alarms: Alarms = Alarms()
+
+    @field_validator("region")
+    @classmethod
+    def _known_region(cls, region: str) -> str:
+        if region not in REGIONS:
+            raise ValueError(f"'{region}' is no region with Trainium; choose one of {', '.join(REGIONS)}")
+        return region
+
+    @model_validator(mode="after")
+    def _a_cluster_and_what_it_stands_on(self) -> Self:
+        if self.existing_cluster is not None:
+            if self.network is not None:
+                raise ValueError("network and existing_cluster exclude each other; remove one")
+            if self.storage.lustre is not None:
+                raise ValueError(
+                    "storage.lustre must be null with existing_cluster: the cluster's own network holds the file system"
+                )
+        elif self.network is None:
+            raise ValueError("network is missing; add it, or name an existing_cluster")
+        return self
+
+    @model_validator(mode="after")
+    def _zones_offer_what_is_wanted(self) -> Self:
+        if self.network is None:
+            return self
+        prefix = REGIONS[self.region]
+        for field in ("zone_id", "second_zone_id"):
+            zone = getattr(self.network, field)
+            if not zone.startswith(f"{prefix}-az"):
+                raise ValueError(f"network.{field}: '{zone}' is no zone id of {self.region}, such as {prefix}-az1")
+        for nodegroup in self.capacity.nodegroups:
+            offering = OFFERINGS[nodegroup.instance_type]
+            if not (nodegroup.zone_confirmed or offering.is_in(self.network.zone_id)):
+                here = [zone for zone in offering.zone_ids if zone.startswith(prefix)]
+                offered = f"in {', '.join(here)}" if here else f"nowhere in {self.region}"
+                raise ValueError(
+                    f"network.zone_id: {self.network.zone_id} does not offer {nodegroup.instance_type}, which is "
+                    f"offered {offered}; choose another zone, or set zone_confirmed if EC2 tells you otherwise"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _images_for_every_type(self) -> Self:
+        trn2 = [node.instance_type for node in self.capacity.nodegroups if node.instance_type.startswith("trn2.")]
+        if trn2 and self.images.torchneuron_base is None:
+            raise ValueError(f"images.torchneuron_base is missing; {trn2[0]} needs an image with TorchNeuron")
+        if self.environment == "production":
+            for field, image in self.images.model_dump().items():
+                if image is not None and not is_pinned(image):
+                    raise ValueError(f"images.{field}: {unpinned(image)}")
+        return self
+
+    @property
+    def production(self) -> bool:
+        """Whether this deployment must not lose anything."""
+        return self.environment == "production"
+
+    @property
+    def cluster_name(self) -> str:
+        """The EKS cluster's name."""
+        return self.existing_cluster.name if self.existing_cluster else self.name
+
+
+def is_pinned(image: str) -> bool:
+    """Whether an image is named by digest, so that it is the same one tomorrow."""
+    return "@sha256:" in image
+
+
+def unpinned(image: str) -> str:
+    """What to say of an image that is not."""
+    return f"'{image}' is a tag, which can move; production names images by digest (…@sha256:…)"
+
+
+def load_configuration(path: Path) -> Configuration:
+    """The configuration in a YAML file.
+
+    Raises:
+        ConfigurationError: If there is none that could be deployed.
+    """
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read ({error.strerror}); copy config/example.yaml there and fill it in."
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path} must be a mapping of fields such as 'version', 'name' and 'region'.")
+    try:
+        return Configuration.model_validate(document)
+    except ValidationError as invalid:
+        raise ConfigurationError(
+            f"{path}: {' '.join(sentences(invalid, whole='configuration', in_words=IN_WORDS))}"
+        ) from None
+
+
+def scheduled_spec(configuration: Configuration, schedule: Schedule, *, repository: Path) -> RunSpec:
+    """The run spec of a schedule: a fault is found now, not at two in the morning.
+
+    Raises:
+        ConfigurationError: If the spec cannot be run by this deployment.
+    """
+    where = f"schedules.{schedule.name}: {schedule.spec}"
+    try:
+        document: Any = yaml.safe_load((repository / schedule.spec).read_text())
+        spec = parse_run_spec(document)
+    except OSError as error:
+        raise ConfigurationError(f"{where} cannot be read ({error.strerror}).") from None
+    except (yaml.YAMLError, UnicodeDecodeError, InvalidRunSpec) as error:
+        raise ConfigurationError(f"{where} is no run spec: {' '.join(str(error).split())}") from None
+    groups = {nodegroup.instance_type: nodegroup for nodegroup in configuration.capacity.nodegroups}
+    group = groups.get(spec.compute.instance_type)
+    if group is None:
+        raise ConfigurationError(
+            f"{where} asks for {spec.compute.instance_type}, of which capacity.nodegroups has none; add a node group."
+        )
+    if spec.compute.num_nodes > group.max_nodes:
+        raise ConfigurationError(
+            f"{where} asks for {spec.compute.num_nodes} nodes, but max_nodes of {group.instance_type} is "
+            f"{group.max_nodes}; raise it or ask for fewer."
+        )
+    if configuration.production and not is_pinned(spec.workload.image):
+        raise ConfigurationError(f"{where}: workload.image: {unpinned(spec.workload.image)}.")
+    return spec
+
+
+def _network(cidr: str) -> ipaddress.IPv4Network:
+    try:
+        return ipaddress.IPv4Network(cidr)
+    except ValueError:
+        raise ValueError(f"'{cidr}' is no IPv4 network such as 203.0.113.0/24") from None
