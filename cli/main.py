@@ -82,6 +82,48 @@ def schema(
     typer.echo(spec_reference() if markdown else json.dumps(RunSpec.model_json_schema(), indent=2))
 
 
+Configuration = Annotated[Path, typer.Option(help="The deployment's configuration: config/NAME.yaml.")]
+EXAMPLE = Path("config/example.yaml")
+
+
+@app.command()
+def images(config: Configuration = EXAMPLE) -> None:
+    """Build the trainer's images in the deployment's account; prints what run specs name."""
+    from cli import deployed
+
+    console = Console(stderr=True)
+    try:
+        found = deployed.build_images(deployed.read_deployment(config), say=console.print)
+    except deployed.DeploymentError as error:
+        _refuse(console, str(error))
+    for kind, image in found.items():
+        typer.echo(f"{kind}: {image}")
+
+
+@app.command()
+def rest(
+    config: Configuration = EXAMPLE,
+    yes: Annotated[bool, typer.Option("--yes", help="Stop what runs without asking.")] = False,
+) -> None:
+    """Stop every run of the deployment and wait until no training node is left."""
+    from cli import deployed
+
+    console = Console(stderr=True)
+    try:
+        deployment = deployed.read_deployment(config)
+        executions = deployed.running_executions(deployment)
+        names = ", ".join(arn.rsplit(":", 1)[-1] for arn in executions)
+        if executions and not yes and not typer.confirm(f"{len(executions)} running: {names}. Stop them?"):
+            raise typer.Exit(ABORTED)
+        deployed.bring_to_rest(deployment, executions, say=console.print)
+    except deployed.NotDeployed as error:
+        console.print(f"Nothing to stop: {error}", soft_wrap=True)
+        return
+    except deployed.DeploymentError as error:
+        _refuse(console, str(error))
+    console.print(f"{deployment.name} is at rest: nothing runs, no training node is up.")
+
+
 def _refuse(console: Console, sentence: str) -> NoReturn:
     error_console = Console(stderr=True, width=console.width)
     error_console.print(f"[red]trainflow:[/] {_escaped(sentence)}", highlight=False, soft_wrap=True)
