@@ -1,0 +1,135 @@
+"""What a deployment costs an hour while nothing trains, read from its templates.
+
+    python -m stacks.idle_cost cdk.out
+
+Prices in USD, on demand, us-west-2, November 2026, from the price page of each service. What is billed by use alone
+(requests, log lines, stored objects, image layers, data through the NAT gateway) is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lambdas.models.metric_names import ClusterMetric
+from lambdas.models.offerings import OFFERINGS
+
+HOURS_PER_MONTH = 730
+
+INSTANCE_USD_PER_HOUR = {
+    "t3a.medium": 0.0376,
+    "t3a.large": 0.0752,
+    "m7i-flex.large": 0.09576,
+    **{name: offering.usd_per_hour for name, offering in OFFERINGS.items()},
+}
+"""Amazon EC2 on-demand prices."""
+
+GP3_USD_PER_GIB_MONTH = 0.08
+"""Amazon EBS."""
+
+LUSTRE_USD_PER_GB_MONTH = {125: 0.145, 250: 0.21, 500: 0.34, 1000: 0.60}
+"""Amazon FSx for Lustre, persistent SSD, by MB/s for each TiB."""
+
+SNAPSHOT_USD_PER_GB_SECOND = 0.0000015046
+"""AWS Lambda SnapStart for Python: each GB of memory of a published version, while it is cached."""
+
+FIXED_USD_PER_HOUR = {
+    "AWS::EKS::Cluster": ("EKS control plane, standard support", 0.10),
+    "AWS::EC2::NatGateway": ("NAT gateway", 0.045),
+    "AWS::EC2::EIP": ("public IPv4 address", 0.005),
+    "AWS::KMS::Key": ("KMS key", 1.00 / HOURS_PER_MONTH),
+    "AWS::CloudWatch::Alarm": ("CloudWatch alarm", 0.10 / HOURS_PER_MONTH),
+    "AWS::CloudWatch::CompositeAlarm": ("CloudWatch composite alarm", 0.50 / HOURS_PER_MONTH),
+    "AWS::CloudWatch::Dashboard": ("CloudWatch dashboard", 3.00 / HOURS_PER_MONTH),
+}
+"""One each, whatever its properties."""
+
+CUSTOM_METRIC_USD_PER_MONTH = 0.30
+"""Amazon CloudWatch, the first 10,000."""
+
+Template = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of the bill."""
+
+    what: str
+    count: int
+    usd_per_hour: float
+    """Of all of them together."""
+
+
+def idle_cost(templates: Iterable[Template]) -> list[Item]:
+    """The items of a deployment with every training node group at zero, dearest first."""
+    costs: dict[str, float] = {}
+    counts: Counter[str] = Counter()
+    for template in templates:
+        resources = template.get("Resources", {})
+        for resource in resources.values():
+            for what, usd in _costs(resource, resources):
+                costs[what] = costs.get(what, 0.0) + usd
+                counts[what] += 1
+    items = [Item(what, counts[what], usd) for what, usd in costs.items()]
+    metrics = len(ClusterMetric)
+    items.append(
+        Item("CloudWatch metric of the cluster", metrics, metrics * CUSTOM_METRIC_USD_PER_MONTH / HOURS_PER_MONTH)
+    )
+    return sorted(items, key=lambda item: -item.usd_per_hour)
+
+
+def _costs(resource: Template, resources: Mapping[str, Template]) -> Iterator[tuple[str, float]]:
+    kind, properties = resource["Type"], resource.get("Properties", {})
+    if kind in FIXED_USD_PER_HOUR:
+        yield FIXED_USD_PER_HOUR[kind]
+    elif kind == "AWS::FSx::FileSystem":
+        size, throughput = _lustre(properties)
+        usd = size * LUSTRE_USD_PER_GB_MONTH[throughput] / HOURS_PER_MONTH
+        yield f"FSx for Lustre, {size} GiB at {throughput} MB/s for each TiB", usd
+    elif kind == "AWS::EKS::Nodegroup":
+        yield from _nodegroup(properties, resources)
+    elif kind == "AWS::Lambda::Function" and "SnapStart" in properties:
+        memory_gb = properties["MemorySize"] / 1024
+        yield "Lambda SnapStart snapshot", memory_gb * 3600 * SNAPSHOT_USD_PER_GB_SECOND
+    elif kind == "AWS::EC2::VPCEndpoint" and properties.get("VpcEndpointType") == "Interface":
+        yield "interface endpoint", 0.01 * len(properties["SubnetIds"])
+
+
+def _lustre(properties: Template) -> tuple[int, int]:
+    configuration = properties["LustreConfiguration"]
+    return int(properties["StorageCapacity"]), int(configuration["PerUnitStorageThroughput"])
+
+
+def _nodegroup(properties: Template, resources: Mapping[str, Template]) -> Iterator[tuple[str, float]]:
+    always_up = int(properties["ScalingConfig"]["MinSize"])
+    if not always_up:
+        return
+    template = resources[properties["LaunchTemplate"]["Id"]["Ref"]]["Properties"]["LaunchTemplateData"]
+    instance_type = template.get("InstanceType") or properties["InstanceTypes"][0]
+    disk = template["BlockDeviceMappings"][0]["Ebs"]
+    usd = INSTANCE_USD_PER_HOUR[instance_type] + disk["VolumeSize"] * GP3_USD_PER_GIB_MONTH / HOURS_PER_MONTH
+    for _ in range(always_up):
+        yield f"system node, {instance_type} with {disk['VolumeSize']} GiB of disk", usd
+
+
+def as_table(items: Iterable[Item]) -> str:
+    """A Markdown table, with its sum."""
+    items = list(items)
+    lines = ["| what | how many | USD an hour |", "|---|---|---|"]
+    lines += [f"| {item.what} | {item.count} | {item.usd_per_hour:.4f} |" for item in items]
+    lines.append(f"| **in all** | | **{sum(item.usd_per_hour for item in items):.4f}** |")
+    return "\n".join(lines)
+
+
+def read_templates(folder: Path) -> list[Template]:
+    """The templates of a cloud assembly."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.template.json"))]
+
+
+if __name__ == "__main__":
+    print(as_table(idle_cost(read_templates(Path(sys.argv[1])))))
