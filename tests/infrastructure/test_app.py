@@ -1,0 +1,49 @@
+"""The whole app: the same templates every time, no lookups, a bill that is known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from lambdas.models.kubernetes_access import access_manifests
+from stacks.configuration import Configuration, load_configuration
+from stacks.idle_cost import as_table, idle_cost
+from tests.infrastructure.assembly import EXAMPLE, example, synthesize
+
+IDLE_TARGET_USD_PER_HOUR = 0.60
+
+
+def test_the_same_configuration_gives_the_same_templates() -> None:
+    assert synthesize(load_configuration(EXAMPLE)) == example()
+
+
+def test_nothing_is_looked_up() -> None:
+    assert not Path("cdk.context.json").exists()
+
+
+def test_with_a_cluster_that_is_there_only_what_works_on_it_is_deployed() -> None:
+    document = yaml.safe_load(EXAMPLE.read_text())
+    document |= {"network": None, "existing_cluster": {"name": "theirs"}, "storage": {"lustre": None}}
+    stacks = {name.removeprefix("trainflow-") for name in synthesize(Configuration.model_validate(document))}
+    assert stacks == {"storage", "images", "orchestration", "triggers", "observability"}
+
+
+def test_idle_costs_are_known_and_below_the_target() -> None:
+    items = idle_cost(example().values())
+    assert 0.4 < sum(item.usd_per_hour for item in items) < IDLE_TARGET_USD_PER_HOUR
+    assert {"EKS control plane, standard support", "NAT gateway", "public IPv4 address"} <= {
+        item.what for item in items
+    }
+
+
+def test_the_documented_costs_are_the_templates() -> None:
+    text = Path("docs/deploy.md").read_text()
+    documented = re.search(r"<!-- idle cost: begin -->\n(.*)\n<!-- idle cost: end -->", text, re.DOTALL)
+    assert documented is not None
+    assert documented[1] == as_table(idle_cost(example().values())), "run `make schema`"
+
+
+def test_a_cluster_of_ones_own_gets_the_same_rights() -> None:
+    assert all(manifest["metadata"]["labels"] for manifest in access_manifests("training"))
