@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import signal
 import subprocess
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from cli.record import write_record
 from cli.report import write_report
 from cli.spec_file import read_spec
 from lambdas.errors import named_errors
-from lambdas.models.run import Run
 from lambdas.models.run_record import RunError, RunRecord, RunStatus
 from lambdas.models.run_spec import RunSpec
 from local.aws import folder_buckets
@@ -34,6 +33,10 @@ ABORTED = RunError(
     message="The run was stopped from the keyboard.",
     what_to_do="Start it again; a data set that was staged and graphs that were compiled are used again.",
 )
+
+
+STOP_SECONDS = 30.0
+"""For an execution to end, and again for the clean-up to have its answer: as long as a slow call and its retry."""
 
 
 class Refused(Exception):
@@ -122,7 +125,7 @@ def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console:
     except KeyboardInterrupt:
         aborted = True
         console.print("Stopping: the run's executions, jobs and nodes …", style="yellow")
-        _abort(twin, arn, run_id, spec)
+        _abort(twin, arn)
     finally:
         observer.stop()
     record = observer.record(
@@ -137,17 +140,14 @@ def _has_ended(stepfunctions: Any, arn: str) -> bool:
     return bool(stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING")
 
 
-def _abort(twin: Twin, arn: str, run_id: str, spec: RunSpec) -> None:
-    """Stop every execution of the run; aborted executions run no Catch, so tear down as EventBridge's rule would."""
+def _abort(twin: Twin, arn: str) -> None:
+    """Stop the run; what it holds is given back by the rule for executions that are stopped."""
     stepfunctions = twin.client("stepfunctions")
-    for machine in stepfunctions.list_state_machines()["stateMachines"]:
-        running = stepfunctions.list_executions(stateMachineArn=machine["stateMachineArn"], statusFilter="RUNNING")
-        for execution in running["executions"]:
-            stepfunctions.stop_execution(
-                executionArn=execution["executionArn"], error=ABORTED.name, cause=ABORTED.message
-            )
-    run = Run(run_id=run_id, execution_arn=arn, started_at=datetime.now(UTC), spec=spec)
-    twin.invoke("TearDown", {"run": json.loads(run.model_dump_json())})
+    stepfunctions.stop_execution(executionArn=arn, error=ABORTED.name, cause=ABORTED.message)
+    deadline = time.monotonic() + STOP_SECONDS
+    while not _has_ended(stepfunctions, arn) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    twin.aws.targets.drain(STOP_SECONDS)
 
 
 def _point_latest(out: Path, run_id: str) -> None:

@@ -52,6 +52,12 @@ FIXED_USD_PER_HOUR = {
 CUSTOM_METRIC_USD_PER_MONTH = 0.30
 """Amazon CloudWatch, the first 10,000."""
 
+OBSERVATIONS_PER_MINUTE = 2000
+"""Of Container Insights, an estimate: some 25 metrics of each of 28 pods, their 45 containers, and the node."""
+
+OBSERVATION_USD = 0.21e-6
+"""Amazon CloudWatch Container Insights with enhanced observability, the first billion."""
+
 Template = Mapping[str, Any]
 
 
@@ -96,6 +102,8 @@ def _costs(resource: Template, resources: Mapping[str, Template]) -> Iterator[tu
     elif kind == "AWS::Lambda::Function" and "SnapStart" in properties:
         memory_gb = properties["MemorySize"] / 1024
         yield "Lambda SnapStart snapshot", memory_gb * 3600 * SNAPSHOT_USD_PER_GB_SECOND
+    elif kind == "AWS::EKS::Addon" and properties["AddonName"] == "amazon-cloudwatch-observability":
+        yield "Container Insights, an estimate", OBSERVATIONS_PER_MINUTE * 60 * OBSERVATION_USD
     elif kind == "AWS::EC2::VPCEndpoint" and properties.get("VpcEndpointType") == "Interface":
         yield "interface endpoint", 0.01 * len(properties["SubnetIds"])
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from cli.deployed.deployment import Deployment, DeploymentError
 
-OUTPUT_SUFFIX = "BuildProject"
-"""Outputs of the images stack that name a CodeBuild project: `NeuronBuildProject`, `CpuBuildProject`."""
+OUTPUT_PREFIX = "Build"
+"""Outputs of the images stack that name a CodeBuild project: `BuildNeuron`, `BuildCpu`."""
 
 DIGEST_VARIABLE = "IMAGE"
 """What the builds export: the image's name with its digest."""
@@ -26,9 +26,9 @@ def build_images(
         DeploymentError: If there is nothing to build, or a build failed; the message says where its log is.
     """
     projects = {
-        key.removesuffix(OUTPUT_SUFFIX).lower(): project
+        key.removeprefix(OUTPUT_PREFIX).lower(): project
         for key, project in deployment.outputs("images").items()
-        if key.endswith(OUTPUT_SUFFIX)
+        if key.startswith(OUTPUT_PREFIX)
     }
     if not projects:
         raise DeploymentError(f"The stack {deployment.name}-images names no build projects.")

@@ -14,7 +14,7 @@ from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
 
 CAUSE = "The deployment is being taken away."
 
-STATE_MACHINE_OUTPUT = "TrainingStateMachineArn"
+STATE_MACHINE_OUTPUT = "TrainingStateMachine"
 
 GIVE_UP_SECONDS = 900.0
 """A node group of sixteen drains within ten minutes."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from cli.deployed.images import OUTPUT_PREFIX
+from cli.deployed.rest import STATE_MACHINE_OUTPUT
 from lambdas.models.kubernetes_access import access_manifests
 from stacks.configuration import Configuration, load_configuration
 from stacks.idle_cost import as_table, idle_cost
@@ -43,6 +45,12 @@ def test_the_documented_costs_are_the_templates() -> None:
     documented = re.search(r"<!-- idle cost: begin -->\n(.*)\n<!-- idle cost: end -->", text, re.DOTALL)
     assert documented is not None
     assert documented[1] == as_table(idle_cost(example().values())), "run `make schema`"
+
+
+def test_the_commands_find_what_they_need_in_the_outputs() -> None:
+    assert STATE_MACHINE_OUTPUT in example()["trainflow-orchestration"]["Outputs"]
+    builds = [name for name in example()["trainflow-images"]["Outputs"] if name.startswith(OUTPUT_PREFIX)]
+    assert builds == ["BuildNeuron", "BuildCpu"]
 
 
 def test_a_cluster_of_ones_own_gets_the_same_rights() -> None:

@@ -61,7 +61,7 @@ def start_execution() -> str:
     machines = client("stepfunctions")
     definition = json.dumps({"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}})
     machine = machines.create_state_machine(name="training", definition=definition, roleArn=ROLE)["stateMachineArn"]
-    make_stack("mine-orchestration", TrainingStateMachineArn=machine)
+    make_stack("mine-orchestration", TrainingStateMachine=machine)
     return str(machines.start_execution(stateMachineArn=machine, name="bert-1", input="{}")["executionArn"])
 
 
@@ -174,15 +174,15 @@ class TestImages:
 
     def test_the_images_are_named_by_digest(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:
         fake = FakeCodeBuild("SUCCEEDED", [{"name": "IMAGE", "value": "repo@sha256:1"}])
-        assert self.build(monkeypatch, fake, CpuBuildProject="cpu") == {"cpu": "repo@sha256:1"}
+        assert self.build(monkeypatch, fake, BuildCpu="cpu") == {"cpu": "repo@sha256:1"}
 
     def test_a_build_that_failed_says_where_its_log_is(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(DeploymentError, match=r"was not built \(FAILED\); its log is in https://logs.example/1"):
-            self.build(monkeypatch, FakeCodeBuild("FAILED", []), CpuBuildProject="cpu")
+            self.build(monkeypatch, FakeCodeBuild("FAILED", []), BuildCpu="cpu")
 
     def test_a_build_without_a_digest_is_a_failure(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(DeploymentError, match="without saying the image's digest"):
-            self.build(monkeypatch, FakeCodeBuild("SUCCEEDED", []), CpuBuildProject="cpu")
+            self.build(monkeypatch, FakeCodeBuild("SUCCEEDED", []), BuildCpu="cpu")
 
     def test_a_stack_without_builds_is_named(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(DeploymentError, match="names no build projects"):
