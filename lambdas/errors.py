@@ -24,6 +24,13 @@ class InvalidRunSpec(TrainflowError):
     input_at_fault = True
 
 
+class RunRequestInvalid(TrainflowError):
+    """A request for a run leads to no run spec."""
+
+    what_to_do = "Upload the run spec again under `runs/`, with a name that ends in .yaml, .yml or .json."
+    input_at_fault = True
+
+
 class DatasetNotFound(TrainflowError):
     """The data set's URL leads to no object that the run may read."""
 
@@ -71,6 +78,15 @@ class StorageFailed(TrainflowError):
     """A file system or bucket refused a write or a read: full, read-only, access denied."""
 
     what_to_do = "Free space, or give the pods' role the right that the message names, and start the run again."
+
+
+class LossNotFinite(TrainflowError):
+    """The loss or the gradients became NaN or infinite."""
+
+    what_to_do = (
+        "Lower the learning rate or lengthen the warm-up, and start again; the last checkpoint before it is kept."
+    )
+    input_at_fault = True
 
 
 class WorldSizeMismatch(TrainflowError):

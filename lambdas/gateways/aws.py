@@ -8,12 +8,23 @@ from functools import lru_cache
 from typing import Any
 
 import boto3
-from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, IncompleteReadError
 
 from lambdas.errors import ServiceUnavailable
 
 PASSING = frozenset(
-    {"Throttling", "ThrottlingException", "TooManyRequestsException", "RequestLimitExceeded", "SlowDown"}
+    {
+        "Throttling",
+        "ThrottlingException",
+        "Throttled",
+        "TooManyRequestsException",
+        "RequestLimitExceeded",
+        "ProvisionedThroughputExceededException",
+        "SlowDown",
+        "KMSThrottling",
+        "ExecutionLimitExceeded",  # a million executions are open
+        "ResourceInUseException",  # a node group is being resized: it takes one change at a time
+    }
 )
 """Error codes that ask to be tried again later."""
 
@@ -39,5 +50,5 @@ def translated(call: str) -> Iterator[None]:
         if code in PASSING or status >= 500:
             raise ServiceUnavailable(f"{call} answered {code}.") from error
         raise
-    except (ConnectionError, HTTPClientError) as error:
+    except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
         raise ServiceUnavailable(f"{call} did not answer: {error}.") from error

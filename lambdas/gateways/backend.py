@@ -35,6 +35,16 @@ class JobStatus:
     started_at: datetime | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a run says that it needs, from before its nodes are asked for until it is cancelled."""
+
+    name: str
+    run_id: str
+    instance_type: str
+    num_nodes: int
+
+
 @dataclass(frozen=True)
 class LogLine:
     """One complete line of a container's log."""

@@ -61,6 +61,21 @@ def bearer_token(cluster: str) -> str:
     return TOKEN_PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Nodegroup:
+    """A node group's size."""
+
+    name: str
+    desired: int
+    """Nodes that it shall have; those that are starting cost money too."""
+    minimum: int
+
+    @property
+    def surplus(self) -> int:
+        """Nodes that can be given back."""
+        return max(self.desired - self.minimum, 0)
+
+
 class Nodegroups:
     """The cluster's managed node groups."""
 
@@ -81,16 +96,33 @@ class Nodegroups:
         return int(wanted)
 
     def release(self, nodegroup: str) -> int:
-        """Let every node of the group go, down to its minimum.
+        """Let every node of the group go, down to its minimum; a group that is not there has none.
 
         Returns:
             How many nodes were given back.
         """
+        try:
+            found = self.size(nodegroup)
+        except NodegroupNotFound:
+            return 0
+        if found.surplus:
+            self._set_desired_size(nodegroup, found.minimum)
+        return found.surplus
+
+    def names(self) -> list[str]:
+        """Every node group of the cluster."""
+        with translated("eks:ListNodegroups"):
+            pages = client("eks").get_paginator("list_nodegroups").paginate(clusterName=self._cluster)
+            return [name for page in pages for name in page["nodegroups"]]
+
+    def size(self, nodegroup: str) -> Nodegroup:
+        """How large the group is.
+
+        Raises:
+            NodegroupNotFound: If the cluster has no such group.
+        """
         scaling = self._scaling(nodegroup)
-        surplus = int(scaling["desiredSize"] - scaling["minSize"])
-        if surplus > 0:
-            self._set_desired_size(nodegroup, scaling["minSize"])
-        return max(surplus, 0)
+        return Nodegroup(name=nodegroup, desired=int(scaling["desiredSize"]), minimum=int(scaling["minSize"]))
 
     def _scaling(self, nodegroup: str) -> Any:
         eks = client("eks")

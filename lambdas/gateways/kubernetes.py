@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,7 +17,7 @@ from urllib3.exceptions import HTTPError
 
 from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, JobConflict, JobNotFound
 from lambdas.gateways import eks
-from lambdas.gateways.backend import JobStatus, LogLine, WorkerPod
+from lambdas.gateways.backend import Claim, JobStatus, LogLine, WorkerPod
 from lambdas.models.instances import INSTANCE_TYPE_LABEL
 from lambdas.models.kubernetes_names import CLAIM_LABEL, MANAGED_BY, RUN_LABEL, SPEC_HASH_ANNOTATION
 from lambdas.models.run import JobPhase, JobRef
@@ -33,6 +34,7 @@ LOG_LIMIT_BYTES = 8 * 1024 * 1024
 MAX_FAILED_PODS = 5
 """Failed pods that are looked at: the first one is the cause, the others mostly its victims."""
 
+MANAGED_BY_SELECTOR = ",".join(f"{name}={value}" for name, value in MANAGED_BY.items())
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
@@ -177,8 +179,19 @@ class KubernetesBackend:
 
     def claimed_nodes(self, instance_type: str) -> int:
         """Nodes that all runs together claim."""
-        claims = self._list(self._collection("ConfigMap"), f"{CLAIM_LABEL}={instance_type}")
-        return sum(int(claim["data"]["num_nodes"]) for claim in claims)
+        return sum(claim.num_nodes for claim in self._claims(f"{CLAIM_LABEL}={instance_type}"))
+
+    def claims(self) -> list[Claim]:
+        """Every claim on nodes."""
+        return self._claims(CLAIM_LABEL)
+
+    def drop_claim(self, claim: Claim) -> None:
+        """Forget a claim of a run that is over. Safe to repeat."""
+        self._delete(f"{self._collection('ConfigMap')}/{claim.name}")
+
+    def pods_by_phase(self) -> Counter[str]:
+        """How many pods of all runs there are in each phase."""
+        return Counter(str(pod["status"].get("phase")) for pod in self._pods(MANAGED_BY_SELECTOR))
 
     def nodes_used_by_others(self, run_id: str) -> set[str]:
         """Nodes that hold unfinished pods of other runs."""
@@ -186,6 +199,9 @@ class KubernetesBackend:
             f"{RUN_LABEL},{RUN_LABEL}!={run_id}", field_selector="status.phase!=Succeeded,status.phase!=Failed"
         )
         return {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
+
+    def _claims(self, selector: str) -> list[Claim]:
+        return [_claim(found) for found in self._list(self._collection("ConfigMap"), selector)]
 
     def _expect_same(self, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
@@ -280,6 +296,16 @@ def _job_status(status: Any) -> JobStatus:
             )
     running = status.get("ready") or status.get("succeeded")
     return JobStatus(phase=JobPhase.RUNNING if running else JobPhase.PENDING, started_at=started_at)
+
+
+def _claim(config_map: Any) -> Claim:
+    labels = config_map["metadata"]["labels"]
+    return Claim(
+        name=config_map["metadata"]["name"],
+        run_id=labels[RUN_LABEL],
+        instance_type=labels[CLAIM_LABEL],
+        num_nodes=int(config_map["data"]["num_nodes"]),
+    )
 
 
 def _worker_pod(pod: Any) -> WorkerPod:

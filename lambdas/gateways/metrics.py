@@ -1,41 +1,60 @@
-"""Amazon CloudWatch: the step metrics of a run."""
+"""Amazon CloudWatch: putting data points."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from lambdas.gateways.aws import client, translated
-from lambdas.models.metric_names import NAMESPACE, RUN_DIMENSION
-from lambdas.models.metrics_line import StepMetrics
+from lambdas.models.metric_names import NAMESPACE
 
 MAX_DATA_PER_CALL = 1000
 """Quota of PutMetricData."""
 
+LARGEST = 2.0**360
+"""CloudWatch refuses what is larger (API reference, MetricDatum)."""
 
-def publish(run_id: str, steps: Sequence[StepMetrics]) -> None:
-    """Put loss, learning rate and throughput of each step, at the time that its log line names."""
-    for chunk in _chunks(list(_data(run_id, steps))):
+
+@dataclass(frozen=True, kw_only=True)
+class Datum:
+    """One value of one metric."""
+
+    metric: str
+    dimension: str
+    """Name of the one dimension."""
+    of: str
+    """Value of the dimension: a run's id, a cluster's name."""
+    value: float
+    at: datetime
+    unit: str = "None"
+    every_second: bool = False
+    """Kept by the second, for three hours; otherwise by the minute."""
+
+
+def publish(data: Iterable[Datum]) -> None:
+    """Put the data in as few calls as may be.
+
+    CloudWatch refuses NaN and infinities: a diverged step shows as a gap there and in the log as it is.
+    """
+    finite = [_as_sent(datum) for datum in data if math.isfinite(datum.value) and abs(datum.value) <= LARGEST]
+    for chunk in _chunks(finite):
         with translated("cloudwatch:PutMetricData"):
             client("cloudwatch").put_metric_data(Namespace=NAMESPACE, MetricData=chunk)
 
 
-def _chunks(data: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
+def _chunks(data: Sequence[dict[str, Any]]) -> Iterable[Sequence[dict[str, Any]]]:
     return (data[start : start + MAX_DATA_PER_CALL] for start in range(0, len(data), MAX_DATA_PER_CALL))
 
 
-def _data(run_id: str, steps: Sequence[StepMetrics]) -> Iterable[dict[str, Any]]:
-    for step in steps:
-        values = {"StepLoss": step.loss, "LearningRate": step.learning_rate, "Throughput": step.throughput}
-        for name, value in values.items():
-            # CloudWatch refuses NaN and infinities; a diverged step shows as a gap there and in the log as it is.
-            if math.isfinite(value):
-                yield {
-                    "MetricName": name,
-                    "Dimensions": [{"Name": RUN_DIMENSION, "Value": run_id}],
-                    "Timestamp": step.logged_at,
-                    "Value": value,
-                    "Unit": "Count/Second" if name == "Throughput" else "None",
-                    "StorageResolution": 1,
-                }
+def _as_sent(datum: Datum) -> dict[str, Any]:
+    return {
+        "MetricName": datum.metric,
+        "Dimensions": [{"Name": datum.dimension, "Value": datum.of}],
+        "Timestamp": datum.at,
+        "Value": datum.value,
+        "Unit": datum.unit,
+        "StorageResolution": 1 if datum.every_second else 60,
+    }

@@ -1,4 +1,4 @@
-"""Amazon S3: does an object exist, and small documents."""
+"""Amazon S3: does an object exist, and small documents, read and written."""
 
 from __future__ import annotations
 
@@ -18,6 +18,28 @@ def exists(bucket: str, key: str) -> bool:
             return False
         raise
     return True
+
+
+def read(bucket: str, key: str, *, version_id: str | None, limit_bytes: int) -> bytes | None:
+    """The object's first bytes; None if it is not there or may not be read.
+
+    Args:
+        bucket: Where it is.
+        key: What it is called.
+        version_id: Which of its versions; the newest without one.
+        limit_bytes: No more than these are read.
+    """
+    version = {"VersionId": version_id} if version_id else {}
+    try:
+        with translated("s3:GetObject"):
+            body = client("s3").get_object(Bucket=bucket, Key=key, **version)["Body"]
+            content: bytes = body.read(limit_bytes)
+    except ClientError as error:
+        # 400: no such version; 405: a delete marker.
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] in (400, 403, 404, 405):
+            return None
+        raise
+    return content
 
 
 def write(bucket: str, key: str, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import TypeVar
 
 
@@ -37,7 +38,41 @@ class NotificationEnvironment:
     topic_arn: str
 
 
-Settings = TypeVar("Settings", ClusterEnvironment, ArtifactEnvironment, NotificationEnvironment)
+@dataclass(frozen=True)
+class RunTableEnvironment:
+    """Where runs are written down."""
+
+    run_table: str
+
+
+@dataclass(frozen=True)
+class WorkflowEnvironment:
+    """What a run is an execution of."""
+
+    training_state_machine_arn: str
+
+
+@dataclass(frozen=True)
+class ReapingEnvironment:
+    """When nodes have been idle for too long."""
+
+    idle_minutes: str
+
+    @property
+    def idle_time(self) -> timedelta:
+        """The same as a time."""
+        return timedelta(minutes=float(self.idle_minutes))
+
+
+Settings = TypeVar(
+    "Settings",
+    ClusterEnvironment,
+    ArtifactEnvironment,
+    NotificationEnvironment,
+    RunTableEnvironment,
+    WorkflowEnvironment,
+    ReapingEnvironment,
+)
 
 
 def read(settings: type[Settings]) -> Settings:

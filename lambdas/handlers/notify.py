@@ -1,14 +1,17 @@
-"""Task states `Notify`, `NotifyFailure` and `NotifyRejection`: tell people how the run ended."""
+"""Task states `Notify`, `NotifyFailure` and `NotifyRejection`: tell people how the run ended, and write it down."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel
 
+from lambdas.errors import ServiceUnavailable
 from lambdas.gateways import notifications
-from lambdas.handlers.environment import NotificationEnvironment, read
-from lambdas.handlers.task import task
+from lambdas.gateways.runs import RunTable
+from lambdas.handlers.environment import NotificationEnvironment, RunTableEnvironment, read
+from lambdas.handlers.task import logger, task
 from lambdas.logic.diagnostics import run_error
 from lambdas.logic.messages import message, subject
 from lambdas.models.run import MetricsCursor
@@ -38,4 +41,14 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         artifacts=event.artifacts,
     )
     notifications.publish(read(NotificationEnvironment).topic_arn, subject=title, message=text)
+    _write_down(event, error_name=error.name if error else None)
     return {"subject": title}
+
+
+def _write_down(event: Event, *, error_name: str | None) -> None:
+    """After people were told, and without a second try of the state: it would tell them again."""
+    table = RunTable(read(RunTableEnvironment).run_table)
+    try:
+        table.finish(event.run_id, status=event.status, ended_at=datetime.now(UTC), error_name=error_name)
+    except ServiceUnavailable as unavailable:
+        logger.error("the run's end is not in the run table", extra={"reason": str(unavailable)})

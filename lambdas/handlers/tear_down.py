@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from lambdas.gateways.eks import Nodegroups
 from lambdas.handlers import backends
 from lambdas.handlers.environment import ClusterEnvironment, read
+from lambdas.handlers.releasing import release_run
 from lambdas.handlers.task import task
-from lambdas.models.instances import nodegroup_name
 from lambdas.models.run import Run
 
 
@@ -21,11 +21,7 @@ class Event(BaseModel):
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """Which jobs were deleted and how many nodes were given back."""
-    backend = backends.connect()
-    jobs = backend.cancel(event.run.run_id)
-    instance_type = event.run.spec.compute.instance_type
-    if backend.claimed_nodes(instance_type):
-        # Another run's. Scaling in picks nodes by itself: it must not pick one that trains.
-        return {"deleted_jobs": jobs, "nodes_released": 0}
     nodegroups = Nodegroups(read(ClusterEnvironment).cluster_name)
-    return {"deleted_jobs": jobs, "nodes_released": nodegroups.release(nodegroup_name(instance_type))}
+    instance_type = event.run.spec.compute.instance_type
+    released = release_run(backends.connect(), nodegroups, event.run.run_id, instance_type)
+    return {"deleted_jobs": released.jobs, "nodes_released": released.nodes}

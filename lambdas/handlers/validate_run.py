@@ -9,9 +9,12 @@ from pydantic import BaseModel
 
 from lambdas.errors import DatasetNotFound, InvalidRunSpec
 from lambdas.gateways import objects
+from lambdas.gateways.runs import RunTable
+from lambdas.handlers.environment import RunTableEnvironment, read
 from lambdas.handlers.task import task
 from lambdas.models.run import Run, run_id_for
 from lambdas.models.run_spec import RunSpec, parse_run_spec
+from lambdas.models.run_table import row_of
 
 
 class Event(BaseModel):
@@ -33,6 +36,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     spec = parse_run_spec(event.spec)
     _require_dataset(spec)
     run = Run(run_id=run_id, execution_arn=event.execution_arn, started_at=event.started_at, spec=spec)
+    # Before anything costs money: whoever cleans up after the run finds in the table what it may hold.
+    RunTable(read(RunTableEnvironment).run_table).begin(row_of(run))
     return {"run": run.model_dump(mode="json")}
 
 

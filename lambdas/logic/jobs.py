@@ -150,6 +150,8 @@ def _environment(run: Run, ref: JobRef) -> dict[str, str]:
     instance = run.spec.compute.instance
     if instance.accelerated:
         environment |= NEURON_ENVIRONMENT
+    if ref.stage is Stage.TRAINING and instance.tflops_per_process is not None:
+        environment["TRAINFLOW_PEAK_TFLOPS"] = f"{instance.tflops_per_process:g}"
     if instance.efa_interfaces and ref.num_nodes > 1:
         environment |= EFA_ENVIRONMENT
     return environment

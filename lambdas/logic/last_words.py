@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from lambdas.models.metrics_line import parse_metrics_line
+from lambdas.models.metrics_line import parse_metrics_line, parse_report_line
 
 _REPORT = re.compile(
     r"torch/distributed/elastic/.*failed \(exitcode: |^W\d{4} .*torch/distributed/elastic/.*Sending process "
@@ -26,4 +26,8 @@ def program_lines(lines: Iterable[str]) -> list[str]:
 def last_words(lines: Iterable[str]) -> str:
     """The last line that says something: of a Python traceback, the error; nothing, if it was a logged step."""
     spoken = [line.strip() for line in program_lines(lines) if line.strip()]
-    return spoken[-1] if spoken and parse_metrics_line(spoken[-1]) is None else ""
+    return spoken[-1] if spoken and not _tells_of_a_step(spoken[-1]) else ""
+
+
+def _tells_of_a_step(line: str) -> bool:
+    return parse_metrics_line(line) is not None or parse_report_line(line) is not None

@@ -1,12 +1,21 @@
-"""What people are told when a run ends: readable in an e-mail, on a phone."""
+"""What people are told: readable in an e-mail, on a phone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
+from lambdas.errors import TrainflowError
+from lambdas.logic.fleet import IdleNodes, usd
 from lambdas.models.run import MetricsCursor
 from lambdas.models.run_record import RunError, RunStatus
+
+MAX_REASON_LENGTH = 2000
+"""Of a refusal: what is wrong with a spec may quote much of it."""
+
+LONGEST_TITLE = 60
+"""Of an uploaded file in a subject, which has room for 99 characters; its end tells files apart."""
 
 
 def subject(run_id: str, status: RunStatus) -> str:
@@ -33,3 +42,46 @@ def message(
         lines.append(f"Checkpoint: {artifacts['checkpoint']}")
     lines.append(f"Execution: {arn}")
     return "\n".join(lines)
+
+
+def refusal(title: str, error: TrainflowError) -> tuple[str, str]:
+    """Subject and message about a request that cannot be run."""
+    name = title if len(title) <= LONGEST_TITLE else f"...{title[-LONGEST_TITLE:]}"
+    lines = [
+        f"Request: {title}",
+        f"What happened: {str(error)[:MAX_REASON_LENGTH]}",
+        f"What to do: {error.what_to_do}",
+        "Nothing was started.",
+    ]
+    return f"Trainflow: {name} was refused", "\n".join(lines)
+
+
+def had_run(title: str, run_id: str, status: RunStatus) -> tuple[str, str]:
+    """Subject and message about a spec whose run is over."""
+    lines = [
+        f"Request: {title}",
+        f"What happened: the run of this very spec, {run_id}, ended {status}. Nothing was started.",
+        "What to do: to run it again, give the spec another name and upload it.",
+    ]
+    return f"Trainflow: {run_id} has run before", "\n".join(lines)
+
+
+def stopped(run_id: str, status: RunStatus, *, arn: str, jobs: int, nodes: int, kept: bool) -> str:
+    """The message about a run that was stopped from outside."""
+    if kept:
+        done = "Pods and nodes stay, as the spec's teardown.on_failure asks; they go on costing money."
+    else:
+        done = f"Jobs deleted: {jobs}. Nodes given back: {nodes}."
+    return "\n".join([f"Run: {run_id}", f"Status: {status}", done, f"Execution: {arn}"])
+
+
+def given_back(idle: IdleNodes, num_nodes: int, *, now: datetime) -> tuple[str, str]:
+    """Subject and message about nodes that stood idle."""
+    minutes = (now - idle.since).total_seconds() / 60
+    cost = usd(idle.instance_type, num_nodes, now - idle.since)
+    lines = [
+        f"Nodes: {num_nodes} x {idle.instance_type}",
+        f"What happened: no run claimed them for {minutes:.0f} minutes, so they were given back.",
+        f"They cost about {cost:.2f} USD in that time, at the on-demand price.",
+    ]
+    return f"Trainflow: {num_nodes} idle {idle.instance_type} given back", "\n".join(lines)

@@ -39,6 +39,8 @@ class InstanceType:
     neuron_cores: int = 0
     """NeuronCores as processes see them (trn2: logical cores with LNC=2)."""
     efa_interfaces: int = 0
+    tflops_per_device: float | None = None
+    """Dense bfloat16, in 10^12 operations a second; None where utilisation is not measured."""
 
     @property
     def accelerated(self) -> bool:
@@ -49,6 +51,13 @@ class InstanceType:
     def max_processes(self) -> int:
         """Training processes that fit a node: one a NeuronCore, or one a vCPU where there are none."""
         return self.neuron_cores or self.vcpus
+
+    @property
+    def tflops_per_process(self) -> float | None:
+        """Peak of the NeuronCore that one training process has."""
+        if self.tflops_per_device is None:
+            return None
+        return self.tflops_per_device * self.neuron_devices / self.neuron_cores
 
     @property
     def allocatable_memory_gib(self) -> int:
@@ -71,10 +80,21 @@ class InstanceType:
         return {resource: count for resource, count in offered.items() if count}
 
 
+TRAINIUM_TFLOPS = 190
+TRAINIUM2_TFLOPS = 667
+"""Dense bfloat16 of one chip: Neuron documentation, "Trainium Architecture" and "Trainium2 Architecture"."""
+
 INSTANCE_TYPES = {
     instance.name: instance
     for instance in (
-        InstanceType(name="trn1.2xlarge", vcpus=8, memory_gib=32, neuron_devices=1, neuron_cores=2),
+        InstanceType(
+            name="trn1.2xlarge",
+            vcpus=8,
+            memory_gib=32,
+            neuron_devices=1,
+            neuron_cores=2,
+            tflops_per_device=TRAINIUM_TFLOPS,
+        ),
         InstanceType(
             name="trn1.32xlarge",
             vcpus=128,
@@ -82,6 +102,7 @@ INSTANCE_TYPES = {
             neuron_devices=16,
             neuron_cores=32,
             efa_interfaces=8,
+            tflops_per_device=TRAINIUM_TFLOPS,
         ),
         InstanceType(
             name="trn1n.32xlarge",
@@ -90,6 +111,7 @@ INSTANCE_TYPES = {
             neuron_devices=16,
             neuron_cores=32,
             efa_interfaces=16,
+            tflops_per_device=TRAINIUM_TFLOPS,
         ),
         InstanceType(
             name="trn2.48xlarge",
@@ -98,6 +120,7 @@ INSTANCE_TYPES = {
             neuron_devices=16,
             neuron_cores=64,
             efa_interfaces=16,
+            tflops_per_device=TRAINIUM2_TFLOPS,
         ),
         InstanceType(name="m5.large", vcpus=2, memory_gib=8),
         InstanceType(name="c7i.xlarge", vcpus=4, memory_gib=8),

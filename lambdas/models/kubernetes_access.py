@@ -25,9 +25,9 @@ class Access(StrEnum):
     SCALE = "trainflow:scale"
     """Reads nodes, and claims them for a run."""
     CLEAN_UP = "trainflow:clean-up"
-    """The only one that may delete: a run's jobs, services and claim."""
+    """Deletes a run's jobs, services and claim."""
     SURVEY = "trainflow:survey"
-    """Counts nodes, pods and claims; removes the claims of runs that are over."""
+    """Counts pods and claims; deletes the claims of runs that are over, and nothing else."""
 
 
 Rule = Mapping[str, list[str]]
@@ -55,10 +55,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
 }
 """In the runs' namespace only."""
 
-IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
-    Access.SCALE: (_rule("", "nodes", "list"),),
-    Access.SURVEY: (_rule("", "nodes", "list"),),
-}
+IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {Access.SCALE: (_rule("", "nodes", "list"),)}
 """Nodes belong to no namespace."""
 
 

@@ -66,6 +66,8 @@ class MetricsCursor(Fact):
     """Steps published so far."""
     first_loss: float | None = None
     last_loss: float | None = None
+    last_report: int | None = None
+    """Newest step whose report line has been published; it may come a poll later than the step's metrics line."""
     progressed_at: datetime | None = None
     """When a new step was last seen, by the Lambda's clock."""
 

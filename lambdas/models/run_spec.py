@@ -167,6 +167,8 @@ class Limits(_Section):
     """Longest wait for the gang's nodes, in minutes."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
     """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints."""
+    min_throughput: Annotated[float, Field(gt=0)] | None = None
+    """Sequences per second over all ranks below which an alarm calls a person; the run goes on. None sets no floor."""
     poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30
     """Seconds between two looks at a job. Below 20 a run of a year would exceed an execution's history quota."""
 

@@ -1,0 +1,91 @@
+"""Amazon DynamoDB: the run table."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
+from pydantic import BaseModel
+
+from lambdas.gateways.aws import client, translated
+from lambdas.models.run_record import RunStatus
+from lambdas.models.run_table import KEY, SURVEY_KEY, LastSurvey, RunRow
+
+_to_item = TypeSerializer().serialize
+_from_item = TypeDeserializer().deserialize
+
+
+class RunTable:
+    """Rows of runs, and the fleet survey's memory."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def begin(self, row: RunRow) -> None:
+        """Put the row of a run that begins. Safe to repeat, also after the run has ended.
+
+        A name may come again: Step Functions forgets an execution after 90 days, the table after a year.
+        """
+        older = f"attribute_not_exists({KEY}) OR started_at < :started_at"
+        values = {":started_at": _to_item(row.model_dump(mode="json")["started_at"])}
+        self._put(_item(row), condition=older, values=values)
+
+    def finish(self, run_id: str, *, status: RunStatus, ended_at: datetime, error_name: str | None = None) -> None:
+        """Write down how a run ended; of one that was refused there is no row, and none is made."""
+        changes = {"status": status.value, "ended_at": ended_at.isoformat(), "error_name": error_name}
+        table = client("dynamodb")
+        try:
+            with translated("dynamodb:UpdateItem"):
+                table.update_item(
+                    TableName=self._name,
+                    Key={KEY: _to_item(run_id)},
+                    UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in changes),
+                    ConditionExpression=f"attribute_exists({KEY})",
+                    ExpressionAttributeNames={f"#{name}": name for name in changes},
+                    ExpressionAttributeValues={f":{name}": _to_item(value) for name, value in changes.items()},
+                )
+        except table.exceptions.ConditionalCheckFailedException:
+            return
+
+    def find(self, run_id: str) -> RunRow | None:
+        """The row of a run, as of now; None for a run that never got past validation."""
+        found = self._get(run_id)
+        return RunRow.model_validate(found) if found else None
+
+    def last_survey(self) -> LastSurvey | None:
+        """What the newest survey left, if there was one."""
+        found = self._get(SURVEY_KEY)
+        return LastSurvey.model_validate(found) if found else None
+
+    def remember(self, survey: LastSurvey, *, previous: LastSurvey | None) -> bool:
+        """Leave a survey for the next one.
+
+        Returns:
+            Whether it was taken; not, if another survey has been since `previous`.
+        """
+        item = {KEY: _to_item(SURVEY_KEY), **_item(survey)}
+        if previous is None:
+            return self._put(item, condition=f"attribute_not_exists({KEY})", values={})
+        before = previous.model_dump(mode="json")["surveyed_at"]
+        return self._put(item, condition="surveyed_at = :before", values={":before": _to_item(before)})
+
+    def _get(self, key: str) -> dict[str, Any]:
+        with translated("dynamodb:GetItem"):
+            answer = client("dynamodb").get_item(TableName=self._name, Key={KEY: _to_item(key)}, ConsistentRead=True)
+        fields = {name: _from_item(value) for name, value in answer.get("Item", {}).items()}
+        return {name: value for name, value in fields.items() if (name, value) != (KEY, SURVEY_KEY)}
+
+    def _put(self, item: dict[str, Any], *, condition: str, values: dict[str, Any]) -> bool:
+        table = client("dynamodb")
+        optional = {"ExpressionAttributeValues": values} if values else {}
+        try:
+            with translated("dynamodb:PutItem"):
+                table.put_item(TableName=self._name, Item=item, ConditionExpression=condition, **optional)
+        except table.exceptions.ConditionalCheckFailedException:
+            return False
+        return True
+
+
+def _item(fact: BaseModel) -> dict[str, Any]:
+    return {name: _to_item(value) for name, value in fact.model_dump(mode="json").items()}

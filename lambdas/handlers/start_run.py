@@ -1,0 +1,77 @@
+"""Starts the runs that are asked for in the queue: by an uploaded run spec, by a schedule.
+
+Whoever asks is not there to see an error, so a request that cannot be run is told to the topic, once. Trouble with
+AWS leaves the message in the queue, which tries it again and gives it to the dead-letter queue in the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from lambdas.errors import InvalidRunSpec, RunRequestInvalid
+from lambdas.gateways import executions, notifications, objects
+from lambdas.handlers.environment import NotificationEnvironment, WorkflowEnvironment, read
+from lambdas.handlers.task import logger, tracer
+from lambdas.logic.messages import had_run, refusal
+from lambdas.logic.run_requests import (
+    Execution,
+    Request,
+    Upload,
+    execution_of_schedule,
+    execution_of_upload,
+    parse_request,
+)
+from lambdas.models.run_record import RunStatus
+from lambdas.models.spec_document import MAX_BYTES
+
+# A batch that failed as a whole is no error of the function's: each message is tried again by itself.
+processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+
+
+@tracer.capture_lambda_handler
+def lambda_handler(event: dict[str, Any], context: Any) -> Any:
+    """The messages that have to be tried again."""
+    return process_partial_response(event=event, record_handler=answer, processor=processor, context=context)
+
+
+def answer(record: SQSRecord) -> None:
+    """Start what one message asks for, or say why not."""
+    title = "a run request"
+    try:
+        request = parse_request(record.body)
+        title = request.title
+        _start(request, _execution_of(request))
+    except (InvalidRunSpec, RunRequestInvalid) as error:
+        logger.warning("request refused", extra={"request": title, "reason": str(error)[:1000]})
+        _tell(*refusal(title, error))
+    except Exception:
+        logger.exception("request not answered: the queue tries it again", extra={"request": title})
+        raise
+
+
+def _execution_of(request: Request) -> Execution:
+    if isinstance(request, Upload):
+        content = objects.read(
+            request.bucket, request.key, version_id=request.version_id, limit_bytes=MAX_BYTES + 1
+        )  # one byte more than is allowed shows that it is too large
+        return execution_of_upload(request, content)
+    return execution_of_schedule(request)
+
+
+def _start(request: Request, execution: Execution) -> None:
+    workflow = read(WorkflowEnvironment).training_state_machine_arn
+    started = executions.start(workflow, name=execution.name, document=execution.document)
+    found = "run started" if started.is_new else "the run exists already"
+    logger.info(found, extra={"request": request.title, "run_id": execution.name, "execution_arn": started.arn})
+    if not started.is_new and isinstance(request, Upload):
+        # The same event again finds the run running. Somebody who uploads a spec again later expects one.
+        status = executions.status(started.arn)
+        if status is not RunStatus.RUNNING:
+            _tell(*had_run(request.title, execution.name, status))
+
+
+def _tell(subject: str, message: str) -> None:
+    notifications.publish(read(NotificationEnvironment).topic_arn, subject=subject, message=message)

@@ -1,0 +1,79 @@
+"""Looks at the fleet every few minutes: counts, costs, forgets the claims of runs that are over, and gives nodes back
+that no run has claimed for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from lambdas.gateways import metrics, notifications
+from lambdas.gateways.backend import Claim
+from lambdas.gateways.eks import Nodegroup, Nodegroups
+from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.gateways.runs import RunTable
+from lambdas.handlers import backends
+from lambdas.handlers.environment import (
+    ClusterEnvironment,
+    NotificationEnvironment,
+    ReapingEnvironment,
+    RunTableEnvironment,
+    read,
+)
+from lambdas.handlers.releasing import release_nodes
+from lambdas.handlers.task import task
+from lambdas.logic import metric_data
+from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, obsolete, survey
+from lambdas.logic.messages import given_back
+
+
+class Event(BaseModel):
+    """The schedule says nothing that matters."""
+
+
+@task(Event)
+def lambda_handler(_event: Event) -> dict[str, Any]:
+    """What was found and given back."""
+    cluster = read(ClusterEnvironment).cluster_name
+    nodegroups, backend = Nodegroups(cluster), backends.connect()
+    table, now = RunTable(read(RunTableEnvironment).run_table), datetime.now(UTC)
+    last = table.last_survey()
+    groups = _groups(nodegroups)  # before the claims: a run claims nodes before it asks for them
+    claims, dropped = _current_claims(backend, table)
+    fleet = survey(groups, claims, last=last, now=now, idle_time=read(ReapingEnvironment).idle_time)
+    if not table.remember(fleet.memory, previous=last):
+        return {"superseded": True}  # the schedule called twice; the other call counts the money
+    pods = backend.pods_by_phase()
+    metrics.publish(metric_data.of_fleet(cluster, fleet, pods, now=now))
+    released = {idle.instance_type: _give_back(backend, nodegroups, idle, now=now) for idle in fleet.idle}
+    return {
+        "nodes_up": fleet.nodes_up,
+        "nodes_without_run": fleet.nodes_without_run,
+        "usd": round(fleet.usd, 4),
+        "pods": dict(pods),
+        "claims_dropped": [claim.run_id for claim in dropped],
+        "nodes_released": released,
+    }
+
+
+def _groups(nodegroups: Nodegroups) -> list[Nodegroup]:
+    return [nodegroups.size(name) for name in nodegroups.names() if name in BY_NODEGROUP]
+
+
+def _current_claims(backend: KubernetesBackend, table: RunTable) -> tuple[list[Claim], Sequence[Claim]]:
+    """The claims that count, and those that did not and are gone."""
+    claims = backend.claims()
+    dropped = obsolete(claims, {claim.run_id: table.find(claim.run_id) for claim in claims})
+    for claim in dropped:
+        backend.drop_claim(claim)
+    return [claim for claim in claims if claim not in dropped], dropped
+
+
+def _give_back(backend: KubernetesBackend, nodegroups: Nodegroups, idle: IdleNodes, *, now: datetime) -> int:
+    released = release_nodes(backend, nodegroups, idle.instance_type)
+    if released:
+        subject, message = given_back(idle, released, now=now)
+        notifications.publish(read(NotificationEnvironment).topic_arn, subject=subject, message=message)
+    return released

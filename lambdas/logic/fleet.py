@@ -1,0 +1,102 @@
+"""Which nodes are up, what they cost, and which of them no run needs any more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lambdas.gateways.backend import Claim
+from lambdas.gateways.eks import Nodegroup
+from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
+from lambdas.models.offerings import OFFERINGS
+from lambdas.models.run_table import LastSurvey, RunRow
+
+LONGEST_GAP = timedelta(hours=1)
+"""Between two surveys whose nodes are taken to have been up all the time; they are five minutes apart."""
+
+BY_NODEGROUP = {nodegroup_name(name): name for name in INSTANCE_TYPES}
+"""From the node groups' names, of which the cluster may have others too, to the instance types."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleNodes:
+    """Nodes of one type that no run has claimed for too long."""
+
+    instance_type: str
+    since: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """What a survey found."""
+
+    nodes_up: int
+    nodes_without_run: int
+    usd: float
+    """What the nodes cost since the last survey, at on-demand prices."""
+    idle: tuple[IdleNodes, ...]
+    """To be given back."""
+    memory: LastSurvey
+    """For the next survey."""
+
+
+def obsolete(claims: Iterable[Claim], rows: Mapping[str, RunRow | None]) -> list[Claim]:
+    """Claims of runs that are over and do not keep their nodes.
+
+    A claim whose run the table does not know stands: a wrong guess would take the nodes from under a training.
+    """
+    return [claim for claim in claims if (row := rows[claim.run_id]) is not None and not row.needs_nodes]
+
+
+def survey(
+    groups: Iterable[Nodegroup],
+    claims: Iterable[Claim],
+    *,
+    last: LastSurvey | None,
+    now: datetime,
+    idle_time: timedelta,
+) -> Fleet:
+    """Count the nodes and find the idle ones.
+
+    Nodes idle as a group: where one run claims some of them, those that nobody claims stay, because the group itself
+    would choose which to end.
+
+    Args:
+        groups: Sizes of the training node groups, read before the claims: a run claims nodes before it asks for them.
+        claims: Those that count.
+        last: What the survey before left.
+        now: The time.
+        idle_time: How long nodes may stand without a run.
+    """
+    claimed = Counter[str]()
+    for claim in claims:
+        claimed[claim.instance_type] += claim.num_nodes
+    up = {BY_NODEGROUP[group.name]: group for group in groups}
+    idle_since = {
+        instance_type: last.idle_since.get(instance_type, now) if last else now
+        for instance_type, group in up.items()
+        if group.surplus and not claimed[instance_type]
+    }
+    return Fleet(
+        nodes_up=sum(group.desired for group in up.values()),
+        nodes_without_run=sum(max(group.desired - claimed[name], 0) for name, group in up.items()),
+        usd=sum(usd(name, group.desired, _elapsed(last, now)) for name, group in up.items()),
+        idle=tuple(
+            IdleNodes(instance_type=instance_type, since=since)
+            for instance_type, since in idle_since.items()
+            if now - since >= idle_time
+        ),
+        memory=LastSurvey(surveyed_at=now, idle_since=idle_since),
+    )
+
+
+def usd(instance_type: str, num_nodes: int, time: timedelta) -> float:
+    """What nodes cost in a time, at on-demand prices."""
+    return num_nodes * OFFERINGS[instance_type].usd_per_hour * (time / timedelta(hours=1))
+
+
+def _elapsed(last: LastSurvey | None, now: datetime) -> timedelta:
+    """Nothing before the first survey; its nodes are counted from the second on."""
+    return timedelta(0) if last is None else max(timedelta(0), min(now - last.surveyed_at, LONGEST_GAP))

@@ -1,0 +1,87 @@
+"""What is put into CloudWatch of steps and of the fleet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from lambdas.gateways.metrics import Datum
+from lambdas.logic.fleet import Fleet
+from lambdas.models.metric_names import CLUSTER_DIMENSION, RUN_DIMENSION, ClusterMetric, RunMetric
+from lambdas.models.metrics_line import StepMetrics, StepReport
+from lambdas.models.run import MetricsCursor
+
+PER_SECOND = (RunMetric.THROUGHPUT, RunMetric.TOKENS_PER_SECOND)
+
+
+def of_steps(run_id: str, steps: Sequence[StepMetrics]) -> Iterator[Datum]:
+    """Loss, learning rate and throughput of each step, at the time that its line names."""
+    for step in steps:
+        yield _of_run(run_id, RunMetric.STEP_LOSS, step.loss, step.logged_at)
+        yield _of_run(run_id, RunMetric.LEARNING_RATE, step.learning_rate, step.logged_at)
+        yield _of_run(run_id, RunMetric.THROUGHPUT, step.throughput, step.logged_at)
+
+
+def of_reports(run_id: str, reports: Sequence[tuple[datetime, StepReport]]) -> Iterator[Datum]:
+    """What a program said of its steps beside their lines, as far as it knew."""
+    for logged_at, report in reports:
+        values = {
+            RunMetric.TOKENS_PER_SECOND: report.tokens_per_second,
+            RunMetric.MODEL_FLOPS_UTILIZATION: report.mfu_percent,
+        }
+        for metric, value in values.items():
+            if value is not None:
+                yield _of_run(run_id, metric, value, logged_at)
+
+
+def of_progress(
+    cluster: str, steps: Sequence[StepMetrics], cursor: MetricsCursor, *, min_throughput: float | None, now: datetime
+) -> Iterator[Datum]:
+    """What the alarms watch, whichever run it is.
+
+    Args:
+        cluster: Where the run runs.
+        steps: Those that this look found.
+        cursor: After this look.
+        min_throughput: The spec's floor, if it sets one.
+        now: The time of the look.
+    """
+    diverged = sum(not math.isfinite(step.loss) for step in steps)
+    yield _of_cluster(cluster, ClusterMetric.NON_FINITE_LOSS, diverged, now)
+    if cursor.progressed_at is not None:
+        # Before its first step a run loads and compiles: `limits.stall_minutes` watches over that.
+        age = max((now - cursor.progressed_at).total_seconds(), 0.0)
+        yield _of_cluster(cluster, ClusterMetric.SECONDS_SINCE_STEP, age, now, unit="Seconds")
+    if steps and min_throughput is not None:
+        yield _of_cluster(cluster, ClusterMetric.THROUGHPUT_OVER_FLOOR, steps[-1].throughput / min_throughput, now)
+
+
+def of_fleet(cluster: str, fleet: Fleet, pods: Mapping[str, int], *, now: datetime) -> Iterator[Datum]:
+    """Nodes, pods and money."""
+    values = {
+        ClusterMetric.NODES_UP: fleet.nodes_up,
+        ClusterMetric.NODES_WITHOUT_RUN: fleet.nodes_without_run,
+        ClusterMetric.PODS_RUNNING: pods.get("Running", 0),
+        ClusterMetric.PODS_PENDING: pods.get("Pending", 0),
+        ClusterMetric.ESTIMATED_USD: fleet.usd,
+    }
+    for metric, value in values.items():
+        yield _of_cluster(cluster, metric, value, now)
+
+
+def _of_run(run_id: str, metric: RunMetric, value: float, at: datetime) -> Datum:
+    unit = {RunMetric.MODEL_FLOPS_UTILIZATION: "Percent"}.get(metric, "None")
+    return Datum(
+        metric=metric.value,
+        dimension=RUN_DIMENSION,
+        of=run_id,
+        value=value,
+        at=at,
+        unit="Count/Second" if metric in PER_SECOND else unit,
+        every_second=True,
+    )
+
+
+def _of_cluster(cluster: str, metric: ClusterMetric, value: float, at: datetime, *, unit: str = "None") -> Datum:
+    return Datum(metric=metric.value, dimension=CLUSTER_DIMENSION, of=cluster, value=value, at=at, unit=unit)

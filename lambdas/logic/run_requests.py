@@ -1,0 +1,131 @@
+"""From a message in the queue of run requests to the execution that it asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, Field, JsonValue, ValidationError
+
+from lambdas.errors import InvalidRunSpec, RunRequestInvalid
+from lambdas.models.run_spec import parse_run_spec
+from lambdas.models.spec_document import FAULTS, canonical, decode
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """What to start."""
+
+    name: str
+    """`<spec name>-<12 hex>`: the same request twice finds the run that exists."""
+    document: str
+    """The spec as it was given, in JSON; the workflow fills in defaults."""
+
+
+class Upload(BaseModel):
+    """A run spec that was put into the data bucket."""
+
+    bucket: str
+    key: str
+    version_id: str | None
+
+    @property
+    def title(self) -> str:
+        """What to call the request towards people."""
+        return self.key
+
+
+class Scheduled(BaseModel):
+    """A run that the configuration asks for at fixed times."""
+
+    schedule: str
+    scheduled_at: str
+    spec: JsonValue
+
+    @property
+    def title(self) -> str:
+        """What to call the request towards people."""
+        return f"schedule {self.schedule}"
+
+
+Request = Upload | Scheduled
+
+
+class _Bucket(BaseModel):
+    name: str
+
+
+class _Object(BaseModel):
+    key: str
+    version_id: str | None = Field(default=None, alias="version-id")
+
+
+class _Detail(BaseModel):
+    bucket: _Bucket
+    object: _Object
+
+
+class _ObjectCreated(BaseModel):
+    """S3's event as EventBridge hands it on; unlike in S3's own notifications, keys are not URL-encoded."""
+
+    detail: _Detail
+
+
+def parse_request(body: str) -> Request:
+    """The request in a message.
+
+    Raises:
+        RunRequestInvalid: If it is neither an upload of a file that may be a run spec nor of a schedule.
+    """
+    try:
+        return Scheduled.model_validate_json(body)
+    except ValidationError:
+        pass
+    try:
+        event = _ObjectCreated.model_validate_json(body).detail
+    except ValidationError:
+        raise RunRequestInvalid("A message is neither S3's event of an upload nor one of a schedule's.") from None
+    if not event.object.key.endswith(SUFFIXES):
+        raise RunRequestInvalid(f"{event.object.key} was uploaded, whose name does not end as a run spec's does.")
+    return Upload(bucket=event.bucket.name, key=event.object.key, version_id=event.object.version_id)
+
+
+def execution_of_upload(upload: Upload, content: bytes | None) -> Execution:
+    """The run of an uploaded file; every upload of the same spec is the same run.
+
+    Args:
+        upload: Which file.
+        content: What is in it; None if it could not be read.
+
+    Raises:
+        RunRequestInvalid: If the file could not be read.
+        InvalidRunSpec: If it holds no spec that can be run.
+    """
+    if content is None:
+        raise RunRequestInvalid(f"s3://{upload.bucket}/{upload.key} is gone, or Trainflow may not read it.")
+    document = decode(content, is_json=upload.key.endswith(".json"))
+    return _execution(document, identity=document)
+
+
+def execution_of_schedule(request: Scheduled) -> Execution:
+    """The run of a schedule: one for each time that it names.
+
+    Raises:
+        InvalidRunSpec: If the schedule holds no spec that can be run.
+    """
+    return _execution(request.spec, identity={"scheduled_at": request.scheduled_at, "spec": request.spec})
+
+
+def _execution(document: Any, *, identity: Any) -> Execution:
+    text = canonical(document)
+    try:
+        # What the workflow will read is checked, not what YAML made of the file.
+        spec = parse_run_spec(json.loads(text))
+    except FAULTS as error:
+        raise InvalidRunSpec(f"The run spec holds a value that cannot be read: {error}.") from None
+    digest = hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]
+    return Execution(name=f"{spec.name}-{digest}", document=text)

@@ -1,0 +1,79 @@
+"""The run table in DynamoDB: an item for each run, and one in which the fleet's survey remembers its last look."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from pydantic import Field
+
+from lambdas.models.run import Fact, Run
+from lambdas.models.run_record import RunStatus
+
+KEY = "run_id"
+EXPIRES_AT = "expires_at"
+"""The table's time to live, in seconds since the epoch."""
+
+KEPT_FOR = timedelta(days=365)
+"""As long as an execution may run at most; Step Functions itself forgets one 90 days after its end."""
+
+SURVEY_KEY = "#survey"
+"""Of the survey's item. No run is called so: run ids begin with a letter."""
+
+
+class RunRow(Fact):
+    """What the table says of a run."""
+
+    run_id: str
+    execution_arn: str
+    spec_name: str
+    instance_type: str
+    num_nodes: int
+    status: RunStatus
+    started_at: datetime
+    ended_at: datetime | None = None
+    keep_nodes: bool
+    """Pods and nodes stay after a failure: `teardown.on_failure` is false."""
+    keep_nodes_after_success: bool
+    """The same of `teardown.on_success`."""
+    error_name: str | None = None
+    expires_at: int
+
+    @property
+    def needs_nodes(self) -> bool:
+        """Whether the run's claim on nodes counts: while it runs, and afterwards if its spec keeps them.
+
+        Somebody who stops a run gives its nodes back with it.
+        """
+        match self.status:
+            case RunStatus.RUNNING:
+                return True
+            case RunStatus.SUCCEEDED:
+                return self.keep_nodes_after_success
+            case RunStatus.FAILED | RunStatus.TIMED_OUT:
+                return self.keep_nodes
+            case RunStatus.ABORTED:
+                return False
+
+
+def row_of(run: Run) -> RunRow:
+    """The row of a run that begins."""
+    return RunRow(
+        run_id=run.run_id,
+        execution_arn=run.execution_arn,
+        spec_name=run.spec.name,
+        instance_type=run.spec.compute.instance_type,
+        num_nodes=run.spec.compute.num_nodes,
+        status=RunStatus.RUNNING,
+        started_at=run.started_at,
+        keep_nodes=not run.spec.teardown.on_failure,
+        keep_nodes_after_success=not run.spec.teardown.on_success,
+        expires_at=int((run.started_at + KEPT_FOR).timestamp()),
+    )
+
+
+class LastSurvey(Fact):
+    """What a survey has to know of the one before."""
+
+    surveyed_at: datetime
+    idle_since: dict[str, datetime] = Field(default_factory=dict)
+    """By instance type: when its nodes were first seen without a run."""

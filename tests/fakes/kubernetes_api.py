@@ -1,0 +1,96 @@
+"""A Kubernetes API of a few dictionaries, which remembers what it was asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kubernetes import client
+
+PATH = re.compile(
+    r"^/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[a-z]+)"
+    r"(?:/(?P<name>[^/]+))?(?:/(?P<subresource>[a-z]+))?$"
+)
+
+
+class Use(NamedTuple):
+    """One verb on one resource, as RBAC names them."""
+
+    group: str
+    resource: str
+    verb: str
+
+
+class Answer(NamedTuple):
+    data: bytes
+
+
+@dataclass
+class FakeKubernetesApi:
+    """Stands in for `kubernetes.client.ApiClient`."""
+
+    objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    """By resource and name."""
+    logs: dict[str, str] = field(default_factory=dict)
+    """By pod."""
+    used_in_namespace: set[Use] = field(default_factory=set)
+    used_in_cluster: set[Use] = field(default_factory=set)
+
+    def add(self, resource: str, manifest: dict[str, Any]) -> None:
+        self.objects[resource, manifest["metadata"]["name"]] = manifest
+
+    def names(self, resource: str) -> list[str]:
+        return sorted(name for kind, name in self.objects if kind == resource)
+
+    def call_api(
+        self, path: str, method: str, *, query_params: list[tuple[str, Any]], body: Any = None, **_options: Any
+    ) -> Answer:
+        found = PATH.match(path)
+        assert found is not None, path
+        resource, name, sub = found["resource"], found["name"], found["subresource"]
+        verb = {"POST": "create", "DELETE": "delete", "GET": "get" if name else "list"}[method]
+        used = self.used_in_namespace if found["namespace"] else self.used_in_cluster
+        used.add(Use(found["group"] or "", f"{resource}/{sub}" if sub else resource, verb))
+        if sub == "log":
+            return Answer(self.logs.get(name, "").encode())
+        answer = getattr(self, f"_{verb}")(resource, body["metadata"]["name"] if body else name, body, query_params)
+        return Answer(json.dumps(answer).encode())
+
+    def _create(self, resource: str, name: str, body: Any, _query: Any) -> Any:
+        if (resource, name) in self.objects:
+            raise client.ApiException(status=409, reason="AlreadyExists")
+        self.objects[resource, name] = body
+        return body
+
+    def _get(self, resource: str, name: str, _body: Any, _query: Any) -> Any:
+        if (resource, name) not in self.objects:
+            raise client.ApiException(status=404, reason="NotFound")
+        return self.objects[resource, name]
+
+    def _delete(self, resource: str, name: str, body: Any, query: Any) -> Any:
+        found = self._get(resource, name, body, query)
+        del self.objects[resource, name]
+        return found
+
+    def _list(self, resource: str, _name: Any, _body: Any, query: list[tuple[str, Any]]) -> Any:
+        options = dict(query)
+        items = [
+            manifest
+            for (kind, _), manifest in self.objects.items()
+            if kind == resource
+            and _matches(options.get("labelSelector", ""), manifest["metadata"].get("labels") or {})
+            and _matches(options.get("fieldSelector", ""), {"status.phase": manifest.get("status", {}).get("phase")})
+        ]
+        return {"items": items}
+
+
+def _matches(selector: str, values: dict[str, Any]) -> bool:
+    for requirement in filter(None, selector.split(",")):
+        key, operator, value = re.fullmatch(r"([^=!]+)(!?=)?(.*)", requirement).groups()  # type: ignore[union-attr]
+        if operator is None and key not in values:
+            return False
+        if operator and (values.get(key) == value) != (operator == "="):
+            return False
+    return True

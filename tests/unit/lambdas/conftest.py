@@ -1,0 +1,149 @@
+"""What the functions talk to: an AWS in memory, and a Kubernetes API that remembers what it was asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.client import BaseClient
+from botocore.exceptions import ClientError
+from moto import mock_aws
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.sns.models import sns_backends
+
+from lambdas.gateways import aws as clients
+from lambdas.gateways import kubernetes
+from lambdas.gateways.runs import RunTable
+from lambdas.models.instances import nodegroup_name
+from tests.fakes.kubernetes_api import FakeKubernetesApi
+
+REGION = "us-west-2"
+CLUSTER = "trainflow"
+DATA_BUCKET = "data"
+ARTIFACT_BUCKET = "artifacts"
+RUN_TABLE = "runs"
+NAMESPACE = "training"
+
+CONTEXT = SimpleNamespace(aws_request_id="request", function_name="function", memory_limit_in_mb=512)
+
+
+@dataclass
+class Aws:
+    """An account with what a deployment makes."""
+
+    topic_arn: str
+    state_machine_arn: str
+
+    def client(self, service: str) -> Any:
+        return clients.client(service)
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """Subjects and messages that were sent to the topic."""
+        topic = sns_backends[DEFAULT_ACCOUNT_ID][REGION].topics[self.topic_arn]
+        return [(sent[2], sent[1]) for sent in topic.sent_notifications]
+
+    @property
+    def table(self) -> RunTable:
+        return RunTable(RUN_TABLE)
+
+    def executions(self) -> dict[str, Any]:
+        """Input by name."""
+        sfn = self.client("stepfunctions")
+        found = sfn.list_executions(stateMachineArn=self.state_machine_arn)["executions"]
+        return {
+            each["name"]: json.loads(sfn.describe_execution(executionArn=each["executionArn"])["input"])
+            for each in found
+        }
+
+    def add_nodegroup(self, instance_type: str, *, desired: int = 0, minimum: int = 0) -> None:
+        self.client("eks").create_nodegroup(
+            clusterName=CLUSTER,
+            nodegroupName=nodegroup_name(instance_type),
+            nodeRole=f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/node",
+            subnets=["subnet-1"],
+            scalingConfig={"minSize": minimum, "desiredSize": desired, "maxSize": 16},
+        )
+
+    def desired(self, instance_type: str) -> int:
+        found = self.client("eks").describe_nodegroup(clusterName=CLUSTER, nodegroupName=nodegroup_name(instance_type))
+        return int(found["nodegroup"]["scalingConfig"]["desiredSize"])
+
+
+@pytest.fixture(scope="package")
+def own_clients() -> Iterator[None]:
+    """Clients are the dearest part of a test here; those of other packages lead elsewhere."""
+    clients.client.cache_clear()
+    yield
+    clients.client.cache_clear()
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, own_clients: None) -> Iterator[Aws]:
+    """The account; the functions' environment variables lead to it."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        account = _account()
+        for name, value in {
+            "CLUSTER_NAME": CLUSTER,
+            "NAMESPACE": NAMESPACE,
+            "ARTIFACT_BUCKET": ARTIFACT_BUCKET,
+            "RUN_TABLE": RUN_TABLE,
+            "TOPIC_ARN": account.topic_arn,
+            "TRAINING_STATE_MACHINE_ARN": account.state_machine_arn,
+            "IDLE_MINUTES": "30",
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield account
+
+
+def _account() -> Aws:
+    role = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/states"
+    account = Aws(topic_arn="", state_machine_arn="")
+    account.topic_arn = account.client("sns").create_topic(Name="runs")["TopicArn"]
+    account.state_machine_arn = account.client("stepfunctions").create_state_machine(
+        name="training",
+        definition=json.dumps({"StartAt": "End", "States": {"End": {"Type": "Succeed"}}}),
+        roleArn=role,
+    )["stateMachineArn"]
+    for bucket in (DATA_BUCKET, ARTIFACT_BUCKET):
+        account.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+    account.client("s3").put_bucket_versioning(Bucket=DATA_BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    account.client("dynamodb").create_table(
+        TableName=RUN_TABLE,
+        KeySchema=[{"AttributeName": "run_id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "run_id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    account.client("eks").create_cluster(name=CLUSTER, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1"]})
+    return account
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeKubernetesApi:
+    """The Kubernetes API that the functions connect to."""
+    api = FakeKubernetesApi()
+    monkeypatch.setattr(kubernetes, "_api_client", lambda _cluster, _period: api)
+    return api
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str | None], None]:
+    """Lets AWS refuse an operation with an error code from now on, or with None no longer."""
+    answer, refused = BaseClient._make_api_call, dict[str, str | None]()  # type: ignore[attr-defined]
+
+    def call(self: Any, operation: str, arguments: Any) -> Any:
+        if code := refused.get(operation):
+            response: Any = {"Error": {"Code": code, "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+            raise ClientError(response, operation)
+        return answer(self, operation, arguments)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", call)
+    return refused.__setitem__

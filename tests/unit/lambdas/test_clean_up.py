@@ -1,0 +1,202 @@
+"""CleanUp, and the run table that tells it what a run holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lambdas.errors import ServiceUnavailable
+from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.handlers import clean_up, notify, tear_down, validate_run
+from lambdas.logic.jobs import job_of
+from lambdas.logic.manifests.indexed_job import render
+from lambdas.models.run import Run, Stage
+from lambdas.models.run_record import RunStatus
+from lambdas.models.run_table import row_of
+from tests.fakes.kubernetes_api import FakeKubernetesApi
+from tests.fakes.runs import SPEC, run_of, spec_with
+from tests.unit.lambdas.conftest import CONTEXT, NAMESPACE, Aws
+
+TYPE = "trn1.32xlarge"
+OTHER = "other-0123456789ab"
+
+
+def event_of(run: Run, status: str) -> dict[str, Any]:
+    """As EventBridge writes it, of a state machine that is encrypted with a customer's key: without input."""
+    detail = {
+        "executionArn": run.execution_arn,
+        "stateMachineArn": "arn:aws:states:us-west-2:123456789012:stateMachine:training",
+        "name": run.run_id,
+        "status": status,
+        "startDate": 1795262400000,
+        "stopDate": 1795266000000,
+        "input": None,
+        "inputDetails": None,
+        "error": None,
+    }
+    return {"source": "aws.states", "detail-type": "Step Functions Execution Status Change", "detail": detail}
+
+
+def clean(run: Run, status: str = "ABORTED") -> dict[str, Any]:
+    return clean_up.lambda_handler(event_of(run, status), CONTEXT)
+
+
+def running(aws: Aws, cluster: FakeKubernetesApi, **fields: Any) -> Run:
+    """A run in the middle of its training."""
+    run = run_of(spec_with(**fields))
+    aws.add_nodegroup(TYPE, desired=2)
+    aws.table.begin(row_of(run))
+    backend = KubernetesBackend(cluster, namespace=NAMESPACE)
+    backend.claim_nodes(run.run_id, TYPE, 2)
+    backend.submit(render(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")))
+    return run
+
+
+def status_of(aws: Aws, run: Run) -> RunStatus | None:
+    row = aws.table.find(run.run_id)
+    return row.status if row else None
+
+
+def test_an_aborted_run_leaves_nothing_behind_and_people_are_told(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    run = running(aws, cluster)
+    assert clean(run) == {"run_id": run.run_id, "deleted_jobs": [f"{run.run_id}-training-1"], "nodes_released": 2}
+    assert cluster.objects == {}
+    assert aws.desired(TYPE) == 0
+    assert status_of(aws, run) is RunStatus.ABORTED
+    ((subject, message),) = aws.told
+    assert subject == f"Trainflow: {run.run_id} ABORTED"
+    assert "Jobs deleted: 1. Nodes given back: 2." in message
+    assert run.execution_arn in message
+
+
+def test_cleaning_up_twice_tells_once(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    run = running(aws, cluster)
+    clean(run)
+    assert clean(run)["deleted_jobs"] == []
+    assert len(aws.told) == 1
+
+
+def test_cleaning_up_is_what_tearing_down_is(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    run = running(aws, cluster)
+    KubernetesBackend(cluster, namespace=NAMESPACE).claim_nodes(OTHER, TYPE, 1)
+    cleaned = clean(run)
+    assert (cleaned["nodes_released"], aws.desired(TYPE)) == (0, 2), "another run's nodes stay"
+    torn_down = tear_down.lambda_handler({"run": run.model_dump(mode="json")}, CONTEXT)
+    assert torn_down == {"deleted_jobs": [], "nodes_released": 0}
+
+
+def test_a_run_that_somebody_stops_is_torn_down_whatever_its_spec_says(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    run = running(aws, cluster, teardown={"on_success": False, "on_failure": False})
+    assert clean(run)["nodes_released"] == 2
+
+
+def test_a_run_that_timed_out_keeps_what_its_spec_keeps(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    run = running(aws, cluster, teardown__on_failure=False)
+    assert clean(run, "TIMED_OUT") == {"run_id": run.run_id, "deleted_jobs": [], "nodes_released": 0}
+    assert aws.desired(TYPE) == 2
+    assert status_of(aws, run) is RunStatus.TIMED_OUT
+    assert "they go on costing money" in aws.told[0][1]
+
+
+def test_a_run_that_timed_out_is_torn_down_otherwise(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    assert clean(running(aws, cluster), "TIMED_OUT")["nodes_released"] == 2
+
+
+@pytest.mark.parametrize("name", ["bert-0123456789ab", "Not_A_Run", "x" * 80])
+def test_an_execution_that_was_no_run_yet_has_made_nothing(aws: Aws, cluster: FakeKubernetesApi, name: str) -> None:
+    event = event_of(run_of(), "ABORTED")
+    event["detail"]["name"] = name
+    assert clean_up.lambda_handler(event, CONTEXT) == {"run_id": None, "deleted_jobs": [], "nodes_released": 0}
+    assert aws.told == []
+
+
+def test_a_node_group_that_is_gone_does_not_keep_people_from_being_told(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    run = run_of()
+    aws.table.begin(row_of(run))
+    assert clean(run)["nodes_released"] == 0
+    assert status_of(aws, run) is RunStatus.ABORTED
+
+
+def test_a_message_that_could_not_be_sent_is_sent_by_the_next_try(
+    aws: Aws, cluster: FakeKubernetesApi, refusing: Callable[[str, str | None], None]
+) -> None:
+    run = running(aws, cluster)
+    refusing("Publish", "Throttling")
+    with pytest.raises(ServiceUnavailable):
+        clean(run)
+    refusing("Publish", None)
+    clean(run)
+    assert len(aws.told) == 1
+    assert status_of(aws, run) is RunStatus.ABORTED
+
+
+def validated(spec: dict[str, Any], run: Run) -> dict[str, Any]:
+    event = {
+        "spec": spec,
+        "execution_name": run.run_id,
+        "execution_arn": run.execution_arn,
+        "started_at": run.started_at.isoformat(),
+    }
+    return validate_run.lambda_handler(event, CONTEXT)
+
+
+def notified(run: Run, status: str, **fields: Any) -> None:
+    event = {"run_id": run.run_id, "execution_arn": run.execution_arn, "status": status, **fields}
+    notify.lambda_handler(event, CONTEXT)
+
+
+WITHOUT_DATA = {name: value for name, value in SPEC.items() if name != "dataset"}
+
+
+def test_a_run_is_in_the_table_from_its_validation_to_its_end(aws: Aws) -> None:
+    run = run_of(WITHOUT_DATA)
+    validated(WITHOUT_DATA, run)
+    assert aws.table.find(run.run_id) == row_of(run)
+    notified(run, "FAILED", error={"Error": "WorkerFailed", "Cause": "{}"})
+    row = aws.table.find(run.run_id)
+    assert row is not None
+    assert (row.status, row.error_name) == (RunStatus.FAILED, "WorkerFailed")
+    assert row.ended_at is not None
+
+
+def test_a_late_second_try_of_the_validation_does_not_bring_a_run_back(aws: Aws) -> None:
+    run = run_of(WITHOUT_DATA)
+    validated(WITHOUT_DATA, run)
+    notified(run, "SUCCEEDED")
+    validated(WITHOUT_DATA, run)
+    assert status_of(aws, run) is RunStatus.SUCCEEDED
+
+
+def test_a_name_that_step_functions_has_forgotten_may_come_again(aws: Aws) -> None:
+    run = run_of(WITHOUT_DATA)
+    validated(WITHOUT_DATA, run)
+    notified(run, "SUCCEEDED")
+    again = run.model_copy(update={"started_at": run.started_at + timedelta(days=91)})
+    validated(WITHOUT_DATA, again)
+    assert aws.table.find(run.run_id) == row_of(again)
+
+
+def test_a_run_that_was_refused_is_told_and_has_no_row(aws: Aws) -> None:
+    run = run_of()
+    notified(run, "FAILED", error={"Error": "InvalidRunSpec", "Cause": "{}"})
+    assert aws.table.find(run.run_id) is None
+    assert len(aws.told) == 1
+
+
+def test_a_run_is_not_validated_while_the_table_does_not_answer(
+    aws: Aws, refusing: Callable[[str, str | None], None]
+) -> None:
+    refusing("PutItem", "ProvisionedThroughputExceededException")
+    with pytest.raises(ServiceUnavailable):
+        validated(WITHOUT_DATA, run_of(WITHOUT_DATA))
+
+
+def test_people_are_told_of_a_runs_end_though_the_table_does_not_answer(
+    aws: Aws, refusing: Callable[[str, str | None], None]
+) -> None:
+    refusing("UpdateItem", "ThrottlingException")
+    notified(run_of(), "SUCCEEDED")
+    assert len(aws.told) == 1

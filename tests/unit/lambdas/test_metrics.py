@@ -1,0 +1,186 @@
+"""From rank 0's log to CloudWatch: reports beside the metrics lines, and what the alarms watch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lambdas.gateways import metrics
+from lambdas.gateways.backend import LogLine
+from lambdas.gateways.metrics import Datum
+from lambdas.handlers import publish_metrics
+from lambdas.logic import metric_data
+from lambdas.logic.last_words import last_words
+from lambdas.logic.step_metrics import advanced, new_reports, new_steps
+from lambdas.models.metric_names import ClusterMetric, RunMetric
+from lambdas.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
+from lambdas.models.run import MetricsCursor
+from tests.fakes.kubernetes_api import FakeKubernetesApi
+from tests.fakes.runs import STARTED_AT, run_of, spec_with
+from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, Aws
+
+NOW = STARTED_AT + timedelta(hours=1)
+
+
+def line(step: int, *, loss: float = 9.5) -> str:
+    return (
+        f"[0]:LOG {STARTED_AT + timedelta(seconds=step):%a %b %d %H:%M:%S %Y} - (0, {step}) step_loss : {loss:.4f} "
+        "learning_rate : 2.80e-06 throughput : 200.00"
+    )
+
+
+def report(step: int, **fields: Any) -> str:
+    known = {"step": step, "tokens_per_second": 25600.0, "mfu_percent": 31.5, **fields}
+    return "[0]:" + json.dumps({"trainflow_metrics": known})
+
+
+def step_of(number: int, *, loss: float = 9.5, throughput: float = 200.0) -> StepMetrics:
+    return StepMetrics(STARTED_AT, 0, number, loss, 1e-4, throughput)
+
+
+def test_a_report_is_understood_with_and_without_what_it_may_lack() -> None:
+    assert parse_report_line(report(14)) == StepReport(step=14, tokens_per_second=25600.0, mfu_percent=31.5)
+    assert parse_report_line('{"trainflow_metrics": {"step": 3}}') == StepReport(step=3)
+    assert parse_report_line(report(14, gradient_norm=1.0, mfu_percent=None)) == StepReport(
+        step=14, tokens_per_second=25600.0
+    )
+
+
+@settings(deadline=None)
+@given(st.text() | st.text().map(lambda text: f'{{"trainflow_metrics": {text}}}'))
+def test_any_other_line_is_no_report(text: str) -> None:
+    assert parse_report_line(text) is None
+
+
+@pytest.mark.parametrize("known", ["{}", "[]", '{"step": "x"}', '{"step": 1, "mfu_percent": "much"}', "{" * 5000])
+def test_a_report_that_is_none_is_passed_over(known: str) -> None:
+    assert parse_report_line(f'{{"trainflow_metrics": {known}}}') is None
+
+
+def test_neither_line_is_taken_for_a_programs_last_words() -> None:
+    assert last_words(["ValueError: no flux", line(7)]) == ""
+    assert last_words([line(7), report(7)]) == ""
+
+
+@settings(deadline=None)
+@given(
+    cuts=st.lists(st.integers(min_value=0, max_value=60), max_size=10),
+    steps=st.integers(min_value=1, max_value=30),
+    reporting=st.sets(st.integers(min_value=1, max_value=30)),
+)
+def test_no_step_and_no_report_is_lost_or_doubled_wherever_the_polls_fall(
+    cuts: list[int], steps: int, reporting: set[int]
+) -> None:
+    log = []
+    for step in range(1, steps + 1):
+        at = STARTED_AT + timedelta(seconds=step // 3)
+        log.append(LogLine(at, line(step)))
+        if step in reporting:
+            log.append(LogLine(at + timedelta(milliseconds=1), report(step)))
+    cursor, told, reported = MetricsCursor(), [], []
+    for end in [*sorted(min(cut, len(log)) for cut in cuts), len(log)]:
+        # As the API reads it: everything from the cursor's second on, as far as it is written.
+        since = cursor.since.replace(microsecond=0) if cursor.since else STARTED_AT
+        seen = [each for each in log[:end] if each.logged_at >= since]
+        found, reports = new_steps(seen, cursor), new_reports(seen, cursor)
+        told += [step.step for step in found]
+        reported += [each.step for _, each in reports]
+        cursor = advanced(cursor, seen, found, reports, now=NOW)
+        cursor = MetricsCursor.model_validate_json(json.dumps(cursor.model_dump(mode="json"), allow_nan=False))
+    assert told == list(range(1, steps + 1))
+    assert reported == sorted(step for step in reporting if step <= steps)
+
+
+def test_a_cursor_of_an_older_version_goes_on() -> None:
+    older = {"since": None, "first_step": 1, "last_step": 9, "datapoints": 9, "first_loss": 9.0, "last_loss": 8.0}
+    assert MetricsCursor.model_validate({**older, "progressed_at": None}).last_report is None
+
+
+def test_a_diverged_loss_travels_through_the_state_machine_as_no_number() -> None:
+    cursor = advanced(MetricsCursor(), [], [step_of(1, loss=math.nan)], now=NOW)
+    assert (cursor.first_loss, cursor.last_loss, cursor.last_step) == (None, None, 1)
+
+
+def progress(steps: Sequence[StepMetrics], cursor: MetricsCursor, *, floor: float | None = None) -> dict[str, float]:
+    data = metric_data.of_progress(CLUSTER, steps, cursor, min_throughput=floor, now=NOW)
+    return {datum.metric: datum.value for datum in data}
+
+
+def test_the_age_of_the_newest_step_is_told_from_the_first_one_on() -> None:
+    waiting = progress([], MetricsCursor())
+    assert waiting == {ClusterMetric.NON_FINITE_LOSS: 0}
+    stalled = progress([], MetricsCursor(last_step=3, progressed_at=NOW - timedelta(minutes=7)))
+    assert stalled[ClusterMetric.SECONDS_SINCE_STEP] == 420
+
+
+def test_steps_whose_loss_is_no_number_are_counted() -> None:
+    steps = [step_of(1), step_of(2, loss=math.nan), step_of(3, loss=math.inf)]
+    assert progress(steps, MetricsCursor())[ClusterMetric.NON_FINITE_LOSS] == 2
+
+
+def test_throughput_is_told_against_the_floor_of_specs_that_set_one() -> None:
+    steps = [step_of(1, throughput=10), step_of(2, throughput=150)]
+    assert progress(steps, MetricsCursor(), floor=200)[ClusterMetric.THROUGHPUT_OVER_FLOOR] == 0.75
+    assert ClusterMetric.THROUGHPUT_OVER_FLOOR not in progress(steps, MetricsCursor())
+    assert ClusterMetric.THROUGHPUT_OVER_FLOOR not in progress([], MetricsCursor(), floor=200)
+
+
+def test_what_a_program_does_not_know_is_not_told() -> None:
+    reports = [(NOW, StepReport(step=1, tokens_per_second=8.0)), (NOW, StepReport(step=2))]
+    assert [(datum.metric, datum.value) for datum in metric_data.of_reports("bert", reports)] == [
+        (RunMetric.TOKENS_PER_SECOND, 8.0)
+    ]
+
+
+def test_what_cloudwatch_refuses_is_not_sent_and_a_thousand_data_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    class CloudWatch:
+        def put_metric_data(self, *, Namespace: str, MetricData: list[Any]) -> None:
+            assert Namespace == "Trainflow"
+            calls.append(len(MetricData))
+
+    monkeypatch.setattr(metrics, "client", lambda _service: CloudWatch())
+
+    def datum(value: float) -> Datum:
+        return Datum(metric="StepLoss", dimension="RunId", of="bert", value=value, at=NOW)
+
+    metrics.publish([datum(math.nan), datum(math.inf), datum(1e200)])
+    assert calls == []
+    metrics.publish([datum(1.0)] * 1001)
+    assert calls == [1000, 1]
+
+
+def test_one_look_publishes_everything_in_one_call(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    now = datetime.now(UTC)
+    run = run_of(spec_with(limits__min_throughput=400))
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%S.000000000Z")
+    cluster.logs["pod"] = "".join(f"{stamp} {text}\n" for text in (line(1), report(1), line(2), line(3, loss=math.nan)))
+    event = {"run": run.model_dump(mode="json"), "rank0": "pod", "cursor": MetricsCursor().model_dump(mode="json")}
+    sent: list[Datum] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "publish", sent.extend)
+        answer = publish_metrics.lambda_handler(event, CONTEXT)
+    json.dumps(answer, allow_nan=False)
+    assert (answer["cursor"]["last_step"], answer["cursor"]["last_report"]) == (3, 1)
+    by_cluster = {
+        datum.metric: datum.value for datum in sent if (datum.dimension, datum.of) == ("ClusterName", CLUSTER)
+    }
+    assert by_cluster == {"NonFiniteLoss": 1, "SecondsSinceStep": 0, "ThroughputOverFloor": 0.5}
+    by_run = [datum.metric for datum in sent if (datum.dimension, datum.of) == ("RunId", run.run_id)]
+    assert sorted(set(by_run)) == [
+        "LearningRate",
+        "ModelFlopsUtilization",
+        "StepLoss",
+        "Throughput",
+        "TokensPerSecond",
+    ]
+    assert parse_metrics_line(line(3, loss=math.nan)) is not None
+    metrics.publish(sent)

@@ -1,0 +1,128 @@
+"""StartRun: every message starts its run, is refused once, or is tried again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from lambdas.handlers.start_run import lambda_handler
+from tests.fakes.runs import SPEC, spec_with
+from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
+
+
+def deliver(*bodies: str) -> list[str]:
+    """Hand a batch to the function; numbers of the messages that it gives back."""
+    records = [{"messageId": str(number), "body": body, "eventSource": "aws:sqs"} for number, body in enumerate(bodies)]
+    answer = lambda_handler({"Records": records}, CONTEXT)
+    return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+
+def uploaded(aws: Aws, text: str | bytes, *, key: str = "runs/bert.yaml") -> str:
+    """Upload a file; the event about it."""
+    version = aws.client("s3").put_object(Bucket=DATA_BUCKET, Key=key, Body=text)["VersionId"]
+    return json.dumps({"detail": {"bucket": {"name": DATA_BUCKET}, "object": {"key": key, "version-id": version}}})
+
+
+def scheduled(spec: Any, *, at: str = "2026-11-21T02:00:00Z") -> str:
+    return json.dumps({"schedule": "nightly", "scheduled_at": at, "spec": spec})
+
+
+def test_an_uploaded_spec_is_the_input_of_an_execution_of_its_name(aws: Aws) -> None:
+    assert deliver(uploaded(aws, yaml.safe_dump(SPEC))) == []
+    ((name, document),) = aws.executions().items()
+    assert name.startswith("bert-")
+    assert document == SPEC
+    assert aws.told == []
+
+
+def test_an_event_that_comes_twice_starts_one_run_and_tells_nobody(aws: Aws) -> None:
+    event = uploaded(aws, yaml.safe_dump(SPEC))
+    assert deliver(event, event) == []
+    assert deliver(event) == []
+    assert len(aws.executions()) == 1
+    assert aws.told == []
+
+
+def test_who_uploads_a_spec_again_after_its_run_is_told_that_nothing_was_started(aws: Aws) -> None:
+    deliver(uploaded(aws, yaml.safe_dump(SPEC)))
+    (name,) = aws.executions()
+    arn = f"{aws.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+    aws.client("stepfunctions").stop_execution(executionArn=arn)
+    assert deliver(uploaded(aws, json.dumps(SPEC), key="runs/again.json")) == []
+    ((subject, message),) = aws.told
+    assert subject == f"Trainflow: {name} has run before"
+    assert "ended ABORTED. Nothing was started." in message
+
+
+def test_each_version_of_a_file_starts_its_own_run(aws: Aws) -> None:
+    events = [uploaded(aws, yaml.safe_dump(spec_with(compute__num_nodes=nodes))) for nodes in (1, 2)]
+    assert deliver(*events) == []
+    assert sorted(spec["compute"]["num_nodes"] for spec in aws.executions().values()) == [1, 2]
+
+
+def test_a_schedule_starts_a_run_each_time(aws: Aws) -> None:
+    assert deliver(scheduled(SPEC), scheduled(SPEC), scheduled(SPEC, at="2026-11-22T02:00:00Z")) == []
+    assert len(aws.executions()) == 2
+    assert aws.told == []
+
+
+def test_a_bad_spec_is_told_once_and_not_tried_again(aws: Aws) -> None:
+    assert deliver(uploaded(aws, yaml.safe_dump(spec_with(compute__num_nodes=0)))) == []
+    assert aws.executions() == {}
+    ((subject, message),) = aws.told
+    assert subject == "Trainflow: runs/bert.yaml was refused"
+    assert "compute.num_nodes: must be at least 1, got 0" in message
+    assert "What to do: Correct the named field" in message
+
+
+@pytest.mark.parametrize(
+    ("body", "subject"),
+    [
+        ("hello", "Trainflow: a run request was refused"),
+        (scheduled({}), "Trainflow: schedule nightly was refused"),
+        (
+            json.dumps({"detail": {"bucket": {"name": DATA_BUCKET}, "object": {"key": "runs/gone.yaml"}}}),
+            "Trainflow: runs/gone.yaml was refused",
+        ),
+        (
+            json.dumps({"detail": {"bucket": {"name": "no-bucket"}, "object": {"key": "runs/x.yaml"}}}),
+            "Trainflow: runs/x.yaml was refused",
+        ),
+    ],
+    ids=["no request", "a schedule without a spec", "no object", "no bucket"],
+)
+def test_any_request_that_leads_nowhere_is_told_by_its_name(aws: Aws, body: str, subject: str) -> None:
+    assert deliver(body) == []
+    assert [told[0] for told in aws.told] == [subject]
+
+
+def test_a_name_that_no_subject_can_hold_is_told_all_the_same(aws: Aws) -> None:
+    key = "runs/" + "ü\n" * 80 + ".yaml"
+    assert deliver(uploaded(aws, "[]", key=key)) == []
+    ((subject, message),) = aws.told
+    assert len(subject) < 100
+    assert subject.isascii()
+    assert subject.isprintable()
+    assert key in message
+
+
+@pytest.mark.parametrize("operation", ["GetObject", "StartExecution", "Publish"])
+def test_trouble_with_aws_leaves_the_message_in_the_queue(
+    aws: Aws, refusing: Callable[[str, str | None], None], operation: str
+) -> None:
+    good, bad = uploaded(aws, yaml.safe_dump(SPEC)), uploaded(aws, "[]", key="runs/bad.yaml")
+    refusing(operation, "ThrottlingException")
+    assert deliver(good, bad) == {"GetObject": ["0", "1"], "StartExecution": ["0"], "Publish": ["1"]}[operation]
+
+
+def test_one_message_in_trouble_does_not_hold_up_the_others(
+    aws: Aws, refusing: Callable[[str, str | None], None]
+) -> None:
+    events = [uploaded(aws, yaml.safe_dump(SPEC)), scheduled(spec_with(name="other"))]
+    refusing("GetObject", "SlowDown")
+    assert deliver(*events) == ["0"]
+    assert [name.rsplit("-", 1)[0] for name in aws.executions()] == ["other"]

@@ -1,0 +1,176 @@
+"""SurveyFleet: what it publishes, forgets, gives back and tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lambdas.errors import ServiceUnavailable
+from lambdas.gateways.eks import Nodegroups
+from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.handlers.survey_fleet import lambda_handler
+from lambdas.models.run import Run
+from lambdas.models.run_record import RunStatus
+from lambdas.models.run_table import LastSurvey, row_of
+from tests.fakes.kubernetes_api import FakeKubernetesApi
+from tests.fakes.runs import run_of, spec_with
+from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, NAMESPACE, Aws
+
+TYPE = "trn1.32xlarge"
+
+
+def look() -> dict[str, Any]:
+    return lambda_handler({}, CONTEXT)
+
+
+def published(aws: Aws) -> dict[str, float]:
+    """Sums of the cluster's metrics."""
+    now = datetime.now(UTC)
+    cloudwatch = aws.client("cloudwatch")
+    return {
+        metric["MetricName"]: cloudwatch.get_metric_statistics(
+            Namespace="Trainflow",
+            MetricName=metric["MetricName"],
+            Dimensions=[{"Name": "ClusterName", "Value": CLUSTER}],
+            StartTime=now - timedelta(hours=1),
+            EndTime=now + timedelta(hours=1),
+            Period=7200,
+            Statistics=["Sum"],
+        )["Datapoints"][0]["Sum"]
+        for metric in cloudwatch.list_metrics(Namespace="Trainflow")["Metrics"]
+    }
+
+
+def started(aws: Aws, cluster: FakeKubernetesApi, *, nodes: int = 2, **fields: Any) -> Run:
+    """A run that has claimed its nodes."""
+    run = run_of(spec_with(**fields))
+    aws.table.begin(row_of(run))
+    KubernetesBackend(cluster, namespace=NAMESPACE).claim_nodes(run.run_id, TYPE, nodes)
+    return run
+
+
+def seen_before(aws: Aws, *, idle_minutes: float | None = None, minutes: float = 5) -> None:
+    """Leave a survey of some minutes ago."""
+    now = datetime.now(UTC)
+    idle_since = {} if idle_minutes is None else {TYPE: now - timedelta(minutes=idle_minutes)}
+    memory = LastSurvey(surveyed_at=now - timedelta(minutes=minutes), idle_since=idle_since)
+    assert aws.table.remember(memory, previous=None)
+
+
+def pod(name: str, phase: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/managed-by": "trainflow"}
+    return {"metadata": {"name": name, "labels": labels}, "status": {"phase": phase}}
+
+
+def test_nodes_pods_and_money_are_published(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=3)
+    aws.add_nodegroup("trn1.2xlarge")
+    started(aws, cluster)
+    seen_before(aws)
+    for name, phase in {"a": "Running", "b": "Running", "c": "Pending", "d": "Succeeded"}.items():
+        cluster.add("pods", pod(name, phase))
+    look()
+    values = published(aws)
+    assert values.pop("EstimatedUsd") == pytest.approx(3 * 21.50 / 12, rel=0.01)
+    assert values == {"NodesUp": 3, "NodesWithoutRun": 1, "PodsRunning": 2, "PodsPending": 1}
+    assert aws.told == []
+
+
+def test_node_groups_of_others_are_none_of_its_business(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.client("eks").create_nodegroup(
+        clusterName=CLUSTER, nodegroupName="system", nodeRole="arn:aws:iam::123456789012:role/n", subnets=["subnet-1"]
+    )
+    assert look()["nodes_up"] == 0
+
+
+def test_idle_nodes_are_given_back_and_people_are_told_what_they_cost(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    seen_before(aws, idle_minutes=36)
+    assert look()["nodes_released"] == {TYPE: 2}
+    assert aws.desired(TYPE) == 0
+    ((subject, message),) = aws.told
+    assert subject == "Trainflow: 2 idle trn1.32xlarge given back"
+    assert "no run claimed them for 36 minutes" in message
+    assert "about 25.80 USD" in message
+    assert look()["nodes_released"] == {}
+    assert len(aws.told) == 1
+
+
+def test_nodes_stay_for_the_idle_time(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    seen_before(aws, idle_minutes=29)
+    look()
+    assert aws.desired(TYPE) == 2
+
+
+def test_the_claim_of_a_run_that_is_over_is_forgotten_and_its_nodes_idle_from_then_on(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    run = started(aws, cluster)
+    aws.table.finish(run.run_id, status=RunStatus.FAILED, ended_at=datetime.now(UTC))
+    answer = look()
+    assert answer["claims_dropped"] == [run.run_id]
+    assert answer["nodes_without_run"] == 2
+    assert cluster.names("configmaps") == []
+    assert aws.desired(TYPE) == 2
+
+
+@pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.FAILED])
+def test_nodes_of_a_run_that_runs_or_keeps_them_stay_for_ever(
+    aws: Aws, cluster: FakeKubernetesApi, status: RunStatus
+) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    run = started(aws, cluster, teardown__on_failure=False)
+    if status is not RunStatus.RUNNING:
+        aws.table.finish(run.run_id, status=status, ended_at=datetime.now(UTC))
+    seen_before(aws, idle_minutes=500)
+    assert look()["claims_dropped"] == []
+    assert cluster.names("configmaps") == [f"{run.run_id}-nodes"]
+    assert aws.desired(TYPE) == 2
+
+
+def test_a_run_that_claims_nodes_while_they_are_given_back_has_them_again(
+    aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    seen_before(aws, idle_minutes=60)
+    release = Nodegroups.release
+
+    def interrupted(self: Any, nodegroup: str) -> int:
+        started(aws, cluster)
+        return release(self, nodegroup)
+
+    monkeypatch.setattr(Nodegroups, "release", interrupted)
+    assert look()["nodes_released"] == {TYPE: 0}
+    assert aws.desired(TYPE) == 2
+    assert aws.told == []
+
+
+def test_money_is_counted_once_when_the_schedule_calls_twice(
+    aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws.add_nodegroup(TYPE, desired=1)
+    seen_before(aws)
+    last = aws.table.last_survey()
+    monkeypatch.setattr("lambdas.gateways.runs.RunTable.last_survey", lambda _self: last)
+    assert "usd" in look()
+    assert look() == {"superseded": True}
+    assert published(aws)["NodesUp"] == 1
+
+
+def test_a_node_group_that_is_being_changed_is_tried_again_by_the_schedule(
+    aws: Aws, cluster: FakeKubernetesApi, refusing: Callable[[str, str | None], None]
+) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    seen_before(aws, idle_minutes=60)
+    refusing("UpdateNodegroupConfig", "ResourceInUseException")
+    with pytest.raises(ServiceUnavailable):
+        look()
+    assert aws.told == []
+    memory = aws.table.last_survey()
+    assert memory is not None
+    assert TYPE in memory.idle_since
