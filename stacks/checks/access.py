@@ -1,0 +1,85 @@
+"""Who may do what, in AWS and in the cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stacks.checks.templates import Finding, Resource, Templates, listed, text
+
+MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
+"""How CDK applies an object to the cluster; its manifest is JSON in a string."""
+
+WITHOUT_RESOURCE = {
+    r"cloudwatch:PutMetricData": "takes no resource; the namespace is the condition that narrows it",
+    r"xray:(PutTraceSegments|PutTelemetryRecords|GetSampling\w+)": "takes no resource",
+    r"logs:(Create|Get|Update|Delete)LogDelivery|logs:ListLogDeliveries": "takes no resource",
+    r"logs:(PutResourcePolicy|DescribeResourcePolicies|DescribeLogGroups)": (
+        "log delivery of Step Functions looks at the account's policies and groups as a whole"
+    ),
+    r"ec2:Describe\w+": "takes no resource",
+    r"ec2:(Create|Delete)NetworkInterface|ec2:(Una|A)ssignPrivateIpAddresses": (
+        "Lambda and CodeBuild place interfaces in a VPC under ids that nobody knows before"
+    ),
+    r"autoscaling:Describe\w+": "takes no resource",
+    r"ecr:GetAuthorizationToken": "takes no resource",
+    r"ecr-public:GetAuthorizationToken": "takes no resource",
+    r"sts:(GetCallerIdentity|GetServiceBearerToken)": "takes no resource",
+}
+"""Actions that IAM does not narrow to resources (Service Authorization Reference), and why."""
+
+NEEDS_CONDITION = {"cloudwatch:PutMetricData": "cloudwatch:namespace"}
+"""What narrows an action that takes no resource."""
+
+IDENTITY_POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
+RESOURCE_POLICIES = ("AWS::S3::BucketPolicy", "AWS::SNS::TopicPolicy", "AWS::SQS::QueuePolicy")
+
+
+def roles_name_what_they_touch(templates: Templates) -> Iterator[Finding]:
+    """No statement allows an action on everything if IAM could narrow it. A key's own policy always says `*`."""
+    for resource, statement in _statements(templates):
+        if statement.get("Effect") != "Allow" or "*" not in listed(statement.get("Resource")):
+            continue
+        for action in listed(statement.get("Action")):
+            if not any(re.fullmatch(pattern, action) for pattern in WITHOUT_RESOURCE):
+                yield Finding.at(resource, "iam-resources", f"the action {action} is allowed on every resource.")
+            elif action in NEEDS_CONDITION and NEEDS_CONDITION[action] not in json.dumps(statement.get("Condition")):
+                yield Finding.at(
+                    resource, "iam-resources", f"the action {action} is allowed without {NEEDS_CONDITION[action]}."
+                )
+
+
+def _statements(templates: Templates) -> Iterator[tuple[Resource, Mapping[str, Any]]]:
+    for resource in templates.resources(*IDENTITY_POLICIES, *RESOURCE_POLICIES, "AWS::IAM::Role"):
+        documents = [resource.properties.get("PolicyDocument")]
+        documents += [policy.get("PolicyDocument") for policy in resource.properties.get("Policies") or []]
+        for document in documents:
+            for statement in listed((document or {}).get("Statement")):
+                yield resource, statement
+
+
+def cluster_roles_name_verbs_and_kinds(templates: Templates) -> Iterator[Finding]:
+    """No `*` in what a Role or ClusterRole of ours grants in the cluster."""
+    for resource in templates.resources(MANIFEST):
+        manifests = _manifests(resource)
+        if manifests is None:
+            yield Finding.at(resource, "rbac", "the manifest is no JSON that could be checked.")
+            continue
+        for manifest in manifests:
+            if manifest.get("kind") not in ("Role", "ClusterRole"):
+                continue
+            name = (manifest.get("metadata") or {}).get("name")
+            for rule in manifest.get("rules") or []:
+                for field in ("apiGroups", "resources", "verbs", "nonResourceURLs"):
+                    if any("*" in str(value) for value in rule.get(field) or []):
+                        yield Finding.at(resource, "rbac", f"the {manifest['kind']} {name} grants '*' in {field}.")
+
+
+def _manifests(resource: Resource) -> list[dict[str, Any]] | None:
+    try:
+        found = json.loads(text(resource.properties.get("Manifest")))
+    except ValueError:
+        return None
+    return [manifest for manifest in listed(found) if isinstance(manifest, dict)]

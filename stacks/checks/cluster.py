@@ -1,0 +1,71 @@
+"""What can be reached from outside, and what costs money while nothing trains."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+from stacks.checks.templates import Finding, Resource, Templates
+from stacks.configuration import WIDEST_PREFIX
+
+THE_WORLD = ("0.0.0.0/0", "::/0")
+
+
+def nothing_lets_the_world_in(templates: Templates) -> Iterator[Finding]:
+    """No ingress from everywhere, whatever the port."""
+    for group in templates.resources("AWS::EC2::SecurityGroup"):
+        for rule in group.properties.get("SecurityGroupIngress") or []:
+            yield from _from_everywhere(group, rule)
+    for rule in templates.resources("AWS::EC2::SecurityGroupIngress"):
+        yield from _from_everywhere(rule, rule.properties)
+
+
+def _from_everywhere(resource: Resource, rule: Any) -> Iterator[Finding]:
+    for field in ("CidrIp", "CidrIpv6"):
+        if rule.get(field) in THE_WORLD:
+            yield Finding.at(resource, "open-to-the-world", f"ingress is open to {rule[field]}.")
+
+
+def api_server_is_not_public(templates: Templates) -> Iterator[Finding]:
+    """Private, or public for named networks: EKS opens it to the world if nothing is said."""
+    for cluster in templates.resources("AWS::EKS::Cluster"):
+        access = cluster.properties.get("ResourcesVpcConfig") or {}
+        if access.get("EndpointPublicAccess", True) is False:
+            continue
+        networks = access.get("PublicAccessCidrs") or list(THE_WORLD)
+        for network in networks:
+            if _prefix(network) < WIDEST_PREFIX:
+                yield Finding.at(cluster, "open-to-the-world", f"the API server can be reached from {network}.")
+
+
+def _prefix(network: Any) -> int:
+    try:
+        return ipaddress.ip_network(network).prefixlen
+    except ValueError:
+        return 0  # an intrinsic function could become anything
+
+
+def nodes_are_off(templates: Templates) -> Iterator[Finding]:
+    """Node groups are deployed empty; a run asks for its nodes."""
+    for group in templates.resources("AWS::EKS::Nodegroup"):
+        desired = (group.properties.get("ScalingConfig") or {}).get("DesiredSize")
+        if desired != 0:
+            yield Finding.at(group, "nodes-off", f"the node group is deployed with desired size {desired}.")
+
+
+def reserved_capacity_has_no_placement_group(templates: Templates) -> Iterator[Finding]:
+    """A capacity block is placed by EC2 already, and refuses to start in a group of ours."""
+    blocks = {
+        templates.origin(group.stack, (group.properties.get("LaunchTemplate") or {}).get("Id"))
+        for group in templates.resources("AWS::EKS::Nodegroup")
+        if group.properties.get("CapacityType") == "CAPACITY_BLOCK"
+    }
+    for template in templates.resources("AWS::EC2::LaunchTemplate"):
+        data = template.properties.get("LaunchTemplateData") or {}
+        if not (data.get("Placement") or {}).get("GroupName") and not (data.get("Placement") or {}).get("GroupId"):
+            continue
+        market = (data.get("InstanceMarketOptions") or {}).get("MarketType")
+        target = (data.get("CapacityReservationSpecification") or {}).get("CapacityReservationTarget")
+        if template.origin in blocks or market == "capacity-block" or target:
+            yield Finding.at(template, "placement", "reserved capacity is asked for inside a placement group.")

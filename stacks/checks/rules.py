@@ -1,0 +1,32 @@
+"""Every rule, and what they find in the templates of an app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from stacks.checks import access, cluster, storage, workflow
+from stacks.checks.accepted import ACCEPTED, Accepted
+from stacks.checks.templates import Finding, Template, Templates
+
+CHECKS: tuple[Callable[[Templates], Iterator[Finding]], ...] = (
+    storage.lustre_is_encrypted_and_placed,
+    storage.lustre_opens_its_ports_alone,
+    storage.buckets_have_an_end,
+    storage.logs_have_an_end,
+    workflow.definitions_can_be_read,
+    workflow.tasks_retry_and_catch,
+    workflow.functions_end_before_their_tasks,
+    access.roles_name_what_they_touch,
+    access.cluster_roles_name_verbs_and_kinds,
+    cluster.nothing_lets_the_world_in,
+    cluster.api_server_is_not_public,
+    cluster.nodes_are_off,
+    cluster.reserved_capacity_has_no_placement_group,
+)
+
+
+def findings(templates: Mapping[str, Template], *, accepted: tuple[Accepted, ...] = ACCEPTED) -> list[Finding]:
+    """What is wrong with the templates of an app, by stack name, less what is accepted with a reason."""
+    read = Templates(templates)
+    found = dict.fromkeys(finding for check in CHECKS for finding in check(read))
+    return [finding for finding in found if not any(exception.covers(finding) for exception in accepted)]

@@ -1,0 +1,104 @@
+"""What holds data: the file system and who reaches it, buckets and logs and when they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stacks.checks.templates import Finding, Resource, Templates
+
+LUSTRE_PORTS = ((988, 988), (1018, 1023))
+"""Between clients, file servers and themselves (FSx for Lustre user guide, security groups)."""
+
+NOTHING_LEAVES = "255.255.255.255/32"
+"""CDK's rule for a group without egress: an address that nobody has, because no rule at all would mean all."""
+
+
+def lustre_is_encrypted_and_placed(templates: Templates) -> Iterator[Finding]:
+    """A key of our own, and the zone of the nodes alone: traffic between zones is slow and billed."""
+    for system in templates.resources("AWS::FSx::FileSystem"):
+        if not system.properties.get("KmsKeyId"):
+            yield Finding.at(system, "lustre-key", "the file system is not encrypted with a key of this deployment.")
+        subnets = system.properties.get("SubnetIds") or []
+        if len(subnets) != 1:
+            yield Finding.at(system, "lustre-zone", f"the file system stands in {len(subnets)} subnets instead of one.")
+
+
+def lustre_opens_its_ports_alone(templates: Templates) -> Iterator[Finding]:
+    """Lustre's ports, to security groups; and to itself, without which the file system does not start."""
+    for system in templates.resources("AWS::FSx::FileSystem"):
+        groups = system.properties.get("SecurityGroupIds") or []
+        if not groups:
+            yield Finding.at(system, "lustre-ports", "the file system has no security group of its own.")
+        for value in groups:
+            group = templates.find(templates.origin(system.stack, value))
+            if group is None:
+                yield Finding.at(system, "lustre-ports", "the file system's security group is none of this app.")
+            else:
+                yield from _ports(templates, group)
+
+
+def _ports(templates: Templates, group: Resource) -> Iterator[Finding]:
+    from_itself: set[tuple[Any, Any]] = set()
+    for direction, end in (("Ingress", "Source"), ("Egress", "Destination")):
+        for stack, rule in _rules(templates, group, direction):
+            if rule.get("CidrIp") == NOTHING_LEAVES:
+                continue
+            ports = rule.get("FromPort"), rule.get("ToPort")
+            if rule.get("IpProtocol") != "tcp" or ports not in LUSTRE_PORTS:
+                yield Finding.at(
+                    group, "lustre-ports", f"{direction.lower()} of ports {_range(*ports)}; Lustre needs {_wanted()}."
+                )
+            other = rule.get(f"{end}SecurityGroupId")
+            if other is None:
+                yield Finding.at(group, "lustre-ports", f"{direction.lower()} by address instead of by security group.")
+            elif direction == "Ingress" and templates.origin(stack, other) == group.origin:
+                from_itself.add(ports)
+    if not from_itself.issuperset(LUSTRE_PORTS):
+        yield Finding.at(group, "lustre-ports", f"the group does not let itself in on {_wanted()}.")
+
+
+def _rules(templates: Templates, group: Resource, direction: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Written in the group or beside it, in any stack."""
+    for rule in group.properties.get(f"SecurityGroup{direction}") or []:
+        yield group.stack, rule
+    for rule in templates.resources(f"AWS::EC2::SecurityGroup{direction}"):
+        if templates.origin(rule.stack, rule.properties.get("GroupId")) == group.origin:
+            yield rule.stack, dict(rule.properties)
+
+
+def _range(first: Any, last: Any) -> str:
+    if first is None:
+        return "of any number"
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _wanted() -> str:
+    return " and ".join(_range(*ports) for ports in LUSTRE_PORTS)
+
+
+def buckets_have_an_end(templates: Templates) -> Iterator[Finding]:
+    """When objects go, and whether the bucket outlives the stack, are decisions and not defaults."""
+    for bucket in templates.resources("AWS::S3::Bucket"):
+        rules = (bucket.properties.get("LifecycleConfiguration") or {}).get("Rules") or []
+        if not any(rule.get("Status") == "Enabled" for rule in rules):
+            yield Finding.at(bucket, "retention", "the bucket has no lifecycle rule.")
+        yield from _undecided(bucket, "the bucket")
+
+
+def logs_have_an_end(templates: Templates) -> Iterator[Finding]:
+    """Logs expire; a function without a log group of its own makes one that never does."""
+    for group in templates.resources("AWS::Logs::LogGroup"):
+        if not group.properties.get("RetentionInDays"):
+            yield Finding.at(group, "retention", "the log group keeps its events for ever.")
+        yield from _undecided(group, "the log group")
+    for function in templates.resources("AWS::Lambda::Function"):
+        if not (function.properties.get("LoggingConfig") or {}).get("LogGroup"):
+            yield Finding.at(
+                function, "retention", "the function has no log group of its own, and Lambda's keeps events for ever."
+            )
+
+
+def _undecided(resource: Resource, what: str) -> Iterator[Finding]:
+    if not resource.definition.get("DeletionPolicy"):
+        yield Finding.at(resource, "retention", f"nothing says whether {what} is deleted with its stack.")

@@ -1,0 +1,114 @@
+"""Synthesized templates, read as what they deploy: resources, and which resource a reference leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Template: TypeAlias = Mapping[str, Any]
+
+UNKNOWN = "token"
+"""Stands for what CloudFormation fills in, where only the text around it matters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One resource of one stack."""
+
+    stack: str
+    logical_id: str
+    type: str
+    definition: Mapping[str, Any]
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """As the template has them, with intrinsic functions."""
+        return self.definition.get("Properties") or {}
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """What a reference to it resolves to."""
+        return self.stack, self.logical_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What is wrong with a resource, in a sentence."""
+
+    rule: str
+    stack: str
+    logical_id: str
+    sentence: str
+
+    @classmethod
+    def at(cls, resource: Resource, rule: str, sentence: str) -> Finding:
+        """A finding about a resource."""
+        return cls(rule=rule, stack=resource.stack, logical_id=resource.logical_id, sentence=sentence)
+
+    def __str__(self) -> str:
+        return f"{self.stack}/{self.logical_id}: {self.sentence} [{self.rule}]"
+
+
+class Templates:
+    """All templates of an app, by stack name."""
+
+    def __init__(self, templates: Mapping[str, Template]) -> None:
+        self._templates = templates
+        self._exports = {
+            output["Export"]["Name"]: (stack, output.get("Value"))
+            for stack, template in templates.items()
+            for output in (template.get("Outputs") or {}).values()
+            if isinstance(output.get("Export", {}).get("Name"), str)
+        }
+
+    def resources(self, *types: str) -> Iterator[Resource]:
+        """Those of the given types, in every stack; of all types if none is given."""
+        for stack, template in self._templates.items():
+            for logical_id, definition in (template.get("Resources") or {}).items():
+                if not types or definition["Type"] in types:
+                    yield Resource(stack=stack, logical_id=logical_id, type=definition["Type"], definition=definition)
+
+    def find(self, origin: tuple[str, str] | None) -> Resource | None:
+        """The resource that a reference leads to."""
+        if origin is None:
+            return None
+        stack, logical_id = origin
+        definition = (self._templates[stack].get("Resources") or {}).get(logical_id)
+        if definition is None:
+            return None
+        return Resource(stack=stack, logical_id=logical_id, type=definition["Type"], definition=definition)
+
+    def origin(self, stack: str, value: Any) -> tuple[str, str] | None:
+        """Stack and logical id behind `Ref`, `Fn::GetAtt` and imports of other stacks; None for anything else."""
+        if not isinstance(value, Mapping) or len(value) != 1:
+            return None
+        (function, argument), *_ = value.items()
+        match function, argument:
+            case "Ref", str(logical_id):
+                return stack, logical_id
+            case "Fn::GetAtt", [str(logical_id), *_]:
+                return stack, logical_id
+            case "Fn::ImportValue", str(name) if name in self._exports:
+                return self.origin(*self._exports[name])
+            case "Fn::GetStackOutput", {"StackName": str(other), "OutputName": str(name)}:
+                outputs = self._templates.get(other, {}).get("Outputs") or {}
+                return self.origin(other, outputs.get(name, {}).get("Value"))
+        return None
+
+
+def text(value: Any) -> str:
+    """A string property with every intrinsic function replaced by `token`."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping) and "Fn::Join" in value:
+        separator, parts = value["Fn::Join"]
+        return str(separator).join(text(part) for part in parts) if isinstance(parts, Sequence) else UNKNOWN
+    return UNKNOWN
+
+
+def listed(value: Any) -> list[Any]:
+    """Policies write one string where they mean a list of one."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list) else [value]

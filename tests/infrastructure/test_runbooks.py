@@ -1,0 +1,85 @@
+"""Whoever is woken finds the section of the alarm, and commands that name what is there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lambdas.models.functions import FUNCTIONS
+from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
+from lambdas.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
+from stacks.alarms import COMPOSITE
+from stacks.configuration import Configuration
+from stacks.nodegroup import LABELS
+from tests.infrastructure.test_observability import Deployed, configuration
+
+TEXT = Path("docs/runbooks.md").read_text()
+INTRODUCTION, *PARTS = re.split(r"^## ", TEXT, flags=re.MULTILINE)
+SECTIONS = {part.split("\n", 1)[0]: part.split("\n", 1)[1] for part in PARTS}
+BLOCKS = re.findall(r"```bash\n(.*?)```", TEXT, flags=re.DOTALL)
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes it."""
+    return re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Deployed:
+    return Deployed(configuration())
+
+
+def test_every_alarm_leads_to_a_section(deployed: Deployed) -> None:
+    anchors = {anchor(heading) for heading in SECTIONS}
+    for alarm in [*deployed.alarms.values(), deployed.composite]:
+        assert alarm["AlarmDescription"].rpartition("#")[2] in anchors, alarm["AlarmDescription"]
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_every_section_names_the_alarm_that_leads_to_it(deployed: Deployed, heading: str) -> None:
+    descriptions = {name: alarm["AlarmDescription"] for name, alarm in deployed.alarms.items()}
+    descriptions[f"blue-{COMPOSITE}"] = deployed.composite["AlarmDescription"]
+    leading = {name for name, text in descriptions.items() if text.endswith(f"#{anchor(heading)}")}
+    named = re.match(r"\nAlarms?: `<name>-([a-z-]+)(…?)`", SECTIONS[heading])
+    assert named, heading
+    assert {
+        name for name in descriptions if re.fullmatch(f"blue-{named[1]}{'.*' if named[2] else ''}", name)
+    } == leading
+    assert leading
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_every_section_says_what_it_means_where_to_look_what_to_do_and_when_to_sleep_on(heading: str) -> None:
+    assert re.findall(r"^\*\*(\w+)", SECTIONS[heading], flags=re.MULTILINE) == ["Means", "Look", "Do", "Ignore"]
+
+
+def test_links_inside_the_page_lead_somewhere() -> None:
+    anchors = {anchor(heading) for heading in SECTIONS}
+    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= anchors
+
+
+def test_logs_are_those_of_functions_that_are_deployed() -> None:
+    named = set(re.findall(r"\blog ([A-Z]\w+)", TEXT))
+    assert named
+    assert named <= {function.name for function in FUNCTIONS}
+
+
+def test_labels_and_node_groups_are_those_that_are_deployed() -> None:
+    assert set(re.findall(r"trainflow/[a-z]+", TEXT)) == {RUN_LABEL, CLAIM_LABEL, *LABELS}
+    groups = set(re.findall(r"trainflow-(?:trn|m|c)\w*-\w+", TEXT))
+    assert groups
+    assert groups <= {nodegroup_name(name) for name in INSTANCE_TYPES}
+
+
+def test_settings_that_the_text_names_exist() -> None:
+    fields = {name: field.annotation for name, field in Configuration.model_fields.items()}
+    for section, setting in re.findall(r"`(alarms|capacity|cluster)\.(\w+)`", TEXT):
+        assert setting in fields[section].model_fields, f"{section}.{setting}"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_shell_can_read_the_commands(block: str) -> None:
+    assert subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True).returncode == 0
