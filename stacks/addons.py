@@ -1,0 +1,132 @@
+"""What EKS itself installs into the cluster, and with which permissions.
+
+No versions: EKS then takes the one that is the default for the cluster's Kubernetes version, which is the one that AWS
+tests with it. Pinned ones would have to be found out in an account, and could be withdrawn under us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import aws_cdk as cdk
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from stacks.aws_policies import attach_aws_policies
+from stacks.pod_identity import pod_identity
+
+CONTAINER_LOGS = ("application", "dataplane", "host", "performance")
+"""Log groups that Container Insights writes, below `/aws/containerinsights/<cluster>/` (its user guide)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """The one service account of an add-on that calls AWS."""
+
+    namespace: str
+    service_account: str
+    managed_policy: str
+    """AWS's own for this add-on: what it needs changes with its version, which EKS chooses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddOn:
+    """One EKS add-on."""
+
+    name: str
+    identity: Identity | None = None
+
+
+BEFORE_NODES = (
+    # First: the others get their credentials from it.
+    AddOn(name="eks-pod-identity-agent"),
+    AddOn(
+        name="vpc-cni",
+        identity=Identity(namespace="kube-system", service_account="aws-node", managed_policy="AmazonEKS_CNI_Policy"),
+    ),
+    AddOn(name="kube-proxy"),
+)
+"""Daemon sets, which are active without a node, and without which no node becomes ready."""
+
+ON_NODES = (
+    AddOn(name="coredns"),
+    # Tells auto repair of faulty Neuron devices; without it a node counts as healthy while its kubelet answers.
+    AddOn(name="eks-node-monitoring-agent"),
+    # Without permissions: its controller makes and deletes file systems, and ours is made by CloudFormation.
+    AddOn(name="aws-fsx-csi-driver"),
+    AddOn(
+        name="amazon-cloudwatch-observability",
+        identity=Identity(
+            namespace="amazon-cloudwatch",
+            service_account="cloudwatch-agent",
+            managed_policy="CloudWatchAgentServerPolicy",
+        ),
+    ),
+)
+"""Become active when their pods run."""
+
+
+class AddOns(Construct):
+    """Some of the cluster's add-ons, deleted with it."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, cluster: eks.Cluster, add_ons: Iterable[AddOn]) -> None:
+        super().__init__(scope, construct_id)
+        self._cluster = cluster
+        made: list[eks.CfnAddon] = []
+        for add_on in add_ons:
+            resource = self._add(add_on)
+            if add_on.identity:
+                # The agent that hands out credentials, when it is among them, is the first.
+                resource.node.add_dependency(*made[:1])
+            made.append(resource)
+
+    def _add(self, add_on: AddOn) -> eks.CfnAddon:
+        """The L1 construct: only it has the identity's association."""
+        return eks.CfnAddon(
+            self,
+            add_on.name,
+            addon_name=add_on.name,
+            cluster_name=self._cluster.cluster_name,
+            preserve_on_delete=False,
+            resolve_conflicts="OVERWRITE",
+            pod_identity_associations=[self._association(add_on.name, add_on.identity)] if add_on.identity else None,
+        )
+
+    def _association(self, name: str, identity: Identity) -> eks.CfnAddon.PodIdentityAssociationProperty:
+        role = iam.Role(
+            self,
+            f"{name}-role",
+            description=f"Trainflow: the EKS add-on {name}",
+            assumed_by=pod_identity(
+                cluster_name=self._cluster.cluster_name,
+                namespace=identity.namespace,
+                service_account=identity.service_account,
+            ),
+        )
+        attach_aws_policies(
+            role,
+            identity.managed_policy,
+            reason="AWS's policy for AWS's add-on: EKS chooses the add-on's version, and what the version needs is "
+            "maintained in the policy. Only this add-on's service account in this cluster can take the role.",
+        )
+        return eks.CfnAddon.PodIdentityAssociationProperty(
+            role_arn=role.role_arn, service_account=identity.service_account
+        )
+
+
+class ContainerLogs(Construct):
+    """Made before the agent writes to them, and deleted after it: groups of its own making would be kept for ever."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, cluster_name: str, keep: bool) -> None:
+        super().__init__(scope, construct_id)
+        for name in CONTAINER_LOGS:
+            logs.LogGroup(
+                self,
+                name,
+                log_group_name=f"/aws/containerinsights/{cluster_name}/{name}",
+                retention=logs.RetentionDays.THREE_MONTHS if keep else logs.RetentionDays.TWO_WEEKS,
+                removal_policy=cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY,
+            )

@@ -1,0 +1,26 @@
+"""Policies that AWS writes, where AWS alone knows what its own software needs."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+
+
+def attach_aws_policies(role: iam.Role, *names: str, reason: str) -> None:
+    """Give a role managed policies, and say to auditors why they are not our own.
+
+    Args:
+        role: Whose trust is narrow.
+        names: Of AWS managed policies.
+        reason: Why a copy of their statements would be worse.
+    """
+    for name in names:
+        role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(name))
+    cdk.Validations.of(role).acknowledge(
+        *(cdk.Acknowledgment(id=f"AwsSolutions-IAM4[{aws_policy(name)}]", reason=reason) for name in names)
+    )
+
+
+def aws_policy(name: str) -> str:
+    """How cdk-nag calls a managed policy."""
+    return f"Policy::arn:<AWS::Partition>:iam::aws:policy/{name}"

@@ -1,0 +1,236 @@
+"""The EKS cluster: its control plane, the nodes that are always there, and what is installed for the runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
+from constructs import Construct
+
+from stacks.addons import BEFORE_NODES, ON_NODES, AddOns, ContainerLogs
+from stacks.aws_policies import attach_aws_policies
+from stacks.charts import add_charts
+from stacks.cluster_reference import ClusterPlacement, ClusterReference, existing_cluster
+from stacks.configuration import Configuration, ConfigurationError
+from stacks.custom_resources import settle_custom_resources
+from stacks.kubectl import narrow_kubectl_provider
+from stacks.system_nodes import add_system_nodes
+from stacks.training_operator import operator_manifests
+from stacks.workload import Workload
+
+if TYPE_CHECKING:
+    from stacks.network import NetworkStack
+    from stacks.storage import StorageStack
+
+__all__ = ["ClusterPlacement", "ClusterReference", "ClusterStack", "existing_cluster"]
+
+KUBERNETES_VERSIONS = ("1.35", "1.36")
+"""Within one minor version of kubectl 1.36, the layer that applies the manifests (Kubernetes version skew policy)."""
+
+HTTPS_PORT = 443
+
+
+class ClusterStack(cdk.Stack):
+    """Everything in the cluster but the nodes that train."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        configuration: Configuration,
+        network: NetworkStack,
+        storage: StorageStack,
+        **kwargs: Any,
+    ) -> None:
+        _check_version(configuration.cluster.kubernetes_version)
+        super().__init__(scope, construct_id, **kwargs)
+        self._configuration = configuration
+        self._network = network
+        self.cluster = self._make_cluster()
+        self.reference = self._refer()
+        self._let_functions_in()
+        self._admit_administrators()
+        self.node_security_groups = self._node_security_groups(storage)
+        self.node_role = self._make_node_role()
+        self.system_nodes = self._make_system_nodes()
+        ready = self._make_ready()
+        self._install_controllers(after=ready)
+        workload = Workload(
+            self, "Workload", configuration=configuration, cluster=self.cluster, storage=storage, after=ready
+        )
+        self.pod_role = workload.pod_role
+        self._settle_custom_resources()
+
+    def _make_cluster(self) -> eks.Cluster:
+        settings = self._configuration.cluster
+        cluster = eks.Cluster(
+            self,
+            "Cluster",
+            cluster_name=self._configuration.cluster_name,
+            version=eks.KubernetesVersion.of(settings.kubernetes_version),
+            vpc=self._network.vpc,
+            vpc_subnets=[ec2.SubnetSelection(subnets=self._network.private_subnets)],
+            endpoint_access=_endpoint_access(settings.public_endpoint_cidrs),
+            cluster_logging=list(eks.ClusterLoggingTypes),
+            role=self._make_cluster_role(),
+            secrets_encryption_key=self._make_key(),
+            # Whoever deploys is not made an administrator by it; administrators are named.
+            bootstrap_cluster_creator_admin_permissions=False,
+            # Its own copies of CNI, proxy and DNS would be in the way of the add-ons.
+            bootstrap_self_managed_addons=False,
+            default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
+            default_capacity=0,
+            kubectl_provider_options=eks.KubectlProviderOptions(
+                kubectl_layer=KubectlV36Layer(self, "Kubectl"),
+                # Not the cluster's own group, which EKS could not delete while a function's interface is still in it.
+                security_groups=[self._network.lambda_security_group],
+            ),
+        )
+        resource = cluster.node.default_child
+        if not isinstance(resource, eks.CfnCluster):
+            raise TypeError("a cluster is made of AWS::EKS::Cluster")
+        resource.node.add_dependency(self._make_log_group())
+        resource.deletion_protection = self._configuration.production
+        # Extended support costs six times as much an hour; at the end of standard support AWS upgrades instead.
+        resource.upgrade_policy = eks.CfnCluster.UpgradePolicyProperty(support_type="STANDARD")
+        return cluster
+
+    def _make_log_group(self) -> logs.LogGroup:
+        """EKS would make it, and leave it behind with everything in it."""
+        keep = self._configuration.production
+        return logs.LogGroup(
+            self,
+            "ControlPlaneLog",
+            log_group_name=f"/aws/eks/{self._configuration.cluster_name}/cluster",
+            retention=logs.RetentionDays.ONE_YEAR if keep else logs.RetentionDays.ONE_MONTH,
+            removal_policy=cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY,
+        )
+
+    def _make_key(self) -> kms.Key:
+        """Goes with the cluster, whose secrets are all that it encrypts."""
+        return kms.Key(
+            self,
+            "SecretsKey",
+            description="Trainflow: Kubernetes secrets",
+            enable_key_rotation=True,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+
+    def _refer(self) -> ClusterReference:
+        return ClusterReference(
+            name=self.cluster.cluster_name,
+            arn=self.cluster.cluster_arn,
+            placement=ClusterPlacement(
+                vpc=self._network.vpc,
+                subnets=ec2.SubnetSelection(subnets=self._network.private_subnets),
+                security_group=self._network.lambda_security_group,
+            ),
+        )
+
+    def _let_functions_in(self) -> None:
+        """Before anything is applied to the cluster, and until it has been taken back."""
+        rule = ec2.CfnSecurityGroupIngress(
+            self,
+            "FunctionsToApiServer",
+            group_id=self.cluster.cluster_security_group_id,
+            source_security_group_id=self._network.lambda_security_group.security_group_id,
+            ip_protocol="tcp",
+            from_port=HTTPS_PORT,
+            to_port=HTTPS_PORT,
+            description="Functions to the API server",
+        )
+        self.cluster.node.find_child("KubectlReadyBarrier").node.add_dependency(rule)
+
+    def _admit_administrators(self) -> None:
+        for number, principal in enumerate(self._configuration.cluster.administrators):
+            self.cluster.grant_cluster_admin(f"Administrator{number}", principal)
+
+    def _node_security_groups(self, storage: StorageStack) -> list[ec2.ISecurityGroup]:
+        """Every node's: the cluster's own, and that of the file system's clients."""
+        groups = [self.cluster.cluster_security_group]
+        if storage.shared is not None:
+            groups.append(storage.shared.client_security_group)
+        return groups
+
+    def _make_node_role(self) -> iam.Role:
+        """Pull images and register: pods that reach it through the instance metadata gain nothing from it."""
+        role = iam.Role(
+            self,
+            "NodeRole",
+            description="Trainflow: nodes of the cluster",
+            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+        )
+        attach_aws_policies(
+            role,
+            "AmazonEKSWorkerNodePolicy",
+            "AmazonEC2ContainerRegistryPullOnly",
+            reason="What EKS documents for nodes, and all of it reads: instances, the cluster, images. The kubelet's "
+            "calls change with the node image, which AWS maintains together with these policies.",
+        )
+        return role
+
+    def _make_cluster_role(self) -> iam.Role:
+        role = iam.Role(
+            self,
+            "ClusterRole",
+            description="Trainflow: the control plane",
+            assumed_by=iam.ServicePrincipal("eks.amazonaws.com"),
+        )
+        attach_aws_policies(
+            role,
+            "AmazonEKSClusterPolicy",
+            reason="Only the control plane that AWS runs can take this role, and EKS asks for this policy by name; a "
+            "copy of it would break with a platform version that needs more.",
+        )
+        return role
+
+    def _make_system_nodes(self) -> eks.Nodegroup:
+        nodes = add_system_nodes(
+            self.cluster,
+            count=self._configuration.cluster.system_nodes,
+            subnet=self._network.training_subnet,
+            role=self.node_role,
+            security_groups=self.node_security_groups,
+        )
+        nodes.node.add_dependency(AddOns(self, "NodeAddOns", cluster=self.cluster, add_ons=BEFORE_NODES))
+        return nodes
+
+    def _make_ready(self) -> AddOns:
+        """The add-ons that run on nodes. What comes after them finds names and volumes; and is deleted before them."""
+        add_ons = AddOns(self, "PodAddOns", cluster=self.cluster, add_ons=ON_NODES)
+        logs_of_pods = ContainerLogs(
+            self,
+            "ContainerLogs",
+            cluster_name=self._configuration.cluster_name,
+            keep=self._configuration.production,
+        )
+        add_ons.node.add_dependency(self.system_nodes, logs_of_pods)
+        return add_ons
+
+    def _settle_custom_resources(self) -> None:
+        log_group = settle_custom_resources(self)
+        narrow_kubectl_provider(self.cluster, log_group)
+
+    def _install_controllers(self, *, after: AddOns) -> None:
+        add_charts(self.cluster, after=after)
+        operator = self.cluster.add_manifest("TrainingOperator", *operator_manifests())
+        operator.node.add_dependency(after)
+
+
+def _check_version(version: str) -> None:
+    if version not in KUBERNETES_VERSIONS:
+        raise ConfigurationError(
+            f"cluster.kubernetes_version: '{version}' is not supported; choose one of {', '.join(KUBERNETES_VERSIONS)}."
+        )
+
+
+def _endpoint_access(cidrs: tuple[str, ...]) -> eks.EndpointAccess:
+    """Private, and for people outside the VPC only from the networks that they named."""
+    return eks.EndpointAccess.PUBLIC_AND_PRIVATE.only_from(*cidrs) if cidrs else eks.EndpointAccess.PRIVATE

@@ -1,0 +1,89 @@
+"""CDK's own provider that applies manifests and charts, cut down to what it uses.
+
+CDK gives its two functions AWS's policies, which write to every log group and read every image of the account. One of
+them administers the cluster, so the little that it needs besides is written out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import aws_cdk as cdk
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import IConstruct
+
+RUNTIME = "python3.14"
+"""As our own functions; the AWS CLI in CDK's layer (1.45.61) lists it as supported."""
+
+IN_NETWORK = (
+    "ec2:CreateNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:DeleteNetworkInterface",
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:UnassignPrivateIpAddresses",
+)
+"""What Lambda does in a function's name (AWSLambdaVPCAccessExecutionRole)."""
+
+PUBLIC_CHARTS = ("ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken")
+"""The handler logs in to the public registry of ECR before it pulls a chart."""
+
+Resource = TypeVar("Resource", bound=cdk.CfnResource)
+
+NO_RESOURCE = (
+    "Interfaces in the VPC get ids that nobody knows before, and the public registry's login takes no resource: the "
+    "service authorization reference leaves nothing to narrow."
+)
+
+NO_READER = (
+    "Runs while somebody deploys and at no other time. CloudFormation waits for its answer: a call that fails, fails "
+    "the deployment and is in its log."
+)
+
+
+def narrow_kubectl_provider(cluster: eks.Cluster, log_group: logs.ILogGroup) -> None:
+    """Leave the provider the rights that its two functions use.
+
+    Args:
+        cluster: Made with a kubectl layer.
+        log_group: That both functions write to.
+    """
+    provider = cluster.node.find_child("KubectlProvider")
+    handler = provider.node.find_child("Handler")
+    framework = provider.node.find_child("Provider").node.find_child("framework-onEvent")
+    function = _resource(handler, lambda_.CfnFunction)
+    function.runtime = RUNTIME
+    writes = _allow(["logs:CreateLogStream", "logs:PutLogEvents"], log_group.log_group_arn)
+    stands = _allow(IN_NETWORK, "*")
+    _grant(handler, writes, stands, _allow(PUBLIC_CHARTS, "*"), _allow(["eks:DescribeCluster"], cluster.cluster_arn))
+    _grant(framework, writes, stands, _allow(["lambda:InvokeFunction", "lambda:GetFunction"], function.attr_arn))
+    # Was for a policy that is not attached any more.
+    handler.node.try_remove_child("HasEcrPublic")
+    cdk.Validations.of(provider).acknowledge(
+        cdk.Acknowledgment(id="AwsSolutions-IAM5[Resource::*]", reason=NO_RESOURCE),
+        cdk.Acknowledgment(id="Serverless-LambdaDLQ", reason=NO_READER),
+        cdk.Acknowledgment(id="Serverless-LambdaTracing", reason=NO_READER),
+    )
+
+
+def _grant(function: IConstruct, *statements: iam.PolicyStatement) -> None:
+    """These statements, and nothing that CDK has put there."""
+    role = function.node.find_child("ServiceRole")
+    _resource(role, iam.CfnRole).managed_policy_arns = []
+    policy = _resource(role.node.find_child("DefaultPolicy"), iam.CfnPolicy)
+    policy.policy_document = iam.PolicyDocument(statements=list(statements))
+
+
+def _allow(actions: Sequence[str], resource: str) -> iam.PolicyStatement:
+    return iam.PolicyStatement(actions=list(actions), resources=[resource])
+
+
+def _resource(construct: IConstruct, kind: type[Resource]) -> Resource:
+    resource = construct.node.default_child
+    if not isinstance(resource, kind):
+        raise TypeError(f"{construct.node.path} is not made of {kind.__name__}")
+    return resource

@@ -1,0 +1,23 @@
+"""Who may take a role that is meant for pods."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_iam as iam
+
+
+def pod_identity(*, cluster_name: str, namespace: str, service_account: str) -> iam.IPrincipal:
+    """One service account of one cluster, and nobody else.
+
+    EKS Pod Identity assumes every role for every pod; the session tags that it sets say for which (EKS user guide,
+    'Create IAM role with trust policy required by EKS Pod Identity').
+    """
+    return iam.ServicePrincipal(
+        "pods.eks.amazonaws.com",
+        conditions={
+            "StringEquals": {
+                "aws:RequestTag/eks-cluster-name": cluster_name,
+                "aws:RequestTag/kubernetes-namespace": namespace,
+                "aws:RequestTag/kubernetes-service-account": service_account,
+            }
+        },
+    ).with_session_tags()
