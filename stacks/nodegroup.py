@@ -1,0 +1,102 @@
+"""One managed node group: none of its nodes exist until a run claims them."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_eks as eks
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from lambdas.models.instances import NEURON_DEVICE, nodegroup_name
+from stacks.configuration import Nodegroup
+from stacks.launch_template import NodeTemplate
+from stacks.nodegroup_calls import NodegroupCalls
+
+LABELS = {"trainflow/nodes": "training"}
+
+NEURON_TAINT = "true"
+"""Value of the taint that keeps everything without a toleration off nodes with Trainium chips."""
+
+CAPACITY_TYPES = {
+    "on-demand": "ON_DEMAND",
+    "spot": "SPOT",
+    "capacity-block": "CAPACITY_BLOCK",
+    "reservation": "ON_DEMAND",
+}
+
+NEURON_AMI = "AL2023_x86_64_NEURON"
+STANDARD_AMI = "AL2023_x86_64_STANDARD"
+
+AUTOSCALER = "k8s.io/cluster-autoscaler/node-template"
+"""Prefix of the tags that tell an autoscaler what a node of an empty group would look like."""
+
+
+class TrainingNodegroup(Construct):
+    """A managed node group, the limit of its size, and the tags of its Auto Scaling group.
+
+    EKS wants a desired size when a group is made, and CloudFormation sets it again whenever any part of ScalingConfig
+    changes: with the limit in the template, raising it would take the nodes of a running job away. So the template
+    holds a ScalingConfig that never changes, and the limit is set by a call of its own that names nothing else. A limit
+    below the nodes that are up is refused by EKS, and the deployment with it.
+
+    CfnNodegroup, because the L2 construct compares the AMI with instance types that stand in the launch template here.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        settings: Nodegroup,
+        cluster_name: str,
+        kubernetes_version: str,
+        neuron_ami_release: str,
+        node_role: iam.IRole,
+        subnet_id: str,
+        template: NodeTemplate,
+        calls: NodegroupCalls,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._settings = settings
+        accelerated = settings.instance.accelerated
+        self.resource = eks.CfnNodegroup(
+            self,
+            "Resource",
+            cluster_name=cluster_name,
+            nodegroup_name=nodegroup_name(settings.instance_type),
+            node_role=node_role.role_arn,
+            subnets=[subnet_id],
+            capacity_type=CAPACITY_TYPES[settings.mode],
+            ami_type=NEURON_AMI if accelerated else STANDARD_AMI,
+            # A release says the version too. The driver inside has to match the image's runtime, so it is pinned.
+            release_version=neuron_ami_release if accelerated else None,
+            version=None if accelerated else kubernetes_version,
+            launch_template=eks.CfnNodegroup.LaunchTemplateSpecificationProperty(
+                id=template.resource.ref, version=template.resource.attr_latest_version_number
+            ),
+            scaling_config=eks.CfnNodegroup.ScalingConfigProperty(min_size=0, desired_size=0, max_size=1),
+            # Old nodes go first: there may be no second set of them to be had.
+            update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1, update_strategy="MINIMAL"),
+            node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
+            labels=dict(LABELS),
+            taints=[
+                eks.CfnNodegroup.TaintProperty(key=key, value=value, effect="NO_SCHEDULE")
+                for key, value in self.taints.items()
+            ],
+        )
+        calls.limit_size(self, self.resource, settings.max_nodes)
+        calls.tag_auto_scaling_group(self, self.resource, self.auto_scaling_tags)
+
+    @property
+    def taints(self) -> dict[str, str]:
+        """EFA needs no taint of its own: every type with EFA has chips."""
+        return {NEURON_DEVICE: NEURON_TAINT} if self._settings.instance.accelerated else {}
+
+    @property
+    def auto_scaling_tags(self) -> dict[str, str]:
+        """What a node of this group would have, for an autoscaler that finds none to look at."""
+        labels = {f"{AUTOSCALER}/label/{key}": value for key, value in LABELS.items()}
+        taints = {f"{AUTOSCALER}/taint/{key}": f"{value}:NoSchedule" for key, value in self.taints.items()}
+        devices = {
+            f"{AUTOSCALER}/resources/{device}": str(count) for device, count in self._settings.instance.devices.items()
+        }
+        return {**labels, **taints, **devices}

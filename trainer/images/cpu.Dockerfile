@@ -1,0 +1,34 @@
+# The trainer on CPU instances, and for staging and publishing.
+ARG BASE
+FROM ${BASE}
+
+USER root
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+
+# torch.compile translates graphs to C++.
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends g++ \
+ && rm -rf /var/lib/apt/lists/*
+
+# torch from its own index, where the build without CUDA is; everything else, all of it pinned, from PyPI.
+COPY images/cpu.txt /tmp/requirements.txt
+RUN grep '^torch==' /tmp/requirements.txt > /tmp/torch.txt \
+ && pip install --no-cache-dir --no-deps --index-url https://download.pytorch.org/whl/cpu --requirement /tmp/torch.txt \
+ && pip install --no-cache-dir --requirement /tmp/requirements.txt \
+ && pip check \
+ && rm /tmp/torch.txt /tmp/requirements.txt
+
+# Some libraries ask who they are; Ubuntu's images have a user 1000 already.
+RUN getent passwd 1000 || useradd --uid 1000 --no-create-home trainer
+
+# Owned by root and compiled now: the program can change neither itself nor its environment.
+COPY . /opt/trainflow/trainer/
+ENV PYTHONPATH=/opt/trainflow \
+    PYTHONUNBUFFERED=1 \
+    HOME=/tmp
+WORKDIR /opt/trainflow
+RUN python -m compileall -q trainer \
+ && python -c "import boto3, h5py, tensorboard, torch, trainer.pretrain, trainer.publish, trainer.stage"
+
+USER 1000:1000
+CMD ["python", "-m", "trainer.pretrain", "--help"]
