@@ -65,6 +65,9 @@ lock: $(INSTALLED) ## Compile requirements.txt anew from requirements/*.in
 		--annotation-style=line --allow-unsafe -o requirements.txt requirements/*.in
 	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header \
 		--annotation-style=line --allow-unsafe -o requirements/tools/checkov.txt requirements/tools/checkov.in
+	{ head -n 1 trainer/images/cpu.txt; $(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links \
+		--no-emit-trusted-host --strip-extras --no-header --no-annotate --allow-unsafe -c requirements.txt -o - \
+		requirements/trainer.in; } > trainer/images/cpu.new && mv trainer/images/cpu.new trainer/images/cpu.txt
 
 format: $(INSTALLED) ## Format the code
 	$(BIN)/ruff check --fix .

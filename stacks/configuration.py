@@ -401,6 +401,31 @@ class Configuration(_Section):
                     raise ValueError(f"images.{field}: {unpinned(image)}")
         return self
 
+    @model_validator(mode="after")
+    def _nothing_is_lost_by_accident(self) -> Self:
+        storage = self.storage
+        deleted = [
+            field
+            for field, policy in (
+                ("storage.buckets_on_destroy", storage.buckets_on_destroy),
+                ("storage.lustre.on_destroy", storage.lustre.on_destroy if storage.lustre else "retain"),
+            )
+            if policy == "delete"
+        ]
+        if self.environment == "production" and deleted:
+            raise ValueError(f"{deleted[0]} is 'delete', but production keeps its data; use 'retain'")
+        if self.keeps_lustre and storage.buckets_on_destroy == "delete":
+            raise ValueError(
+                "storage.buckets_on_destroy is 'delete' and storage.lustre.on_destroy is 'retain': the file system would "
+                "lose the buckets that it is linked to; delete both, or keep both"
+            )
+        return self
+
+    @property
+    def keeps_lustre(self) -> bool:
+        """Whether the file system outlives the deployment."""
+        return self.storage.lustre is not None and self.storage.lustre.on_destroy == "retain"
+
     @property
     def production(self) -> bool:
         """Whether this deployment must not lose anything."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -30,6 +31,35 @@ def test_with_a_cluster_that_is_there_only_what_works_on_it_is_deployed() -> Non
     document |= {"network": None, "existing_cluster": {"name": "theirs"}, "storage": {"lustre": None}}
     stacks = {name.removeprefix("trainflow-") for name in synthesize(Configuration.model_validate(document))}
     assert stacks == {"storage", "images", "orchestration", "triggers", "observability"}
+
+
+def kept(templates: dict[str, Any]) -> set[str]:
+    """Types of what outlives `cdk destroy`."""
+    return {
+        resource["Type"]
+        for template in templates.values()
+        for resource in template["Resources"].values()
+        if resource.get("DeletionPolicy") in ("Retain", "Snapshot")
+    }
+
+
+def configured(**changes: Any) -> dict[str, Any]:
+    return synthesize(Configuration.model_validate({**yaml.safe_load(EXAMPLE.read_text()), **changes}))
+
+
+def test_the_example_keeps_data_and_nothing_that_costs_by_the_hour() -> None:
+    assert kept(example()) == {"AWS::S3::Bucket", "AWS::S3::BucketPolicy", "AWS::KMS::Key"}
+
+
+def test_what_is_told_to_go_goes_wholly() -> None:
+    assert kept(configured(storage={"buckets_on_destroy": "delete", "lustre": {"on_destroy": "delete"}})) == set()
+
+
+def test_a_file_system_that_stays_keeps_the_ground_that_it_stands_on() -> None:
+    """Its interface holds the subnet, the VPC and both security groups: deleting them would fail."""
+    stays = kept(configured(storage={"lustre": {"on_destroy": "retain"}}))
+    assert {"AWS::FSx::FileSystem", "AWS::EC2::SecurityGroup", "AWS::EC2::Subnet", "AWS::EC2::VPC"} <= stays
+    assert "AWS::EC2::NatGateway" not in stays
 
 
 def test_idle_costs_are_known_and_below_the_target() -> None:

@@ -172,6 +172,19 @@ def test_every_instance_type_has_a_price_and_zones() -> None:
         ({"account": 1234}, "account: should be a valid string, got 1234."),
         ({"account": "1234"}, "account: must be the account's 12 digits, in quotes, got '1234'."),
         ({"alarms__emails": ["somebody"]}, "alarms.emails.0: must be an e-mail address, got 'somebody'."),
+        (
+            {"storage__buckets_on_destroy": "delete", "storage__lustre": {"on_destroy": "retain"}},
+            "configuration: storage.buckets_on_destroy is 'delete' and storage.lustre.on_destroy is 'retain': the file "
+            "system would lose the buckets that it is linked to; delete both, or keep both.",
+        ),
+        (
+            {
+                "environment": "production",
+                "images": {"neuron_base": DIGEST, "cpu_base": DIGEST},
+                "storage__lustre": {"on_destroy": "delete"},
+            },
+            "configuration: storage.lustre.on_destroy is 'delete', but production keeps its data; use 'retain'.",
+        ),
         ({"colour": "red"}, "colour: there is no such field; remove it or correct its name."),
         ({"name": "x" * 21}, "name: string should have at most 20 characters, got '" + "x" * 21 + "'."),
     ],
