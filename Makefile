@@ -38,7 +38,7 @@ benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks overhead --out benchmarks/results/overhead.json
 
 synth: $(INSTALLED) $(NODE_TOOLS) ## The templates of config/$(CONFIG).yaml into cdk.out/, with every check; no credentials, no Docker
-	$(CDK) synth --all --quiet --no-lookups $(CDK_APP)
+	$(CDK) synth --quiet --no-lookups $(CDK_APP)
 
 bootstrap: $(INSTALLED) $(NODE_TOOLS) ## Once for an account and region: what cdk deploy needs there
 	$(CDK) bootstrap $(CDK_APP)

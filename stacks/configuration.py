@@ -416,8 +416,8 @@ class Configuration(_Section):
             raise ValueError(f"{deleted[0]} is 'delete', but production keeps its data; use 'retain'")
         if self.keeps_lustre and storage.buckets_on_destroy == "delete":
             raise ValueError(
-                "storage.buckets_on_destroy is 'delete' and storage.lustre.on_destroy is 'retain': the file system would "
-                "lose the buckets that it is linked to; delete both, or keep both"
+                "storage.buckets_on_destroy is 'delete' and storage.lustre.on_destroy is 'retain': the file system "
+                "would lose the buckets that it is linked to; delete both, or keep both"
             )
         return self
 

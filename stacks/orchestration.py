@@ -1,0 +1,230 @@
+"""What runs a run: the state machines as the repository has them, a function a Task state, the run table, the topic.
+
+The execution's input is the run spec and its name is the run's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from lambdas.models.functions import TASKS
+from stacks.bundling import function_code
+from stacks.configuration import Configuration
+from stacks.functions import Surroundings, TrainflowFunction
+from stacks.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, objects, policy, service
+from stacks.state_machines import LOG_PREFIX, StateMachines
+from stacks.storage import DATA_PREFIX
+
+if TYPE_CHECKING:
+    from stacks.cluster_reference import ClusterReference
+    from stacks.storage import StorageStack
+
+
+class OrchestrationStack(cdk.Stack):
+    """State machines, their functions, and what these write to."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        configuration: Configuration,
+        cluster: ClusterReference,
+        storage: StorageStack,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(scope, construct_id, **kwargs)
+        self._configuration, self._cluster, self._storage = configuration, cluster, storage
+        self.on_destroy = cdk.RemovalPolicy.RETAIN if configuration.production else cdk.RemovalPolicy.DESTROY
+        self.log_days = logs.RetentionDays.ONE_YEAR if configuration.production else logs.RetentionDays.THREE_MONTHS
+        self.key = self._make_key()
+        self.topic = self._make_topic()
+        self.run_table = self._make_run_table()
+        self.policies = SharedPolicies(self, "Policies", in_network=cluster.placement is not None)
+        self.resize_nodegroups = self._may_resize_nodegroups()
+        self._write_artifacts = self._may_write_artifacts()
+        cdk.Validations.of(self).acknowledge(
+            cdk.Acknowledgment(
+                id="Serverless-LambdaDLQ",
+                reason="The functions of this stack are never invoked asynchronously: a Task state waits for the "
+                "answer, retries what passes, and the execution keeps what failed.",
+            )
+        )
+        surroundings = self.surroundings(self)
+        self.functions = self._make_functions(surroundings)
+        machines = StateMachines(self, "StateMachines", surroundings=surroundings, functions=self.functions)
+        self.watch_job, self.training = machines.watch_job, machines.training
+        self._make_outputs()
+
+    def surroundings(self, stack: cdk.Stack, **variables: str) -> Surroundings:
+        """What functions of this deployment share, in this stack and in others; `variables` come on top."""
+        shared = {
+            "CLUSTER_NAME": self._cluster.name,
+            "NAMESPACE": self._configuration.namespace,
+            "ARTIFACT_BUCKET": self._storage.artifact_bucket.bucket_name,
+            "TOPIC_ARN": self.topic.topic_arn,
+            "RUN_TABLE": self.run_table.table_name,
+        }
+        return Surroundings(
+            deployment=self._configuration.name,
+            code=function_code(stack),
+            variables={**shared, **variables},
+            cluster=self._cluster,
+            # By its ARN: a stack that uses the key must not change the key's policy.
+            key=self.key if stack is self else kms.Key.from_key_arn(stack, "Key", self.key.key_arn),
+            policies=self.policies,
+            log_days=self.log_days,
+            on_destroy=self.on_destroy,
+        )
+
+    def use_table(self, *actions: str) -> list[Grant]:
+        """Actions on the run table, and what DynamoDB then does with the table's key in the caller's name."""
+        return [
+            allow(*actions, on=self.run_table.table_arn),
+            allow("kms:Encrypt", "kms:Decrypt", "kms:DescribeKey", on=self.key.key_arn),
+        ]
+
+    def _make_functions(self, surroundings: Surroundings) -> dict[str, TrainflowFunction]:
+        grants = self._grants()
+        return {
+            function.name: TrainflowFunction(
+                self, function.name, function=function, surroundings=surroundings, grants=grants.get(function.name, ())
+            )
+            for function in TASKS
+        }
+
+    def _grants(self) -> dict[str, Sequence[Grant | iam.ManagedPolicy]]:
+        """What each function's code may do, beside `eks:DescribeCluster` for those that talk to the cluster.
+
+        Data sets elsewhere than in the data bucket are read with the owner's grant to the role of ValidateRun.
+        """
+        data_sets = allow(
+            "s3:GetObject",
+            on=objects(self._storage, self._storage.data_bucket, f"{DATA_PREFIX}*"),
+            pattern_because="A run may train on any data set of the data bucket; the prefix keeps it to those.",
+        )
+        return {
+            "ValidateRun": [
+                data_sets,
+                allow("kms:Decrypt", on=self._storage.key.key_arn),
+                *self.use_table("dynamodb:PutItem"),
+            ],
+            "EnsureCapacity": [self.resize_nodegroups],
+            "TearDown": [self.resize_nodegroups],
+            "PublishMetrics": [self.policies.publish_metrics],
+            "PublishArtifacts": [self._write_artifacts],
+            "CollectDiagnostics": [self._write_artifacts],
+            "Notify": [allow("sns:Publish", on=self.topic.topic_arn), *self.use_table("dynamodb:UpdateItem")],
+        }
+
+    def _may_resize_nodegroups(self) -> iam.ManagedPolicy:
+        nodegroups = self.format_arn(
+            service="eks", resource="nodegroup", resource_name=f"{self._configuration.cluster_name}/trainflow-*/*"
+        )
+        resize = allow(
+            "eks:DescribeNodegroup",
+            "eks:UpdateNodegroupConfig",
+            on=nodegroups,
+            pattern_because="A node group's ARN ends with an id that EKS chooses. The pattern leaves nothing else "
+            "open: one cluster, and in it the groups whose names begin with trainflow-.",
+        )
+        return policy(self, "ResizeNodegroups", resize)
+
+    def _may_write_artifacts(self) -> iam.ManagedPolicy:
+        write = allow(
+            "s3:PutObject",
+            on=objects(self._storage, self._storage.artifact_bucket, "runs/*"),
+            pattern_because="A run writes its record and its diagnostics under its own id, which is not known before "
+            "the run; nothing outside runs/ can be written, and nothing read or deleted.",
+        )
+        return policy(self, "WriteArtifacts", write, allow("kms:GenerateDataKey", on=self._storage.key.key_arn))
+
+    def _make_key(self) -> kms.Key:
+        key = kms.Key(
+            self,
+            "Key",
+            alias=f"{self._configuration.name}-orchestration",
+            description="Trainflow: functions, state machines, run table, topic, queues and their logs",
+            enable_key_rotation=True,
+            removal_policy=self.on_destroy,
+        )
+        # EventBridge rules send to encrypted queues; no role of ours is in play there.
+        key.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="RulesSend",
+                principals=[service(self, "events.amazonaws.com")],
+                actions=list(USE_OF_KEY),
+                resources=["*"],
+            )
+        )
+        key.add_to_resource_policy(self._may_encrypt_logs())
+        return key
+
+    def _may_encrypt_logs(self) -> iam.PolicyStatement:
+        groups = [f"{self._configuration.name}-*", f"{LOG_PREFIX}/{self._configuration.name}-*"]
+        arns = [
+            self.format_arn(
+                service="logs",
+                resource="log-group",
+                resource_name=group,
+                arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+            )
+            for group in groups
+        ]
+        return iam.PolicyStatement(
+            sid="Logs",
+            principals=[iam.ServicePrincipal(f"logs.{self.region}.amazonaws.com")],
+            actions=["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"],
+            resources=["*"],
+            conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": arns}},
+        )
+
+    def _make_topic(self) -> sns.Topic:
+        topic = sns.Topic(self, "Topic", display_name="Trainflow", master_key=self.key, enforce_ssl=True)
+        for email in self._configuration.alarms.emails:
+            subscription = topic.add_subscription(subscriptions.EmailSubscription(email))
+            cdk.Validations.of(subscription).acknowledge(
+                cdk.Acknowledgment(
+                    id="Serverless-SNSRedrivePolicy",
+                    reason="A mail that could not be delivered helps nobody in a queue. What it said stands in the "
+                    "run table, and SNS has tried for hours (NumberOfNotificationsFailed counts it).",
+                )
+            )
+        return topic
+
+    def _make_run_table(self) -> dynamodb.Table:
+        """One item a run, kept for a year; by it the clean-up and the survey know whose nodes are whose."""
+        return dynamodb.Table(
+            self,
+            "Runs",
+            partition_key=dynamodb.Attribute(name="run_id", type=dynamodb.AttributeType.STRING),
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            time_to_live_attribute="expires_at",
+            encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED,
+            encryption_key=self.key,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            deletion_protection=self._configuration.production,
+            removal_policy=self.on_destroy,
+        )
+
+    def _make_outputs(self) -> None:
+        start = f"aws stepfunctions start-execution --state-machine-arn {self.training.state_machine_arn}"
+        for name, value, description in (
+            ("TrainingStateMachine", self.training.state_machine_arn, "Its executions are the runs"),
+            ("NotificationTopic", self.topic.topic_arn, "Whoever subscribes is told how runs end"),
+            ("RunTable", self.run_table.table_name, "Every run of the last year"),
+            ("StartCommand", f"{start} --name NAME --input file://SPEC.json", "Or upload a spec to runs/ of the data"),
+        ):
+            cdk.CfnOutput(self, name, value=value, description=description)

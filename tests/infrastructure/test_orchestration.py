@@ -1,0 +1,253 @@
+"""The workflow is deployed as the repository has it, and everybody in it may do their own part alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stacks.checks.templates import Templates
+from tests.infrastructure.assembly import example
+from tests.infrastructure.serverless import configuration, deployed, text
+
+MACHINES = {"blue-training": "training", "blue-watch-job": "watch_job"}
+
+each_machine = pytest.mark.parametrize("name", MACHINES)
+
+ORCHESTRATION, TRIGGERS = "trainflow-orchestration", "trainflow-triggers"
+INVOKE, STOP = "lambda:InvokeFunction", "states:StopExecution"
+RESIZERS = {"EnsureCapacity", "TearDown", "CleanUp", "SurveyFleet"}
+
+
+def machine_id(name: str) -> str:
+    machines = deployed().properties("AWS::StepFunctions::StateMachine")
+    return next(logical_id for logical_id, found in machines.items() if found["StateMachineName"] == name)
+
+
+def machine(name: str) -> dict[str, Any]:
+    return deployed().properties("AWS::StepFunctions::StateMachine")[machine_id(name)]
+
+
+def role_of(name: str) -> str:
+    return deployed().find(machine(name)["RoleArn"])
+
+
+# The definitions
+
+
+@each_machine
+def test_the_definition_is_the_text_of_the_repository(name: str) -> None:
+    assert machine(name)["DefinitionString"] == Path(f"statemachines/{MACHINES[name]}.asl.json").read_text()
+
+
+@each_machine
+def test_every_placeholder_is_filled_and_nothing_is_filled_in_vain(name: str) -> None:
+    placeholders = set(re.findall(r"\$\{(\w+)\}", machine(name)["DefinitionString"]))
+    assert set(machine(name)["DefinitionSubstitutions"]) == placeholders
+
+
+@each_machine
+def test_a_placeholder_leads_to_the_function_of_its_name(name: str) -> None:
+    for placeholder, reference in machine(name)["DefinitionSubstitutions"].items():
+        if placeholder != "WatchJob":
+            assert deployed().name_of(reference) == placeholder
+            assert deployed().resources("AWS::Lambda::Alias").get(reference["Ref"]), "by its alias"
+
+
+def test_the_run_watches_with_the_other_state_machine() -> None:
+    watch_job = deployed().properties("AWS::StepFunctions::StateMachine")[
+        deployed().find(machine("blue-training")["DefinitionSubstitutions"]["WatchJob"])
+    ]
+    assert watch_job["StateMachineName"] == "blue-watch-job"
+
+
+@each_machine
+def test_a_function_gives_up_before_its_task_does(name: str) -> None:
+    substitutions = machine(name)["DefinitionSubstitutions"]
+    states = json.loads(machine(name)["DefinitionString"])["States"]
+    tasks = {state: task for state, task in states.items() if task["Type"] == "Task"}
+    for state, task in tasks.items():
+        placeholder = task["Parameters"].get("FunctionName", "").strip("${}")
+        if placeholder:
+            function = deployed().functions()[deployed().name_of(substitutions[placeholder])]
+            assert function["Timeout"] < task["TimeoutSeconds"], state
+
+
+@each_machine
+def test_every_event_is_logged_and_no_data_is(name: str) -> None:
+    assert machine(name)["StateMachineType"] == "STANDARD"
+    logging = machine(name)["LoggingConfiguration"]
+    assert (logging["Level"], logging["IncludeExecutionData"]) == ("ALL", False)
+    group = deployed().find(logging["Destinations"][0]["CloudWatchLogsLogGroup"]["LogGroupArn"])
+    assert text(deployed().properties("AWS::Logs::LogGroup")[group]["LogGroupName"]).startswith("/aws/vendedlogs/")
+    assert machine(name)["TracingConfiguration"] == {"Enabled": True}
+
+
+@each_machine
+def test_the_history_is_encrypted_with_the_deployments_key(name: str) -> None:
+    encryption = machine(name)["EncryptionConfiguration"]
+    assert encryption["Type"] == "CUSTOMER_MANAGED_KMS_KEY"
+    assert deployed().find(encryption["KmsKeyId"]) in deployed().resources("AWS::KMS::Key")
+    assert role_of(name) in deployed().who_may("kms:GenerateDataKey")
+
+
+# Who may do what
+
+
+@each_machine
+def test_a_state_machine_invokes_the_functions_that_it_names_and_no_other(name: str) -> None:
+    named = {
+        text(reference)
+        for placeholder, reference in machine(name)["DefinitionSubstitutions"].items()
+        if placeholder != "WatchJob"
+    }
+    invoked = {arn for who, action, arn, _ in deployed().grants() if (who, action) == (role_of(name), INVOKE)}
+    assert invoked == named
+
+
+def test_only_start_run_may_start_a_run() -> None:
+    assert deployed().who_may("states:StartExecution", on=machine_id("blue-training")) == {"StartRun"}
+
+
+def test_only_a_run_may_start_or_stop_the_watching_of_a_job() -> None:
+    training = {role_of("blue-training")}
+    assert deployed().who_may("states:StartExecution", on=machine_id("blue-watch-job")) == training
+    assert deployed().who_may("states:StopExecution") == training
+    assert all(":execution:blue-watch-job:*" in arn for _, action, arn, _ in deployed().grants() if action == STOP)
+
+
+def test_who_may_resize_node_groups_and_which() -> None:
+    assert deployed().who_may("eks:UpdateNodegroupConfig") == RESIZERS
+    for _, action, arn, _ in deployed().grants():
+        if action in ("eks:UpdateNodegroupConfig", "eks:DescribeNodegroup"):
+            assert arn.endswith(":nodegroup/theirs/trainflow-*/*")
+
+
+def test_who_may_read_and_write_objects_and_which() -> None:
+    may = {
+        (who, action, arn.split("/", 1)[-1]) for who, action, arn, _ in deployed().grants() if action.startswith("s3:")
+    }
+    assert may == {
+        ("ValidateRun", "s3:GetObject", "data/*"),
+        ("StartRun", "s3:GetObject", "runs/*"),
+        ("StartRun", "s3:GetObjectVersion", "runs/*"),
+        ("PublishArtifacts", "s3:PutObject", "runs/*"),
+        ("CollectDiagnostics", "s3:PutObject", "runs/*"),
+    }
+
+
+def test_who_may_publish_metrics_and_where() -> None:
+    assert deployed().who_may("cloudwatch:PutMetricData") == {"PublishMetrics", "SurveyFleet"}
+    for _, action, _, statement in deployed().grants():
+        if action == "cloudwatch:PutMetricData":
+            assert statement["Condition"] == {"StringEquals": {"cloudwatch:namespace": "Trainflow"}}
+
+
+def test_the_record_of_a_run_is_written_by_few_and_deleted_by_nobody() -> None:
+    assert deployed().who_may("dynamodb:PutItem") == {"ValidateRun", "SurveyFleet"}
+    assert deployed().who_may("dynamodb:UpdateItem") == {"Notify", "CleanUp"}
+    assert deployed().who_may("dynamodb:DeleteItem") == set()
+
+
+def test_nothing_is_allowed_on_everything_but_what_has_no_resource() -> None:
+    # What each of these is for, and why IAM cannot narrow it, stands in stacks/permissions.py.
+    allowed = ("xray:", "cloudwatch:PutMetricData", "ec2:", "logs:")
+    for who, action, arn, _ in deployed().grants():
+        if arn == "*":
+            assert action.startswith(allowed), (who, action)
+    log_delivery = {action for _, action, arn, _ in deployed().grants() if arn == "*" and action.startswith("logs:")}
+    assert not {action for action in log_delivery if "LogEvents" in action or "LogStream" in action}
+
+
+def test_no_permission_is_a_pattern_of_actions() -> None:
+    assert not [action for _, action, _, _ in deployed().grants() if "*" in action]
+
+
+def test_services_use_the_key_and_the_roles_for_this_account_alone() -> None:
+    for role in deployed().properties("AWS::IAM::Role").values():
+        for statement in role["AssumeRolePolicyDocument"]["Statement"]:
+            if statement["Principal"]["Service"] != "lambda.amazonaws.com":
+                assert statement["Condition"]["StringEquals"]["aws:SourceAccount"] == {"Ref": "AWS::AccountId"}
+
+
+# What is kept, and for how long
+
+
+def test_runs_are_remembered_for_their_time_and_can_be_restored() -> None:
+    [table] = deployed().properties("AWS::DynamoDB::Table").values()
+    assert table["KeySchema"] == [{"AttributeName": "run_id", "KeyType": "HASH"}]
+    assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
+    assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+    assert table["SSESpecification"]["SSEType"] == "KMS"
+
+
+@pytest.mark.parametrize("production", [False, True])
+def test_what_survives_destroy(production: bool) -> None:
+    found = deployed(production=production)
+    kept = {
+        resource["Type"]
+        for stack in ("Orchestration", "Triggers")
+        for resource in found.templates[stack]["Resources"].values()
+        if resource.get("DeletionPolicy") == "Retain"
+    }
+    assert kept == ({"AWS::KMS::Key", "AWS::DynamoDB::Table", "AWS::Logs::LogGroup"} if production else set())
+
+
+def test_production_refuses_to_delete_its_table() -> None:
+    for production in (False, True):
+        [table] = deployed(production=production).properties("AWS::DynamoDB::Table").values()
+        assert table["DeletionProtectionEnabled"] is production
+
+
+@pytest.mark.parametrize("production", [False, True])
+def test_every_log_group_has_an_end_and_the_key(production: bool) -> None:
+    for group in deployed(production=production).properties("AWS::Logs::LogGroup").values():
+        assert group["RetentionInDays"] == (365 if production else 90)
+        assert deployed().find(group["KmsKeyId"]).startswith("Key")
+
+
+def test_the_key_may_be_used_for_the_log_groups_that_cloudformation_names() -> None:
+    # CloudFormation begins the name of what it names itself with the stack's.
+    [key] = Templates({ORCHESTRATION: example()[ORCHESTRATION]}).resources("AWS::KMS::Key")
+    [statement] = [found for found in key.properties["KeyPolicy"]["Statement"] if found.get("Sid") == "Logs"]
+    patterns = [text(arn) for arn in statement["Condition"]["ArnLike"]["kms:EncryptionContext:aws:logs:arn"]]
+    for group in Templates(example()).resources("AWS::Logs::LogGroup"):
+        if group.stack in (ORCHESTRATION, TRIGGERS):
+            name = text(group.properties.get("LogGroupName", f"{group.stack}-{group.logical_id}-0123456789AB"))
+            arn = f"arn:aws:logs:us-west-2:<AWS::AccountId>:log-group:{name}"
+            assert any(fnmatchcase(arn, pattern) for pattern in patterns), name
+
+
+def test_the_key_is_turned_every_year() -> None:
+    [key] = deployed().properties("AWS::KMS::Key").values()
+    assert key["EnableKeyRotation"] is True
+
+
+# Who is told
+
+
+def test_people_are_told_over_an_encrypted_topic_that_takes_nothing_in_the_clear() -> None:
+    [topic] = deployed().properties("AWS::SNS::Topic").values()
+    assert deployed().find(topic["KmsMasterKeyId"]).startswith("Key")
+    [policy] = deployed().properties("AWS::SNS::TopicPolicy").values()
+    refused = [found for found in policy["PolicyDocument"]["Statement"] if found["Effect"] == "Deny"]
+    assert refused[0]["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+
+
+def test_everybody_in_the_configuration_is_asked_to_subscribe() -> None:
+    subscriptions = deployed().properties("AWS::SNS::Subscription").values()
+    assert [found["Endpoint"] for found in subscriptions] == list(configuration().alarms.emails)
+
+
+def test_who_may_write_to_people() -> None:
+    assert deployed().who_may("sns:Publish") == {"Notify", "StartRun", "CleanUp", "SurveyFleet"}
+
+
+def test_outputs_tell_how_to_start_a_run() -> None:
+    outputs = deployed().templates["Orchestration"]["Outputs"]
+    assert outputs["TrainingStateMachine"]["Value"] == {"Ref": machine_id("blue-training")}
+    assert "start-execution --state-machine-arn" in text(outputs["StartCommand"]["Value"])
