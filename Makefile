@@ -25,7 +25,7 @@ check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, t
 	$(BIN)/lint-imports
 	$(MAKE) --no-print-directory synth
 	$(BIN)/cfn-lint --non-zero-exit-code informational cdk.out/*.template.json
-	$(BIN)/python -m stacks.checkov_findings cdk.out .venv-checkov/bin/checkov
+	$(BIN)/python -m stacks.tools.checkov_findings cdk.out .venv-checkov/bin/checkov
 	$(BIN)/pytest -q -n 2 tests/unit tests/infrastructure -m "not slow"
 
 test: $(INSTALLED) $(NODE_TOOLS) ## All tests but the slow proofs

@@ -12,9 +12,9 @@ from constructs import Construct
 
 from lambdas.models.instances import nodegroup_name
 from stacks.configuration import Configuration, Nodegroup
-from stacks.launch_template import NodeTemplate
-from stacks.nodegroup import TrainingNodegroup
-from stacks.nodegroup_calls import NodegroupCalls
+from stacks.parts.capacity.launch_template import NodeTemplate
+from stacks.parts.capacity.nodegroup import TrainingNodegroup
+from stacks.parts.capacity.nodegroup_calls import NodegroupCalls
 
 if TYPE_CHECKING:
     from stacks.cluster import ClusterStack

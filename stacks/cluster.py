@@ -13,16 +13,17 @@ from aws_cdk import aws_logs as logs
 from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 from constructs import Construct
 
-from stacks.addons import BEFORE_NODES, ON_NODES, AddOns, ContainerLogs
-from stacks.aws_policies import attach_aws_policies
-from stacks.charts import add_charts
-from stacks.cluster_reference import ClusterPlacement, ClusterReference, existing_cluster
 from stacks.configuration import Configuration, ConfigurationError
-from stacks.custom_resources import settle_custom_resources
-from stacks.kubectl import narrow_kubectl_provider
-from stacks.system_nodes import add_system_nodes
-from stacks.training_operator import operator_manifests
-from stacks.workload import Workload
+from stacks.parts.acknowledgements import Reason
+from stacks.parts.aws_policies import attach_aws_policies
+from stacks.parts.cluster.addons import BEFORE_NODES, ON_NODES, AddOns, ContainerLogs
+from stacks.parts.cluster.charts import add_charts
+from stacks.parts.cluster.cluster_reference import ClusterPlacement, ClusterReference, existing_cluster
+from stacks.parts.cluster.kubectl import narrow_kubectl_provider
+from stacks.parts.cluster.system_nodes import add_system_nodes
+from stacks.parts.cluster.training_operator import operator_manifests
+from stacks.parts.cluster.workload import Workload
+from stacks.parts.custom_resources import settle_custom_resources
 
 if TYPE_CHECKING:
     from stacks.network import NetworkStack
@@ -171,8 +172,7 @@ class ClusterStack(cdk.Stack):
             role,
             "AmazonEKSWorkerNodePolicy",
             "AmazonEC2ContainerRegistryPullOnly",
-            reason="What EKS documents for nodes, and all of it reads: instances, the cluster, images. The kubelet's "
-            "calls change with the node image, which AWS maintains together with these policies.",
+            reason=Reason.NODE_POLICIES,
         )
         return role
 
@@ -186,8 +186,7 @@ class ClusterStack(cdk.Stack):
         attach_aws_policies(
             role,
             "AmazonEKSClusterPolicy",
-            reason="Only the control plane that AWS runs can take this role, and EKS asks for this policy by name; a "
-            "copy of it would break with a platform version that needs more.",
+            reason=Reason.CONTROL_PLANE_POLICY,
         )
         return role
 

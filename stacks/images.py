@@ -22,6 +22,7 @@ from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
 from stacks.configuration import Configuration
+from stacks.parts.acknowledgements import Reason, acknowledge
 
 TRAINER = Path(__file__).parents[1] / "trainer"
 
@@ -177,20 +178,8 @@ class ImagesStack(cdk.Stack):
         return project
 
     def _acknowledge(self) -> None:
-        cdk.Validations.of(self._policy).acknowledge(
-            cdk.Acknowledgment(
-                id="AwsSolutions::AwsSolutions-IAM5[Resource::*]",
-                reason="ecr:GetAuthorizationToken knows no resources; what the token is good for is said by the other "
-                "statements, which name repositories.",
-            )
-        )
-        cdk.Validations.of(self).acknowledge(
-            cdk.Acknowledgment(
-                id="AwsSolutions::AwsSolutions-CB3",
-                reason="Building an image takes a Docker daemon, which CodeBuild starts in privileged builds only. The "
-                "builder lives for one build of this repository's own files, outside of any VPC.",
-            )
-        )
+        acknowledge(self._policy, "AwsSolutions::AwsSolutions-IAM5[Resource::*]", reason=Reason.NO_RESOURCE_LEVEL)
+        acknowledge(self, "AwsSolutions::AwsSolutions-CB3", reason=Reason.BUILDS_NEED_DOCKER)
 
 
 def kinds_of_images(configuration: Configuration) -> tuple[Kind, ...]:

@@ -22,7 +22,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from stacks.configuration import Configuration
-from stacks.custom_resources import settle_custom_resources
+from stacks.parts.custom_resources import settle_custom_resources
 
 HTTPS = ec2.Port.tcp(443)
 

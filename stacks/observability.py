@@ -8,10 +8,10 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from stacks.alarm_definitions import Watched
-from stacks.alarms import Alarms
 from stacks.configuration import Configuration
-from stacks.dashboard import Dashboard, Shown
+from stacks.parts.observability.alarm_definitions import Watched
+from stacks.parts.observability.alarms import Alarms
+from stacks.parts.observability.dashboard import Dashboard, Shown
 
 if TYPE_CHECKING:
     from stacks.cluster import ClusterReference

@@ -18,15 +18,16 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from lambdas.models.functions import TASKS
-from stacks.bundling import function_code
 from stacks.configuration import Configuration
-from stacks.functions import Surroundings, TrainflowFunction
-from stacks.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, objects, policy, service
-from stacks.state_machines import LOG_PREFIX, StateMachines
+from stacks.parts.acknowledgements import Reason, acknowledge
+from stacks.parts.orchestration.bundling import function_code
+from stacks.parts.orchestration.functions import Surroundings, TrainflowFunction
+from stacks.parts.orchestration.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, objects, policy, service
+from stacks.parts.orchestration.state_machines import LOG_PREFIX, StateMachines
 from stacks.storage import DATA_PREFIX
 
 if TYPE_CHECKING:
-    from stacks.cluster_reference import ClusterReference
+    from stacks.parts.cluster.cluster_reference import ClusterReference
     from stacks.storage import StorageStack
 
 
@@ -53,13 +54,7 @@ class OrchestrationStack(cdk.Stack):
         self.policies = SharedPolicies(self, "Policies", in_network=cluster.placement is not None)
         self.resize_nodegroups = self._may_resize_nodegroups()
         self._write_artifacts = self._may_write_artifacts()
-        cdk.Validations.of(self).acknowledge(
-            cdk.Acknowledgment(
-                id="Serverless-LambdaDLQ",
-                reason="The functions of this stack are never invoked asynchronously: a Task state waits for the "
-                "answer, retries what passes, and the execution keeps what failed.",
-            )
-        )
+        acknowledge(self, "Serverless-LambdaDLQ", reason=Reason.TASKS_ARE_WAITED_FOR)
         surroundings = self.surroundings(self)
         self.functions = self._make_functions(surroundings)
         machines = StateMachines(self, "StateMachines", surroundings=surroundings, functions=self.functions)
@@ -111,7 +106,7 @@ class OrchestrationStack(cdk.Stack):
         data_sets = allow(
             "s3:GetObject",
             on=objects(self._storage, self._storage.data_bucket, f"{DATA_PREFIX}*"),
-            pattern_because="A run may train on any data set of the data bucket; the prefix keeps it to those.",
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
         )
         return {
             "ValidateRun": [
@@ -135,8 +130,7 @@ class OrchestrationStack(cdk.Stack):
             "eks:DescribeNodegroup",
             "eks:UpdateNodegroupConfig",
             on=nodegroups,
-            pattern_because="A node group's ARN ends with an id that EKS chooses. The pattern leaves nothing else "
-            "open: one cluster, and in it the groups whose names begin with trainflow-.",
+            pattern_because=Reason.EKS_CHOOSES_IDS,
         )
         return policy(self, "ResizeNodegroups", resize)
 
@@ -144,8 +138,7 @@ class OrchestrationStack(cdk.Stack):
         write = allow(
             "s3:PutObject",
             on=objects(self._storage, self._storage.artifact_bucket, "runs/*"),
-            pattern_because="A run writes its record and its diagnostics under its own id, which is not known before "
-            "the run; nothing outside runs/ can be written, and nothing read or deleted.",
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
         )
         return policy(self, "WriteArtifacts", write, allow("kms:GenerateDataKey", on=self._storage.key.key_arn))
 
@@ -193,13 +186,7 @@ class OrchestrationStack(cdk.Stack):
         topic = sns.Topic(self, "Topic", display_name="Trainflow", master_key=self.key, enforce_ssl=True)
         for email in self._configuration.alarms.emails:
             subscription = topic.add_subscription(subscriptions.EmailSubscription(email))
-            cdk.Validations.of(subscription).acknowledge(
-                cdk.Acknowledgment(
-                    id="Serverless-SNSRedrivePolicy",
-                    reason="A mail that could not be delivered helps nobody in a queue. What it said stands in the "
-                    "run table, and SNS has tried for hours (NumberOfNotificationsFailed counts it).",
-                )
-            )
+            acknowledge(subscription, "Serverless-SNSRedrivePolicy", reason=Reason.MAIL_IS_NO_WORK)
         return topic
 
     def _make_run_table(self) -> dynamodb.Table:

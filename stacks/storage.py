@@ -16,8 +16,8 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from stacks.configuration import Configuration, Lustre
-from stacks.custom_resources import settle_custom_resources
-from stacks.lustre import DATA_PREFIX, EXPORT_PREFIX, LustreFileSystem, SharedFileSystem
+from stacks.parts.custom_resources import settle_custom_resources
+from stacks.parts.storage.lustre import DATA_PREFIX, EXPORT_PREFIX, LustreFileSystem, SharedFileSystem
 
 if TYPE_CHECKING:
     from stacks.network import NetworkStack

@@ -17,17 +17,18 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from lambdas.models.functions import EVENT_HANDLERS
-from stacks.bundling import REPOSITORY
 from stacks.configuration import Configuration, Schedule, scheduled_spec
-from stacks.functions import TrainflowFunction
-from stacks.permissions import Grant, allow, objects
-from stacks.queues import DeadLetterQueues, RequestQueue
-from stacks.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_AT, Schedules
-from stacks.state_machines import executions_of
+from stacks.parts.acknowledgements import Reason, acknowledge
+from stacks.parts.orchestration.bundling import REPOSITORY
+from stacks.parts.orchestration.functions import TrainflowFunction
+from stacks.parts.orchestration.permissions import Grant, allow, objects
+from stacks.parts.orchestration.state_machines import executions_of
+from stacks.parts.triggers.queues import DeadLetterQueues, RequestQueue
+from stacks.parts.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_AT, Schedules
 
 if TYPE_CHECKING:
-    from stacks.cluster_reference import ClusterReference
     from stacks.orchestration import OrchestrationStack
+    from stacks.parts.cluster.cluster_reference import ClusterReference
     from stacks.storage import StorageStack
 
 RUN_REQUESTS = "runs/*"
@@ -114,14 +115,14 @@ class TriggersStack(cdk.Stack):
                     "s3:GetObject",
                     "s3:GetObjectVersion",
                     on=objects(self._storage, data, RUN_REQUESTS),
-                    pattern_because="It reads run specs, which people name as they like; data sets stay closed to it.",
+                    pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
                 ),
                 allow("kms:Decrypt", on=self._storage.key.key_arn),
                 allow("states:StartExecution", on=orchestration.training.state_machine_arn),
                 allow(
                     "states:DescribeExecution",
                     on=executions_of(self, f"{self._configuration.name}-training"),
-                    pattern_because="It looks whether a requested run exists; runs are named after their specs.",
+                    pattern_because=Reason.EXECUTIONS_ARE_NAMED_AFTER_RUNS,
                 ),
                 notify,
             ],
@@ -150,13 +151,7 @@ class TriggersStack(cdk.Stack):
             function_response_types=["ReportBatchItemFailures"],
             scaling_config=lambda_.CfnEventSourceMapping.ScalingConfigProperty(maximum_concurrency=MAX_CONCURRENCY),
         )
-        cdk.Validations.of(mapping).acknowledge(
-            cdk.Acknowledgment(
-                id="Serverless-LambdaEventSourceMappingDestination",
-                reason="Lambda offers failure destinations for streams, not for SQS, where the queue's own dead-letter "
-                "queue takes what failed three times.",
-            )
-        )
+        acknowledge(mapping, "Serverless-LambdaEventSourceMappingDestination", reason=Reason.QUEUE_HAS_ITS_OWN)
 
     def _start_on_upload(self) -> None:
         rule = self._rule(

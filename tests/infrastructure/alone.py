@@ -23,9 +23,10 @@ PINNED = "public.ecr.aws/neuron/base@sha256:" + "0" * 64
 
 
 def configuration(**changes: Any) -> Configuration:
-    """The example with other sections; production's needs of images are met."""
+    """The example with other sections; what production asks for, pinned images and nothing deleted, is met."""
     document = yaml.safe_load(EXAMPLE.read_text()) | changes
     if document["environment"] == "production":
+        document |= {"storage": {}} | changes
         document.setdefault("images", {"neuron_base": PINNED, "cpu_base": PINNED})
     return Configuration.model_validate(document)
 

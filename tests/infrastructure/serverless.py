@@ -11,9 +11,9 @@ from typing import Any
 import aws_cdk as cdk
 from aws_cdk.assertions import Template
 
-from stacks.cluster_reference import existing_cluster
 from stacks.configuration import Configuration
 from stacks.orchestration import OrchestrationStack
+from stacks.parts.cluster.cluster_reference import existing_cluster
 from stacks.storage import StorageStack
 from stacks.triggers import TriggersStack
 

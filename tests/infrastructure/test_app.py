@@ -12,10 +12,13 @@ from cli.deployed.images import OUTPUT_PREFIX
 from cli.deployed.rest import STATE_MACHINE_OUTPUT
 from lambdas.models.kubernetes_access import access_manifests
 from stacks.configuration import Configuration, load_configuration
-from stacks.idle_cost import as_table, idle_cost
+from stacks.parts.acknowledgements import Reason
+from stacks.tools.idle_cost import as_table, idle_cost
 from tests.infrastructure.assembly import EXAMPLE, example, synthesize
 
 IDLE_TARGET_USD_PER_HOUR = 0.60
+
+MOST_ACKNOWLEDGEMENTS = 15
 
 
 def test_the_same_configuration_gives_the_same_templates() -> None:
@@ -81,6 +84,14 @@ def test_the_commands_find_what_they_need_in_the_outputs() -> None:
     assert STATE_MACHINE_OUTPUT in example()["trainflow-orchestration"]["Outputs"]
     builds = [name for name in example()["trainflow-images"]["Outputs"] if name.startswith(OUTPUT_PREFIX)]
     assert builds == ["BuildNeuron", "BuildCpu"]
+
+
+def test_few_findings_stand_and_each_for_a_reason() -> None:
+    assert len(Reason) <= MOST_ACKNOWLEDGEMENTS
+    sources = "".join(path.read_text() for path in Path("stacks").rglob("*.py"))
+    assert sources.count("cdk.Acknowledgment(") == 1, "only acknowledge() lets a finding stand"
+    for reason in Reason:
+        assert f"Reason.{reason.name}" in sources, "a reason that nothing needs"
 
 
 def test_a_cluster_of_ones_own_gets_the_same_rights() -> None:

@@ -11,9 +11,9 @@ import aws_cdk as cdk
 import pytest
 
 from lambdas.models.functions import FUNCTIONS
-from stacks import bundling
-from stacks.bundling import REPOSITORY, bundle, function_code, pins
 from stacks.configuration import ConfigurationError
+from stacks.parts.orchestration import bundling
+from stacks.parts.orchestration.bundling import REPOSITORY, bundle, function_code, pins
 
 REQUIREMENTS = """\
 boto3==1.2.3              # via -r requirements/lambdas.in, -r requirements/trainer.in

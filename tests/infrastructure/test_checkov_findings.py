@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stacks.checkov_findings import Acceptance, CheckovFinding, complaints, parse, read_accepted
+from stacks.tools.checkov_findings import Acceptance, CheckovFinding, complaints, parse, read_accepted
 
 FINDING = CheckovFinding("CKV_AWS_18", "access logging", "Storage.template.json", "AccessLogs12")
 

@@ -21,10 +21,10 @@ from lambdas.logic.manifests import indexed_job
 from lambdas.models.instances import INSTANCE_TYPES
 from lambdas.models.kubernetes_access import Access, access_manifests
 from lambdas.models.run import JobRef, Stage
-from stacks import charts, workload
 from stacks.cluster import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
 from stacks.configuration import Configuration, ConfigurationError, load_configuration
 from stacks.network import NetworkStack
+from stacks.parts.cluster import charts, workload
 from stacks.storage import StorageStack
 
 Resource = dict[str, Any]
@@ -422,7 +422,7 @@ def test_without_a_file_system_there_is_no_claim_to_wait_for() -> None:
 
 def test_production_protects_the_cluster_from_deletion() -> None:
     images = {"neuron_base": f"n@sha256:{'0' * 64}", "cpu_base": f"c@sha256:{'0' * 64}"}
-    document = {**load_configuration(EXAMPLE).model_dump(), "environment": "production", "images": images}
+    document = {**load_configuration(EXAMPLE).model_dump(), "environment": "production", "images": images, "storage": {}}
     stack = compose(cdk.App(context=CONTEXT), Configuration.model_validate(document))
     [cluster] = [node for node in stack.node.find_all() if isinstance(node, cdk.aws_eks_v2.CfnCluster)]
     assert cluster.deletion_protection is True

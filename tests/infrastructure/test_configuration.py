@@ -121,7 +121,7 @@ def test_every_instance_type_has_a_price_and_zones() -> None:
             + ".",
         ),
         (
-            {"environment": "production"},
+            {"environment": "production", "storage": {}},
             "configuration: images.neuron_base: 'public.ecr.aws/neuron/pytorch-training-neuronx:2.9.0-neuronx-py312-"
             "sdk2.29.1-ubuntu24.04' is a tag, which can move; production names images by digest (…@sha256:…).",
         ),
@@ -196,7 +196,7 @@ def test_what_cannot_be_deployed_is_refused(tmp_path: Path, changes: dict[str, A
 def test_production_is_deployed_from_images_by_digest(tmp_path: Path) -> None:
     path = tmp_path / "production.yaml"
     images = {"neuron_base": DIGEST, "cpu_base": DIGEST}
-    path.write_text(yaml.safe_dump(document(environment="production", images=images)))
+    path.write_text(yaml.safe_dump(document(environment="production", images=images, storage={})))
     assert load_configuration(path).production
 
 
@@ -289,7 +289,7 @@ class TestSchedules:
 
     def test_an_image_by_tag_is_refused_in_production(self) -> None:
         images = {"neuron_base": DIGEST, "cpu_base": DIGEST}
-        assert self.refused("runs/demo.yaml", environment="production", images=images) == (
+        assert self.refused("runs/demo.yaml", environment="production", images=images, storage={}) == (
             "schedules.nightly: runs/demo.yaml: workload.image: 'trainflow/trainer:demo' is a tag, which can move; "
             "production names images by digest (…@sha256:…)."
         )

@@ -8,9 +8,9 @@ import pytest
 
 from lambdas.models.functions import EVENT_HANDLERS, FUNCTIONS, Function
 from lambdas.models.kubernetes_access import Access
-from stacks import functions as functions_module
-from stacks.bundling import PYTHON
-from stacks.idle_cost import SNAPSHOT_USD_PER_GB_SECOND
+from stacks.parts.orchestration import functions as functions_module
+from stacks.parts.orchestration.bundling import PYTHON
+from stacks.tools.idle_cost import SNAPSHOT_USD_PER_GB_SECOND
 from tests.infrastructure.serverless import IN_NETWORK, deployed, text
 
 TALKING = {function.name for function in FUNCTIONS if function.access}

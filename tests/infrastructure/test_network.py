@@ -138,7 +138,7 @@ def test_the_default_security_group_lets_nothing_through() -> None:
 def test_production_keeps_a_year_of_flows() -> None:
     app = cdk.App(context=CONTEXT)
     images = {"neuron_base": f"n@sha256:{'0' * 64}", "cpu_base": f"c@sha256:{'0' * 64}"}
-    production = configuration(environment="production", images=images)
+    production = configuration(environment="production", images=images, storage={})
     stack = NetworkStack(app, "Network", configuration=production, env=cdk.Environment(region="us-west-2"))
     groups = [group for group in stack.node.find_all() if isinstance(group, cdk.aws_logs.CfnLogGroup)]
     assert 365 in [group.retention_in_days for group in groups]

@@ -20,10 +20,10 @@ from aws_cdk.assertions import Template
 from lambdas.models.functions import FUNCTIONS
 from lambdas.models.metric_names import CLUSTER_DIMENSION, NAMESPACE, RUN_DIMENSION, ClusterMetric, RunMetric
 from lambdas.models.run_spec import Limits
-from stacks.alarms import COMPOSITE
 from stacks.checks import findings
 from stacks.configuration import Configuration
 from stacks.observability import ObservabilityStack
+from stacks.parts.observability.alarms import COMPOSITE
 
 NEURON_METRICS = {"node_neuroncore_utilization", "node_neurondevice_runtime_memory_used_bytes"}
 FILE_SYSTEM_METRICS = {"DataReadBytes", "DataWriteBytes", "FreeDataStorageCapacity"}

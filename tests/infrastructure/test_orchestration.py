@@ -154,7 +154,7 @@ def test_the_record_of_a_run_is_written_by_few_and_deleted_by_nobody() -> None:
 
 
 def test_nothing_is_allowed_on_everything_but_what_has_no_resource() -> None:
-    # What each of these is for, and why IAM cannot narrow it, stands in stacks/permissions.py.
+    # What each of these is for, and why IAM cannot narrow it, stands in stacks/parts/orchestration/permissions.py.
     allowed = ("xray:", "cloudwatch:PutMetricData", "ec2:", "logs:")
     for who, action, arn, _ in deployed().grants():
         if arn == "*":

@@ -11,9 +11,9 @@ import pytest
 from lambdas.models.functions import FUNCTIONS
 from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
 from lambdas.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
-from stacks.alarms import COMPOSITE
 from stacks.configuration import Configuration
-from stacks.nodegroup import LABELS
+from stacks.parts.capacity.nodegroup import LABELS
+from stacks.parts.observability.alarms import COMPOSITE
 from tests.infrastructure.test_observability import Deployed, configuration
 
 TEXT = Path("docs/runbooks.md").read_text()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lambdas.handlers.environment import ArtifactEnvironment
-from stacks.lustre import EXPORT_PREFIX
+from stacks.parts.storage.lustre import EXPORT_PREFIX
 from tests.infrastructure.alone import (
     Resources,
     configuration,
@@ -127,10 +127,8 @@ def test_artifacts_expire_only_if_told_to_and_data_never(days: int | None) -> No
     [
         ("development", {}, {BUCKET, POLICY, KEY, FILE_SYSTEM}),
         ("development", DELETE, set()),
-        ("development", {"buckets_on_destroy": "delete"}, {KEY, FILE_SYSTEM}),
         ("development", {"lustre": {"on_destroy": "delete"}}, {BUCKET, POLICY, KEY}),
         ("production", {}, {BUCKET, POLICY, KEY, FILE_SYSTEM}),
-        ("production", {"lustre": {"on_destroy": "delete"}}, {BUCKET, POLICY, KEY}),
     ],
 )
 def test_what_survives_destroy_is_what_was_to_be_kept_and_what_it_needs(

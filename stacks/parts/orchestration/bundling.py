@@ -25,7 +25,7 @@ from aws_cdk import aws_lambda as lambda_
 
 from stacks.configuration import ConfigurationError
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[3]
 BUNDLES = Path(".trainflow/bundles")
 """Where bundles are kept, in the repository; `make clean` removes them."""
 

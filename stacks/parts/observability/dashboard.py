@@ -14,10 +14,10 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from lambdas.models.metric_names import NAMESPACE, RUN_DIMENSION, ClusterMetric, RunMetric
-from stacks import metrics
-from stacks.alarm_definitions import FULL_PERCENT, Definition
-from stacks.alarms import COMPOSITE, Alarms
 from stacks.configuration import Configuration
+from stacks.parts.observability import metrics
+from stacks.parts.observability.alarm_definitions import FULL_PERCENT, Definition
+from stacks.parts.observability.alarms import COMPOSITE, Alarms
 
 if TYPE_CHECKING:
     from stacks.storage import SharedFileSystem

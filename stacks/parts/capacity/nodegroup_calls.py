@@ -14,6 +14,7 @@ from aws_cdk import custom_resources as resources
 from constructs import Construct
 
 from lambdas.models.instances import nodegroup_name
+from stacks.parts.acknowledgements import Reason, acknowledge
 
 MEMORY_MIB = 256
 
@@ -45,13 +46,7 @@ class NodegroupCalls(Construct):
         )
         self._policy = self._make_policy()
         for rule in ("DLQ", "Tracing"):
-            cdk.Validations.of(cdk.Stack.of(self)).acknowledge(
-                cdk.Acknowledgment(
-                    id=f"Serverless::Serverless-Lambda{rule}",
-                    reason="CDK's function for custom resources runs while somebody deploys and at no other time. "
-                    "CloudFormation waits for its answer: a call that fails, fails the deployment and is in its log.",
-                )
-            )
+            acknowledge(cdk.Stack.of(self), f"Serverless::Serverless-Lambda{rule}", reason=Reason.DEPLOYMENTS_WAIT)
 
     def limit_size(self, scope: Construct, nodegroup: eks.CfnNodegroup, max_nodes: int) -> None:
         """Set the largest size, and neither the smallest nor the desired one."""
@@ -149,13 +144,8 @@ class NodegroupCalls(Construct):
             ],
         )
         for pattern in (nodegroups, auto_scaling_groups):
-            cdk.Validations.of(policy).acknowledge(
-                cdk.Acknowledgment(
-                    id=f"AwsSolutions::AwsSolutions-IAM5[Resource::arn:aws:{pattern.format(account=account)}]",
-                    reason="The ARNs of node groups and of their Auto Scaling groups hold ids that EKS chooses. The "
-                    "patterns leave nothing else open: they name our prefix, and this cluster by name or by condition.",
-                )
-            )
+            rule = f"AwsSolutions::AwsSolutions-IAM5[Resource::arn:aws:{pattern.format(account=account)}]"
+            acknowledge(policy, rule, reason=Reason.EKS_CHOOSES_IDS)
         return policy
 
 

@@ -1,6 +1,6 @@
 """The functions' rights in the cluster as YAML, for a cluster that somebody else looks after.
 
-python -m stacks.access training | kubectl apply -f -
+python -m stacks.tools.access training | kubectl apply -f -
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from stacks.permissions import USE_OF_KEY, allow, role, service
+from stacks.parts.orchestration.permissions import USE_OF_KEY, allow, role, service
 
 RETRIES = 2
 """Scheduler's own default is 185 over a day: a run that starts a day late helps nobody and costs the same."""

@@ -15,8 +15,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from stacks.aws_policies import attach_aws_policies
-from stacks.pod_identity import pod_identity
+from stacks.parts.acknowledgements import Reason
+from stacks.parts.aws_policies import attach_aws_policies
+from stacks.parts.cluster.pod_identity import pod_identity
 
 CONTAINER_LOGS = ("application", "dataplane", "host", "performance")
 """Log groups that Container Insights writes, below `/aws/containerinsights/<cluster>/` (its user guide)."""
@@ -109,8 +110,7 @@ class AddOns(Construct):
         attach_aws_policies(
             role,
             identity.managed_policy,
-            reason="AWS's policy for AWS's add-on: EKS chooses the add-on's version, and what the version needs is "
-            "maintained in the policy. Only this add-on's service account in this cluster can take the role.",
+            reason=Reason.ADD_ON_POLICY,
         )
         return eks.CfnAddon.PodIdentityAssociationProperty(
             role_arn=role.role_arn, service_account=identity.service_account

@@ -1,6 +1,6 @@
 """What a deployment costs an hour while nothing trains, read from its templates.
 
-    python -m stacks.idle_cost cdk.out
+    python -m stacks.tools.idle_cost cdk.out
 
 Prices in USD, on demand, us-west-2, November 2026, from the price page of each service. What is billed by use alone
 (requests, log lines, stored objects, image layers, data through the NAT gateway) is not in it.

@@ -9,6 +9,8 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from stacks.parts.acknowledgements import Reason, acknowledge
+
 RETENTION = cdk.Duration.days(14)
 """The longest that SQS offers: time for a person to come back from a holiday."""
 
@@ -29,13 +31,7 @@ class DeadLetterQueues(Construct):
             )
             for name in names
         }
-        cdk.Validations.of(self).acknowledge(
-            cdk.Acknowledgment(
-                id="Serverless-SQSRedrivePolicy",
-                reason="These are dead-letter queues, the end of the way: nobody reads them but a person, who is told "
-                "by an alarm as soon as one of them is not empty.",
-            )
-        )
+        acknowledge(self, "Serverless-SQSRedrivePolicy", reason=Reason.END_OF_THE_WAY)
 
 
 class RequestQueue(sqs.Queue):

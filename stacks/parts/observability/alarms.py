@@ -7,8 +7,8 @@ from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from stacks.alarm_definitions import Definition, Watched, definitions
 from stacks.configuration import Configuration
+from stacks.parts.observability.alarm_definitions import Definition, Watched, definitions
 
 COMPOSITE = "a-run-needs-a-person"
 

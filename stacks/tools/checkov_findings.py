@@ -1,6 +1,6 @@
 """checkov's findings over a cloud assembly, but for those that are accepted with a reason.
 
-python -m stacks.checkov_findings cdk.out .venv-checkov/bin/checkov
+python -m stacks.tools.checkov_findings cdk.out .venv-checkov/bin/checkov
 """
 
 from __future__ import annotations

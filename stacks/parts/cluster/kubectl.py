@@ -16,6 +16,8 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import IConstruct
 
+from stacks.parts.acknowledgements import Reason, acknowledge
+
 RUNTIME = "python3.14"
 """As our own functions; the AWS CLI in CDK's layer (1.45.61) lists it as supported."""
 
@@ -33,16 +35,6 @@ PUBLIC_CHARTS = ("ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"
 """The handler logs in to the public registry of ECR before it pulls a chart."""
 
 Resource = TypeVar("Resource", bound=cdk.CfnResource)
-
-NO_RESOURCE = (
-    "Interfaces in the VPC get ids that nobody knows before, and the public registry's login takes no resource: the "
-    "service authorization reference leaves nothing to narrow."
-)
-
-NO_READER = (
-    "Runs while somebody deploys and at no other time. CloudFormation waits for its answer: a call that fails, fails "
-    "the deployment and is in its log."
-)
 
 
 def narrow_kubectl_provider(cluster: eks.Cluster, log_group: logs.ILogGroup) -> None:
@@ -63,11 +55,8 @@ def narrow_kubectl_provider(cluster: eks.Cluster, log_group: logs.ILogGroup) -> 
     _grant(framework, writes, stands, _allow(["lambda:InvokeFunction", "lambda:GetFunction"], function.attr_arn))
     # Was for a policy that is not attached any more.
     handler.node.try_remove_child("HasEcrPublic")
-    cdk.Validations.of(provider).acknowledge(
-        cdk.Acknowledgment(id="AwsSolutions-IAM5[Resource::*]", reason=NO_RESOURCE),
-        cdk.Acknowledgment(id="Serverless-LambdaDLQ", reason=NO_READER),
-        cdk.Acknowledgment(id="Serverless-LambdaTracing", reason=NO_READER),
-    )
+    acknowledge(provider, "AwsSolutions-IAM5[Resource::*]", reason=Reason.NO_RESOURCE_LEVEL)
+    acknowledge(provider, "Serverless-LambdaDLQ", "Serverless-LambdaTracing", reason=Reason.DEPLOYMENTS_WAIT)
 
 
 def _grant(function: IConstruct, *statements: iam.PolicyStatement) -> None:

@@ -22,11 +22,11 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from lambdas.models.functions import Function
-from stacks.bundling import PYTHON
-from stacks.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, as_it_is, role
+from stacks.parts.orchestration.bundling import PYTHON
+from stacks.parts.orchestration.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, as_it_is, role
 
 if TYPE_CHECKING:
-    from stacks.cluster_reference import ClusterReference
+    from stacks.parts.cluster.cluster_reference import ClusterReference
 
 RUNTIME = lambda_.Runtime(f"python{PYTHON}", lambda_.RuntimeFamily.PYTHON)
 LIVE = "live"

@@ -13,9 +13,10 @@ from constructs import Construct, IConstruct
 from lambdas.models.instances import EFA_INTERFACE, NEURON_CORE, NEURON_DEVICE
 from lambdas.models.kubernetes_access import access_manifests
 from lambdas.models.kubernetes_names import MANAGED_BY
-from stacks import system_nodes
 from stacks.configuration import Configuration
-from stacks.pod_identity import pod_identity
+from stacks.parts.acknowledgements import Reason, acknowledge
+from stacks.parts.cluster import system_nodes
+from stacks.parts.cluster.pod_identity import pod_identity
 
 if TYPE_CHECKING:
     from stacks.storage import SharedFileSystem, StorageStack
@@ -29,11 +30,6 @@ FOLDERS = ("data", "runs", "cache")
 
 USER = 1000
 """The pods' user and group."""
-
-OBJECTS_REASON = (
-    "Runs name their data sets and results themselves, so the objects of these two buckets cannot be listed here. The "
-    "bucket is named, and of the actions only those that read, and add: pods cannot delete."
-)
 
 SMALL_PODS_PER_SYSTEM_NODE = 10
 TRAINING_PODS_PER_NODE = 4
@@ -227,11 +223,13 @@ class Workload(Construct):
         )
         for statement in _pod_statements(storage):
             role.add_to_policy(statement)
-        cdk.Validations.of(role).acknowledge(
+        acknowledge(
+            role,
             *(
-                cdk.Acknowledgment(id=f"AwsSolutions-IAM5[Resource::{_imported(bucket)}/*]", reason=OBJECTS_REASON)
+                f"AwsSolutions-IAM5[Resource::{_imported(bucket)}/*]"
                 for bucket in (storage.data_bucket, storage.artifact_bucket)
-            )
+            ),
+            reason=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
         )
         eks.CfnPodIdentityAssociation(
             self,

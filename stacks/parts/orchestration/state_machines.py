@@ -14,11 +14,12 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from stacks.bundling import REPOSITORY
-from stacks.permissions import USE_OF_KEY, Grant, allow, as_it_is, role, service
+from stacks.parts.acknowledgements import Reason
+from stacks.parts.orchestration.bundling import REPOSITORY
+from stacks.parts.orchestration.permissions import USE_OF_KEY, Grant, allow, as_it_is, role, service
 
 if TYPE_CHECKING:
-    from stacks.functions import Surroundings, TrainflowFunction
+    from stacks.parts.orchestration.functions import Surroundings, TrainflowFunction
 
 DEFINITIONS = REPOSITORY / "statemachines"
 
@@ -89,7 +90,7 @@ class StateMachines(Construct):
                 "states:DescribeExecution",
                 "states:StopExecution",
                 on=executions_of(cdk.Stack.of(self), f"{self._surroundings.deployment}-watch-job"),
-                pattern_because="Child executions are named after the run; they are those of one state machine.",
+                pattern_because=Reason.EXECUTIONS_ARE_NAMED_AFTER_RUNS,
             ),
             allow("events:PutTargets", "events:PutRule", "events:DescribeRule", on=completion),
         ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 
+from stacks.parts.acknowledgements import Reason, acknowledge
 
-def attach_aws_policies(role: iam.Role, *names: str, reason: str) -> None:
+
+def attach_aws_policies(role: iam.Role, *names: str, reason: Reason) -> None:
     """Give a role managed policies, and say to auditors why they are not our own.
 
     Args:
@@ -16,9 +17,7 @@ def attach_aws_policies(role: iam.Role, *names: str, reason: str) -> None:
     """
     for name in names:
         role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(name))
-    cdk.Validations.of(role).acknowledge(
-        *(cdk.Acknowledgment(id=f"AwsSolutions-IAM4[{aws_policy(name)}]", reason=reason) for name in names)
-    )
+    acknowledge(role, *(f"AwsSolutions-IAM4[{aws_policy(name)}]" for name in names), reason=reason)
 
 
 def aws_policy(name: str) -> str:

@@ -8,8 +8,8 @@ from constructs import Construct
 
 from lambdas.models.instances import NEURON_DEVICE, nodegroup_name
 from stacks.configuration import Nodegroup
-from stacks.launch_template import NodeTemplate
-from stacks.nodegroup_calls import NodegroupCalls
+from stacks.parts.capacity.launch_template import NodeTemplate
+from stacks.parts.capacity.nodegroup_calls import NodegroupCalls
 
 LABELS = {"trainflow/nodes": "training"}
 

@@ -16,6 +16,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from lambdas.models.metric_names import NAMESPACE
+from stacks.parts.acknowledgements import Reason, acknowledge
 
 USE_OF_KEY = ("kms:Decrypt", "kms:GenerateDataKey")
 """What sending to an encrypted topic or queue takes, and reading from one."""
@@ -26,7 +27,7 @@ class Grant:
     """One line of a table of grants."""
 
     statement: iam.PolicyStatement
-    pattern_because: str | None
+    pattern_because: Reason | None
     """Why a resource in it is a pattern, for the auditor; None where every resource is named in full."""
 
 
@@ -34,7 +35,7 @@ def allow(
     *actions: str,
     on: str | Sequence[str],
     when: Mapping[str, Mapping[str, Any]] | None = None,
-    pattern_because: str | None = None,
+    pattern_because: Reason | None = None,
 ) -> Grant:
     """Permission for some actions.
 
@@ -89,11 +90,11 @@ def objects(owner: cdk.Stack, bucket: s3.IBucket, pattern: str) -> str:
 
 def _acknowledge_patterns(construct: Construct, grants: Sequence[Grant]) -> None:
     for grant in grants:
-        for resource in grant.statement.resources if grant.pattern_because else ():
+        if grant.pattern_because is None:
+            continue
+        for resource in grant.statement.resources:
             arn = _as_in_template(cdk.Stack.of(construct).resolve(resource))
-            cdk.Validations.of(construct).acknowledge(
-                cdk.Acknowledgment(id=f"AwsSolutions-IAM5[Resource::{arn}]", reason=str(grant.pattern_because))
-            )
+            acknowledge(construct, f"AwsSolutions-IAM5[Resource::{arn}]", reason=grant.pattern_because)
 
 
 def _as_in_template(value: Any) -> str:
@@ -128,14 +129,7 @@ class SharedPolicies(Construct):
             in_network: Whether functions stand in a VPC.
         """
         super().__init__(scope, construct_id)
-        cdk.Validations.of(self).acknowledge(
-            cdk.Acknowledgment(
-                id="AwsSolutions-IAM5[Resource::*]",
-                reason="AWS's service authorization reference lists no resource type for these actions. Metrics are "
-                "limited to Trainflow's namespace by a condition; the others write traces, network interfaces of "
-                "functions in the VPC and log deliveries.",
-            )
-        )
+        acknowledge(self, "AwsSolutions-IAM5[Resource::*]", reason=Reason.NO_RESOURCE_LEVEL)
         self.trace = policy(
             self,
             "Trace",

@@ -14,8 +14,8 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 
 from lambdas.models.metric_names import ClusterMetric
-from stacks import metrics
 from stacks.configuration import Configuration
+from stacks.parts.observability import metrics
 
 if TYPE_CHECKING:
     from stacks.storage import SharedFileSystem

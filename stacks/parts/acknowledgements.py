@@ -1,0 +1,80 @@
+"""Findings of cdk-nag that stand: every reason that there is, used beside the resources that need it.
+
+A test counts them over the whole app, and refuses a sixteenth.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import aws_cdk as cdk
+from constructs import IConstruct
+
+
+class Reason(StrEnum):
+    """For an auditor."""
+
+    TASKS_ARE_WAITED_FOR = (
+        "The functions of this stack are never invoked asynchronously: a Task state waits for the answer, retries what "
+        "passes, and the execution keeps what failed."
+    )
+    DEPLOYMENTS_WAIT = (
+        "CDK's function for custom resources runs while somebody deploys and at no other time. CloudFormation waits "
+        "for its answer: a call that fails, fails the deployment and is in its log."
+    )
+    NO_RESOURCE_LEVEL = (
+        "AWS's service authorization reference lists no resource type for these actions: traces, metrics (limited to "
+        "Trainflow's namespace by a condition), network interfaces of functions in a VPC, log deliveries, logins to a "
+        "registry. stacks/checks/access.py holds the list and refuses any other action on every resource."
+    )
+    EKS_CHOOSES_IDS = (
+        "The ARNs of node groups and of their Auto Scaling groups end with ids that EKS chooses. The patterns leave "
+        "nothing else open: they name our prefix, and this cluster by name or by condition."
+    )
+    OBJECTS_ARE_NAMED_BY_RUNS = (
+        "People and runs name data sets, run specs and results themselves, so these objects cannot be listed here. "
+        "Bucket and prefix are named, and of the actions only those that read, or add: nothing can be deleted."
+    )
+    EXECUTIONS_ARE_NAMED_AFTER_RUNS = (
+        "Executions carry the names of their runs, which are not known before; the pattern covers those of one state "
+        "machine."
+    )
+    CONTROL_PLANE_POLICY = (
+        "Only the control plane that AWS runs can take this role, and EKS asks for this policy by name; a copy of it "
+        "would break with a platform version that needs more."
+    )
+    NODE_POLICIES = (
+        "What EKS documents for nodes, and all of it reads: instances, the cluster, images. The kubelet's calls change "
+        "with the node image, which AWS maintains together with these policies."
+    )
+    ADD_ON_POLICY = (
+        "AWS's policy for AWS's add-on: EKS chooses the add-on's version, and what the version needs is maintained in "
+        "the policy. Only this add-on's service account in this cluster can take the role."
+    )
+    BUILDS_NEED_DOCKER = (
+        "Building an image takes a Docker daemon, which CodeBuild starts in privileged builds only. The builder lives "
+        "for one build of this repository's own files, outside of any VPC."
+    )
+    END_OF_THE_WAY = (
+        "These are dead-letter queues: nobody reads them but a person, who is told by an alarm as soon as one of them "
+        "is not empty."
+    )
+    QUEUE_HAS_ITS_OWN = (
+        "Lambda offers failure destinations for streams, not for SQS, where the queue's own dead-letter queue takes "
+        "what failed three times."
+    )
+    MAIL_IS_NO_WORK = (
+        "A mail that could not be delivered helps nobody in a queue. What it said stands in the run table, and SNS has "
+        "tried for hours (NumberOfNotificationsFailed counts it)."
+    )
+
+
+def acknowledge(construct: IConstruct, *rules: str, reason: Reason) -> None:
+    """Let findings stand on a construct and on what is inside it.
+
+    Args:
+        construct: As small as possible.
+        rules: In full, with the finding in brackets where cdk-nag names one.
+        reason: Why.
+    """
+    cdk.Validations.of(construct).acknowledge(*(cdk.Acknowledgment(id=rule, reason=reason.value) for rule in rules))
