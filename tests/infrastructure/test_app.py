@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ import yaml
 
 from cli.deployed.images import OUTPUT_PREFIX
 from cli.deployed.rest import STATE_MACHINE_OUTPUT
-from lambdas.models.kubernetes_access import access_manifests
 from stacks.configuration import Configuration, load_configuration
 from stacks.parts.acknowledgements import Reason
 from stacks.tools.idle_cost import as_table, idle_cost
+from stacks.tools.manifests import manifests
 from tests.infrastructure.assembly import EXAMPLE, example, synthesize
 
 IDLE_TARGET_USD_PER_HOUR = 0.60
@@ -94,5 +95,15 @@ def test_few_findings_stand_and_each_for_a_reason() -> None:
         assert f"Reason.{reason.name}" in sources, "a reason that nothing needs"
 
 
-def test_a_cluster_of_ones_own_gets_the_same_rights() -> None:
-    assert all(manifest["metadata"]["labels"] for manifest in access_manifests("training"))
+def test_a_cluster_of_ones_own_gets_what_ours_gets() -> None:
+    """All of it but the volume and its folders, which are the cluster's own."""
+    resources = example()["trainflow-cluster"]["Resources"]
+    applied = {
+        (manifest["kind"], manifest["metadata"]["name"])
+        for part in ("Namespace", "Bounds", "Access")
+        for logical_id, resource in resources.items()
+        if logical_id.startswith(f"Clustermanifest{part}")
+        for manifest in json.loads(resource["Properties"]["Manifest"])
+    }
+    printed = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in manifests(load_configuration(EXAMPLE))}
+    assert printed == applied

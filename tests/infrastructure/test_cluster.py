@@ -422,7 +422,12 @@ def test_without_a_file_system_there_is_no_claim_to_wait_for() -> None:
 
 def test_production_protects_the_cluster_from_deletion() -> None:
     images = {"neuron_base": f"n@sha256:{'0' * 64}", "cpu_base": f"c@sha256:{'0' * 64}"}
-    document = {**load_configuration(EXAMPLE).model_dump(), "environment": "production", "images": images, "storage": {}}
+    document = {
+        **load_configuration(EXAMPLE).model_dump(),
+        "environment": "production",
+        "images": images,
+        "storage": {},
+    }
     stack = compose(cdk.App(context=CONTEXT), Configuration.model_validate(document))
     [cluster] = [node for node in stack.node.find_all() if isinstance(node, cdk.aws_eks_v2.CfnCluster)]
     assert cluster.deletion_protection is True
