@@ -31,7 +31,7 @@ check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, t
 test: $(INSTALLED) $(NODE_TOOLS) ## All tests but the slow proofs
 	$(BIN)/pytest -q -n 2 -m "not slow"
 
-test-slow: $(INSTALLED) ## The slow proofs
+test-slow: $(INSTALLED) $(NODE_TOOLS) ## The slow proofs
 	$(BIN)/pytest -q -m slow
 
 benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/

@@ -1,6 +1,7 @@
 """The cluster's shared file system in the twin: a folder, offered as the claim that FSx for Lustre serves on EKS.
 
-And the other objects that a deployment makes in the cluster: the namespace and the pods' service account.
+And the other objects that a deployment makes in the cluster: the namespace, the pods' service account, the functions'
+rights.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lambdas.models.kubernetes_access import access_manifests
 from local.cluster.node.api import ApiError, KubernetesApi
 
 CLAIM = "fsx-claim"
@@ -51,6 +53,13 @@ def offer(api: KubernetesApi, folder: Path, *, namespace: str) -> None:
             "spec": {**access, "volumeName": volume, "resources": {"requests": {"storage": "1200Gi"}}},
         },
     )
+
+
+def grant(api: KubernetesApi, *, namespace: str) -> None:
+    """Let the functions' groups do what they are for, and nothing else; safe to repeat."""
+    for manifest in access_manifests(namespace):
+        place = f"/namespaces/{namespace}" if manifest["metadata"].get("namespace") else ""
+        _ensure(api, f"/apis/{manifest['apiVersion']}{place}/{manifest['kind'].lower()}s", manifest)
 
 
 def _ensure(api: KubernetesApi, collection: str, manifest: dict[str, Any]) -> None:

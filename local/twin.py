@@ -6,10 +6,13 @@ own. Every one of them ends when this process does, however it ends: they watch 
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,13 +25,24 @@ from local.aws.server import AwsServer
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.nodegroups import Nodegroups, NodeSettings
-from local.shared_storage import offer
+from local.shared_storage import grant, offer
 
 REPOSITORY = Path(__file__).parents[1]
 
 
 class TwinError(Exception):
     """The twin could not be started; the message is one sentence for the person who asked for it."""
+
+
+@contextmanager
+def _garbage_left() -> Iterator[None]:
+    """Collect no garbage while moto is loaded: its objects stay, and looking through them took over a second."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class Twin:
@@ -42,6 +56,7 @@ class Twin:
         time_scale: float,
         kubeconfig: Path | None = None,
         image_root: Path = REPOSITORY,
+        deployed: bool = True,
     ) -> None:
         """Prepare, without starting anything.
 
@@ -51,6 +66,8 @@ class Twin:
             time_scale: Waits of the state machines take `1 / time_scale` of their time.
             kubeconfig: A cluster to use instead of the twin's own API server.
             image_root: The folder that stands for every container image's working directory.
+            deployed: Whether everything is there that `cdk deploy` makes; if not, the account has a cluster and is
+                ready for the real one.
         """
         self.home, self.log_dir, self.image_root = home.resolve(), log_dir.resolve(), image_root.resolve()
         self.namespace = NAMESPACE
@@ -58,7 +75,10 @@ class Twin:
         self._foreign_kubeconfig = kubeconfig
         self._temporary = tempfile.TemporaryDirectory(prefix="trainflow-")
         self.kubeconfig = kubeconfig or Path(self._temporary.name) / "kubeconfig"
-        self._lambdas = LambdaRuntime(self._lambda_environment(), log_dir=self.log_dir / "lambda")
+        self._deployed = deployed
+        self._lambdas = LambdaRuntime(
+            self._lambda_environment(), log_dir=self.log_dir / "lambda", credentials=self.aws.credentials_of
+        )
         self._cluster: subprocess.Popen[bytes] | None = None
         self._nodegroups: Nodegroups | None = None
         self.deployment: Deployment | None = None
@@ -77,7 +97,8 @@ class Twin:
             TwinError: If a part could not be started; nothing runs then.
         """
         try:
-            self._start()
+            with _garbage_left():
+                self._start()
         except BaseException:
             self.stop()
             raise
@@ -86,17 +107,9 @@ class Twin:
         """A boto3 client of the twin's AWS."""
         return self.aws.client(service)
 
-    def invoke(self, function: str, payload: dict[str, Any]) -> None:
-        """Invoke a function as EventBridge would: its result is nobody's."""
-        assert self.deployment is not None, "the twin runs"  # noqa: S101
-        self.client("lambda").invoke(
-            FunctionName=self.deployment.functions[function],
-            InvocationType="RequestResponse",
-            Payload=json.dumps(payload).encode(),
-        )
-
     def stop(self) -> None:
         """End everything that was started."""
+        self.aws.start_nothing()
         if self._nodegroups is not None:
             self._nodegroups.stop()
         if self.deployment is not None:
@@ -117,14 +130,25 @@ class Twin:
         # The slow imports run side by side: workers' libraries, the API server's, moto's.
         self._cluster = self._start_cluster()
         self._lambdas.start()
+        if not self._deployed:
+            self.aws.take_stacks()
         self.aws.start()
         folder_buckets.load(self.aws, self.home / "s3")
+        deployment.make_cluster(self.aws)
+        if self._deployed:
+            self.deployment = deployment.deploy(self.aws)
         endpoint, ca_data = self._await_cluster()
-        offer(KubernetesApi(load_connection(self.kubeconfig)), self.home / "volumes", namespace=NAMESPACE)
-        self.deployment = deployment.deploy(self.aws, kubernetes_endpoint=endpoint, ca_data=ca_data)
+        deployment.set_endpoint(kubernetes_endpoint=endpoint, ca_data=ca_data)
+        self._prepare_cluster()
         self._nodegroups = Nodegroups(deployment.desired_sizes, self._node_settings())
         self._nodegroups.start()
         self._lambdas.wait_ready()
+
+    def _prepare_cluster(self) -> None:
+        api = KubernetesApi(load_connection(self.kubeconfig))
+        offer(api, self.home / "volumes", namespace=NAMESPACE)
+        if self._foreign_kubeconfig is None:  # whoever comes through the door has the kubeconfig's rights
+            grant(api, namespace=NAMESPACE)
 
     def _start_cluster(self) -> subprocess.Popen[bytes]:
         """The Kubernetes API that the Lambdas will find through EKS: our own, or a door to somebody's."""

@@ -1,6 +1,7 @@
-"""What `cdk deploy` makes in an account, made in the twin: functions, state machines, buckets, topic, cluster.
+"""What `cdk deploy` makes in an account, made in the twin: functions, state machines, buckets, table, topic, triggers.
 
-From the same texts and the same list of functions; only the calls differ.
+From the same texts and the same list of functions; only the calls differ. The cluster is made apart from the rest: with
+it alone, the twin is an account that the stacks themselves can be deployed to.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -17,15 +18,22 @@ from typing import Any
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
-from lambdas.models.functions import FUNCTIONS
+from lambdas.models.functions import EVENT_HANDLERS, TASKS, Function
 from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
+from lambdas.models.run_table import KEY
+from local.aws import triggers
 from local.aws.server import REGION, AwsServer
 
 STATE_MACHINES = Path(__file__).parents[2] / "statemachines"
 
 CLUSTER_NAME = "trainflow"
 NAMESPACE = "training"
+DATA_BUCKET = "trainflow-data"
 ARTIFACT_BUCKET = "trainflow-artifacts"
+RUN_TABLE = "trainflow-runs"
+IDLE_MINUTES = 20
+"""As `capacity.idle_minutes` has it by default."""
+
 MAX_NODES = 16
 """Nodes of each type that the twin will start on one machine."""
 
@@ -42,28 +50,58 @@ class Deployment:
     """Function ARN by the function's name."""
 
 
-def deploy(aws: AwsServer, *, kubernetes_endpoint: str, ca_data: str) -> Deployment:
-    """Make everything that a run needs.
+def make_cluster(aws: AwsServer) -> None:
+    """Make the EKS cluster and its node groups."""
+    eks, role = aws.client("eks"), _role(aws, "cluster")
+    eks.create_cluster(name=CLUSTER_NAME, roleArn=role, resourcesVpcConfig={"subnetIds": list(_SUBNETS)})
+    for instance_type in INSTANCE_TYPES:
+        eks.create_nodegroup(
+            clusterName=CLUSTER_NAME,
+            nodegroupName=nodegroup_name(instance_type),
+            nodeRole=role,
+            subnets=list(_SUBNETS),
+            instanceTypes=[instance_type],
+            scalingConfig={"minSize": 0, "desiredSize": 0, "maxSize": MAX_NODES},
+        )
+
+
+def set_endpoint(*, kubernetes_endpoint: str, ca_data: str) -> None:
+    """Let `eks:DescribeCluster` name the cluster's Kubernetes API; moto invents one and has no call that sets it.
 
     Args:
-        aws: The running endpoint.
-        kubernetes_endpoint: HTTPS URL of the Kubernetes API that `eks:DescribeCluster` shall name.
+        kubernetes_endpoint: HTTPS URL of the API.
         ca_data: Its certificate authority, PEM in base64.
     """
-    role = _role(aws)
+    cluster = eks_backends[DEFAULT_ACCOUNT_ID][REGION].clusters[CLUSTER_NAME]
+    cluster.endpoint, cluster.certificate_authority = kubernetes_endpoint, {"data": ca_data}
+
+
+def deploy(aws: AwsServer) -> Deployment:
+    """Make everything that a run needs beside the cluster."""
     topic_arn = aws.client("sns").create_topic(Name="trainflow-runs")["TopicArn"]
-    if not _exists(aws, ARTIFACT_BUCKET):
-        create_bucket(aws, ARTIFACT_BUCKET)
-    _cluster(aws, role, endpoint=kubernetes_endpoint, ca_data=ca_data)
+    for bucket in (DATA_BUCKET, ARTIFACT_BUCKET):
+        if not _exists(aws, bucket):
+            create_bucket(aws, bucket)
+    aws.client("dynamodb").create_table(
+        TableName=RUN_TABLE,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": KEY, "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": KEY, "AttributeType": "S"}],
+    )
     settings = {
         "CLUSTER_NAME": CLUSTER_NAME,
         "NAMESPACE": NAMESPACE,
         "ARTIFACT_BUCKET": ARTIFACT_BUCKET,
         "TOPIC_ARN": topic_arn,
+        "RUN_TABLE": RUN_TABLE,
+        "IDLE_MINUTES": str(IDLE_MINUTES),
     }
-    functions = _functions(aws, role, settings)
+    functions = _functions(aws, TASKS, settings)
+    role = _role(aws, "states")
     watch_job = _state_machine(aws, role, "watch_job", functions)
     training = _state_machine(aws, role, "training", {**functions, "WatchJob": watch_job})
+    functions |= _functions(aws, EVENT_HANDLERS, {**settings, "TRAINING_STATE_MACHINE_ARN": training})
+    triggers.make(aws, functions, data_bucket=DATA_BUCKET, training_state_machine_arn=training, role=role)
     return Deployment(training_state_machine_arn=training, topic_arn=topic_arn, functions=functions)
 
 
@@ -76,33 +114,22 @@ def _exists(aws: AwsServer, bucket: str) -> bool:
     return any(found["Name"] == bucket for found in aws.client("s3").list_buckets()["Buckets"])
 
 
-def _role(aws: AwsServer) -> str:
+def _role(aws: AwsServer, name: str) -> str:
     policy = {"Version": "2012-10-17", "Statement": []}
-    role = aws.client("iam").create_role(RoleName="trainflow-twin", AssumeRolePolicyDocument=json.dumps(policy))
+    role = aws.client("iam").create_role(RoleName=f"trainflow-{name}", AssumeRolePolicyDocument=json.dumps(policy))
     return str(role["Role"]["Arn"])
 
 
-def _cluster(aws: AwsServer, role: str, *, endpoint: str, ca_data: str) -> None:
-    eks = aws.client("eks")
-    eks.create_cluster(name=CLUSTER_NAME, roleArn=role, resourcesVpcConfig={"subnetIds": list(_SUBNETS)})
-    # moto invents an endpoint and has no call that sets it.
-    cluster = eks_backends[DEFAULT_ACCOUNT_ID][REGION].clusters[CLUSTER_NAME]
-    cluster.endpoint, cluster.certificate_authority = endpoint, {"data": ca_data}
-    for instance_type in INSTANCE_TYPES:
-        eks.create_nodegroup(
-            clusterName=CLUSTER_NAME,
-            nodegroupName=nodegroup_name(instance_type),
-            nodeRole=role,
-            subnets=list(_SUBNETS),
-            instanceTypes=[instance_type],
-            scalingConfig={"minSize": 0, "desiredSize": 0, "maxSize": MAX_NODES},
-        )
-
-
-def _functions(aws: AwsServer, role: str, settings: Mapping[str, str]) -> dict[str, str]:
-    client = aws.client("lambda")
+def _functions(aws: AwsServer, functions: Iterable[Function], settings: Mapping[str, str]) -> dict[str, str]:
+    """Functions with a role each, and what the cluster's access entries say of it."""
+    client, eks = aws.client("lambda"), aws.client("eks")
     arns = {}
-    for function in FUNCTIONS:
+    for function in functions:
+        role = _role(aws, function.name)
+        if function.access is not None:
+            eks.create_access_entry(
+                clusterName=CLUSTER_NAME, principalArn=role, kubernetesGroups=[function.access.value]
+            )
         created = client.create_function(
             FunctionName=f"trainflow-{function.name}",
             Runtime="python3.12",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import tempfile
 import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,11 @@ class FunctionConfiguration:
     timeout_seconds: float
     memory_mib: int
     log: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells whether a worker may serve it: with other settings it is another execution environment."""
+        return json.dumps(asdict(self), sort_keys=True)
 
 
 class Worker:
@@ -72,15 +78,29 @@ class Worker:
         self._writer.flush()
 
 
+Credentials = Callable[[str, str], Mapping[str, str]]
+"""From a role's ARN and a session's name to the variables of somebody who has assumed the role."""
+
+
 class LambdaRuntime:
     """Runs the functions that moto knows of, from the handler modules of this repository."""
 
-    def __init__(self, environment: Mapping[str, str], *, log_dir: Path) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], *, log_dir: Path, credentials: Credentials | None = None
+    ) -> None:
+        """
+        Args:
+            environment: What every function sees beside its own variables.
+            log_dir: A log for each function.
+            credentials: Gives a function those of its role; without it, those of `environment` are everybody's.
+        """
         self._environment = dict(environment)
         self._log_dir = log_dir
+        self._credentials = functools.cache(credentials or (lambda _role, _session: {}))
         self._folder = tempfile.TemporaryDirectory(prefix="trainflow-lambda-")
         self._address = str(Path(self._folder.name) / "zygote")
         self._idle: dict[str, list[Worker]] = defaultdict(list)
+        self._busy: set[Worker] = set()
         self._lock = threading.Lock()
         self._zygote: subprocess.Popen[bytes] | None = None
 
@@ -103,9 +123,9 @@ class LambdaRuntime:
             raise RuntimeError("The twin's Lambda workers could not be started; the reason stands above.")
 
     def stop(self) -> None:
-        """End every worker."""
+        """End every worker, also in the middle of an invocation."""
         with self._lock:
-            workers = [worker for idle in self._idle.values() for worker in idle]
+            workers = [*self._busy, *(worker for idle in self._idle.values() for worker in idle)]
             self._idle.clear()
         for worker in workers:
             worker.kill()
@@ -126,31 +146,47 @@ class LambdaRuntime:
         try:
             answer = worker.invoke(event, request_id)
         except TimeoutError:
-            worker.kill()
+            self._discard(worker)
             return _error(
                 "Sandbox.Timedout", request_id, f"Task timed out after {function.timeout_seconds:.2f} seconds"
             )
-        except (EOFError, OSError):
-            worker.kill()
+        except (EOFError, OSError, ValueError):  # ValueError: stop() has closed the socket
+            self._discard(worker)
             return _error("Runtime.ExitError", request_id, "Runtime exited with error: signal: killed")
         with self._lock:
-            self._idle[function.name].append(worker)
+            self._busy.discard(worker)
+            self._idle[function.fingerprint].append(worker)
         if "error" in answer:
             return json.dumps(answer["error"]), True
         return answer["payload"], False
 
     def _take(self, function: FunctionConfiguration) -> Worker:
         with self._lock:
-            if self._idle[function.name]:
-                return self._idle[function.name].pop()
-        return Worker(self._address, function)
+            idle = self._idle[function.fingerprint]
+            if idle:
+                worker = idle.pop()
+                self._busy.add(worker)
+                return worker
+        worker = Worker(self._address, function)
+        with self._lock:
+            self._busy.add(worker)
+        return worker
+
+    def _discard(self, worker: Worker) -> None:
+        with self._lock:
+            self._busy.discard(worker)
+        worker.kill()
 
     def _invoke_for_moto(self, moto_function: Any, event: Any) -> tuple[str, bool, str]:
         function = FunctionConfiguration(
             name=moto_function.function_name,
             arn=moto_function.function_arn,
             handler=moto_function.handler,
-            environment={**self._environment, **_lambda_variables(moto_function)},
+            environment={
+                **self._environment,
+                **self._credentials(moto_function.role, moto_function.function_name),
+                **_lambda_variables(moto_function),
+            },
             timeout_seconds=float(moto_function.timeout),
             memory_mib=int(moto_function.memory_size),
             log=str(self._log_dir / f"{moto_function.function_name}.log"),
@@ -165,7 +201,7 @@ def _lambda_variables(moto_function: Any) -> dict[str, str]:
         **{name: str(value) for name, value in (moto_function.environment_vars or {}).items()},
         "AWS_LAMBDA_FUNCTION_NAME": moto_function.function_name,
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(moto_function.memory_size),
-        "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+        "AWS_LAMBDA_FUNCTION_VERSION": str(moto_function.version),
     }
 
 

@@ -26,7 +26,7 @@ import boto3
 PRELOADED = ("kubernetes.client", "aws_lambda_powertools", "lambdas.models.run", "lambdas.gateways.backend")
 """What every handler imports. Handler modules themselves are imported in the worker, in their own environment."""
 
-SERVICES = ("s3", "eks", "sts", "cloudwatch", "sns")
+SERVICES = ("s3", "eks", "sts", "cloudwatch", "sns", "dynamodb")
 """Whose models boto3's default session reads once, here: 50 to 400 ms each that no worker has to spend."""
 
 

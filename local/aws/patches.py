@@ -20,6 +20,18 @@ from botocore import xform_name
 from botocore.model import OperationModel
 
 
+def original(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a function was before it was patched: every server of a process patches anew, for itself."""
+    found: Callable[..., Any] = getattr(function, "original", function)
+    return found
+
+
+def replacing(function: Callable[..., Any], patch: Callable[..., Any]) -> Callable[..., Any]:
+    """A patch that remembers what it takes the place of."""
+    patch.original = function  # type: ignore[attr-defined]
+    return patch
+
+
 def apply_all() -> None:
     """Every patch but those that need a value of their own."""
     context_start_time()
@@ -115,7 +127,7 @@ def _timestamp(moment: Any) -> Any:
 
 
 def presigned_requests() -> None:
-    """moto tells the service from the Authorization header; a presigned request names it in its query."""
+    """moto tells service and caller from the Authorization header; a presigned request names them in its query."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
     if hasattr(DomainDispatcherApplication.infer_service_region_host, "patched"):
@@ -125,7 +137,7 @@ def presigned_requests() -> None:
     def infer_service_region_host(self: Any, environ: dict[str, Any], path: str) -> Any:
         credential = parse_qs(environ.get("QUERY_STRING", "")).get("X-Amz-Credential")
         if credential and "HTTP_AUTHORIZATION" not in environ:
-            environ = {**environ, "HTTP_AUTHORIZATION": f"AWS4-HMAC-SHA256 Credential={credential[0]}, Presigned=1"}
+            environ["HTTP_AUTHORIZATION"] = f"AWS4-HMAC-SHA256 Credential={credential[0]}, Presigned=1"
         return original(self, environ, path)
 
     infer_service_region_host.patched = True  # type: ignore[attr-defined]

@@ -1,17 +1,21 @@
-"""moto as one AWS endpoint on a loopback port."""
+"""moto as one AWS endpoint on a loopback port, with what the twin adds to it."""
 
 from __future__ import annotations
 
 import logging
 import os
 import socket
-from typing import Any
+import threading
+from typing import Any, ClassVar
 
 import boto3
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
-from local.aws import patches
+from local.aws import access_entries, events, patches
+from local.aws.queues import QueueConsumers
+from local.aws.schedules import Schedules
+from local.aws.targets import Targets
 
 REGION = "us-west-2"
 """A region that has Trainium, so that specs and names look as they do there."""
@@ -21,14 +25,21 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "twin", "AWS_SECRET_ACCESS_KEY": "twin"}
 
 
 class AwsServer:
-    """The twin's AWS endpoint. One a process: moto keeps its state in module globals."""
+    """The twin's AWS endpoint. One at a time in a process: moto keeps its state in module globals."""
+
+    _used: ClassVar[bool] = False
 
     def __init__(self, *, time_scale: float) -> None:
         self._time_scale = time_scale
         self._port = _free_port()
         self._server = ThreadedMotoServer("127.0.0.1", self._port, verbose=False)
+        self._clients: dict[str, Any] = {}
+        self._lock = threading.Lock()
         # "localhost", because moto tells S3 buckets in host names from addresses by it.
         self.endpoint = f"http://localhost:{self._port}"
+        self.targets = Targets(self.client, time_scale=time_scale)
+        self.schedules = Schedules(self.targets, time_scale=time_scale)
+        self._queues = QueueConsumers(self.client, time_scale=time_scale)
 
     @property
     def client_environment(self) -> dict[str, str]:
@@ -43,30 +54,70 @@ class AwsServer:
 
     def start(self) -> None:
         """Answer requests from now on."""
+        self._forget_others()
         # The interpreter calls the other services on this port.
         os.environ["MOTO_PORT"] = str(self._port)
         default_user_config["stepfunctions"] = {"execute_state_machine": True}
         default_user_config["lambda"] = {"use_docker": True}
         patches.apply_all()
         patches.scaled_waits(self._time_scale)
+        access_entries.serve()
+        events.deliver_to(self.targets)
+        events.status_changes(self.targets)
+        self._queues.start()
         # The interpreter logs every caught error of a run, with all of the run's variables.
         for noisy in ("werkzeug", "moto", "botocore"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
         self._server.start()
+        self.schedules.start()
+
+    def take_stacks(self) -> None:
+        """Be an account that the CDK can deploy to: bootstrap, deploy and destroy."""
+        from local.aws import cloudformation
+
+        cloudformation.apply(self.client)
+
+    def start_nothing(self) -> None:
+        """No schedule, message or event calls anybody from now on. Comes before the end of those who answer."""
+        self.schedules.stop()
+        self._queues.stop()
+        self.targets.stop()
 
     def stop(self) -> None:
         """Free the port."""
+        self.start_nothing()
         self._server.stop()
 
     def client(self, service: str) -> Any:
         """A boto3 client of one of the twin's services, whatever the caller's own AWS settings are."""
-        return boto3.client(  # type: ignore[call-overload]
-            service,
-            endpoint_url=self.endpoint,
-            region_name=REGION,
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        )
+        with self._lock:
+            if service not in self._clients:
+                self._clients[service] = boto3.client(  # type: ignore[call-overload]
+                    service,
+                    endpoint_url=self.endpoint,
+                    region_name=REGION,
+                    aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+                    aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+                )
+            return self._clients[service]
+
+    def credentials_of(self, role_arn: str, session: str) -> dict[str, str]:
+        """Environment variables of somebody who has assumed a role, as Lambda gives them to a function."""
+        assumed = self.client("sts").assume_role(RoleArn=role_arn, RoleSessionName=session)["Credentials"]
+        return {
+            "AWS_ACCESS_KEY_ID": assumed["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": assumed["SecretAccessKey"],
+            "AWS_SESSION_TOKEN": assumed["SessionToken"],
+        }
+
+    @classmethod
+    def _forget_others(cls) -> None:
+        """What an earlier server of this process was told."""
+        if cls._used:
+            from moto.moto_api._internal.models import moto_api_backend
+
+            moto_api_backend.reset()
+        cls._used = True
 
 
 def _free_port() -> int:

@@ -54,7 +54,9 @@ def cluster(
     state: Annotated[
         Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
     ] = None,
-    sts_endpoint: Annotated[str | None, typer.Option(help="STS endpoint that checks EKS login tokens.")] = None,
+    sts_endpoint: Annotated[
+        str | None, typer.Option(help="AWS endpoint that checks EKS login tokens and knows access entries.")
+    ] = None,
     cluster_name: Annotated[str | None, typer.Option(help="EKS cluster name that login tokens are for.")] = None,
     until_stdin_closes: StdinOption = False,
 ) -> None:
@@ -122,12 +124,16 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _api_server(port: int, sts_endpoint: str | None, cluster_name: str | None) -> Iterator[ApiServer]:
+    from local.cluster.access_entries import AccessEntries
     from local.cluster.authentication import StsAuthenticator
     from local.cluster.server import ApiServer, PortInUse
 
     if bool(sts_endpoint) != bool(cluster_name):
         raise BadArgument("--sts-endpoint and --cluster-name belong together: give both or neither")
-    authenticators = [StsAuthenticator(sts_endpoint, cluster_name)] if sts_endpoint and cluster_name else []
+    authenticators = []
+    if sts_endpoint and cluster_name:
+        entries = AccessEntries(sts_endpoint, cluster_name)
+        authenticators.append(StsAuthenticator(sts_endpoint, cluster_name, groups_of=entries.groups_of))
     server = ApiServer(host=_LOOPBACK, port=port, authenticators=authenticators)
     try:
         server.start()

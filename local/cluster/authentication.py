@@ -116,11 +116,21 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 Fetch = Callable[[str, dict[str, str]], bytes]
+"""GET a URL with headers."""
+
+GroupsOf = Callable[[str], tuple[str, ...] | None]
+"""From the ARN of a caller to the groups that it belongs to; None for one who may not log in."""
 
 
-def _fetch(url: str, headers: dict[str, str]) -> bytes:
+def masters(_arn: str) -> tuple[str, ...]:
+    """Whoever logs in may do everything."""
+    return (MASTERS,)
+
+
+def fetch(url: str, headers: dict[str, str]) -> bytes:
+    """GET from a place that the caller has checked: no proxy, no redirects."""
     opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 (the caller has checked the address)
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 (as the text above says)
     with opener.open(request, timeout=10) as answer:
         body: bytes = answer.read(64 * 1024)
     return body
@@ -138,21 +148,21 @@ class StsAuthenticator:
         sts_endpoint: str,
         cluster_name: str,
         *,
-        groups: tuple[str, ...] = (MASTERS,),
+        groups_of: GroupsOf = masters,
         cache_seconds: float = 60.0,
-        fetch: Fetch = _fetch,
+        fetch: Fetch = fetch,
     ) -> None:
         """
         Args:
             sts_endpoint: Base URL of STS (in the twin, moto's).
             cluster_name: The EKS cluster's name, which the client must have signed.
-            groups: Groups that an accepted caller belongs to, as an access entry would say.
+            groups_of: What the cluster's access entries say of a caller.
             cache_seconds: How long an accepted token is believed without asking again, at most 60.
-            fetch: GET a URL with headers; replaced in tests.
+            fetch: Replaced in tests.
         """
         self._endpoint = urlsplit(sts_endpoint)
         self._cluster_name = cluster_name
-        self._groups = groups
+        self._groups_of = groups_of
         self._cache_seconds = min(cache_seconds, 60.0)
         self._fetch = fetch
         self._accepted: dict[str, tuple[float, User]] = {}
@@ -206,13 +216,14 @@ class StsAuthenticator:
             return None
         result = root.find("{*}GetCallerIdentityResult")
         arn = result.findtext("{*}Arn") if result is not None else None
-        if not arn:
+        groups = self._groups_of(arn) if arn else None
+        if arn is None or groups is None:
             return None
         account = root.findtext("{*}GetCallerIdentityResult/{*}Account") or ""
         user_id = root.findtext("{*}GetCallerIdentityResult/{*}UserId") or ""
         return User(
             arn,
-            (*self._groups, AUTHENTICATED),
+            (*groups, AUTHENTICATED),
             uid=f"aws-iam-authenticator:{account}:{user_id}",
             extra={"arn": [arn], "accountId": [account], "principalId": [user_id]},
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -238,3 +239,22 @@ def test_the_state_machine_catches_a_functions_error_by_its_name(
     )
     assert (ended["status"], ended["error"]) == ("FAILED", "GraphsMelted")
     assert json.loads(ended["cause"])["errorMessage"] == "too hot"
+
+
+def test_stopping_ends_what_is_being_invoked(aws: AwsServer, tmp_path: Path) -> None:
+    # The last test here: moto calls this runtime from now on.
+    runtime = LambdaRuntime({**aws.client_environment, "PATH": "/usr/bin"}, log_dir=tmp_path)
+    runtime.start()
+    runtime.wait_ready()
+    answers: list[tuple[str, bool]] = []
+    caller = threading.Thread(
+        target=lambda: answers.append(runtime.invoke(function(runtime, tmp_path, timeout_seconds=600), {"do": "sleep"}))
+    )
+    caller.start()
+    log = tmp_path / "function.log"
+    while not log.exists():
+        time.sleep(0.02)
+    runtime.stop()
+    caller.join(10)
+    assert not caller.is_alive()
+    assert json.loads(answers[0][0])["errorType"] == "Runtime.ExitError"

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 import pytest
 
+from local.cluster.access_entries import AccessEntries, role_of
 from local.cluster.authentication import (
     ADMIN,
     ANONYMOUS,
@@ -56,6 +58,39 @@ def test_a_presigned_token_is_fetched_with_the_clusters_name_and_gives_the_calle
     assert user.name == ARN
     assert "system:masters" in user.groups
     assert sts.asked[0][1]["x-k8s-aws-id"] == "twin"
+
+
+def test_the_access_entry_decides_the_groups_and_who_has_none_is_nobody() -> None:
+    def groups_of(arn: str) -> tuple[str, ...] | None:
+        return ("trainflow:watch",) if arn == ARN else None
+
+    user = StsAuthenticator(ENDPOINT, "twin", fetch=FakeSts(), groups_of=groups_of).authenticate(token())
+    assert user is not None
+    assert user.groups == ("trainflow:watch", "system:authenticated")
+    stranger = FakeSts(ANSWER.replace("PollJob", "Other"))
+    assert StsAuthenticator(ENDPOINT, "twin", fetch=stranger, groups_of=groups_of).authenticate(token()) is None
+
+
+def test_access_entries_are_asked_for_by_the_role_of_a_session() -> None:
+    asked = []
+
+    def fetch(url: str, headers: dict[str, str]) -> bytes:
+        asked.append(url)
+        return json.dumps({"accessEntry": {"kubernetesGroups": ["a", "b"]}}).encode()
+
+    assert AccessEntries(ENDPOINT, "twin", fetch=fetch).groups_of(ARN) == ("a", "b")
+    assert asked == [f"{ENDPOINT}/clusters/twin/access-entries/arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2FPollJob"]
+
+
+def test_somebody_without_an_access_entry_has_no_groups() -> None:
+    def fetch(_url: str, _headers: dict[str, str]) -> bytes:
+        raise OSError("404")
+
+    assert AccessEntries(ENDPOINT, "twin", fetch=fetch).groups_of(ARN) is None
+
+
+def test_a_user_of_iam_is_a_principal_itself() -> None:
+    assert role_of("arn:aws:iam::123456789012:user/somebody") == "arn:aws:iam::123456789012:user/somebody"
 
 
 @pytest.mark.parametrize(

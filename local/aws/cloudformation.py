@@ -1,0 +1,196 @@
+"""What moto 5.2.5's CloudFormation lacks to take what the CDK deploys; the types themselves stand in `resource_types`.
+
+Its parser imports most of moto, so these patches are applied where somebody deploys with the CDK, not in every run. All
+of them replace private functions: whoever raises moto's version reads this file again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local.aws.patches import original, replacing
+from local.aws.resource_types import TYPES, Client, Made, ResourceType, recorded
+
+
+def apply(client: Client) -> None:
+    """Let stacks of the CDK be made and removed.
+
+    Args:
+        client: From a service's name to a boto3 client of this endpoint.
+    """
+    exports_of_change_sets()
+    deletion()
+    named_faults()
+    names_of_repositories()
+    missing_types(client)
+    bucket_settings(client)
+
+
+def exports_of_change_sets() -> None:
+    """A stack made by a change set neither sees other stacks' exports nor has outputs and exports of its own."""
+    from moto.cloudformation.models import CloudFormationBackend
+
+    create = original(CloudFormationBackend.create_change_set)
+    execute = original(CloudFormationBackend.execute_change_set)
+
+    def create_change_set(self: Any, *arguments: Any, **named: Any) -> Any:
+        change_set_id, stack_id = create(self, *arguments, **named)
+        stack = self.stacks[stack_id]
+        stack.cross_stack_resources = stack.resource_map.cross_stack_resources = self.exports
+        return change_set_id, stack_id
+
+    def execute_change_set(self: Any, change_set_name: str, stack_name: str | None = None) -> None:
+        execute(self, change_set_name, stack_name)
+        stack = self.stacks[self.describe_change_set(change_set_name).stack_id]
+        stack._parse_template()
+        stack.output_map = stack._create_output_map()
+        for export in stack.exports:
+            self.exports[export.name] = export
+
+    CloudFormationBackend.create_change_set = replacing(create, create_change_set)
+    CloudFormationBackend.execute_change_set = replacing(execute, execute_change_set)
+
+
+def deletion() -> None:
+    """A stack that cannot be deleted is gone all the same, with an answer that no client understands.
+
+    And whoever asks for the outputs of a deleted one makes its resources anew: they are looked up in the template.
+    """
+    from moto.cloudformation.exceptions import ValidationError
+    from moto.cloudformation.models import Stack, cloudformation_backends
+
+    delete = original(Stack.delete)
+
+    def delete_for_good(self: Any) -> None:
+        try:
+            delete(self)
+        except Exception as fault:
+            cloudformation_backends[self.account_id][self.region_name].stacks[self.stack_id] = self
+            raise ValidationError(message=f"{self.name} cannot be deleted: {fault}") from fault
+        self.resource_map._resource_json_map = {}
+        self.output_map._output_json_map = {}
+
+    Stack.delete = replacing(delete, delete_for_good)
+
+
+def named_faults() -> None:
+    """To moto's resource map a KeyError is "no such resource", and other faults of a resource are nobody's."""
+    from moto.cloudformation import parsing
+    from moto.cloudformation.exceptions import ValidationError
+
+    create = original(parsing.parse_and_create_resource)
+
+    def parse_and_create_resource(logical_id: str, document: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return create(logical_id, document, *arguments, **named)
+        except (ClientError, BotoCoreError, LookupError, TypeError, AttributeError) as fault:
+            raise ValidationError(message=f"{logical_id} ({document['Type']}): {fault!r}") from fault
+
+    parsing.parse_and_create_resource = replacing(create, parse_and_create_resource)
+
+
+def names_of_repositories() -> None:
+    """A repository without a name is given one with capitals, which ECR refuses."""
+    from moto.cloudformation import parsing
+
+    generate = original(parsing.generate_resource_name)
+
+    def generate_resource_name(resource_type: str, stack_name: str, logical_id: str) -> str:
+        name: str = generate(resource_type, stack_name, logical_id)
+        return name.lower() if resource_type == "AWS::ECR::Repository" else name
+
+    parsing.generate_resource_name = replacing(generate, generate_resource_name)
+
+
+def missing_types(client: Client) -> None:
+    """Types that moto has not are skipped, and nothing can refer to them; some that it has are made wrongly.
+
+    State machines go to the backend that does not execute, versions of functions cannot be referred to, and what a
+    custom resource's function does at the end of a stack never happens.
+    """
+    from moto.cloudformation import parsing
+
+    find = original(parsing.resource_class_from_type)
+    known = parsing.get_model_map()
+
+    @functools.cache
+    def resource_class_from_type(resource_type: str) -> Any:
+        if resource_type in TYPES:
+            return _model(resource_type, TYPES[resource_type], client)
+        if resource_type in known or resource_type in parsing.NULL_MODELS:
+            return find(resource_type)
+        return _model(resource_type, recorded, client)
+
+    parsing.resource_class_from_type = replacing(find, resource_class_from_type)
+
+
+def _model(resource_type: str, implementation: ResourceType, client: Client) -> Any:
+    """A class as moto's parser wants it, of a type that calls the services' API."""
+
+    class Model:
+        def __init__(self, made: Made, properties: Mapping[str, Any]) -> None:
+            self._made, self._properties = made, properties
+            self.physical_resource_id = made.physical_id
+
+        @classmethod
+        def create_from_cloudformation_json(
+            cls, name: str, document: Mapping[str, Any], _account: str, _region: str, **_: Any
+        ) -> Model:
+            properties = document["Properties"]
+            return cls(implementation.create(client, name, properties), properties)
+
+        @classmethod
+        def update_from_cloudformation_json(
+            cls, *, original_resource: Model, new_resource_name: str, cloudformation_json: Any, **_: Any
+        ) -> Model:
+            properties = cloudformation_json["Properties"]
+            if implementation.update is not None:
+                return cls(implementation.update(client, original_resource._made, properties), properties)
+            implementation.delete(client, original_resource._made, original_resource._properties)
+            return cls(implementation.create(client, new_resource_name, properties), properties)
+
+        def delete(self, _account: str, _region: str) -> None:
+            implementation.delete(client, self._made, self._properties)
+
+        def get_cfn_attribute(self, name: str) -> str:
+            return (
+                self._made.attributes.get(name) or f"arn:aws:twin:::{resource_type}/{self.physical_resource_id}/{name}"
+            )
+
+        @staticmethod
+        def has_cfn_attr(_name: str) -> bool:
+            return True
+
+        @staticmethod
+        def is_created() -> bool:
+            return True
+
+    return Model
+
+
+def bucket_settings(client: Client) -> None:
+    """Buckets are made without versions and without events, and those that are not empty stay without a word."""
+    from moto.s3.models import FakeBucket
+
+    create = original(FakeBucket.create_from_cloudformation_json.__func__)
+
+    def create_from_cloudformation_json(cls: Any, name: str, document: Any, *place: str, **named: Any) -> Any:
+        bucket = create(cls, name, document, *place, **named)
+        properties, s3 = document.get("Properties", {}), client("s3")
+        if versioning := properties.get("VersioningConfiguration"):
+            s3.put_bucket_versioning(Bucket=name, VersioningConfiguration=versioning)
+        if "EventBridgeConfiguration" in properties.get("NotificationConfiguration", {}):
+            s3.put_bucket_notification_configuration(
+                Bucket=name, NotificationConfiguration={"EventBridgeConfiguration": {}}
+            )
+        return bucket
+
+    def delete_from_cloudformation_json(_cls: Any, name: str, *_: Any) -> None:
+        client("s3").delete_bucket(Bucket=name)  # refused, it is tried again after the other resources
+
+    FakeBucket.create_from_cloudformation_json = classmethod(replacing(create, create_from_cloudformation_json))
+    FakeBucket.delete_from_cloudformation_json = classmethod(delete_from_cloudformation_json)

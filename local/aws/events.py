@@ -1,0 +1,184 @@
+"""EventBridge in the twin: S3's and Step Functions' events, and rules that hand them to their targets.
+
+moto 5.2.5 knows rules and matches patterns, but hands events to queues only, with one id and no ISO time; a disabled
+rule and a rule with a schedule get every event; and Step Functions tells nobody how executions end. All patches replace
+private functions: whoever raises moto's version reads this file again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from local.aws.patches import original, replacing
+from local.aws.targets import Target, Targets
+
+Event = dict[str, Any]
+
+STATUS_CHANGE = "Step Functions Execution Status Change"
+
+
+def deliver_to(targets: Targets) -> None:
+    """Hand events that match a rule to its targets."""
+    from moto.events.models import Rule
+
+    def send_to_targets(self: Any, original_event: Event, transform_input: bool = True) -> None:
+        if self.state != "ENABLED" or not self.event_pattern.get_pattern():
+            return
+        event = _as_delivered(original_event)
+        if self.event_pattern.matches_event(event):
+            for target in self.targets:
+                targets.send(_target(target), _input(target, event))
+
+    Rule.send_to_targets = send_to_targets
+
+
+def _as_delivered(event: Event) -> Event:
+    """An event as targets get it: an id of its own, the time in ISO 8601, and nothing of moto's."""
+    delivered = {**event, "id": str(uuid.uuid4())}
+    delivered.pop("ingestion-time", None)
+    if not isinstance(event["time"], str):
+        delivered["time"] = datetime.fromtimestamp(event["time"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return delivered
+
+
+def _target(target: Mapping[str, Any]) -> Target:
+    return Target(
+        arn=target["Arn"],
+        retries=target.get("RetryPolicy", {}).get("MaximumRetryAttempts", 2),
+        dead_letter_arn=target.get("DeadLetterConfig", {}).get("Arn"),
+    )
+
+
+def _input(target: Mapping[str, Any], event: Event) -> str:
+    """What a target gets of an event."""
+    if "Input" in target:
+        return str(target["Input"])
+    if "InputPath" in target:
+        return json.dumps(_at(target["InputPath"], event))
+    if "InputTransformer" in target:
+        return transformed(target["InputTransformer"], event)
+    return json.dumps(event)
+
+
+def transformed(transformer: Mapping[str, Any], event: Event) -> str:
+    """An input template with its placeholders filled.
+
+    Inside of a JSON string a value becomes part of the string; elsewhere it is a JSON value with its own quotes
+    (EventBridge user guide, 'Amazon EventBridge input transformation').
+    """
+    values = {name: _at(path, event) for name, path in transformer.get("InputPathsMap", {}).items()}
+    values["aws.events.event.json"] = event
+
+    def fill(match: re.Match[str]) -> str:
+        string, name = match.group("string"), match.group("name")
+        if string is not None:
+            return _PLACEHOLDER.sub(lambda inner: _within_string(values, inner), string)
+        return json.dumps(values[name]) if name in values else match.group()
+
+    return _STRING_OR_PLACEHOLDER.sub(fill, transformer["InputTemplate"])
+
+
+_PLACEHOLDER = re.compile(r"<(?P<name>[\w.-]+)>")
+_STRING_OR_PLACEHOLDER = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*")|<(?P<name>[\w.-]+)>')
+
+
+def _within_string(values: Mapping[str, Any], match: re.Match[str]) -> str:
+    if match["name"] not in values:
+        return match.group()
+    value = values[match["name"]]
+    return json.dumps(value if isinstance(value, str) else json.dumps(value))[1:-1]
+
+
+def _at(path: str, event: Event) -> Any:
+    from jsonpath_ng.ext import parse  # type: ignore[attr-defined]
+
+    found = parse(path).find(event)
+    return found[0].value if found else None
+
+
+def status_changes(targets: Targets) -> None:
+    """Step Functions tells the default bus how executions begin and end; those that are stopped take their children."""
+    from moto.stepfunctions.parser.backend.execution import BaseExecutionWorkerCommunication, Execution
+
+    start = original(Execution.start)
+    terminated = original(BaseExecutionWorkerCommunication.terminated)
+
+    def started(self: Any) -> None:
+        start(self)
+        _tell(self)
+
+    def ended(self: Any) -> None:
+        # Whoever sees the new status and then drains the targets shall find the event there.
+        with targets.held():
+            terminated(self)
+            if self.execution.status in ("ABORTED", "TIMED_OUT"):
+                _stop_children(self.execution)
+            _tell(self.execution)
+
+    Execution.start = replacing(start, started)
+    BaseExecutionWorkerCommunication.terminated = replacing(terminated, ended)
+
+
+def _tell(execution: Any) -> None:
+    from moto.events.models import events_backends
+
+    event: Event = {
+        "version": "0",
+        "source": "aws.states",
+        "detail-type": STATUS_CHANGE,
+        "account": execution.account_id,
+        "region": execution.region_name,
+        "time": (execution.stop_date or execution.start_date).timestamp(),
+        "resources": [execution.execution_arn],
+        "detail": {
+            "executionArn": execution.execution_arn,
+            "stateMachineArn": execution.state_machine_arn,
+            "name": execution.name,
+            "status": execution.status,
+            "startDate": _milliseconds(execution.start_date),
+            "stopDate": _milliseconds(execution.stop_date),
+            **_data(execution),
+        },
+    }
+    bus = events_backends[execution.account_id][execution.region_name].event_buses["default"]
+    for rule in list(bus.rules.values()):
+        rule.send_to_targets(event)
+
+
+def _data(execution: Any) -> Event:
+    """What goes in and comes out; left out where a customer's key protects it."""
+    if execution.state_machine.encryptionConfiguration["type"] == "CUSTOMER_MANAGED_KMS_KEY":
+        return {"inputDetails": {"included": False}, "outputDetails": {"included": False}}
+    return {
+        "input": execution.execution_input,
+        "inputDetails": {"included": True},
+        "output": None if execution.output is None else json.dumps(execution.output),
+        "error": execution.error,
+        "cause": execution.cause,
+    }
+
+
+def _milliseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else int(moment.timestamp() * 1000)
+
+
+def _stop_children(parent: Any) -> None:
+    """An aborted task that awaits an execution stops it (Step Functions developer guide, 'Run a Job (.sync)')."""
+    from moto.stepfunctions.parser.models import stepfunctions_parser_backends
+
+    backend = stepfunctions_parser_backends[parent.account_id][parent.region_name]
+    for machine in list(backend.state_machines):
+        for execution in list(machine.executions):
+            document = execution.input_data
+            started_by = document.get(STARTED_BY) if isinstance(document, dict) else None
+            if started_by == parent.execution_arn and execution.status == "RUNNING":
+                execution.stop(stop_date=datetime.now(UTC), error=None, cause="The parent execution was stopped.")
+
+
+STARTED_BY = "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID"
+"""In a child's input, as the service recommends it: the parent."""

@@ -1,0 +1,144 @@
+"""SQS in front of Lambda: batches, partial answers, and messages that come again until they go to the dead letters.
+
+moto 5.2.5 calls the function inside of SendMessage, one message at a time, deletes all or nothing, and makes what
+failed visible at once. Here a consumer for each mapping reads the queue as Lambda's pollers do, through the API.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from local.aws.patches import original, replacing
+
+Message = Mapping[str, Any]
+
+THREADS = 4
+
+
+class QueueConsumers:
+    """Reads every queue that is mapped to a function."""
+
+    def __init__(self, client: Callable[[str], Any], *, time_scale: float) -> None:
+        """
+        Args:
+            client: From a service's name to a boto3 client.
+            time_scale: What failed becomes visible again after `1 / time_scale` of the queue's time-out.
+        """
+        self._client = client
+        self._time_scale = time_scale
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="queues")
+        self._busy: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._timers: set[threading.Timer] = set()
+        self._stopped = False
+
+    def start(self) -> None:
+        """Take over from moto: look at a queue whenever a message comes in."""
+        from moto.awslambda.models import LambdaBackend
+        from moto.sqs.models import Queue
+
+        add, create = original(Queue.add_message), original(LambdaBackend.create_event_source_mapping)
+
+        def add_message(queue: Any, message: Any) -> None:
+            add(queue, message)
+            self.wake(queue.queue_arn)
+
+        def create_event_source_mapping(backend: Any, spec: Any) -> Any:
+            mapping = create(backend, spec)
+            _forget(mapping)
+            self.wake(mapping.event_source_arn)
+            return mapping
+
+        Queue.add_message = replacing(add, add_message)
+        LambdaBackend.create_event_source_mapping = replacing(create, create_event_source_mapping)
+
+    def stop(self) -> None:
+        """Read no queue any more."""
+        self._stopped = True
+        for timer in list(self._timers):
+            timer.cancel()
+        self._pool.shutdown(cancel_futures=True)
+
+    def wake(self, queue_arn: str) -> None:
+        """Look at a queue soon, if a function is mapped to it."""
+        for mapping in _mappings(queue_arn):
+            if not self._stopped:
+                self._pool.submit(self._consume, mapping)
+
+    def _consume(self, mapping: Any) -> None:
+        with self._busy[mapping.uuid]:
+            sqs = self._client("sqs")
+            url = sqs.get_queue_url(QueueName=mapping.event_source_arn.rsplit(":", 1)[1])["QueueUrl"]
+            while messages := self._receive(sqs, url, mapping.batch_size):
+                failed = self._invoke(mapping, messages)
+                for message in messages:
+                    if message["MessageId"] not in failed:
+                        sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+                if failed:
+                    self._try_later(sqs, url, mapping, [m for m in messages if m["MessageId"] in failed])
+
+    def _receive(self, sqs: Any, url: str, batch_size: int) -> list[Message]:
+        received = sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=min(batch_size, 10), WaitTimeSeconds=0, AttributeNames=["All"]
+        )
+        messages: list[Message] = received.get("Messages", [])
+        return messages
+
+    def _invoke(self, mapping: Any, messages: Iterable[Message]) -> set[str]:
+        """Ids of the messages that were not dealt with."""
+        records = [_record(mapping, message) for message in messages]
+        answer = self._client("lambda").invoke(
+            FunctionName=mapping.function_name, Payload=json.dumps({"Records": records}).encode()
+        )
+        if "FunctionError" in answer:
+            return {record["messageId"] for record in records}
+        if "ReportBatchItemFailures" not in (mapping.function_response_types or ()):
+            return set()
+        result = json.loads(answer["Payload"].read()) or {}
+        return {failure["itemIdentifier"] for failure in result.get("batchItemFailures") or ()}
+
+    def _try_later(self, sqs: Any, url: str, mapping: Any, messages: Iterable[Message]) -> None:
+        attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["VisibilityTimeout"])["Attributes"]
+        seconds = max(1, round(int(attributes["VisibilityTimeout"]) / self._time_scale))
+        for message in messages:
+            sqs.change_message_visibility(
+                QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=seconds
+            )
+        timer = threading.Timer(seconds + 0.1, self.wake, [mapping.event_source_arn])
+        timer.daemon = True
+        self._timers.add(timer)
+        timer.start()
+
+
+def _mappings(queue_arn: str) -> list[Any]:
+    from moto.awslambda.models import lambda_backends
+
+    _, _, _, region, account, _ = queue_arn.split(":")
+    mappings = list(lambda_backends[account][region]._event_source_mappings.values())
+    return [mapping for mapping in mappings if mapping.event_source_arn == queue_arn and mapping.enabled]
+
+
+def _forget(mapping: Any) -> None:
+    """Keep moto's own queue from calling the function."""
+    from moto.sqs.models import sqs_backends
+
+    name = mapping.event_source_arn.rsplit(":", 1)[1]
+    sqs_backends[mapping.account_id][mapping.region].queues[name].lambda_event_source_mappings.clear()
+
+
+def _record(mapping: Any, message: Message) -> dict[str, Any]:
+    return {
+        "messageId": message["MessageId"],
+        "receiptHandle": message["ReceiptHandle"],
+        "body": message["Body"],
+        "attributes": message.get("Attributes", {}),
+        "messageAttributes": {},
+        "md5OfBody": message["MD5OfBody"],
+        "eventSource": "aws:sqs",
+        "eventSourceARN": mapping.event_source_arn,
+        "awsRegion": mapping.region,
+    }

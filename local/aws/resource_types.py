@@ -1,0 +1,251 @@
+"""Types of CloudFormation that moto 5.2.5 lacks or makes wrongly, made by calls of the services' own API.
+
+What nothing in the twin reads is only recorded: it has a name and attributes, so that others can refer to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+Client = Callable[[str], Any]
+"""From a service's name to a boto3 client."""
+
+Properties = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A resource of a stack."""
+
+    physical_id: str
+    """What `Ref` gives."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """What `Fn::GetAtt` gives."""
+
+
+def _keep(_client: Client, _made: Made, _properties: Properties) -> None:
+    """Nothing to remove: it goes with what it belongs to."""
+
+
+@dataclass(frozen=True)
+class ResourceType:
+    """How resources of one type come and go."""
+
+    create: Callable[[Client, str, Properties], Made]
+    delete: Callable[[Client, Made, Properties], None] = _keep
+    """May find the resource gone already: stacks are removed in any order."""
+    update: Callable[[Client, Made, Properties], Made] | None = None
+    """None: removed and made anew."""
+
+
+def _record(_client: Client, name: str, properties: Properties) -> Made:
+    return Made(physical_id=str(properties.get("Name", name)))
+
+
+recorded = ResourceType(_record)
+
+
+def _state_machine(client: Client, name: str, properties: Properties) -> Made:
+    created = client("stepfunctions").create_state_machine(
+        name=properties.get("StateMachineName", name),
+        type=properties.get("StateMachineType", "STANDARD"),
+        roleArn=properties["RoleArn"],
+        definition=_definition(client, properties),
+        **_encryption(properties),
+    )
+    arn = created["stateMachineArn"]
+    return Made(physical_id=arn, attributes={"Arn": arn, "Name": arn.rsplit(":", 1)[1]})
+
+
+def _encryption(properties: Properties) -> dict[str, Any]:
+    settings = properties.get("EncryptionConfiguration")
+    return (
+        {"encryptionConfiguration": {name[0].lower() + name[1:]: settings[name] for name in settings}}
+        if settings
+        else {}
+    )
+
+
+def _update_state_machine(client: Client, made: Made, properties: Properties) -> Made:
+    client("stepfunctions").update_state_machine(
+        stateMachineArn=made.physical_id, definition=_definition(client, properties), roleArn=properties["RoleArn"]
+    )
+    return made
+
+
+def _definition(client: Client, properties: Properties) -> str:
+    """The definition's text, wherever it stands, with its placeholders filled."""
+    text: str = properties.get("DefinitionString", "")
+    if place := properties.get("DefinitionS3Location"):
+        body = client("s3").get_object(Bucket=place["Bucket"], Key=place["Key"])["Body"]
+        text = body.read().decode()
+    elif "Definition" in properties:
+        text = json.dumps(properties["Definition"])
+    for name, value in properties.get("DefinitionSubstitutions", {}).items():
+        text = text.replace(f"${{{name}}}", str(value))
+    return text
+
+
+def _delete_state_machine(client: Client, made: Made, _properties: Properties) -> None:
+    client("stepfunctions").delete_state_machine(stateMachineArn=made.physical_id)
+
+
+def _key(client: Client, _name: str, properties: Properties) -> Made:
+    created = client("kms").create_key(
+        Policy=json.dumps(properties["KeyPolicy"]),
+        Description=properties.get("Description", ""),
+        Tags=[{"TagKey": tag["Key"], "TagValue": tag["Value"]} for tag in properties.get("Tags", ())],
+    )["KeyMetadata"]
+    return Made(physical_id=created["KeyId"], attributes={"Arn": created["Arn"], "KeyId": created["KeyId"]})
+
+
+def _delete_key(client: Client, made: Made, _properties: Properties) -> None:
+    client("kms").schedule_key_deletion(KeyId=made.physical_id)
+
+
+def _version(client: Client, _name: str, properties: Properties) -> Made:
+    published = client("lambda").publish_version(FunctionName=properties["FunctionName"])
+    arn = published["FunctionArn"]
+    return Made(physical_id=arn, attributes={"Version": published["Version"], "FunctionArn": arn})
+
+
+def _alias(client: Client, _name: str, properties: Properties) -> Made:
+    created = client("lambda").create_alias(
+        FunctionName=properties["FunctionName"],
+        Name=properties["Name"],
+        FunctionVersion=properties["FunctionVersion"],
+    )
+    return Made(physical_id=created["AliasArn"], attributes={"AliasArn": created["AliasArn"]})
+
+
+def _update_alias(client: Client, made: Made, properties: Properties) -> Made:
+    client("lambda").update_alias(
+        FunctionName=properties["FunctionName"],
+        Name=properties["Name"],
+        FunctionVersion=properties["FunctionVersion"],
+    )
+    return made
+
+
+def _schedule_group(client: Client, name: str, properties: Properties) -> Made:
+    name = properties.get("Name", name)
+    arn = client("scheduler").create_schedule_group(Name=name)["ScheduleGroupArn"]
+    return Made(physical_id=name, attributes={"Arn": arn})
+
+
+def _delete_schedule_group(client: Client, made: Made, _properties: Properties) -> None:
+    _gone_is_fine(client("scheduler").delete_schedule_group, Name=made.physical_id)
+
+
+def _schedule(client: Client, name: str, properties: Properties) -> Made:
+    settings = {"Name": name[-64:], **properties}
+    created = client("scheduler").create_schedule(**settings)
+    return Made(physical_id=settings["Name"], attributes={"Arn": created["ScheduleArn"]})
+
+
+def _delete_schedule(client: Client, made: Made, properties: Properties) -> None:
+    group = properties.get("GroupName", "default")
+    _gone_is_fine(client("scheduler").delete_schedule, Name=made.physical_id, GroupName=group)
+
+
+def _global_table(client: Client, name: str, properties: Properties) -> Made:
+    name = properties.get("TableName", name)
+    keys = ("KeySchema", "AttributeDefinitions")
+    table = client("dynamodb").create_table(
+        TableName=name, BillingMode="PAY_PER_REQUEST", **{key: properties[key] for key in keys}
+    )["TableDescription"]
+    if ttl := properties.get("TimeToLiveSpecification"):
+        client("dynamodb").update_time_to_live(TableName=name, TimeToLiveSpecification=ttl)
+    return Made(physical_id=name, attributes={"Arn": table["TableArn"]})
+
+
+def _delete_global_table(client: Client, made: Made, _properties: Properties) -> None:
+    _gone_is_fine(client("dynamodb").delete_table, TableName=made.physical_id)
+
+
+def _subscription(client: Client, _name: str, properties: Properties) -> Made:
+    wanted = {key: properties[key] for key in ("TopicArn", "Protocol", "Endpoint")}
+    return Made(physical_id=client("sns").subscribe(**wanted, ReturnSubscriptionArn=True)["SubscriptionArn"])
+
+
+def _delete_subscription(client: Client, made: Made, _properties: Properties) -> None:
+    _gone_is_fine(client("sns").unsubscribe, SubscriptionArn=made.physical_id)
+
+
+def _access_entry(client: Client, _name: str, properties: Properties) -> Made:
+    created = client("eks").create_access_entry(
+        clusterName=properties["ClusterName"],
+        principalArn=properties["PrincipalArn"],
+        kubernetesGroups=properties.get("KubernetesGroups", []),
+    )["accessEntry"]
+    return Made(
+        physical_id=f"{properties['PrincipalArn']}|{properties['ClusterName']}",
+        attributes={"AccessEntryArn": created["accessEntryArn"]},
+    )
+
+
+def _delete_access_entry(client: Client, _made: Made, properties: Properties) -> None:
+    names = {"clusterName": properties["ClusterName"], "principalArn": properties["PrincipalArn"]}
+    _gone_is_fine(client("eks").delete_access_entry, **names)
+
+
+def _alarm(client: Client, name: str, properties: Properties) -> Made:
+    settings = {"AlarmName": name, **properties}
+    client("cloudwatch").put_metric_alarm(**settings)
+    return _made_alarm(client, settings["AlarmName"])
+
+
+def _composite_alarm(client: Client, name: str, properties: Properties) -> Made:
+    """Only recorded: moto has no composite alarms, and evaluates none."""
+    return _made_alarm(client, properties.get("AlarmName", name))
+
+
+def _made_alarm(client: Client, name: str) -> Made:
+    region = client("cloudwatch").meta.region_name
+    account = client("sts").get_caller_identity()["Account"]
+    return Made(physical_id=name, attributes={"Arn": f"arn:aws:cloudwatch:{region}:{account}:alarm:{name}"})
+
+
+def _delete_alarm(client: Client, made: Made, _properties: Properties) -> None:
+    _gone_is_fine(client("cloudwatch").delete_alarms, AlarmNames=[made.physical_id])
+
+
+def _emptied_bucket(client: Client, _made: Made, properties: Properties) -> None:
+    """What the CDK's own function does when a stack with `auto_delete_objects` goes."""
+    s3, bucket = client("s3"), properties["BucketName"]
+    try:
+        pages = list(s3.get_paginator("list_object_versions").paginate(Bucket=bucket))
+    except s3.exceptions.NoSuchBucket:
+        return
+    for page in pages:
+        for found in (*page.get("Versions", ()), *page.get("DeleteMarkers", ())):
+            s3.delete_object(Bucket=bucket, Key=found["Key"], VersionId=found["VersionId"])
+
+
+def _gone_is_fine(call: Callable[..., Any], **arguments: Any) -> None:
+    try:
+        call(**arguments)
+    except ClientError as error:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] not in (400, 404):
+            raise
+
+
+TYPES: Mapping[str, ResourceType] = {
+    "AWS::StepFunctions::StateMachine": ResourceType(_state_machine, _delete_state_machine, _update_state_machine),
+    "AWS::KMS::Key": ResourceType(_key, _delete_key),
+    "AWS::Lambda::Version": ResourceType(_version),
+    "AWS::Lambda::Alias": ResourceType(_alias, update=_update_alias),
+    "AWS::Scheduler::ScheduleGroup": ResourceType(_schedule_group, _delete_schedule_group),
+    "AWS::Scheduler::Schedule": ResourceType(_schedule, _delete_schedule),
+    "AWS::DynamoDB::GlobalTable": ResourceType(_global_table, _delete_global_table),
+    "AWS::SNS::Subscription": ResourceType(_subscription, _delete_subscription),
+    "AWS::EKS::AccessEntry": ResourceType(_access_entry, _delete_access_entry),
+    "AWS::CloudWatch::Alarm": ResourceType(_alarm, _delete_alarm),
+    "AWS::CloudWatch::CompositeAlarm": ResourceType(_composite_alarm),
+    "Custom::S3AutoDeleteObjects": ResourceType(_record, _emptied_bucket),
+}

@@ -1,0 +1,139 @@
+"""EventBridge Scheduler's clock: moto 5.2.5 keeps schedules and never fires one.
+
+Time runs faster here, as it does for the waits of the state machines: a schedule of every five minutes comes every ten
+seconds at a time scale of 30. What came due while nobody looked fires once.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from local.aws.targets import Target, Targets
+
+LOOK_SECONDS = 0.2
+UNITS = {"minute": 60, "hour": 3600, "day": 86400}
+RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
+
+
+class Clock:
+    """The time by which schedules fire."""
+
+    def __init__(self, *, time_scale: float) -> None:
+        self._time_scale = time_scale
+        self._began = self._base = datetime.now(UTC)
+
+    def now(self) -> datetime:
+        """The scaled time, in UTC."""
+        return self._base + (datetime.now(UTC) - self._began) * self._time_scale
+
+    def jump(self, moment: datetime) -> None:
+        """Let it be another time, that of a schedule for instance."""
+        self._began, self._base = datetime.now(UTC), moment
+
+
+class Schedules:
+    """Fires the schedules that there are."""
+
+    def __init__(self, targets: Targets, *, time_scale: float) -> None:
+        self.clock = Clock(time_scale=time_scale)
+        self._targets = targets
+        self._next: dict[str, tuple[str, datetime | None]] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="schedules", daemon=True)
+
+    def start(self) -> None:
+        """Fire what comes due from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Fire nothing any more."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        """Fire what has come due since the last look."""
+        now = self.clock.now()
+        for schedule in _schedules():
+            expression = f"{schedule.schedule_expression} {schedule.schedule_expression_timezone}"
+            known, due = self._next.get(schedule.arn, ("", None))
+            if known != expression:
+                due = next_time(schedule.schedule_expression, schedule.schedule_expression_timezone, after=now)
+            elif due is not None and due <= now:
+                self._fire(schedule, due)
+                due = next_time(schedule.schedule_expression, schedule.schedule_expression_timezone, after=now)
+            self._next[schedule.arn] = (expression, due)
+
+    def _fire(self, schedule: Any, due: datetime) -> None:
+        if schedule.state != "ENABLED":
+            return
+        target = schedule.target
+        text = filled(target.get("Input") or "{}", schedule_arn=schedule.arn, due=due)
+        self._targets.send(
+            Target(
+                arn=target["Arn"],
+                retries=target["RetryPolicy"]["MaximumRetryAttempts"],
+                dead_letter_arn=target.get("DeadLetterConfig", {}).get("Arn"),
+            ),
+            text,
+        )
+
+
+def filled(text: str, *, schedule_arn: str, due: datetime) -> str:
+    """A schedule's input with its attributes (EventBridge Scheduler user guide, 'Adding context attributes')."""
+    attributes = {
+        "schedule-arn": schedule_arn,
+        "scheduled-time": due.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "execution-id": str(uuid.uuid4()),
+        "attempt-number": "1",
+    }
+    for name, value in attributes.items():
+        text = text.replace(f"<aws.scheduler.{name}>", value)
+    return text
+
+
+def next_time(expression: str, time_zone: str, *, after: datetime) -> datetime | None:
+    """When a schedule comes due next; None if it never does again.
+
+    Args:
+        expression: `cron(…)`, `rate(…)` or `at(…)`.
+        time_zone: IANA name of the zone in which the expression is meant.
+        after: With a time zone.
+    """
+    if rate := RATE.fullmatch(expression):
+        return after + timedelta(seconds=int(rate[1]) * UNITS[rate[2]])
+    zone = ZoneInfo(time_zone)
+    if expression.startswith("at("):
+        moment = datetime.fromisoformat(expression[3:-1]).replace(tzinfo=zone)
+        return moment if moment > after else None
+    from croniter import croniter  # type: ignore[import-untyped]  # most twins have no cron expression
+
+    found: datetime = croniter(_as_croniter(expression[5:-1]), after.astimezone(zone)).get_next(datetime)
+    return found.astimezone(UTC)
+
+
+def _as_croniter(fields: str) -> str:
+    """AWS counts weekdays from Sunday = 1 and has a field for years; croniter counts from 0 and has it last but one."""
+    minute, hour, day, month, weekday, year = fields.split()
+    weekday = re.sub(r"(?<![#/\d])\d", lambda digit: str(int(digit[0]) - 1), weekday)
+    weekday = re.sub(r"(\d)L", r"L\1", weekday)
+    return " ".join((minute, hour, day, month, weekday, "0", year)).replace("?", "*")
+
+
+def _schedules() -> Iterable[Any]:
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.scheduler.models import scheduler_backends
+
+    for backend in list(scheduler_backends[DEFAULT_ACCOUNT_ID].values()):
+        for group in list(backend.schedule_groups.values()):
+            yield from list(group.schedules.values())

@@ -1,0 +1,85 @@
+"""What starts runs and cleans up after them: as the triggers stack has it, made by API calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from local.aws.events import STATUS_CHANGE
+
+if TYPE_CHECKING:
+    from local.aws.server import AwsServer
+
+REQUESTS = "trainflow-run-requests"
+MAX_RECEIVES = 3
+VISIBILITY_SECONDS = 360
+"""Six times StartRun's timeout, as Lambda asks of the queues it reads."""
+
+SURVEY_RATE = "rate(5 minutes)"
+
+
+def make(
+    aws: AwsServer, functions: Mapping[str, str], *, data_bucket: str, training_state_machine_arn: str, role: str
+) -> None:
+    """Make the queue of run requests, the rules for uploads and aborted runs, and the survey's schedule.
+
+    Args:
+        aws: The running endpoint.
+        functions: Function ARN by the function's name.
+        data_bucket: Where an uploaded `runs/*.yaml` starts a run.
+        training_state_machine_arn: Whose aborted executions are cleaned up after.
+        role: For the schedule to invoke its function with.
+    """
+    requests = _queue_with_dead_letters(aws)
+    aws.client("lambda").create_event_source_mapping(
+        EventSourceArn=requests,
+        FunctionName=functions["StartRun"],
+        FunctionResponseTypes=["ReportBatchItemFailures"],
+    )
+    aws.client("s3").put_bucket_notification_configuration(
+        Bucket=data_bucket, NotificationConfiguration={"EventBridgeConfiguration": {}}
+    )
+    specs = [{"wildcard": f"runs/*.{ending}"} for ending in ("yaml", "yml", "json")]
+    _rule(
+        aws,
+        "trainflow-upload",
+        requests,
+        source="aws.s3",
+        detail_type="Object Created",
+        detail={"bucket": {"name": [data_bucket]}, "object": {"key": specs}},
+    )
+    _rule(
+        aws,
+        "trainflow-clean-up",
+        functions["CleanUp"],
+        source="aws.states",
+        detail_type=STATUS_CHANGE,
+        detail={"status": ["ABORTED", "TIMED_OUT"], "stateMachineArn": [training_state_machine_arn]},
+    )
+    aws.client("scheduler").create_schedule(
+        Name="trainflow-survey-fleet",
+        ScheduleExpression=SURVEY_RATE,
+        FlexibleTimeWindow={"Mode": "OFF"},
+        Target={"Arn": functions["SurveyFleet"], "RoleArn": role, "RetryPolicy": {"MaximumRetryAttempts": 0}},
+    )
+
+
+def _queue_with_dead_letters(aws: AwsServer) -> str:
+    dead_letters = _queue(aws, f"{REQUESTS}-dead-letters", {})
+    redrive = {"deadLetterTargetArn": dead_letters, "maxReceiveCount": MAX_RECEIVES}
+    settings = {"VisibilityTimeout": str(VISIBILITY_SECONDS), "RedrivePolicy": json.dumps(redrive)}
+    return _queue(aws, REQUESTS, settings)
+
+
+def _queue(aws: AwsServer, name: str, attributes: Mapping[str, str]) -> str:
+    sqs = aws.client("sqs")
+    url = sqs.create_queue(QueueName=name, Attributes=dict(attributes))["QueueUrl"]
+    return str(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"])
+
+
+def _rule(aws: AwsServer, name: str, target: str, *, source: str, detail_type: str, detail: Mapping[str, Any]) -> None:
+    pattern = {"source": [source], "detail-type": [detail_type], "detail": detail}
+    events = aws.client("events")
+    events.put_rule(Name=name, EventPattern=json.dumps(pattern))
+    events.put_targets(Rule=name, Targets=[{"Id": "target", "Arn": target}])
