@@ -28,13 +28,20 @@ def aliases(*names: str) -> dict[str, tuple[str, ...]]:
     return {"aliases": names}
 
 
-def parse(config_type: type[Config], argv: Sequence[str], *, program: str) -> Config:
+def parse(
+    config_type: type[Config],
+    argv: Sequence[str],
+    *,
+    program: str,
+    complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+) -> Config:
     """The configuration that a command line asks for.
 
     Args:
         config_type: A dataclass; its fields are the options.
         argv: Arguments without the program's name.
         program: What to call the program in help and messages.
+        complete: Adds values of options that were not given to those that were.
 
     Raises:
         ConfigInvalid: If an option is unknown, lacks its value or has one of the wrong type.
@@ -49,7 +56,7 @@ def parse(config_type: type[Config], argv: Sequence[str], *, program: str) -> Co
     for leaf in leaves:
         if leaf.required and leaf.field.name not in values:
             raise ConfigInvalid(f"--{leaf.field.name} is missing; {leaf.help[:1].lower()}{leaf.help[1:]}")
-    return _build(config_type, vars(values))
+    return _build(config_type, complete(vars(values)))
 
 
 class _Parser(argparse.ArgumentParser):

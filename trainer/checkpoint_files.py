@@ -35,6 +35,9 @@ class Record:
     """Shape of the model."""
     bytes: int
     sha256: str
+    optimizer: str = "adamw"
+    """Whose state it holds."""
+    precision: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -61,35 +64,54 @@ def write(output_dir: Path, write_weights: Callable[[BinaryIO], None], describe:
     with written_whole(path) as file:
         hashing = _HashingWriter(file)
         write_weights(hashing)  # type: ignore[arg-type]  # torch.save asks for write and flush alone
+        if hashing.failure is not None:
+            raise hashing.failure
     record = Record(**describe, bytes=hashing.num_bytes, sha256=hashing.hexdigest())
     with written_whole(path.with_suffix(".json")) as file:
         file.write(json.dumps(asdict(record), indent=2).encode() + b"\n")
     return CheckpointFile(path, record)
 
 
-def newest_verified(output_dir: Path, *, say: Callable[[str], None]) -> CheckpointFile | None:
+def newest_verified(
+    output_dir: Path, *, say: Callable[[str], None], misfit: Callable[[Record], str | None] = lambda _: None
+) -> CheckpointFile | None:
     """The checkpoint to go on from.
 
     Args:
         output_dir: The run's folder.
         say: Told, in a sentence, of every newer one that had to be passed over.
+        misfit: Why a checkpoint cannot be gone on from although it is whole; None if it can.
     """
     for path in sorted((output_dir / FOLDER).glob("step-*.pt"), reverse=True):
-        found = _verified(path)
+        found = _verified(path, misfit)
         if isinstance(found, CheckpointFile):
             return found
         say(f"The checkpoint {path.name} is passed over: {found}.")
     return None
 
 
-def keep_newest(output_dir: Path, count: int) -> None:
-    """Delete all but the newest checkpoints; the record goes first, so that a crash leaves nothing vouched for."""
-    for path in sorted((output_dir / FOLDER).glob("step-*.pt"), reverse=True)[count:]:
+def keep_newest(output_dir: Path, count: int, *, until: int) -> None:
+    """Delete old checkpoints, also those of earlier attempts; the record goes first, so that a crash leaves nothing
+    vouched for.
+
+    Args:
+        output_dir: The run's folder.
+        count: Checkpoints that stay.
+        until: The step just written. Whatever lies ahead of it was passed over, so it neither counts nor goes.
+    """
+    written = [path for path in (output_dir / FOLDER).glob("step-*.pt") if path.name <= f"step-{until:08d}.pt"]
+    for path in sorted(written, reverse=True)[count:]:
         path.with_suffix(".json").unlink(missing_ok=True)
         path.unlink(missing_ok=True)
 
 
-def _verified(path: Path) -> CheckpointFile | str:
+def remove_remains(output_dir: Path) -> None:
+    """Delete what a process left that was killed while it wrote."""
+    for path in (output_dir / FOLDER).glob(".step-*"):
+        path.unlink(missing_ok=True)
+
+
+def _verified(path: Path, misfit: Callable[[Record], str | None]) -> CheckpointFile | str:
     """The checkpoint, or what is wrong with it."""
     try:
         record = Record(**json.loads(path.with_suffix(".json").read_text()))
@@ -99,6 +121,9 @@ def _verified(path: Path) -> CheckpointFile | str:
         return f"its record cannot be read ({error})"
     if path.stat().st_size != record.bytes:
         return f"it has {path.stat().st_size} bytes and its record says {record.bytes}"
+    unfit = misfit(record)
+    if unfit is not None:
+        return unfit
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != record.sha256:
             return "its checksum does not match its record"
@@ -106,17 +131,26 @@ def _verified(path: Path) -> CheckpointFile | str:
 
 
 class _HashingWriter:
-    """Passes bytes on to a file and keeps their checksum, which spares a second reading."""
+    """Passes bytes on to a file and keeps their checksum, which spares a second reading.
+
+    When the file refuses bytes, the rest is swallowed: torch.save would hide the reason behind an error of its own.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._hash = hashlib.sha256()
         self.num_bytes = 0
+        self.failure: OSError | None = None
 
     def write(self, data: bytes) -> int:
+        if self.failure is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.failure = error
         self._hash.update(data)
         self.num_bytes += len(data)
-        return self._file.write(data)
+        return len(data)
 
     def flush(self) -> None:
         self._file.flush()

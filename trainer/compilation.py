@@ -31,10 +31,10 @@ NONE = GraphCounts(total=0, failed=0, cached=0)
 
 
 def obstacle(device: Device, *, wanted: bool) -> str | None:
-    """Why TorchInductor does not compile here; None if it does."""
+    """Why torch.compile does nothing here; None if it compiles."""
     if not wanted:
         return "--compile is false"
-    if not device.inductor:
+    if device.compiler is None:
         return f"the device {device.torch_device.type} brings a compiler of its own"
     if device.torch_device.type == "cpu" and not _has_cpp_compiler():
         return "there is no C++ compiler (install g++, or set CXX)"

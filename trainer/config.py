@@ -11,8 +11,9 @@ from typing import Literal
 
 from trainer.arguments import aliases
 from trainer.errors import ConfigInvalid
+from trainer.presets import PHASE_2, PresetName
 
-Preset = Literal["tiny", "base", "large"]
+ModelSize = Literal["tiny", "base", "large"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class ModelShape:
     max_position_embeddings: int
 
 
-PRESETS: dict[Preset, tuple[int, int, int, int]] = {
+SIZES: dict[ModelSize, tuple[int, int, int, int]] = {
     "tiny": (2, 128, 2, 512),  # Turc et al. 2019, table 1
     "base": (12, 768, 12, 3072),  # Devlin et al. 2019, §3
     "large": (24, 1024, 16, 4096),  # Devlin et al. 2019, §3
@@ -39,16 +40,16 @@ PRESETS: dict[Preset, tuple[int, int, int, int]] = {
 class ModelConfig:
     """Which BERT to train."""
 
-    model: Preset = "large"
+    model: ModelSize = "large"
     """Shape that the four sizes below start from; the tutorial trains BERT-large."""
     num_hidden_layers: int | None = None
-    """Transformer layers; the preset's if left out."""
+    """Transformer layers; the model's if left out."""
     hidden_size: int | None = None
-    """Width of the hidden states; the preset's if left out."""
+    """Width of the hidden states; the model's if left out."""
     num_attention_heads: int | None = None
-    """Attention heads a layer; has to divide the hidden size; the preset's if left out."""
+    """Attention heads a layer; has to divide the hidden size; the model's if left out."""
     intermediate_size: int | None = None
-    """Width of the feed-forward layers; the preset's if left out."""
+    """Width of the feed-forward layers; the model's if left out."""
     vocab_size: int = 30522
     """Tokens in the vocabulary; every token id in the shards has to be below it. BERT's own English vocabulary."""
     max_position_embeddings: int = 512
@@ -70,8 +71,8 @@ class ModelConfig:
 
     @property
     def shape(self) -> ModelShape:
-        """The preset's shape with what was given instead."""
-        layers, hidden, heads, intermediate = PRESETS[self.model]
+        """The named model's shape with what was given instead."""
+        layers, hidden, heads, intermediate = SIZES[self.model]
         return ModelShape(
             num_hidden_layers=_given(self.num_hidden_layers, layers),
             hidden_size=_given(self.hidden_size, hidden),
@@ -86,10 +87,17 @@ class ModelConfig:
 class OptimizationConfig:
     """How each step changes the weights."""
 
+    optimizer: Literal["adamw", "lamb"] = "adamw"
+    """AdamW (Loshchilov & Hutter 2019), or LAMB (You et al. 2020) for global batches of tens of thousands."""
     micro_batch_size: int = field(default=16, metadata=aliases("batch_size"))
     """Sequences that one process puts through the model at once."""
     gradient_accumulation_steps: int = field(default=32, metadata=aliases("grad_accum_usteps"))
     """Micro-batches of one process whose gradients make one step."""
+    scaling: Literal["weak", "strong"] = "weak"
+    """With more processes, weak lets the global batch grow; strong keeps it and makes fewer micro-batches of each."""
+    global_batch_size: int | None = None
+    """Sequences in a step that strong scaling keeps; by default those of one node, so that the number of nodes
+    divides --gradient_accumulation_steps, as in the tutorial's launch scripts."""
     max_steps: int = 28125
     """Steps of the whole training; the learning rate reaches zero behind the last. The tutorial's phase 1."""
     learning_rate: float = field(default=4e-4, metadata=aliases("lr"))
@@ -97,7 +105,12 @@ class OptimizationConfig:
     warmup_steps: int = 2000
     """Steps over which the learning rate rises from zero."""
     weight_decay: float = 0.01
-    """AdamW's decay, a step, of all weights but biases and layer norms (Devlin et al. 2019, §A.2)."""
+    """Decay, a step, of all weights but biases and layer norms (Devlin et al. 2019, §A.2)."""
+    trust_clip: bool = True
+    """LAMB never lets a layer's step grow beyond its learning rate, as in the tutorial."""
+    zero1: bool = False
+    """Divide the optimizer's state between the processes (ZeRO stage 1, Rajbhandari et al. 2020, §5.1): the same
+    weights to the last bit, state / world size of memory a process, one more broadcast a step."""
     max_grad_norm: float = 1.0
     """Longer gradients are scaled down to this 2-norm, once a step."""
     seed: int = 12349
@@ -110,6 +123,11 @@ class OptimizationConfig:
             _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         for name in ("learning_rate", "max_grad_norm"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        if self.global_batch_size is not None:
+            _require(self.global_batch_size >= 1, "global_batch_size", self.global_batch_size, "at least 1")
+            _require(
+                self.scaling == "strong", "global_batch_size", self.global_batch_size, "given with --scaling strong"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,32 +136,42 @@ class CheckpointConfig:
 
     checkpoint_steps: int = 100
     """Steps between two checkpoints; the last step of a run always leaves one."""
+    checkpoint_minutes: float = 0.0
+    """Minutes after which the next logged step leaves a checkpoint too; 0 counts steps alone."""
     keep_checkpoints: int = field(default=2, metadata=aliases("num_ckpts_to_keep"))
     """Newest checkpoints that stay; two, so that one is whole while the next is being written."""
 
     def __post_init__(self) -> None:
         for name in ("checkpoint_steps", "keep_checkpoints"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        _require(self.checkpoint_minutes >= 0, "checkpoint_minutes", self.checkpoint_minutes, "at least 0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
     """Everything that `python -m trainer.pretrain` can be told."""
 
+    preset: PresetName | None = None
+    """One of the tutorials' recipes for BERT-large; other options given beside it win over its numbers."""
     data_dir: Path | None = None
     """Folder with the shards, searched for `*_training_*.hdf5` at any depth; else TRAINFLOW_DATA_DIR."""
     output_dir: Path | None = None
     """Folder for checkpoints and TensorBoard events; else TRAINFLOW_RUN_DIR."""
+    initial_weights: Path | None = None
+    """Weights to start a new training from: the output folder of another (phase 2 after phase 1), or a folder written
+    by Hugging Face's `save_pretrained`. A training that goes on from a checkpoint of its own does not look at it."""
     steps_this_run: int = -1
     """Stop after so many steps, with a checkpoint to go on from; -1 goes on to --max_steps."""
     log_steps: int = 1
     """Steps between two metrics lines; SIGTERM is noticed at these steps too."""
-    device: Literal["auto", "cpu", "cuda", "xla"] = "auto"
-    """Where to train; auto takes an XLA device (NeuronCore) if torch_xla is installed, then CUDA, then the CPU."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Of matrix products; weights and losses stay in float32."""
+    device: Literal["auto", "cpu", "cuda", "xla", "neuron"] = "auto"
+    """Where to train: xla is trn1's NeuronCores through PyTorch/XLA, neuron those of trn2 and trn3 through TorchNeuron;
+    auto takes what is installed in the order xla, neuron, cuda, cpu."""
+    precision: Literal["float32", "bfloat16", "pure_bfloat16"] = "float32"
+    """bfloat16 computes matrix products in it, over float32 weights (autocast); pure_bfloat16 keeps the weights in it
+    too, rounded stochastically. The optimizer's state and the losses are float32 in every case."""
     compile: bool = True
-    """Compile the model with TorchInductor, on devices that it compiles for."""
+    """Compile the model's layers with the device's torch.compile backend, where it has one."""
     model: ModelConfig = field(default_factory=ModelConfig)
     optimization: OptimizationConfig = field(default_factory=OptimizationConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -156,6 +184,11 @@ class PretrainConfig:
             self.steps_this_run,
             "at least 1, or -1 for all",
         )
+        if self.preset in PHASE_2 and self.initial_weights is None:
+            raise ConfigInvalid(
+                f"--initial_weights is missing; --preset {self.preset} starts from phase 1's weights, so name the "
+                "folder that phase 1 wrote them to."
+            )
 
 
 def _given(value: int | None, otherwise: int) -> int:

@@ -1,9 +1,10 @@
 """Which sample is trained on when: a pure function of the seed and the position in an endless stream.
 
 The stream runs through the data set again and again, each epoch in an order of its own and each sample once an
-epoch; a global batch may span the end of one. Position p belongs to a micro-batch, not to a rank, so the samples of
-a step do not depend on how many processes share the work, nor on how many shards there are: samples are divided
-between the ranks, never shards.
+epoch. Where an epoch does not end with a global batch, the batch is filled up with the first samples of the next
+epoch: none is dropped, none is repeated before all others were seen, and every batch has the same size. Position p
+belongs to a micro-batch, not to a rank, so the samples of a step do not depend on how many processes share the work,
+nor on how many shards there are: samples are divided between the ranks, never shards.
 
 Within an epoch the order is shuffled on two levels, as fast as reading in order (measured: 88,000 samples/s against
 1,100 one by one): blocks of neighbouring rows come in random order, and rows are shuffled inside their block.
@@ -11,6 +12,7 @@ Within an epoch the order is shuffled on two levels, as fast as reading in order
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -32,12 +34,20 @@ class Block(NamedTuple):
     stop: int
 
 
-class Located(NamedTuple):
-    """Where the sample of one position lies."""
+class BlockInEpoch(NamedTuple):
+    """A block as one epoch sees it: with its rows in that epoch's order."""
 
+    epoch: int
     block: int
-    row: int
-    """Within the block."""
+
+
+class Piece(NamedTuple):
+    """Consecutive positions that lie in one block."""
+
+    source: BlockInEpoch
+    start: int
+    """First row, in the epoch's order."""
+    stop: int
 
 
 def blocks_of(samples_per_shard: Sequence[int], *, block_rows: int = BLOCK_ROWS) -> list[Block]:
@@ -68,22 +78,39 @@ class DataOrder:
         """The epoch, counted from 0, that a position lies in."""
         return position // self.samples_per_epoch
 
-    def locate(self, positions: Positions) -> list[Located]:
-        """The block and row of each position."""
-        return [self._locate(int(position)) for position in positions]
+    def pieces(self, first: int, count: int) -> list[Piece]:
+        """Where so many positions, from the first one on, lie; in their order."""
+        found: list[Piece] = []
+        while count > 0:
+            source, start, left = self._place(first)
+            taken = min(count, left)
+            found.append(Piece(source, start, start + taken))
+            first, count = first + taken, count - taken
+        return found
 
-    def _locate(self, position: int) -> Located:
+    def ahead(self, position: int, *, stride: int) -> BlockInEpoch:
+        """What somebody comes to next who reads this position and then every `stride`-th after it."""
+        _, _, left = self._place(position)
+        source, _, _ = self._place(position + stride * -(-left // stride))
+        return source
+
+    def rows(self, source: BlockInEpoch) -> Positions:
+        """The rows of a block in the epoch's order."""
+        return self._row_order(*source)
+
+    def _place(self, position: int) -> tuple[BlockInEpoch, int, int]:
+        """The block of a position, the row in it, and how many rows are left from there on."""
         epoch, offset = divmod(position, self.samples_per_epoch)
         order, ends = self._epoch_order(epoch)
-        place = int(np.searchsorted(ends, offset, side="right"))
-        block = int(order[place])
-        offset_in_block = offset - (int(ends[place]) - int(self._sizes[block]))
-        return Located(block, int(self._row_order(epoch, block)[offset_in_block]))
+        place = bisect.bisect_right(ends, offset)
+        block = order[place]
+        left = ends[place] - offset
+        return BlockInEpoch(epoch, block), int(self._sizes[block]) - left, left
 
-    def _shuffled_blocks(self, epoch: int) -> tuple[Positions, Positions]:
+    def _shuffled_blocks(self, epoch: int) -> tuple[list[int], list[int]]:
         """Blocks in the epoch's order, and where each ends."""
         order = np.random.default_rng((self._seed, epoch)).permutation(len(self._sizes))
-        return order, np.cumsum(self._sizes[order])
+        return order.tolist(), np.cumsum(self._sizes[order]).tolist()
 
     def _shuffled_rows(self, epoch: int, block: int) -> Positions:
         return np.random.default_rng((self._seed, epoch, block)).permutation(int(self._sizes[block]))

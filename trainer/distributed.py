@@ -26,15 +26,24 @@ _PEER_GONE = re.compile(r"closed by peer|reset by peer|broken pipe|remote proces
 class Gang:
     """This process's view of the gang. Alone (world size 1) nothing is communicated."""
 
-    def __init__(self, *, rank: int, world_size: int, control: dist.ProcessGroup | None) -> None:
+    def __init__(
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        control: dist.ProcessGroup | None,
+        background: dist.ProcessGroup | None = None,
+    ) -> None:
         """
         Args:
             rank: This process.
             world_size: Number of processes.
             control: Group for plain Python values, over gloo whatever the device; None alone.
+            background: Another such group, for a thread that works beside the training; None if there is no need.
         """
         self.rank = rank
         self.world_size = world_size
+        self.background = background
         self._control = control
 
     def from_rank0(self, make: Callable[[], Value]) -> Value:
@@ -65,11 +74,13 @@ class Gang:
         if self._control is not None:
             dist.barrier(group=self._control)
 
-    def replicated(self, model: nn.Module) -> nn.Module:
-        """The model with gradients averaged over the ranks in every backward pass."""
+    def replicated(self, model: nn.Module, *, bucket_mib: int) -> nn.Module:
+        """The model with gradients averaged over the ranks in every backward pass, a bucket of them at a time."""
         if self._control is None:
             return model
-        return DistributedDataParallel(model, forward_sync_buffers=False, gradient_as_bucket_view=True)
+        return DistributedDataParallel(
+            model, forward_sync_buffers=False, gradient_as_bucket_view=True, bucket_cap_mb=bucket_mib
+        )
 
 
 def accumulating(model: nn.Module, *, exchange: bool) -> AbstractContextManager[None]:
@@ -80,8 +91,13 @@ def accumulating(model: nn.Module, *, exchange: bool) -> AbstractContextManager[
 
 
 @contextmanager
-def join(environment: Environment, device: Device) -> Iterator[Gang]:
+def join(environment: Environment, device: Device, *, background: bool = False) -> Iterator[Gang]:
     """Meet the other processes that the launcher started; leave the group at the end.
+
+    Args:
+        environment: Who this process is.
+        device: What it trains on.
+        background: Whether a thread beside the training will communicate too.
 
     Raises:
         WorldSizeMismatch: If the group has another size than the launcher said: some backends then hand every rank
@@ -94,7 +110,12 @@ def join(environment: Environment, device: Device) -> Iterator[Gang]:
     dist.init_process_group(device.backend, init_method="xla://" if device.backend == "xla" else None)
     require_world_size(dist.get_world_size(), environment.world_size)
     control = dist.group.WORLD if device.backend == "gloo" else dist.new_group(backend="gloo")
-    gang = Gang(rank=environment.rank, world_size=environment.world_size, control=control)
+    gang = Gang(
+        rank=environment.rank,
+        world_size=environment.world_size,
+        control=control,
+        background=dist.new_group(backend="gloo") if background else None,
+    )
     try:
         yield gang
         gang.barrier()  # rank 0 may still be writing

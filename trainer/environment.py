@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,10 @@ class Environment:
     """LOCAL_RANK: this process among those of its node."""
     world_size: int = 1
     """WORLD_SIZE: processes in the gang; 1 without a launcher."""
+    local_world_size: int = 1
+    """LOCAL_WORLD_SIZE: those of them on this node."""
+    peak_tflops: float | None = None
+    """TRAINFLOW_PEAK_TFLOPS: dense bfloat16 peak of this process's device, in 10^12 operations a second."""
     precompile: bool = False
     """TRAINFLOW_PRECOMPILE: compile the graphs into the cache and stop."""
     extract_graphs: bool = False
@@ -45,7 +50,7 @@ def read(environ: Mapping[str, str]) -> Environment:
     """The typed environment.
 
     Raises:
-        ConfigInvalid: If a rank or size is no whole number, which a launcher never produces.
+        ConfigInvalid: If a number is none, which no launcher produces.
     """
     return Environment(
         data_dir=_path(environ, "TRAINFLOW_DATA_DIR"),
@@ -54,6 +59,8 @@ def read(environ: Mapping[str, str]) -> Environment:
         rank=_number(environ, "RANK", default=0),
         local_rank=_number(environ, "LOCAL_RANK", default=0),
         world_size=_number(environ, "WORLD_SIZE", default=1),
+        local_world_size=_number(environ, "LOCAL_WORLD_SIZE", default=1),
+        peak_tflops=_positive(environ, "TRAINFLOW_PEAK_TFLOPS"),
         precompile=environ.get("TRAINFLOW_PRECOMPILE") == "1",
         extract_graphs=environ.get("NEURON_EXTRACT_GRAPHS_ONLY") == "1",
     )
@@ -69,3 +76,16 @@ def _number(environ: Mapping[str, str], name: str, *, default: int) -> int:
     if not value.isdecimal():
         raise ConfigInvalid(f"The environment variable {name} is {value!r}; set it to a whole number or leave it out.")
     return int(value)
+
+
+def _positive(environ: Mapping[str, str], name: str) -> float | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ConfigInvalid(f"The environment variable {name} is {text!r}; set it to a number above 0 or leave it out.")
+    return value

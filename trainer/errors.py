@@ -10,6 +10,9 @@ from __future__ import annotations
 BAD_INPUT = 2
 """Exit code when the cure lies in what the program was given."""
 
+LOSS_NOT_FINITE = 3
+"""Exit code when the loss or the gradients became NaN or infinite: another try would end the same way."""
+
 STOPPED_BY_SIGTERM = 143
 """128 + SIGTERM, as a shell reports it."""
 
@@ -43,7 +46,7 @@ class DestinationNotEmpty(TrainerError):
 
 
 class CheckpointInvalid(TrainerError):
-    """The checkpoint was made by a different model or seed than this run asks for."""
+    """The checkpoint was made by a different model, optimizer or seed than this run asks for."""
 
     is_common = True
 
@@ -53,15 +56,23 @@ class CheckpointNotFound(TrainerError):
 
 
 class WorldSizeMismatch(TrainerError):
-    """The process group is not as large as the launcher said: every rank would train alone."""
+    """The process group is not as large as the launcher said: every rank would train alone.
 
-    is_common = True
+    Every rank tells it: the first that finds out ends, and its launcher ends the others, rank 0 perhaps among them.
+    """
 
 
 class StorageFailed(TrainerError):
     """A file system or object store refused a write or a read: full, read-only, access denied."""
 
     exit_code = 1
+
+
+class LossNotFinite(TrainerError):
+    """The loss or the gradients became NaN or infinite; the checkpoints before that stay."""
+
+    is_common = True
+    exit_code = LOSS_NOT_FINITE
 
 
 class GraphCompilationFailed(TrainerError):

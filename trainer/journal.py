@@ -2,60 +2,166 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, TypedDict
+
 import torch
 
+from trainer import flops
+from trainer.batches import BatchReader
 from trainer.checkpoint import Progress
-from trainer.data_order import DataOrder
-from trainer.metrics import MetricsLog, StepMetrics, Stopwatch
+from trainer.errors import LossNotFinite
+from trainer.metrics import MetricsLog, StepMetrics, StepTimes, Stopwatch
 from trainer.run import Run
 
 
-class Journal:
-    """Tells every `--log_steps`-th step, the first and the last."""
+class Wishes(NamedTuple):
+    """What the gang does after a logged step."""
 
-    def __init__(self, run: Run, order: DataOrder, progress: Progress, *, last_step: int) -> None:
+    stop: bool
+    save: bool
+
+
+class Measured(TypedDict):
+    """Fields of `StepMetrics` that a clock decides."""
+
+    throughput: float
+    tokens_per_second: float
+    mfu_percent: float | None
+    mfu_peak: str | None
+    data_wait_percent: float
+    step_ms_p50: float | None
+    step_ms_p95: float | None
+    memory_mib: float | None
+
+
+class Journal:
+    """Tells every `--log_steps`-th step, the first and the last, and those that leave a checkpoint."""
+
+    def __init__(self, run: Run, reader: BatchReader, progress: Progress, *, last_step: int) -> None:
         """
         Args:
             run: The training.
-            order: The stream of samples, which knows the epochs.
+            reader: The stream of samples, which knows the epochs and how long it was waited for.
             progress: Where the training goes on from.
             last_step: Where this process stops.
         """
         self._run = run
-        self._order = order
+        self._reader = reader
         self._last_step = last_step
-        self._told_until = progress.samples_seen
+        self._began = self._told = progress
+        self._waited_at_first = self._waited_until = reader.seconds_waited
+        self._times = StepTimes()
         self._log = MetricsLog(run.output_dir if run.records else None, first_step=progress.step + 1)
         self._stopwatch = Stopwatch()
+        dataset = run.dataset
+        self._operations = flops.per_sequence(
+            run.config.model.shape, max_seq_length=dataset.max_seq_length, max_predictions=dataset.max_predictions
+        )
 
     def tells(self, step: int) -> bool:
         """Whether this step gets a line."""
         return step % self._run.config.log_steps == 0 or step in (1, self._last_step)
 
-    def tell(self, progress: Progress, loss: torch.Tensor, rate: float, *, stop: bool) -> tuple[Progress, bool]:
-        """Log a step that was just taken.
+    def tell(
+        self,
+        progress: Progress,
+        losses: torch.Tensor,
+        grad_norm: torch.Tensor,
+        rate: float,
+        *,
+        stop: bool,
+        save: bool,
+    ) -> tuple[Progress, Wishes]:
+        """Log a step that was just taken. The only place where the training waits for the device.
 
         Args:
             progress: After the step.
-            loss: This rank's mean loss.
+            losses: This rank's mean losses: masked LM and next sentence.
+            grad_norm: Of the step's gradients before clipping.
             rate: The step's learning rate.
             stop: Whether this process was asked to stop.
+            save: Whether this process finds that a checkpoint is overdue.
 
         Returns:
-            The progress with the step's loss over all ranks; and whether all of them stop now, which they do when one
-            was asked to.
+            The progress with the step's loss over all ranks; and what all of them do now, which is what one wishes.
+
+        Raises:
+            LossNotFinite: On every rank, if the loss or the gradients were not finite.
         """
-        mean_loss, share_asked = self._run.gang.means([loss.item(), float(stop)])
-        throughput = self._stopwatch.lap(progress.samples_seen - self._told_until)
-        self._told_until = progress.samples_seen
-        epoch = self._order.epoch(progress.samples_seen - self._run.global_batch_size)
-        self._log.record(StepMetrics(epoch, progress.step, mean_loss, rate, throughput))
-        return progress.after_logging(mean_loss), share_asked > 0
+        read = torch.cat([losses, grad_norm.to(losses.dtype).reshape(1)]).tolist()
+        means = self._run.gang.means([*read, float(stop), float(save)])
+        masked_lm_loss, next_sentence_loss, norm, share_stop, share_save = means
+        loss = masked_lm_loss + next_sentence_loss
+        measured = self._measured(progress)
+        self._log.record(
+            StepMetrics(
+                self._reader.order.epoch(progress.samples_seen - self._run.global_batch_size),
+                progress.step,
+                loss,
+                rate,
+                masked_lm_loss=masked_lm_loss,
+                next_sentence_loss=next_sentence_loss,
+                grad_norm=norm,
+                **measured,
+            )
+        )
+        # Told before it ends the training: the line is what the alarm hears.
+        self._require_finite(progress.step, loss, norm)
+        return progress.after_logging(loss), Wishes(stop=share_stop > 0, save=share_save > 0)
+
+    def _measured(self, progress: Progress) -> Measured:
+        """Rates and times since the last logged step."""
+        run, sequences = self._run, progress.samples_seen - self._told.samples_seen
+        throughput = self._stopwatch.lap(sequences)
+        seconds = self._times.lap(progress.step - self._told.step)
+        waited, self._waited_until = self._reader.seconds_waited - self._waited_until, self._reader.seconds_waited
+        self._told = progress
+        memory = run.device.memory_bytes()
+        return Measured(
+            throughput=throughput,
+            tokens_per_second=throughput * run.dataset.max_seq_length,
+            mfu_percent=flops.utilization_percent(
+                throughput, self._operations, world_size=run.gang.world_size, peak_tflops=run.peak_tflops
+            ),
+            mfu_peak=f"{run.peak_tflops:g} TFLOP/s by {run.peak_source}" if run.peak_tflops else None,
+            data_wait_percent=100 * waited / seconds,
+            step_ms_p50=self._times.percentile_ms(0.5),
+            step_ms_p95=self._times.percentile_ms(0.95),
+            memory_mib=None if memory is None else memory / 2**20,
+        )
+
+    def _require_finite(self, step: int, loss: float, grad_norm: float) -> None:
+        if self._run.graphs_only or (math.isfinite(loss) and math.isfinite(grad_norm)):
+            return
+        raise LossNotFinite(
+            f"In step {step} the loss was {loss} and the gradients' norm {grad_norm}; the checkpoints before it are "
+            "intact, so go on from one with a lower --learning_rate, more --warmup_steps or --precision float32."
+        )
 
     @property
     def sequences_per_second(self) -> float:
         """Of this process's steps but the first, in which graphs are loaded."""
         return self._stopwatch.overall()
+
+    def summary(self, checkpoint_stops: Sequence[float]) -> str:
+        """What this process did, in a sentence.
+
+        Args:
+            checkpoint_stops: Seconds that the training stopped for each checkpoint.
+        """
+        told, rate = self._told, self.sequences_per_second
+        if told.step == self._began.step:
+            return f"All {told.step} steps were taken before; there was nothing left to train."
+        p50, p95 = self._times.percentile_ms(0.5) or 0.0, self._times.percentile_ms(0.95) or 0.0
+        waited = self._waited_until - self._waited_at_first
+        return (
+            f"Trained steps {self._began.step + 1} to {told.step}: {rate:.1f} sequences/s, "
+            f"{rate * self._run.dataset.max_seq_length:.0f} tokens/s, {p50:.1f} ms a step (95 % within {p95:.1f} ms), "
+            f"{waited:.2f} s waited for data, {len(checkpoint_stops)} checkpoints that stopped it for "
+            f"{sum(checkpoint_stops):.3f} s."
+        )
 
     def close(self) -> None:
         """Write out what is buffered."""

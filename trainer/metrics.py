@@ -1,13 +1,19 @@
-"""What rank 0 tells of each step: the tutorials' line on stdout, and TensorBoard events."""
+"""What rank 0 tells of each step: the tutorials' line and a report on stdout, and TensorBoard events."""
 
 from __future__ import annotations
 
+import json
+import math
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 FOLDER = "tensorboard"
+
+REMEMBERED = 1000
+"""Laps that percentiles are taken of."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,26 @@ class StepMetrics:
     learning_rate: float
     throughput: float
     """Sequences per second over all ranks, since the last logged step."""
+    tokens_per_second: float | None = None
+    """The same in tokens, padding included."""
+    mfu_percent: float | None = None
+    """Model FLOPs utilisation; None where the device's peak is not known."""
+    mfu_peak: str | None = None
+    """The peak that it is a share of, and who says so."""
+    masked_lm_loss: float | None = None
+    """Of the loss, the share of the masked tokens."""
+    next_sentence_loss: float | None = None
+    """Of the loss, the share of the sentence pairs."""
+    grad_norm: float | None = None
+    """2-norm of the step's gradients before clipping."""
+    data_wait_percent: float | None = None
+    """Of the time since the last logged step, what rank 0 waited for samples."""
+    step_ms_p50: float | None = None
+    """Median of the last steps' times, in milliseconds; of rank 0, which waits for the others in every step."""
+    step_ms_p95: float | None = None
+    """95th percentile of the same."""
+    memory_mib: float | None = None
+    """Of rank 0: what its device's allocator holds, or the resident memory where it trains on the CPU."""
 
 
 def line(metrics: StepMetrics, when: time.struct_time) -> str:
@@ -29,6 +55,25 @@ def line(metrics: StepMetrics, when: time.struct_time) -> str:
         f"LOG {time.asctime(when)} - ({metrics.epoch}, {metrics.step}) step_loss : {metrics.loss:.4f} "
         f"learning_rate : {metrics.learning_rate:.2e} throughput : {metrics.throughput:.2f}"
     )
+
+
+def report(metrics: StepMetrics) -> str:
+    """All that is known of the step, in a line of JSON of its own behind the tutorials' line."""
+    return json.dumps({"trainflow_metrics": known(metrics)})
+
+
+DIGITS = {"learning_rate": 10, "mfu_percent": 2, "data_wait_percent": 3, "memory_mib": 0, "tokens_per_second": 1}
+"""Decimals in the report, where they are not four."""
+
+
+def known(metrics: StepMetrics) -> dict[str, Any]:
+    """The fields that have a value, rounded, under the names that a reader of JSON expects; NaN is none."""
+    named = {"sequences_per_second" if name == "throughput" else name: value for name, value in vars(metrics).items()}
+    return {
+        name: round(value, DIGITS.get(name, 4)) if isinstance(value, float) else value
+        for name, value in named.items()
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    }
 
 
 class MetricsLog:
@@ -46,10 +91,11 @@ class MetricsLog:
     def record(self, metrics: StepMetrics) -> None:
         """Log one step. The time of the line is UTC, as in any pod."""
         if self._speaks:
-            print(line(metrics, time.gmtime()), flush=True)
+            print(line(metrics, time.gmtime()), report(metrics), sep="\n", flush=True)
         if self._events is not None:
-            for name in ("loss", "learning_rate", "throughput"):
-                self._events.add_scalar(name, getattr(metrics, name), metrics.step)
+            for name, value in vars(metrics).items():
+                if isinstance(value, float):
+                    self._events.add_scalar(name, value, metrics.step)
 
     def close(self) -> None:
         """Write out what is buffered."""
@@ -90,3 +136,35 @@ class Stopwatch:
         """Rate over all laps but the first; 0 when there was no other."""
         elapsed = self._lap_began - (self._began or self._lap_began)
         return self._sequences / elapsed if elapsed else 0.0
+
+
+class StepTimes:
+    """How long the last steps took."""
+
+    def __init__(self) -> None:
+        self._lap_began = time.perf_counter()
+        self._seconds: deque[float] = deque(maxlen=REMEMBERED)
+        self._is_first = True
+
+    def lap(self, steps: int) -> float:
+        """Steps that were taken since the last lap. The first lap, in which graphs are loaded, is not remembered.
+
+        Returns:
+            The lap's time in seconds.
+        """
+        now = time.perf_counter()
+        elapsed, self._lap_began = now - self._lap_began, now
+        if not self._is_first:
+            self._seconds.append(elapsed / steps)
+        self._is_first = False
+        return elapsed
+
+    def percentile_ms(self, share: float) -> float | None:
+        """The time, in milliseconds, that this share of the laps' mean steps took at most; None before there are any.
+
+        Between two logged steps the device is not waited for, so single steps have no time of their own there.
+        """
+        if not self._seconds:
+            return None
+        in_order = sorted(self._seconds)
+        return 1000 * in_order[min(len(in_order) - 1, int(share * len(in_order)))]

@@ -8,6 +8,7 @@ compiles its graphs into the cache.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,22 +18,41 @@ from trainer import arguments, program
 from trainer.config import PretrainConfig
 from trainer.environment import Environment
 from trainer.errors import ConfigInvalid
+from trainer.presets import with_preset
+from trainer.scaling import micro_batches_per_step
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | None:
     """Check the arguments, meet the other processes, look at the data, and train (or only compile)."""
     program.raise_on_sigterm()
-    config = arguments.parse(PretrainConfig, argv, program="trainer.pretrain")
+    config = arguments.parse(PretrainConfig, argv, program="trainer.pretrain", complete=with_preset)
     data_dir = _folder(config.data_dir, environment.data_dir, "data_dir", "TRAINFLOW_DATA_DIR")
     output_dir = _folder(config.output_dir, environment.run_dir, "output_dir", "TRAINFLOW_RUN_DIR")
+    micro_batches = micro_batches_per_step(
+        config.optimization, world_size=environment.world_size, local_world_size=environment.local_world_size
+    )
 
     from trainer import device, distributed, shards  # torch takes a second: wrong arguments need not wait for it
     from trainer.run import Run
 
-    own_device = device.choose(config.device, local_rank=environment.local_rank)
-    with distributed.join(environment, own_device) as gang:
+    own_device = device.choose(config.device, local_rank=environment.local_rank, precision=config.precision)
+    peak_tflops, peak_source = own_device.peak_tflops, own_device.peak_source
+    if environment.peak_tflops is not None:
+        peak_tflops, peak_source = environment.peak_tflops, "TRAINFLOW_PEAK_TFLOPS"
+    with distributed.join(environment, own_device, background=config.optimization.zero1) as gang:
         dataset = gang.from_rank0(lambda: shards.open_dataset(data_dir))
-        run = Run(config, dataset, own_device, gang, output_dir, graphs_only=environment.extract_graphs)
+        run = Run(
+            config,
+            dataset,
+            own_device,
+            gang,
+            output_dir,
+            micro_batches=micro_batches,
+            peak_tflops=peak_tflops,
+            peak_source=peak_source,
+            graphs_only=environment.extract_graphs,
+        )
+        run.say(f"This is rank 0 of {gang.world_size}, on {socket.gethostname()}.")
         if environment.precompile:
             from trainer.ahead_of_time import compile_graphs
 

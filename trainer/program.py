@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
@@ -14,6 +15,9 @@ from typing import Any, NoReturn
 from trainer import environment, result
 from trainer.environment import Environment
 from trainer.errors import Terminated, TrainerError
+
+SECONDS_TO_SPEAK = 2.0
+"""Ranks meet a common error within a second of each other."""
 
 Main = Callable[[Sequence[str], Environment], Mapping[str, Any] | None]
 """Arguments and environment in, result out; None when this process has nothing to report."""
@@ -36,6 +40,7 @@ def run(main: Main, argv: Sequence[str], environ: Mapping[str, str]) -> int:
         outcome = main(argv, place)
     except TrainerError as error:
         _report(error, place)
+        _let_the_speaker_finish(error, place)
         return error.exit_code
     except Exception as error:  # noqa: BLE001 (the program's edge: reported in full, never swallowed)
         traceback.print_exc()
@@ -74,6 +79,12 @@ def _report(error: TrainerError, place: Environment) -> None:
         print(f"{name}: {error}", file=sys.stderr, flush=True)
     if error.is_cause and (place.speaks_for_the_pod or not error.is_common):
         _write(result.failure(name, str(error)), place)
+
+
+def _let_the_speaker_finish(error: TrainerError, place: Environment) -> None:
+    """What every rank meets, one tells: torchrun would end it as soon as the first of the others has left."""
+    if error.is_common and not place.speaks_for_the_pod:
+        time.sleep(SECONDS_TO_SPEAK)
 
 
 def _write(document: Mapping[str, Any], place: Environment) -> None:

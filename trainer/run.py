@@ -20,14 +20,19 @@ class Run:
     device: Device
     gang: Gang
     output_dir: Path
+    micro_batches: int
+    """Of each process in a step; `trainer.scaling` says how many."""
+    peak_tflops: float | None = None
+    """Of each process's device; None if nobody knows."""
+    peak_source: str = "nobody"
+    """Who knows it."""
     graphs_only: bool = False
     """A tool records the graphs and the numbers mean nothing: no lines, no events, no checkpoints."""
 
     @property
     def global_batch_size(self) -> int:
         """Sequences in a step."""
-        optimization = self.config.optimization
-        return optimization.micro_batch_size * optimization.gradient_accumulation_steps * self.gang.world_size
+        return self.config.optimization.micro_batch_size * self.micro_batches * self.gang.world_size
 
     @property
     def records(self) -> bool:

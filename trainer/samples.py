@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trainer.shards import Rows
+from trainer.shard_file import Rows
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIAL_TOKENS))
@@ -37,14 +37,24 @@ class SentencePair(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpecialIds:
+    """Where a vocabulary has its special tokens; [PAD] is 0 in all of them."""
+
+    cls: int = CLS
+    sep: int = SEP
+    mask: int = MASK
+
+
+@dataclass(frozen=True, kw_only=True)
 class SampleShape:
-    """Sizes that all samples share."""
+    """Sizes and ids that all samples share."""
 
     max_seq_length: int
     """Tokens in a sequence, with [CLS] and both [SEP]."""
     max_predictions: int
     """Masked tokens at most in a sequence."""
     vocab_size: int
+    special: SpecialIds = SpecialIds()
 
 
 def sentence_pairs(
@@ -87,7 +97,7 @@ def _take(document: Document, position: int, budget: int) -> tuple[list[int], in
 
 def as_rows(pairs: Sequence[SentencePair], rng: np.random.Generator, shape: SampleShape) -> Rows:
     """The arrays of a shard: sequences with their masks, and what was masked."""
-    num_samples, length = len(pairs), shape.max_seq_length
+    num_samples, length, special = len(pairs), shape.max_seq_length, shape.special
     rows: Rows = {
         "input_ids": np.full((num_samples, length), PAD, dtype=np.int32),
         "input_mask": np.zeros((num_samples, length), dtype=np.int8),
@@ -97,29 +107,31 @@ def as_rows(pairs: Sequence[SentencePair], rng: np.random.Generator, shape: Samp
         "next_sentence_labels": np.array([pair.is_random_next for pair in pairs], dtype=np.int8),
     }
     for row, pair in enumerate(pairs):
-        tokens = np.array([CLS, *pair.first, SEP, *pair.second, SEP], dtype=np.int32)
+        tokens = np.array([special.cls, *pair.first, special.sep, *pair.second, special.sep], dtype=np.int32)
         rows["input_mask"][row, : len(tokens)] = 1
         rows["segment_ids"][row, len(pair.first) + 2 : len(tokens)] = 1
-        positions = masked_positions(tokens, rng, max_predictions=shape.max_predictions)
+        positions = masked_positions(tokens, rng, max_predictions=shape.max_predictions, special=special)
         rows["masked_lm_positions"][row, : len(positions)] = positions
         rows["masked_lm_ids"][row, : len(positions)] = tokens[positions]
-        tokens[positions] = replacements(tokens[positions], rng, vocab_size=shape.vocab_size)
+        tokens[positions] = replacements(tokens[positions], rng, vocab_size=shape.vocab_size, mask=special.mask)
         rows["input_ids"][row, : len(tokens)] = tokens
     return rows
 
 
 def masked_positions(
-    tokens: npt.NDArray[np.int32], rng: np.random.Generator, *, max_predictions: int
+    tokens: npt.NDArray[np.int32], rng: np.random.Generator, *, max_predictions: int, special: SpecialIds = SpecialIds()
 ) -> npt.NDArray[np.int64]:
     """Which tokens to predict: 15 % of those that are text, at least one, in ascending order."""
-    text = np.flatnonzero((tokens != CLS) & (tokens != SEP))
+    text = np.flatnonzero((tokens != special.cls) & (tokens != special.sep))
     count = min(max_predictions, max(1, round(MASKED_SHARE * len(text))))
     return np.sort(rng.choice(text, size=count, replace=False))
 
 
-def replacements(tokens: npt.NDArray[np.int32], rng: np.random.Generator, *, vocab_size: int) -> npt.NDArray[np.int32]:
+def replacements(
+    tokens: npt.NDArray[np.int32], rng: np.random.Generator, *, vocab_size: int, mask: int = MASK
+) -> npt.NDArray[np.int32]:
     """What stands in the place of the tokens to predict: [MASK] for 80 %, a random token for 10 %, themselves else."""
     chance = rng.random(len(tokens))
     drawn = rng.integers(len(SPECIAL_TOKENS), vocab_size, size=len(tokens), dtype=np.int32)
     replaced = np.where(chance < REPLACED_BY_MASK + REPLACED_BY_RANDOM, drawn, tokens)
-    return np.where(chance < REPLACED_BY_MASK, np.int32(MASK), replaced).astype(np.int32)
+    return np.where(chance < REPLACED_BY_MASK, np.int32(mask), replaced).astype(np.int32)

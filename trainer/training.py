@@ -4,40 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from trainer import checkpoint, checkpoint_files, compilation
+from trainer import compilation
 from trainer.batches import BatchReader
-from trainer.bert import BertPretraining, decay_groups
 from trainer.checkpoint import Progress
-from trainer.checkpoint_files import CheckpointFile
 from trainer.data_order import micro_batch_positions
 from trainer.distributed import Gang, accumulating
 from trainer.errors import ConfigInvalid, Terminated
-from trainer.files import require_writable
 from trainer.journal import Journal
+from trainer.learner import Learner, build_learner, derived_seed, take_step
 from trainer.run import Run
+from trainer.saving import Saver, resume
 from trainer.schedule import learning_rate
 from trainer.stopping import StopRequest
 
 GRAPH_STEPS = 10
 """Steps in which every graph of the training has been seen; the tutorial's `--steps_this_run 10`."""
-
-
-@dataclass(frozen=True)
-class Learner:
-    """What changes while training."""
-
-    model: BertPretraining
-    replica: nn.Module
-    """The model as the gang sees it: its gradients are averaged over the ranks."""
-    optimizer: torch.optim.Optimizer
-    compiled: bool
 
 
 def train(run: Run) -> Mapping[str, Any] | None:
@@ -47,6 +34,7 @@ def train(run: Run) -> Mapping[str, Any] | None:
         The result, on rank 0; None on the others.
 
     Raises:
+        LossNotFinite: As soon as a logged step shows it; its state is never written down.
         Terminated: After SIGTERM, once the step is written down.
     """
     run.say(
@@ -57,35 +45,42 @@ def train(run: Run) -> Mapping[str, Any] | None:
     progress, saved = resume(run, learner)
     settle(run, learner, reader)
     last_step = last_step_of(run, progress)
-    journal = Journal(run, reader.order, progress, last_step=last_step)
+    journal = Journal(run, reader, progress, last_step=last_step)
     stop = StopRequest.listening()
-    for step in range(progress.step + 1, last_step + 1):
-        rate = learning_rate(step, run.config.optimization)
-        loss = accumulate_gradients(run, learner, reader, progress)
-        take_step(run, learner, rate)
-        progress = progress.after_step(run.global_batch_size)
-        stopping = False
-        if journal.tells(step):
-            progress, stopping = journal.tell(progress, loss, rate, stop=stop.received)
-        if step % run.config.checkpoints.checkpoint_steps == 0 or step == last_step or stopping:
-            saved = save(run, learner, progress)
-        if stopping:
-            journal.close()
-            raise Terminated(f"Stopped by SIGTERM after step {step}, which is saved; the same command goes on from it.")
+    saver = Saver(run, learner, last_step=last_step)
+    with saver.writer:
+        for step in range(progress.step + 1, last_step + 1):
+            rate = learning_rate(step, run.config.optimization)
+            losses = accumulate_gradients(run, learner, reader, progress)
+            grad_norm = take_step(run, learner, rate, step=step)
+            progress = progress.after_step(run.global_batch_size)
+            saver.after_step()
+            if journal.tells(step) or saver.due(step):
+                progress, wishes = journal.tell(
+                    progress, losses, grad_norm, rate, stop=stop.received, save=saver.overdue()
+                )
+                if saver.due(step) or wishes.save or wishes.stop:
+                    saver.save(progress)
+                if wishes.stop:
+                    break
     journal.close()
-    return result(run, learner, progress, saved, journal.sequences_per_second) if run.records else None
+    if progress.step < last_step:
+        raise Terminated(
+            f"Stopped by SIGTERM after step {progress.step}, which is saved; the same command goes on from it."
+        )
+    run.say(journal.summary(saver.writer.stops))
+    return result(run, learner, progress, saver, journal, resumed_from=saved) if run.records else None
 
 
 def accumulate_gradients(run: Run, learner: Learner, reader: BatchReader, progress: Progress) -> torch.Tensor:
     """Add up the gradients of this rank's micro-batches; the last of them averages the sum over the ranks.
 
     Returns:
-        This rank's mean loss, still on the device.
+        This rank's mean losses, masked LM and next sentence, still on the device.
     """
     config = run.config.optimization
-    num_micro_batches = config.gradient_accumulation_steps
-    mean_loss = torch.zeros((), device=run.device.torch_device)
-    for index in range(num_micro_batches):
+    mean_losses = torch.zeros(2, device=run.device.torch_device)
+    for index in range(run.micro_batches):
         number, positions = micro_batch_positions(
             progress.samples_seen,
             index=index,
@@ -94,13 +89,15 @@ def accumulate_gradients(run: Run, learner: Learner, reader: BatchReader, progre
             micro_batch_size=config.micro_batch_size,
         )
         batch = reader.micro_batch(positions).to(run.device.torch_device)
-        run.device.seed(dropout_seed(config.seed, progress.step, number))
-        with accumulating(learner.replica, exchange=index == num_micro_batches - 1):
+        run.device.seed(derived_seed(config.seed, progress.step, number))  # dropout: whichever rank computes it
+        with accumulating(learner.replica, exchange=index == run.micro_batches - 1):
             with run.device.autocast(run.config.precision):
-                loss = learner.replica(batch) / num_micro_batches
+                losses = learner.replica(batch)
+                loss = losses.total / run.micro_batches
             loss.backward()
-        mean_loss += loss.detach()
-    return mean_loss
+        mean_losses += torch.stack(losses).detach() / run.micro_batches
+        run.device.start_queued_work()
+    return mean_losses
 
 
 def settle(run: Run, learner: Learner, reader: BatchReader) -> None:
@@ -113,29 +110,15 @@ def settle(run: Run, learner: Learner, reader: BatchReader) -> None:
     if run.gang.world_size > 1:
         batch = reader.micro_batch(np.arange(run.config.optimization.micro_batch_size))
         with run.device.autocast(run.config.precision):
-            loss = learner.replica(batch.to(run.device.torch_device))
+            loss = learner.replica(batch.to(run.device.torch_device)).total
         loss.backward()
         learner.optimizer.zero_grad()
 
 
 def touch_graphs(run: Run) -> None:
     """Put one micro-batch forth and back through the model of a single process: every graph of the training."""
-    alone = replace(run, gang=Gang(rank=0, world_size=1, control=None))
+    alone = replace(run, gang=Gang(rank=0, world_size=1, control=None), micro_batches=1)
     accumulate_gradients(alone, build_learner(alone, alone.gang), open_reader(alone), Progress())
-
-
-def take_step(run: Run, learner: Learner, rate: float) -> None:
-    """Clip once, change the weights, forget the gradients."""
-    nn.utils.clip_grad_norm_(learner.model.parameters(), run.config.optimization.max_grad_norm)
-    for group in learner.optimizer.param_groups:
-        group["lr"] = rate
-    run.device.take_step(learner.optimizer)
-    learner.optimizer.zero_grad()
-
-
-def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
-    """A seed for one micro-batch of one step: the same whichever rank computes it, and after any restart."""
-    return int(np.random.SeedSequence((seed, step, micro_batch)).generate_state(1, np.uint32)[0])
 
 
 def open_reader(run: Run) -> BatchReader:
@@ -156,39 +139,6 @@ def open_reader(run: Run) -> BatchReader:
     return reader
 
 
-def build_learner(run: Run, gang: Gang) -> Learner:
-    """Model, optimizer and, where the device allows it, compiled layers; alike on every rank of the gang."""
-    config = run.config
-    torch.manual_seed(config.optimization.seed)
-    model = BertPretraining(config.model).to(run.device.torch_device).train()
-    obstacle = compilation.obstacle(run.device, wanted=config.compile)
-    if obstacle is None:
-        compilation.keep_layers_whole()
-        model.compile_layers()
-    else:
-        run.say(f"Training runs uncompiled: {obstacle}.")
-    optimizer = torch.optim.AdamW(
-        decay_groups(model, config.optimization.weight_decay),
-        lr=config.optimization.learning_rate,
-        fused=run.device.fused_optimizer,
-    )
-    return Learner(model, gang.replicated(model), optimizer, compiled=obstacle is None)
-
-
-def resume(run: Run, learner: Learner) -> tuple[Progress, CheckpointFile | None]:
-    """Go on from the newest verified checkpoint; rank 0 finds it for all."""
-    if run.graphs_only:
-        return Progress(), None
-    run.gang.from_rank0(lambda: require_writable(run.output_dir, option="output_dir"))
-    found = run.gang.from_rank0(lambda: checkpoint_files.newest_verified(run.output_dir, say=run.say))
-    if found is None:
-        return Progress(), None
-    seed = run.config.optimization.seed
-    progress = checkpoint.restore(found, learner.model, learner.optimizer, config=run.config.model, seed=seed)
-    run.say(f"Going on from {found.path.name}, verified, after step {progress.step}.")
-    return progress, found
-
-
 def last_step_of(run: Run, progress: Progress) -> int:
     """Where this process stops: at the end of the training or after the steps asked of this run."""
     asked = run.config.steps_this_run
@@ -197,29 +147,19 @@ def last_step_of(run: Run, progress: Progress) -> int:
     return min(run.config.optimization.max_steps, progress.step + asked)
 
 
-def save(run: Run, learner: Learner, progress: Progress) -> CheckpointFile | None:
-    """Rank 0 writes the checkpoint; the others meet it again in the next step."""
-    if not run.records:
-        return None
-    seed = run.config.optimization.seed
-    saved = checkpoint.save(
-        run.output_dir, progress, learner.model, learner.optimizer, config=run.config.model, seed=seed
-    )
-    checkpoint_files.keep_newest(run.output_dir, run.config.checkpoints.keep_checkpoints)
-    return saved
-
-
 def result(
-    run: Run, learner: Learner, progress: Progress, saved: CheckpointFile | None, sequences_per_second: float
+    run: Run, learner: Learner, progress: Progress, saver: Saver, journal: Journal, *, resumed_from: Any
 ) -> dict[str, Any]:
     """What the pod's status says of the training."""
     graphs = compilation.counts() if learner.compiled else compilation.NONE
+    saved = saver.writer.newest or resumed_from
     return {
         "steps": progress.step,
         "first_loss": _finite(progress.first_loss),
         "last_loss": _finite(progress.last_loss),
-        "sequences_per_second": round(sequences_per_second, 2),
+        "sequences_per_second": round(journal.sequences_per_second, 2),
         "checkpoint": str(saved.path) if saved else None,
+        "checkpoint_stop_ms": _rounded_ms(saver.writer.stops),
         "world_size": run.gang.world_size,
         "compiled": learner.compiled,
         "graphs": graphs.total,
@@ -230,3 +170,8 @@ def result(
 def _finite(loss: float) -> float | None:
     """A number that JSON can hold."""
     return round(loss, 4) if math.isfinite(loss) else None
+
+
+def _rounded_ms(seconds: list[float]) -> float | None:
+    """The median, in milliseconds."""
+    return round(1000 * sorted(seconds)[len(seconds) // 2], 2) if seconds else None

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
 from trainer.errors import ConfigInvalid
 
-Precision = Literal["float32", "bfloat16"]
+Name = Literal["auto", "cpu", "cuda", "xla", "neuron"]
+Precision = Literal["float32", "bfloat16", "pure_bfloat16"]
+
+Copy = tuple[torch.Tensor, torch.Tensor]
+"""A tensor on the device, and the one in host memory that it shall be copied to."""
+
+
+class Steps(Protocol):
+    """An optimizer, as far as a device is concerned."""
+
+    def step(self) -> Any:
+        """Change the weights by the gradients."""
 
 
 class Device(Protocol):
@@ -21,10 +33,18 @@ class Device(Protocol):
     """Where this process's tensors live."""
     backend: str
     """`torch.distributed` backend that sums gradients between such devices."""
-    inductor: bool
-    """Whether TorchInductor compiles for it; XLA devices bring a compiler of their own."""
+    compiler: str | None
+    """torch.compile's backend for it; None for XLA devices, which trace and compile every step by themselves."""
     fused_optimizer: bool
     """Whether torch has an optimizer step in one kernel for it."""
+    rounds_stochastically: bool
+    """Whether it does so by itself whenever it writes bfloat16."""
+    peak_tflops: float | None
+    """Dense bfloat16 peak, in 10^12 operations a second; None where only the pod's environment can say."""
+    peak_source: str
+    """Where that number is from."""
+    bucket_mib: int
+    """MiB of gradients that travel between the ranks at once, while the backward pass goes on where it can."""
 
     def seed(self, seed: int) -> None:
         """Make dropout on this device a function of the seed from here on."""
@@ -32,28 +52,50 @@ class Device(Protocol):
     def autocast(self, precision: Precision) -> AbstractContextManager[object]:
         """Run matrix products in this precision inside the context."""
 
-    def take_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Change the weights and start whatever work the device has queued up."""
+    def start_queued_work(self) -> None:
+        """For devices that only note down what they are told to do: do it. One micro-batch is one piece of work."""
+
+    def take_step(self, optimizer: Steps) -> None:
+        """Change the weights; the step is a piece of work of its own."""
+
+    def memory_bytes(self) -> int | None:
+        """What this process holds at its most of the device's memory, on the CPU of the host's; None if unknown."""
+
+    def host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Room in host memory for a copy of the tensor."""
+
+    def copy_to_host(self, copies: Sequence[Copy]) -> Callable[[], None]:
+        """Start copying, in order with the device's other work; what is returned waits until it is done."""
 
 
-def choose(name: Literal["auto", "cpu", "cuda", "xla"], *, local_rank: int) -> Device:
+def choose(name: Name, *, local_rank: int, precision: Precision = "float32") -> Device:
     """The device of this process.
 
     Args:
-        name: Kind of device; auto takes XLA, then CUDA, then the CPU.
-        local_rank: This process among those of its node; numbers the node's GPUs.
+        name: Kind of device; auto takes the first that is there.
+        local_rank: This process among those of its node; numbers the node's accelerators.
+        precision: What will be computed in; NeuronCores are told before they start.
 
     Raises:
         ConfigInvalid: If the device asked for is not there.
     """
-    available: dict[str, Callable[[], bool]] = {"xla": _has_xla, "cuda": torch.cuda.is_available, "cpu": lambda: True}
+    available: dict[str, Callable[[], bool]] = {
+        "xla": _has_xla,
+        "neuron": _has_neuron,
+        "cuda": torch.cuda.is_available,
+        "cpu": lambda: True,
+    }
     if name != "auto" and not available[name]():
         raise ConfigInvalid(f"--device is {name}, which this container does not have; give cpu or auto.")
     kind = next(kind for kind in available if name == kind or (name == "auto" and available[kind]()))
     if kind == "xla":
         from trainer.device.xla import XlaDevice
 
-        return XlaDevice()
+        return XlaDevice(precision)
+    if kind == "neuron":
+        from trainer.device.neuron import NeuronDevice
+
+        return NeuronDevice(local_rank, precision)
     if kind == "cuda":
         from trainer.device.cuda import CudaDevice
 
@@ -63,5 +105,20 @@ def choose(name: Literal["auto", "cpu", "cuda", "xla"], *, local_rank: int) -> D
     return CpuDevice()
 
 
+def nothing_to_wait_for() -> None:
+    """For devices whose copies are complete when the call returns."""
+
+
+def ask_neuron_to_round_stochastically() -> None:
+    """The Neuron runtime reads this when it starts; with one seed for all ranks, their weights stay alike."""
+    os.environ.setdefault("NEURON_RT_STOCHASTIC_ROUNDING_EN", "1")
+    os.environ.setdefault("NEURON_RT_STOCHASTIC_ROUNDING_SEED", "0")
+
+
 def _has_xla() -> bool:
     return importlib.util.find_spec("torch_xla") is not None
+
+
+def _has_neuron() -> bool:
+    """TorchNeuron is loaded by torch itself and registers its device under this name."""
+    return hasattr(torch, "neuron")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import torch
 
-from trainer.device import Precision
+from trainer.device import Copy, Precision, Steps, nothing_to_wait_for
 
 
 class CpuDevice:
@@ -14,8 +16,12 @@ class CpuDevice:
 
     torch_device = torch.device("cpu")
     backend = "gloo"
-    inductor = True
+    compiler: str | None = "inductor"
     fused_optimizer = True
+    rounds_stochastically = False
+    peak_tflops: float | None = None
+    peak_source = "nobody"
+    bucket_mib = 25  # torch's own default
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)
@@ -23,5 +29,19 @@ class CpuDevice:
     def autocast(self, precision: Precision) -> AbstractContextManager[object]:
         return torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
-    def take_step(self, optimizer: torch.optim.Optimizer) -> None:
+    def start_queued_work(self) -> None:
+        """The CPU works at once."""
+
+    def take_step(self, optimizer: Steps) -> None:
         optimizer.step()
+
+    def memory_bytes(self) -> int | None:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts it in KiB
+
+    def host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(tensor)
+
+    def copy_to_host(self, copies: Sequence[Copy]) -> Callable[[], None]:
+        for source, target in copies:
+            target.copy_(source)
+        return nothing_to_wait_for

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import torch
 
-from trainer.device import Precision
+from trainer.device import Copy, Precision, Steps
 from trainer.errors import ConfigInvalid
+
+DENSE_BFLOAT16_TFLOPS = {"H200": 989.0, "H100": 989.0, "A100": 312.0}
+"""NVIDIA's data sheets, without sparsity; of the H100 that of the SXM board."""
 
 
 class CudaDevice:
     """Trains on the GPU that has this process's number on its node; gradients travel over NCCL."""
 
     backend = "nccl"
-    inductor = True
+    compiler: str | None = "inductor"
     fused_optimizer = True
+    rounds_stochastically = False
+    bucket_mib = 25  # torch's own default
 
     def __init__(self, local_rank: int) -> None:
         if local_rank >= torch.cuda.device_count():
@@ -25,6 +31,9 @@ class CudaDevice:
             )
         self.torch_device = torch.device("cuda", local_rank)
         torch.cuda.set_device(self.torch_device)
+        name = torch.cuda.get_device_name(self.torch_device)
+        self.peak_tflops = next((peak for model, peak in DENSE_BFLOAT16_TFLOPS.items() if model in name), None)
+        self.peak_source = f"NVIDIA's data sheet of the {name}"
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)
@@ -32,5 +41,21 @@ class CudaDevice:
     def autocast(self, precision: Precision) -> AbstractContextManager[object]:
         return torch.autocast("cuda", dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
-    def take_step(self, optimizer: torch.optim.Optimizer) -> None:
+    def start_queued_work(self) -> None:
+        """The GPU is at work already."""
+
+    def take_step(self, optimizer: Steps) -> None:
         optimizer.step()
+
+    def memory_bytes(self) -> int | None:
+        return torch.cuda.max_memory_allocated(self.torch_device)
+
+    def host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(tensor, device="cpu", pin_memory=True)
+
+    def copy_to_host(self, copies: Sequence[Copy]) -> Callable[[], None]:
+        for source, target in copies:
+            target.copy_(source, non_blocking=True)
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record()
+        return copied.synchronize

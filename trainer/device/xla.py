@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import torch
 import torch_xla
 import torch_xla.core.xla_model as xla_model
 import torch_xla.distributed.xla_backend  # registers the process group backend "xla"
+import torch_xla.runtime
 
-from trainer.device import Precision
+from trainer.device import Copy, Precision, Steps, ask_neuron_to_round_stochastically, nothing_to_wait_for
 
 
 class XlaDevice:
     """Trains on this process's XLA device; PyTorch/XLA traces and compiles the step by itself."""
 
     backend = "xla"
-    inductor = False
+    compiler: str | None = None
     fused_optimizer = False
+    peak_tflops: float | None = None
+    peak_source = "nobody"
+    bucket_mib = 512  # BUCKET_CAP_MB of the tutorial's launch scripts
 
-    def __init__(self) -> None:
+    def __init__(self, precision: Precision) -> None:
+        if precision == "pure_bfloat16":
+            ask_neuron_to_round_stochastically()
+        self.rounds_stochastically = torch_xla.runtime.device_type() == "NEURON"
         self.torch_device: torch.device = torch_xla.device()
 
     def seed(self, seed: int) -> None:
@@ -29,6 +37,21 @@ class XlaDevice:
     def autocast(self, precision: Precision) -> AbstractContextManager[object]:
         return torch.autocast("xla", dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
-    def take_step(self, optimizer: torch.optim.Optimizer) -> None:
+    def start_queued_work(self) -> None:
+        torch_xla.sync()
+
+    def take_step(self, optimizer: Steps) -> None:
         optimizer.step()
         torch_xla.sync()
+
+    def memory_bytes(self) -> int | None:
+        return None
+
+    def host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+    def copy_to_host(self, copies: Sequence[Copy]) -> Callable[[], None]:
+        torch_xla.sync()  # one transfer of finished tensors, not a graph that ends in each of them
+        for source, target in copies:
+            target.copy_(source)
+        return nothing_to_wait_for

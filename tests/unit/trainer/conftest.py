@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from moto.server import ThreadedMotoServer
 
-from trainer.corpus import shard_bytes
 from trainer.environment import Environment
-from trainer.shards import Rows
+from trainer.shard_file import Rows, as_bytes
 
 BUCKET = "datasets"
 
@@ -41,7 +40,7 @@ def make_rows(num_samples: int, *, seq_length: int = 16, predictions: int = 3, s
 def write_shard(folder: Path, number: int, rows: Rows) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"demo_training_{number}.hdf5"
-    path.write_bytes(shard_bytes(rows))
+    path.write_bytes(as_bytes(rows))
     return path
 
 
@@ -57,7 +56,7 @@ def make_archive(members: dict[str, bytes], *, mode: str = "w") -> bytes:
 
 def dataset_archive(num_shards: int = 2, num_samples: int = 5, *, mode: str = "w") -> bytes:
     shards = {
-        f"corpus/demo_training_{number}.hdf5": shard_bytes(make_rows(num_samples, seed=number))
+        f"corpus/demo_training_{number}.hdf5": as_bytes(make_rows(num_samples, seed=number))
         for number in range(num_shards)
     }
     return make_archive({"corpus/vocab.txt": b"[PAD]\n", **shards}, mode=mode)

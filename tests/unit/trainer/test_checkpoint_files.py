@@ -87,13 +87,49 @@ def test_a_write_that_fails_leaves_the_old_state_and_no_rest(tmp_path: Path) -> 
     ]
 
 
+def test_a_checkpoint_that_does_not_fit_is_passed_over_like_a_damaged_one(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    write(tmp_path, 2)
+    said: list[str] = []
+    found = checkpoint_files.newest_verified(
+        tmp_path, say=said.append, misfit=lambda record: "it is of another model" if record.step == 2 else None
+    )
+    assert found is not None
+    assert found.record.step == 1
+    assert said == ["The checkpoint step-00000002.pt is passed over: it is of another model."]
+
+
+def kept(folder: Path) -> list[int]:
+    weights, records = (
+        sorted(int(path.stem.removeprefix("step-")) for path in (folder / "checkpoints").glob(pattern))
+        for pattern in ("*.pt", "*.json")
+    )
+    assert weights == records
+    return weights
+
+
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     for step in (1, 2, 3, 10):
         write(tmp_path, step)
-    checkpoint_files.keep_newest(tmp_path, 2)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").glob("*")) == [
-        *("step-00000003.json", "step-00000003.pt"),
-        *("step-00000010.json", "step-00000010.pt"),
+    checkpoint_files.keep_newest(tmp_path, 2, until=10)
+    assert kept(tmp_path) == [3, 10]
+
+
+def test_what_was_passed_over_does_not_push_out_what_can_be_gone_on_from(tmp_path: Path) -> None:
+    """100 and 120 are damaged, so the training went on from 80 and has just written 90."""
+    for step in (70, 80, 90, 100, 120):
+        write(tmp_path, step)
+    checkpoint_files.keep_newest(tmp_path, 2, until=90)
+    assert kept(tmp_path) == [80, 90, 100, 120]
+
+
+def test_the_remains_of_a_killed_write_are_removed(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    (tmp_path / "checkpoints" / ".step-00000002.pt.k3j2h1").write_bytes(b"half")
+    checkpoint_files.remove_remains(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "step-00000001.json",
+        "step-00000001.pt",
     ]
 
 

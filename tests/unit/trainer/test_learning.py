@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tests.unit.trainer.conftest import make_rows
 from trainer.batches import MicroBatch, as_micro_batch
-from trainer.bert import BertPretraining, decay_groups
+from trainer.bert import BertPretraining
 from trainer.config import ModelConfig, OptimizationConfig
 from trainer.metrics import StepMetrics, line
+from trainer.optimizers import decay_groups
 from trainer.schedule import learning_rate
 
 TINY = ModelConfig(
@@ -41,7 +42,7 @@ def batch() -> MicroBatch:
     return as_micro_batch(rows)
 
 
-def test_the_loss_of_the_gathered_positions_is_the_loss_over_the_whole_sequence(
+def test_the_losses_of_the_gathered_positions_are_those_over_the_whole_sequence(
     model: BertPretraining, batch: MicroBatch
 ) -> None:
     full_labels = torch.full_like(batch.token_ids_BS, -100)
@@ -53,17 +54,34 @@ def test_the_loss_of_the_gathered_positions_is_the_loss_over_the_whole_sequence(
         labels=full_labels,
         next_sentence_label=batch.is_random_next_B,
     )
-    assert model(batch).item() == pytest.approx(reference.loss.item(), abs=1e-5)
+    assert model(batch).total.item() == pytest.approx(reference.loss.item(), abs=1e-6)
+
+
+def test_the_gathered_head_gives_the_full_heads_logits_and_gradients(model: BertPretraining, batch: MicroBatch) -> None:
+    full_labels = torch.full_like(batch.token_ids_BS, -100)
+    full_labels[:, 1:3] = batch.masked_labels_BM[:, :2]
+    model.zero_grad()
+    model(batch).masked_lm.backward()
+    gathered = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    hidden_BSH = model.model.bert(batch.token_ids_BS, batch.attended_BS, batch.segment_ids_BS).last_hidden_state
+    logits_BSV = model.model.cls.predictions(hidden_BSH)
+    torch.nn.functional.cross_entropy(logits_BSV.flatten(0, 1), full_labels.flatten()).backward()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(gathered[name], parameter.grad, rtol=1e-5, atol=1e-6)
+    model.zero_grad()
 
 
 def test_padding_does_not_change_the_loss(model: BertPretraining, batch: MicroBatch) -> None:
     scribbled = batch.token_ids_BS.clone()
     scribbled[:3, 10:] = 7
-    assert model(batch._replace(token_ids_BS=scribbled)).item() == pytest.approx(model(batch).item(), abs=1e-6)
+    scribbled_loss = model(batch._replace(token_ids_BS=scribbled)).total.item()
+    assert scribbled_loss == pytest.approx(model(batch).total.item(), abs=1e-6)
 
 
 def test_an_untrained_model_guesses(model: BertPretraining, batch: MicroBatch) -> None:
-    assert model(batch).item() == pytest.approx(math.log(50) + math.log(2), abs=0.3)
+    assert model(batch).total.item() == pytest.approx(math.log(50) + math.log(2), abs=0.3)
 
 
 def test_the_weights_load_into_hugging_faces_model(model: BertPretraining) -> None:

@@ -14,6 +14,14 @@ from trainer.environment import Environment
 from trainer.errors import ConfigInvalid, DatasetInvalid, PeerLost, Terminated
 
 
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long a process waited before it left; nobody waits for it in a test."""
+    waited: list[float] = []
+    monkeypatch.setattr(program.time, "sleep", waited.append)
+    return waited
+
+
 def run(tmp_path: Path, outcome: Any, **environ: str) -> tuple[int, Any]:
     """Run a program with this outcome; its exit code and what it left in the result file."""
 
@@ -56,6 +64,15 @@ def test_of_the_gang_only_rank_0_prints_and_only_one_process_a_pod_writes(
     code, document = run(tmp_path, error, RANK="2", LOCAL_RANK="0", WORLD_SIZE="4")
     assert (code, document["error"]) == (2, "ConfigInvalid")
     assert capsys.readouterr().err == ""
+
+
+def test_who_does_not_tell_a_common_error_lets_the_one_finish_that_does(tmp_path: Path, pauses: list[float]) -> None:
+    """The launcher ends a pod's processes as soon as the first of them has left."""
+    run(tmp_path, ConfigInvalid("Bad."), RANK="2", LOCAL_RANK="0", WORLD_SIZE="4")
+    run(tmp_path, DatasetInvalid("Bad."), RANK="3", LOCAL_RANK="1", WORLD_SIZE="4")
+    assert pauses == []
+    run(tmp_path, ConfigInvalid("Bad."), RANK="3", LOCAL_RANK="1", WORLD_SIZE="4")
+    assert pauses == [program.SECONDS_TO_SPEAK]
 
 
 def test_what_only_one_rank_has_met_it_tells_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

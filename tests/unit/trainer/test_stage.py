@@ -15,10 +15,10 @@ import pytest
 
 from tests.unit.trainer.conftest import BUCKET, dataset_archive, make_archive, make_rows
 from trainer import source, stage
-from trainer.corpus import shard_bytes
 from trainer.environment import Environment
 from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, DestinationNotEmpty, TrainerError
 from trainer.s3 import Location
+from trainer.shard_file import as_bytes
 from trainer.shards import open_dataset
 
 URL = f"s3://{BUCKET}/corpus.tar"
@@ -97,7 +97,7 @@ def test_the_archive_is_never_written_to_disk(s3: Any, destination: Path, monkey
 def shard_without(key: str) -> bytes:
     rows = make_rows(4)
     del rows[key]
-    return shard_bytes(rows)
+    return as_bytes(rows)
 
 
 BAD_ARCHIVES = {

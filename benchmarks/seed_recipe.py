@@ -1,0 +1,97 @@
+"""What the trainer is measured against: one step and the loader of the tutorial's pretraining script, made anew.
+
+Like `dp_bert_large_hf_pretrain_hdf5.py` it reads whole shards, turns one sample at a time into tensors with labels of
+full length, lets a DataLoader stack them, puts them through Hugging Face's BertForPreTraining, and reads the loss from
+the device in every step. Left out is what needs XLA; in its place stands what a CPU does at that point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+from transformers import BertConfig, BertForPreTraining
+
+KEYS = (
+    "input_ids",
+    "input_mask",
+    "segment_ids",
+    "masked_lm_positions",
+    "masked_lm_ids",
+    "next_sentence_labels",
+)
+MAX_PREDICTIONS = 20
+IGNORE_INDEX = -100
+Sample = tuple[torch.Tensor, ...]
+
+
+class ShardSamples(Dataset[Sample]):
+    """All samples of one shard in memory, handed out one by one."""
+
+    def __init__(self, path: Path) -> None:
+        with h5py.File(path) as file:
+            self._arrays = [np.asarray(file[key][:]) for key in KEYS]
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])
+
+    def __getitem__(self, index: int) -> Sample:
+        tokens, mask, segments, positions, originals, is_random_next = (
+            torch.from_numpy(np.asarray(array[index].astype(np.int64))) for array in self._arrays
+        )
+        labels = torch.full(tokens.shape, IGNORE_INDEX, dtype=torch.long)
+        padding = (positions == 0).nonzero()
+        count = int(padding[0].item()) if len(padding) else MAX_PREDICTIONS
+        labels[positions[:count]] = originals[:count]
+        return tokens, segments, mask, labels, is_random_next
+
+
+def batches_of(shard: Path, batch_size: int) -> DataLoader[Sample]:
+    """The shard in random order; the samples that do not fill a batch are dropped, as in the tutorial."""
+    samples = ShardSamples(shard)
+    return DataLoader(samples, sampler=RandomSampler(samples), batch_size=batch_size, num_workers=0, drop_last=True)
+
+
+def endless(shards: list[Path], batch_size: int) -> Iterator[Any]:
+    """Batches of one shard after the other, again and again."""
+    while True:
+        for shard in shards:
+            yield from batches_of(shard, batch_size)
+
+
+class SeedTraining:
+    """The tutorial's model and optimizer; `step` is one pass of its loop without accumulation."""
+
+    def __init__(self, config: BertConfig, shards: list[Path], *, batch_size: int, learning_rate: float) -> None:
+        self._model = BertForPreTraining(config).train()
+        self._batches = endless(shards, batch_size)
+        decayed = [p for name, p in self._model.named_parameters() if "bias" not in name and "LayerNorm" not in name]
+        kept = [p for name, p in self._model.named_parameters() if "bias" in name or "LayerNorm" in name]
+        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": kept, "weight_decay": 0.0}]
+        self._optimizer = torch.optim.AdamW(groups, lr=learning_rate)
+        self._running_loss = torch.zeros(1, dtype=torch.double)
+
+    def step(self) -> float:
+        """One step; its loss, read from the device."""
+        tokens, segments, mask, labels, is_random_next = next(self._batches)
+        outputs = self._model(
+            input_ids=tokens,
+            attention_mask=mask,
+            token_type_ids=segments,
+            labels=labels,
+            next_sentence_label=is_random_next,
+        )
+        outputs.loss.backward()
+        self._running_loss += outputs.loss.detach()
+        loss = float(self._running_loss.cpu().item())
+        self._running_loss.zero_()
+        nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return loss

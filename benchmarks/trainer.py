@@ -1,0 +1,249 @@
+"""The trainer beside the tutorial's script: the same model, batch, data and threads, in turns, in one process.
+
+Says how many times as fast a step and the loader are, which share of a step waits for data, and how long a program that
+needs no transformers takes to import, compared with one that does. Numbers are medians. `loader` is for a data set that
+fits into memory, over several epochs; `loader_from_files` for one that does not, where both sides inflate the same
+files and little else is left.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.result import Result, this_machine
+
+if TYPE_CHECKING:
+    from trainer.run import Run
+
+BATCH_SIZE = 16
+MAX_SEQ_LENGTH = 128
+VOCAB_SIZE = 30522
+LEARNING_RATE = 1e-4
+
+NUM_SHARDS = 5
+PASSES = 24
+LOADER_EPOCHS = 4
+
+MODELS: Mapping[str, tuple[int, int, int, int]] = {
+    "step_4l_h256": (4, 256, 4, 1024),
+    "step_2l_h1024": (2, 1024, 16, 4096),
+}
+"""Layers, hidden size, attention heads, intermediate size."""
+
+WARM_UP_STEPS = 3
+STEPS = 15
+IMPORTS = 5
+
+WITHOUT_TRANSFORMERS = "import trainer.classification.training"
+WITH_TRANSFORMERS = "import trainer.training"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The same work twice: seconds each time, for the tutorial's way and for the trainer's."""
+
+    seed: list[float]
+    ours: list[float]
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast as the tutorial's the trainer is."""
+        return round(statistics.median(self.seed) / statistics.median(self.ours), 2)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return {"seed": _rounded(statistics.median(self.seed)), "ours": _rounded(statistics.median(self.ours))}
+
+
+def run() -> Result:
+    """Measures all of it; some minutes on two cores."""
+    with tempfile.TemporaryDirectory(prefix="trainflow-trainer-") as folder, redirect_stdout(sys.stderr):
+        shards = write_shards(Path(folder) / "data")
+        steps, waits = {}, {}
+        for name, sizes in MODELS.items():
+            print(f"{name}: {STEPS} steps of each …", file=sys.stderr, flush=True)
+            steps[name], waits[name] = measure_steps(shards, Path(folder), sizes)
+        print("loader …", file=sys.stderr, flush=True)
+        loaders = {"loader": measure_loader(shards, kept_bytes=2**30)}
+        loaders["loader_from_files"] = measure_loader(shards, kept_bytes=0)
+    print("imports …", file=sys.stderr, flush=True)
+    imports = interleaved(lambda: _import(WITH_TRANSFORMERS), lambda: _import(WITHOUT_TRANSFORMERS), times=IMPORTS)
+    return summary(steps, waits, loaders, imports)
+
+
+def summary(
+    steps: Mapping[str, Pair], waits: Mapping[str, float], loaders: Mapping[str, Pair], imports: Pair
+) -> Result:
+    """All of it in one object; a share is a ratio too."""
+    import torch
+
+    return Result(
+        benchmark="trainer",
+        ratios={
+            **{name: pair.ratio for name, pair in steps.items()},
+            **{name: pair.ratio for name, pair in loaders.items()},
+            **{f"data_wait_share_{name}": round(share, 5) for name, share in waits.items()},
+            "import_without_to_with_transformers": round(1 / imports.ratio, 2),
+        },
+        seconds={
+            **{name: pair.seconds for name, pair in steps.items()},
+            **{f"{name}_per_shard": pair.seconds for name, pair in loaders.items()},
+            "import": {
+                "with_transformers": _rounded(statistics.median(imports.seed)),
+                "without_transformers": _rounded(statistics.median(imports.ours)),
+            },
+        },
+        machine={**this_machine(), "torch": torch.__version__, "threads": torch.get_num_threads()},
+        details={
+            "batch_size": BATCH_SIZE,
+            "max_seq_length": MAX_SEQ_LENGTH,
+            "vocab_size": VOCAB_SIZE,
+            "steps": STEPS,
+        },
+    )
+
+
+def interleaved(seed: Callable[[], object], ours: Callable[[], object], *, times: int, warm_up: int = 0) -> Pair:
+    """Time both in turns, so that whatever else the machine does slows both down."""
+    pair = Pair([], [])
+    for turn in range(-warm_up, times):
+        for work, seconds in ((seed, pair.seed), (ours, pair.ours)):
+            began = time.perf_counter()
+            work()
+            if turn >= 0:
+                seconds.append(time.perf_counter() - began)
+    return pair
+
+
+def measure_steps(shards: list[Path], folder: Path, sizes: tuple[int, int, int, int]) -> tuple[Pair, float]:
+    """One step of each: data, forward, backward, clipping, optimizer, and the loss as a number.
+
+    Returns:
+        The times, and the share of the trainer's that it waited for data.
+    """
+    from transformers import BertConfig
+
+    from benchmarks.seed_recipe import SeedTraining
+
+    layers, hidden, heads, intermediate = sizes
+    config = BertConfig(
+        vocab_size=VOCAB_SIZE,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=intermediate,
+    )
+    seed = SeedTraining(config, shards, batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE)
+    ours = OurTraining(_run_of(shards[0].parent, folder, sizes))
+    pair = interleaved(seed.step, ours.step, times=STEPS, warm_up=WARM_UP_STEPS)
+    return pair, statistics.median(ours.waits[WARM_UP_STEPS:]) / statistics.median(pair.ours)
+
+
+class OurTraining:
+    """The functions that the trainer's loop calls in a step."""
+
+    def __init__(self, run: Run) -> None:
+        from trainer import training
+        from trainer.checkpoint import Progress
+        from trainer.learner import build_learner
+
+        self._run = run
+        self._reader = training.open_reader(run)
+        self._learner = build_learner(run, run.gang)
+        self._progress = Progress()
+        self.waits: list[float] = []
+        """Seconds that each step waited for data."""
+
+    def step(self) -> float:
+        """One step; its loss, read from the device."""
+        from trainer.learner import take_step
+        from trainer.training import accumulate_gradients
+
+        waited = self._reader.seconds_waited
+        losses = accumulate_gradients(self._run, self._learner, self._reader, self._progress)
+        take_step(self._run, self._learner, LEARNING_RATE, step=self._progress.step + 1)
+        self._progress = self._progress.after_step(BATCH_SIZE)
+        self.waits.append(self._reader.seconds_waited - waited)
+        return float(losses.sum().item())
+
+
+def measure_loader(shards: list[Path], *, kept_bytes: int) -> Pair:
+    """One shard's samples after the other, from file to tensors, over several epochs.
+
+    Args:
+        shards: The data set.
+        kept_bytes: What the trainer may keep in memory from one epoch to the next; the tutorial keeps nothing.
+    """
+    from benchmarks.seed_recipe import batches_of
+    from trainer.batches import BatchReader
+    from trainer.shards import open_dataset
+
+    dataset = open_dataset(shards[0].parent)
+    reader = BatchReader(dataset, seed=0, vocab_size=VOCAB_SIZE, kept_bytes=kept_bytes)
+    num_samples = dataset.num_samples // len(shards) // BATCH_SIZE * BATCH_SIZE
+    order = iter(shards * LOADER_EPOCHS)
+    position = 0
+
+    def seed() -> None:
+        for _ in batches_of(next(order), BATCH_SIZE):
+            pass
+
+    def ours() -> None:
+        nonlocal position
+        end = position + num_samples
+        for first in range(position, end, BATCH_SIZE):
+            reader.micro_batch(np.arange(first, first + BATCH_SIZE))
+        position = end
+
+    return interleaved(seed, ours, times=LOADER_EPOCHS * len(shards))
+
+
+def write_shards(folder: Path) -> list[Path]:
+    """The text that comes with Python as samples: some 20,000."""
+    arguments = ["--out", str(folder), "--num_shards", str(NUM_SHARDS), "--passes", str(PASSES)]
+    subprocess.run([sys.executable, "-m", "trainer.corpus", *arguments], check=True, stdout=subprocess.DEVNULL)
+    return sorted(folder.glob("*.hdf5"))
+
+
+def _run_of(data: Path, folder: Path, sizes: tuple[int, int, int, int]) -> Run:
+    from trainer import device
+    from trainer.config import CheckpointConfig, ModelConfig, OptimizationConfig, PretrainConfig
+    from trainer.distributed import Gang
+    from trainer.run import Run
+    from trainer.shards import open_dataset
+
+    layers, hidden, heads, intermediate = sizes
+    config = PretrainConfig(
+        device="cpu",
+        compile=False,
+        model=ModelConfig(
+            num_hidden_layers=layers,
+            hidden_size=hidden,
+            num_attention_heads=heads,
+            intermediate_size=intermediate,
+            vocab_size=VOCAB_SIZE,
+        ),
+        optimization=OptimizationConfig(micro_batch_size=BATCH_SIZE, gradient_accumulation_steps=1),
+        checkpoints=CheckpointConfig(),
+    )
+    gang = Gang(rank=0, world_size=1, control=None)
+    return Run(config, open_dataset(data), device.choose("cpu", local_rank=0), gang, folder, micro_batches=1)
+
+
+def _import(statement: str) -> None:
+    subprocess.run([sys.executable, "-c", statement], check=True)
+
+
+def _rounded(seconds: float) -> float:
+    return round(seconds, 4)

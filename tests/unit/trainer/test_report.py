@@ -1,0 +1,83 @@
+"""The report beside each metrics line: tokens per second, and how much of the device the model uses."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from lambdas.models.metrics_line import StepReport, parse_report_line
+from tests.unit.trainer.conftest import make_rows
+from trainer import environment, flops
+from trainer.batches import as_micro_batch
+from trainer.bert import BertPretraining
+from trainer.config import ModelConfig
+from trainer.errors import ConfigInvalid
+from trainer.metrics import StepMetrics, report
+
+LARGE = ModelConfig(model="large")
+
+
+def test_operations_are_those_that_torch_counts() -> None:
+    config = ModelConfig(
+        num_hidden_layers=2,
+        hidden_size=32,
+        num_attention_heads=2,
+        intermediate_size=64,
+        vocab_size=50,
+        max_position_embeddings=16,
+        dropout=0.0,
+    )
+    model, batch = BertPretraining(config), as_micro_batch(make_rows(4))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        model(batch)
+    forward_and_backward = 3 * counter.get_total_flops()  # each product's two gradients are products of its size
+    assert forward_and_backward == 4 * flops.per_sequence(config.shape, max_seq_length=16, max_predictions=3)
+
+
+def test_bert_large_takes_what_its_size_says() -> None:
+    operations = flops.per_sequence(LARGE.shape, max_seq_length=128, max_predictions=20)
+    weights = 24 * 12 * 1024**2
+    assert operations == pytest.approx(6 * weights * 128, rel=0.06)
+
+
+def test_utilisation_is_the_share_of_the_gangs_peak() -> None:
+    assert flops.utilization_percent(100, 10**12, world_size=2, peak_tflops=95) == pytest.approx(100 * 100 / 190)
+    assert flops.utilization_percent(100, 10**12, world_size=2, peak_tflops=None) is None
+
+
+def metrics(**fields: float | None) -> StepMetrics:
+    return StepMetrics(epoch=0, step=14, loss=math.nan, learning_rate=1e-4, throughput=200.0, **fields)  # type: ignore[arg-type]
+
+
+def test_the_workflow_understands_the_report() -> None:
+    line = report(metrics(tokens_per_second=25600.04, mfu_percent=31.456))
+    assert json.loads(line) == {
+        "trainflow_metrics": {
+            "epoch": 0,
+            "step": 14,
+            "learning_rate": 1e-4,
+            "sequences_per_second": 200.0,
+            "tokens_per_second": 25600.0,
+            "mfu_percent": 31.46,
+        }
+    }
+    assert parse_report_line(line) == StepReport(step=14, tokens_per_second=25600.0, mfu_percent=31.46)
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert parse_report_line(report(metrics())) == StepReport(step=14)
+
+
+def test_the_peak_comes_from_the_pods_environment() -> None:
+    assert environment.read({"TRAINFLOW_PEAK_TFLOPS": "166.75"}).peak_tflops == 166.75
+    assert environment.read({}).peak_tflops is None
+
+
+@pytest.mark.parametrize("text", ["many", "0", "-1", "nan", "inf"])
+def test_a_peak_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigInvalid, match="TRAINFLOW_PEAK_TFLOPS"):
+        environment.read({"TRAINFLOW_PEAK_TFLOPS": text})

@@ -1,0 +1,101 @@
+"""The measurements of the trainer: what they compare has to be the same work."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import scaling, scaling_plot
+from benchmarks.scaling import Throughput
+from benchmarks.seed_recipe import IGNORE_INDEX, ShardSamples, batches_of
+from benchmarks.trainer import Pair, interleaved, summary
+from tests.unit.trainer.conftest import make_rows, write_shard
+from trainer.batches import as_micro_batch
+from trainer.shard_file import read_rows
+
+
+def test_the_seeds_samples_hold_what_the_trainers_do(tmp_path: Path) -> None:
+    path = write_shard(tmp_path, 0, make_rows(6))
+    batch = as_micro_batch(read_rows(path, 0, 6))
+    for row, (tokens, segments, mask, labels, is_random_next) in enumerate(
+        map(ShardSamples(path).__getitem__, range(6))
+    ):
+        assert torch.equal(tokens, batch.token_ids_BS[row])
+        assert torch.equal(segments, batch.segment_ids_BS[row])
+        assert torch.equal(mask, batch.attended_BS[row])
+        assert is_random_next == batch.is_random_next_B[row]
+        real = batch.masked_labels_BM[row] != IGNORE_INDEX
+        assert torch.equal(labels[batch.masked_positions_BM[row][real]], batch.masked_labels_BM[row][real])
+        assert int((labels != IGNORE_INDEX).sum()) == int(real.sum())
+
+
+def test_the_seeds_loader_drops_what_does_not_fill_a_batch(tmp_path: Path) -> None:
+    path = write_shard(tmp_path, 0, make_rows(7))
+    assert [len(tokens) for tokens, *_ in batches_of(path, 3)] == [3, 3]
+
+
+def test_both_are_timed_in_turns_and_the_warm_up_does_not_count() -> None:
+    told: list[str] = []
+    pair = interleaved(lambda: told.append("seed"), lambda: told.append("ours"), times=2, warm_up=1)
+    assert told == ["seed", "ours"] * 3
+    assert (len(pair.seed), len(pair.ours)) == (2, 2)
+
+
+def test_ratios_are_of_medians() -> None:
+    pair = Pair(seed=[3.0, 1.0, 2.0], ours=[1.0, 9.0, 0.5])
+    result = summary({"step": pair}, {"step": 0.004}, {"loader": pair}, Pair([2.0], [1.0]))
+    assert result.ratios == {
+        "step": 2.0,
+        "loader": 2.0,
+        "data_wait_share_step": 0.004,
+        "import_without_to_with_transformers": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("cores", "expected"), [(1, [1, 2, 4]), (2, [1, 2, 4]), (6, [1, 2, 4]), (16, [1, 2, 4, 8, 16])]
+)
+def test_ranks_are_powers_of_two_up_to_the_cores(cores: int, expected: list[int]) -> None:
+    assert scaling.sizes(cores) == expected
+
+
+def test_strong_scaling_divides_one_global_batch() -> None:
+    assert [size * scaling.micro_batches("strong", size, largest=4) for size in (1, 2, 4)] == [8, 8, 8]
+    assert [scaling.micro_batches("weak", size, largest=4) for size in (1, 2, 4)] == [2, 2, 2]
+
+
+def rows() -> list[Throughput]:
+    return [
+        *(Throughput("weak", size, speed) for size, speed in ((1, 100.0), (2, 190.0), (4, 200.0))),
+        *(Throughput("strong", size, speed) for size, speed in ((1, 80.0), (2, 120.0), (4, 160.0))),
+    ]
+
+
+def test_efficiency_is_the_share_of_as_many_single_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    result = scaling.summary(rows(), {})
+    assert result.ratios == {
+        "weak_1": 1.0,
+        "weak_2": 0.95,
+        "weak_4": 0.5,
+        "strong_1": 1.0,
+        "strong_2": 0.75,
+        "strong_4": 0.5,
+    }
+    scaling.show(rows(), cores=2)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "95%" in told.err
+    assert told.err.count(" 4* ") == 2
+
+
+def test_the_plot_is_a_picture_with_a_line_a_kind() -> None:
+    picture = ElementTree.fromstring(
+        scaling_plot.svg({kind: scaling.efficiencies(rows(), kind) for kind in scaling.KINDS})
+    )
+    lines = picture.findall("{http://www.w3.org/2000/svg}polyline")
+    first, last = (tuple(map(float, point.split(","))) for point in (lines[0].get("points") or "").split()[::2])
+    assert len(lines) == 2
+    assert last[1] > first[1], "less efficiency is drawn lower"

@@ -1,0 +1,12 @@
+"""`python -m trainer.corpus`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from trainer import program
+from trainer.corpus.command import main
+
+if __name__ == "__main__":
+    sys.exit(program.run(main, sys.argv[1:], os.environ))

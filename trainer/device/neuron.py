@@ -1,0 +1,54 @@
+"""NeuronCores of trn2 and trn3 through TorchNeuron, which makes them a device of torch like any other.
+
+Written from its documentation (AWS Neuron 2.33, "TorchNeuron"); it was never run on such a machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+
+from trainer.device import Copy, Precision, Steps, ask_neuron_to_round_stochastically, nothing_to_wait_for
+
+
+class NeuronDevice:
+    """Trains on the NeuronCore that has this process's number on its node."""
+
+    backend = "neuron"
+    compiler: str | None = "neuron"
+    fused_optimizer = False
+    rounds_stochastically = True
+    peak_tflops: float | None = None
+    peak_source = "nobody"
+    bucket_mib = 25  # torch's own default
+
+    def __init__(self, local_rank: int, precision: Precision) -> None:
+        if precision == "pure_bfloat16":
+            ask_neuron_to_round_stochastically()
+        self.torch_device = torch.device("neuron", local_rank)
+        torch.accelerator.set_device_index(local_rank)
+
+    def seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def autocast(self, precision: Precision) -> AbstractContextManager[object]:
+        return torch.autocast("neuron", dtype=torch.bfloat16, enabled=precision == "bfloat16")
+
+    def start_queued_work(self) -> None:
+        """TorchNeuron is at work already."""
+
+    def take_step(self, optimizer: Steps) -> None:
+        optimizer.step()
+
+    def memory_bytes(self) -> int | None:
+        return None
+
+    def host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+    def copy_to_host(self, copies: Sequence[Copy]) -> Callable[[], None]:
+        for source, target in copies:
+            target.copy_(source)
+        return nothing_to_wait_for

@@ -1,0 +1,46 @@
+"""Operations that pretraining a BERT takes, and what share of the devices' peak a rate of them is.
+
+Counted as in "PaLM: Scaling Language Modeling with Pathways" (Chowdhery et al. 2022, appendix B): multiplications and
+additions of the model's matrix products, two forward and four backward for each weight and token that it works on, and
+those of attention, which has no weights. Lookups, norms and whatever a device computes twice do not count.
+"""
+
+from __future__ import annotations
+
+from trainer.config import ModelShape
+
+OPERATIONS_PER_WEIGHT = 6
+"""A multiplication and an addition, forward once and backward twice."""
+
+
+def per_sequence(shape: ModelShape, *, max_seq_length: int, max_predictions: int) -> int:
+    """Operations of one training sequence, forward and backward.
+
+    Args:
+        shape: Of the model.
+        max_seq_length: Tokens of the sequence; all of them are computed, padding too.
+        max_predictions: Tokens that reach the vocabulary's head.
+    """
+    hidden, tokens = shape.hidden_size, max_seq_length
+    layer = 4 * hidden * hidden + 2 * hidden * shape.intermediate_size
+    vocabulary_head = hidden * hidden + hidden * shape.vocab_size
+    sentence_head = hidden * hidden + 2 * hidden  # on the first token alone
+    products = tokens * shape.num_hidden_layers * layer + max_predictions * vocabulary_head + sentence_head
+    attention = shape.num_hidden_layers * 2 * tokens * tokens * hidden  # scores, and their values' sum
+    return OPERATIONS_PER_WEIGHT * (products + attention)
+
+
+def utilization_percent(
+    sequences_per_second: float, operations: int, *, world_size: int, peak_tflops: float | None
+) -> float | None:
+    """Share of the gang's peak that the model's own operations take.
+
+    Args:
+        sequences_per_second: Over all ranks.
+        operations: Of one sequence.
+        world_size: Processes, each with one device.
+        peak_tflops: Of one device; None if nobody knows.
+    """
+    if peak_tflops is None:
+        return None
+    return 100 * sequences_per_second * operations / (world_size * peak_tflops * 1e12)

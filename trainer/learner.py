@@ -1,0 +1,67 @@
+"""What learns: model, optimizer, and how gradients come from one and change it through the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from trainer import compilation, optimizers
+from trainer.bert import BertPretraining
+from trainer.checkpoint import PURE_BFLOAT16
+from trainer.distributed import Gang
+from trainer.optimizers import Optimizer, decay_groups
+from trainer.run import Run
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What changes while training."""
+
+    model: BertPretraining
+    replica: nn.Module
+    """The model as the gang sees it: its gradients are averaged over the ranks."""
+    optimizer: Optimizer
+    compiled: bool
+
+
+def build_learner(run: Run, gang: Gang) -> Learner:
+    """Model, optimizer and, where the device allows it, compiled layers; alike on every rank of the gang."""
+    config, device = run.config, run.device
+    torch.manual_seed(config.optimization.seed)
+    dtype = torch.bfloat16 if config.precision == PURE_BFLOAT16 else torch.float32
+    model = BertPretraining(config.model).to(dtype).to(device.torch_device).train()  # rounded here, not on the device
+    obstacle = compilation.obstacle(device, wanted=config.compile)
+    if obstacle is None and device.compiler is not None:
+        compilation.keep_layers_whole()
+        model.compile_layers(device.compiler)
+    else:
+        run.say(f"Training runs uncompiled: {obstacle}.")
+    groups = decay_groups(model, config.optimization.weight_decay)
+    optimizer = optimizers.build(groups, config.optimization, device, gang)
+    return Learner(model, gang.replicated(model, bucket_mib=device.bucket_mib), optimizer, compiled=obstacle is None)
+
+
+def take_step(run: Run, learner: Learner, rate: float, *, step: int) -> torch.Tensor:
+    """Clip once, change the weights, forget the gradients.
+
+    Returns:
+        The 2-norm of the gradients before clipping, still on the device; the same on every rank, as all of them
+        compute it: a graph that only rank 0 has would make the others wait for its compilation.
+    """
+    config = run.config.optimization
+    norm = nn.utils.clip_grad_norm_(learner.model.parameters(), config.max_grad_norm)
+    for group in learner.optimizer.param_groups:
+        group["lr"] = rate
+    if run.config.precision == PURE_BFLOAT16:
+        run.device.seed(derived_seed(config.seed, step))  # every rank rounds alike
+    run.device.take_step(learner.optimizer)
+    learner.optimizer.zero_grad()
+    return norm
+
+
+def derived_seed(*numbers: int) -> int:
+    """A seed that depends on all of these numbers and on nothing else."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint32)[0])

@@ -1,0 +1,54 @@
+"""A perceptron of three layers learns digits: `torchrun … -m trainer.mlp --output_dir …`.
+
+The EKS tutorial's first training on Trainium. Ends with the tutorial's `Final loss is …`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainer import arguments, program
+from trainer.classification.config import ClassificationConfig
+from trainer.environment import Environment
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WIDTHS = (784, 120, 84, 10)
+"""Pixels, two hidden layers, classes: the tutorial's model."""
+
+
+def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | None:
+    """Check the arguments, meet the other processes, and train."""
+    program.raise_on_sigterm()
+    config = arguments.parse(ClassificationConfig, argv, program="trainer.mlp")
+
+    from trainer.classification import training  # torch takes a second: wrong arguments need not wait for it
+
+    if environment.precompile:
+        training.nothing_to_compile(environment)
+        return None
+    with training.joined(config, environment, perceptron) as job:
+        return training.train(job)
+
+
+def perceptron() -> nn.Module:
+    """Pictures (B, H, W) in, unnormalised scores (B, K) out."""
+    from torch import nn
+
+    pixels, first, second, classes = WIDTHS
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(pixels, first),
+        nn.ReLU(),
+        nn.Linear(first, second),
+        nn.ReLU(),
+        nn.Linear(second, classes),
+    )
+
+
+if __name__ == "__main__":
+    program.leave(program.run(main, sys.argv[1:], os.environ))

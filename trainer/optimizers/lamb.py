@@ -1,0 +1,68 @@
+"""LAMB (You et al. 2020, "Large Batch Optimization for Deep Learning", algorithm 2), for very large batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from trainer.optimizers.low_precision import Float32State, state_dtype, store
+
+
+class Lamb(Float32State):
+    """Adam whose step in each layer is as long as the layer's weights, times the learning rate.
+
+    As in the tutorial's implementation (timm's), layers that are not decayed take Adam's step as it is, and the ratio
+    of weights to step is clipped at 1 by default. Gradients are clipped before, once, by whoever calls `step`. State
+    is float32, also for bfloat16 weights. Nothing is read from the device.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        trust_clip: bool = True,
+        round_stochastically: bool = True,
+    ) -> None:
+        """
+        Args:
+            params: Parameters, or groups of them.
+            lr: Learning rate η.
+            betas: Decay of the moments, β₁ and β₂.
+            eps: Added to the root of the second moment, ε.
+            weight_decay: λ.
+            trust_clip: Never lengthen a layer's step: φ(‖x‖) / ‖r + λx‖ ≤ 1.
+            round_stochastically: Round bfloat16 weights here; False where the device does it by itself.
+        """
+        super().__init__(
+            params,
+            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "trust_clip": trust_clip, "step": 0},
+        )
+        self._round = round_stochastically
+
+    def _change(self, parameter: torch.Tensor, group: dict[str, Any]) -> None:
+        dtype = state_dtype(parameter)
+        moment, second_moment = self._moments(parameter)
+        gradient, weights = parameter.grad.to(dtype), parameter.to(dtype)  # type: ignore[union-attr]
+        (beta1, beta2), step, decay = group["betas"], group["step"], group["weight_decay"]
+
+        moment.lerp_(gradient, 1 - beta1)
+        second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        root = (second_moment / (1 - beta2**step)).sqrt_().add_(group["eps"])
+        update = (moment / (1 - beta1**step)).div_(root)
+        if decay:
+            update.add_(weights, alpha=decay)
+            update.mul_(_trust_ratio(weights, update, clip=group["trust_clip"]))
+        store(parameter, weights - group["lr"] * update, stochastically=self._round)
+
+
+def _trust_ratio(weights: torch.Tensor, update: torch.Tensor, *, clip: bool) -> torch.Tensor:
+    """‖x‖ / ‖r + λx‖ as a scalar on the device; 1 where one of them is zero."""
+    length, step_length = weights.norm(), update.norm()
+    ratio = torch.where((length > 0) & (step_length > 0), length / step_length, 1.0)
+    return ratio.clamp(max=1.0) if clip else ratio

@@ -1,0 +1,117 @@
+"""When a training is written down, and what it goes on from."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from trainer import checkpoint, checkpoint_files, exchange
+from trainer.checkpoint import Progress
+from trainer.checkpoint_files import CheckpointFile
+from trainer.checkpoint_writer import CheckpointWriter
+from trainer.files import require_writable
+from trainer.learner import Learner
+from trainer.optimizers import zero
+from trainer.optimizers.zero import ShardedOptimizer
+from trainer.run import Run
+
+
+def resume(run: Run, learner: Learner) -> tuple[Progress, CheckpointFile | None]:
+    """Go on from the newest checkpoint that is whole and fits, or start from the weights asked for.
+
+    Rank 0 finds it for all.
+
+    Raises:
+        CheckpointInvalid: If the folder holds another training's checkpoints only.
+        StorageFailed: If the folder cannot be written.
+    """
+    if run.graphs_only:
+        return Progress(), None
+    found = run.gang.from_rank0(lambda: _prepared(run))
+    if found is not None:
+        progress = checkpoint.restore(found, learner.model, learner.optimizer)
+        run.say(f"Going on from {found.path.name}, verified, after step {progress.step}.")
+        return progress, found
+    if run.config.initial_weights is not None:
+        _start_from(run, learner, run.config.initial_weights)
+    return Progress(), None
+
+
+def _prepared(run: Run) -> CheckpointFile | None:
+    require_writable(run.output_dir, option="output_dir")
+    checkpoint_files.remove_remains(run.output_dir)
+    return checkpoint.newest_fitting(run.output_dir, run.config, say=run.say)
+
+
+def _start_from(run: Run, learner: Learner, source: Path) -> None:
+    found = run.gang.from_rank0(lambda: exchange.find(source, option="initial_weights", say=run.say))
+    weights = exchange.weights_of(found, shape=run.config.model.shape)
+    learner.model.model.load_state_dict(weights)
+    run.say(f"Starting from the weights in {found.path}.")
+
+
+class Saver:
+    """Writes checkpoints of one training; on ranks other than 0 it gives their share of a divided state."""
+
+    def __init__(self, run: Run, learner: Learner, *, last_step: int) -> None:
+        """
+        Args:
+            run: The training.
+            learner: What is saved.
+            last_step: Always leaves a checkpoint.
+        """
+        self._run = run
+        self._learner = learner
+        self._last_step = last_step
+        self._saved_at = time.monotonic()
+        self._divided = isinstance(learner.optimizer, ShardedOptimizer)
+        self._prepared = False
+        self.writer = CheckpointWriter(self._write, run.device)
+
+    def due(self, step: int) -> bool:
+        """Whether this step leaves a checkpoint."""
+        return step % self._run.config.checkpoints.checkpoint_steps == 0 or step == self._last_step
+
+    def overdue(self) -> bool:
+        """Whether so many minutes have passed since the last one that it should not wait for its step."""
+        minutes = self._run.config.checkpoints.checkpoint_minutes
+        return minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
+
+    def after_step(self) -> None:
+        """Raise what went wrong with the last checkpoint; after the first step, make ready for all of them.
+
+        Raises:
+            StorageFailed: If it could not be written.
+        """
+        self.writer.check()
+        if not self._prepared and self._takes_part:
+            self._prepared = True
+            self.writer.prepare(self._state())  # now, because the optimizer's state begins with the first step
+
+    def save(self, progress: Progress) -> None:
+        """Copy the state; it is written while the training goes on."""
+        self._saved_at = time.monotonic()
+        if self._takes_part:
+            self.writer.submit(self._state(), progress)
+
+    @property
+    def _takes_part(self) -> bool:
+        return not self._run.graphs_only and (self._run.records or self._divided)
+
+    def _state(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"optimizer": self._learner.optimizer.state_dict()}
+        if self._run.records:
+            state["model"] = self._learner.model.model.state_dict(keep_vars=True)  # tells which weights are tied
+        return state
+
+    def _write(self, state: dict[str, Any], progress: Progress) -> CheckpointFile | None:
+        """In the writer's thread."""
+        if self._divided:
+            state["optimizer"] = zero.gather(state["optimizer"], self._run.gang)
+        if not self._run.records:
+            return None
+        written = checkpoint.write(self._run.output_dir, state, progress, self._run.config)
+        keep = self._run.config.checkpoints.keep_checkpoints
+        checkpoint_files.keep_newest(self._run.output_dir, keep, until=progress.step)
+        return written
