@@ -107,6 +107,22 @@ def node(
         stop.wait()
 
 
+@app.command()
+def gateway(
+    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig that names the cluster behind the door.")],
+    sts_endpoint: Annotated[str, typer.Option(help="AWS endpoint that checks EKS login tokens, knows access entries.")],
+    cluster_name: Annotated[str, typer.Option(help="EKS cluster name that login tokens are for.")],
+    until_stdin_closes: StdinOption = False,
+) -> None:
+    """Let clients that log in as on EKS into the cluster that a kubeconfig names. Loopback only."""
+    from local.cluster.gateway import serving
+
+    stop = _stop_signal(until_stdin_closes)
+    with serving(kubeconfig, sts_endpoint=sts_endpoint, cluster_name=cluster_name) as door:
+        _announce({"endpoint": door.endpoint, "ca_data": door.ca_data})
+        stop.wait()
+
+
 def main() -> None:
     """Run the command; what a user can put right is one sentence on standard error and exit code 2."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

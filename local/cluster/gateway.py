@@ -6,15 +6,19 @@ on loopback checks the token as EKS would, and passes the request on with the id
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from local.cluster.authentication import Authenticator, bearer_token
+from local.cluster.access_entries import AccessEntries
+from local.cluster.authentication import Authenticator, StsAuthenticator, bearer_token
 from local.cluster.certificates import create_authority, issue_certificate
 from local.cluster.https_server import LOOPBACK, HttpsServer, QuietHandler
-from local.cluster.node.kubeconfig import Connection
+from local.cluster.node.kubeconfig import Connection, load_connection
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 3600.0
@@ -38,6 +42,33 @@ class ClusterGateway(HttpsServer):
         self.authenticators = authenticators
         tls = {"ssl_context": connection.tls} if connection.tls else {}
         self.pool = urllib3.PoolManager(maxsize=32, retries=False, **tls)  # type: ignore[arg-type]
+
+    @property
+    def ca_data(self) -> str:
+        """The certificate authority as `eks:DescribeCluster` shows it."""
+        return base64.b64encode(self.ca_pem.encode()).decode()
+
+
+@contextlib.contextmanager
+def serving(kubeconfig: Path, *, sts_endpoint: str, cluster_name: str) -> Iterator[ClusterGateway]:
+    """Have a door to the cluster that a kubeconfig names, for those to whom EKS gives access.
+
+    Args:
+        kubeconfig: Whose identity requests are passed on with.
+        sts_endpoint: AWS endpoint that checks login tokens and knows access entries.
+        cluster_name: EKS cluster name that login tokens are for.
+
+    Raises:
+        KubeconfigError: If the kubeconfig cannot be used.
+    """
+    entries = AccessEntries(sts_endpoint, cluster_name)
+    who = StsAuthenticator(sts_endpoint, cluster_name, groups_of=entries.groups_of)
+    gateway = ClusterGateway(load_connection(kubeconfig), [who])
+    gateway.start()
+    try:
+        yield gateway
+    finally:
+        gateway.stop()
 
 
 class _Handler(QuietHandler):

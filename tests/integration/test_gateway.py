@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from local.cluster.authentication import User
-from local.cluster.gateway import ClusterGateway
+from local.cluster.gateway import ClusterGateway, serving
 from local.cluster.kubeconfig import write_kubeconfig
-from local.cluster.node.kubeconfig import load_connection
+from local.cluster.node.kubeconfig import KubeconfigError, load_connection
 from local.cluster.server import ApiServer
 
 
@@ -84,3 +86,14 @@ def test_watches_arrive_while_they_last(gateway: ClusterGateway) -> None:
     )
     with urllib.request.urlopen(request, context=ssl.create_default_context(cadata=gateway.ca_pem)) as stream:
         assert json.loads(stream.readline())["type"] == "ADDED"
+
+
+def test_the_door_is_found_as_eks_describes_clusters_and_closed_to_strangers(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    with ApiServer() as server:
+        write_kubeconfig(kubeconfig, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
+        with serving(kubeconfig, sts_endpoint="http://localhost:1", cluster_name="c") as door:
+            assert base64.b64decode(door.ca_data).decode() == door.ca_pem
+            assert call(door, "/version", token=server.admin_token)[0] == 401
+    with pytest.raises(KubeconfigError), serving(tmp_path / "no", sts_endpoint="http://localhost:1", cluster_name="c"):
+        pass

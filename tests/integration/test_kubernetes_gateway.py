@@ -12,7 +12,8 @@ import pytest
 from kubernetes import client
 
 from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, JobConflict, JobNotFound
-from lambdas.gateways.kubernetes import KubernetesBackend, _log_lines
+from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.gateways.kubernetes_objects import log_lines
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.manifests.indexed_job import render
 from lambdas.models.run import JobPhase, Stage
@@ -56,8 +57,14 @@ def job(run_id: str) -> Job:
     return job_of(run_of(run_id=run_id), Stage.TRAINING, 1, artifacts_url="s3://a/")
 
 
+COLLECTIONS = {
+    "Job": f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs",
+    "Service": f"/api/v1/namespaces/{NAMESPACE}/services",
+}
+
+
 def names(backend: KubernetesBackend, kind: str) -> list[str]:
-    found: list[Any] = backend._list(backend._collection(kind), "app.kubernetes.io/managed-by=trainflow")
+    found: list[Any] = backend._list(COLLECTIONS[kind], "app.kubernetes.io/managed-by=trainflow")
     return sorted(item["metadata"]["name"] for item in found)
 
 
@@ -73,7 +80,7 @@ def test_another_job_of_the_same_name_is_a_conflict_and_changes_nothing(backend:
     backend.submit(render(first))
     with pytest.raises(JobConflict, match=f"named '{first.ref.name}' exists and was made from another"):
         backend.submit(render(replace(first, image="another")))
-    stored = backend._call("GET", f"{backend._collection('Job')}/{first.ref.name}")
+    stored = backend._call("GET", f"{COLLECTIONS['Job']}/{first.ref.name}")
     assert stored["spec"]["template"]["spec"]["containers"][0]["image"] == first.image
 
 
@@ -127,6 +134,6 @@ def test_a_pod_that_is_not_there_has_no_log(backend: KubernetesBackend) -> None:
 
 def test_a_line_that_is_still_being_written_waits_for_its_end() -> None:
     text = "2026-11-21T12:00:00.123456789Z one\n2026-11-21T12:00:01Z two\n2026-11-21T12:00:02.5Z thr"
-    lines = list(_log_lines(text))
+    lines = list(log_lines(text))
     assert [line.text for line in lines] == ["one", "two"]
     assert lines[0].logged_at == datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)

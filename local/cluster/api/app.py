@@ -12,11 +12,14 @@ from starlette.types import Receive, Scope, Send
 
 from local.cluster.api.call import Call
 from local.cluster.api.discovery import AGGREGATED, VERSION, Discovery
+from local.cluster.api.impersonation import acting_user
 from local.cluster.api.logs import LogProxy
-from local.cluster.api.negotiation import error_response, negotiate, page_not_found, respond
+from local.cluster.api.negotiation import encode, error_response, negotiate, page_not_found, respond
+from local.cluster.api.openapi import EMPTY_V2, V2_MEDIA_TYPE, OpenApi
 from local.cluster.api.reading import Reader
 from local.cluster.api.requests import RequestInfo, parse_request
 from local.cluster.api.reviews import Reviews, review_of
+from local.cluster.api.scale import Scales
 from local.cluster.api.subresources import Subresources
 from local.cluster.api.writing import Writer
 from local.cluster.authentication import ANONYMOUS, Identify, User, bearer_token
@@ -29,6 +32,7 @@ from local.cluster.state.cluster import Cluster
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_BODY_BYTES = 3 * 1024 * 1024  # kube-apiserver's limit
+_STREAMS = ("exec", "attach", "portforward")
 _VIEWS = ("", "status")
 """Subresources on which the ordinary verbs work."""
 
@@ -51,7 +55,9 @@ class Application:
         self.subresources = subresources
         self.authorizer = Authorizer(cluster.store)
         self.reader, self.writer = Reader(cluster), Writer(cluster)
-        self.reviews = Reviews(self.authorizer, identify)
+        self.reviews = Reviews(cluster.registry, self.authorizer, identify)
+        self.scales = Scales(cluster)
+        self.openapi = OpenApi(cluster.registry)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,7 +72,7 @@ class Application:
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
-        user = await self._user(request.headers)
+        user = acting_user(await self._user(request.headers), request.headers, self.authorizer)
         info = parse_request(request.method, request.url.path, request.query_params)
         self.authorizer.check(user, info)
         if not info.is_resource:
@@ -91,7 +97,7 @@ class Application:
         found = self.cluster.registry.find(info.group, info.version, info.resource) or review_of(info)
         if found is not None:
             return found
-        if info.group and not self.discovery.has_group(info.group):
+        if info.group and not self.discovery.is_built_in(info.group):
             raise PageNotFound
         raise errors.no_such_resource()
 
@@ -101,12 +107,16 @@ class Application:
             if info.verb != "create":
                 raise errors.method_not_allowed()
             return await self.reviews.create(call)
+        if call.resource.key == "pods" and info.subresource in _STREAMS:
+            raise _no_stream(call)
         if info.subresource and all(sub.name != info.subresource for sub in call.resource.subresources):
             raise errors.no_such_resource()
         if info.subresource == "log":
             if method != "GET":
                 raise errors.method_not_allowed()
             return await self.logs.get(call)
+        if info.subresource == "scale":
+            return self.scales.answer(call, method)
         if info.subresource not in _VIEWS:
             if method not in ("POST", "PUT"):
                 raise errors.method_not_allowed()
@@ -138,9 +148,9 @@ class Application:
 
     def _document(self, request: Request, info: RequestInfo) -> Response:
         path = info.path.rstrip("/") or "/"
-        known = path in ("/", "/version", "/api", "/apis", "/openapi/v2", "/openapi/v3", *_HEALTH)
+        known = path in ("/", "/version", "/api", "/apis", *_HEALTH)
         parts = path.split("/")[1:]
-        if not known and parts[0] not in ("api", "apis"):
+        if not known and parts[0] not in ("api", "apis", "openapi"):
             raise PageNotFound
         if request.method not in ("GET", "HEAD"):
             raise errors.method_not_allowed()
@@ -148,11 +158,21 @@ class Application:
             return _health(path[1:], verbose="verbose" in request.query_params)
         if path == "/version":
             return respond(VERSION)
-        if path.startswith("/openapi"):
-            return Response('{"paths":{}}', media_type="text/plain")
+        if parts[0] == "openapi":
+            return self._openapi(path)
         if path == "/":
             return respond({"paths": ["/api", "/api/v1", "/apis", *_HEALTH, "/version"]})
         return self._discovery(request, parts)
+
+    def _openapi(self, path: str) -> Response:
+        if path == "/openapi/v3":
+            return Response(encode(self.openapi.index()), media_type="text/plain")
+        if path == "/openapi/v2":
+            return Response(EMPTY_V2, media_type=V2_MEDIA_TYPE)
+        document = self.openapi.document(path.removeprefix("/openapi/v3/"))
+        if document is None:
+            raise PageNotFound
+        return Response(document, media_type="application/json")
 
     def _discovery(self, request: Request, parts: list[str]) -> Response:
         wanted = negotiate(request.headers.get("accept", ""), (AGGREGATED, "Table"))
@@ -185,6 +205,15 @@ async def _body(request: Request) -> bytes:
             raise ApiError(413, "RequestEntityTooLarge", message, {})
         parts.append(part)
     return b"".join(parts)
+
+
+def _no_stream(call: Call) -> ApiError:
+    """kubectl shows the message behind `unable to upgrade connection:`."""
+    message = (
+        f"pods/{call.info.subresource} is not offered by this cluster, whose pods are processes of the machine: "
+        f"read the log of {call.info.name}, describe it, or ask `trainflow doctor`"
+    )
+    return ApiError(501, "NotImplemented", message, {})
 
 
 def _health(check: str, *, verbose: bool) -> Response:

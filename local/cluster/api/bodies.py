@@ -9,12 +9,15 @@ import yaml
 
 from local.cluster.model import errors
 from local.cluster.model.decoding import DecodeError, decode
-from local.cluster.model.errors import Object, bad_request
+from local.cluster.model.errors import Object, bad_request, bad_value
+from local.cluster.model.protobuf import MEDIA_TYPE, parse_protobuf
 from local.cluster.model.quantity import BadQuantity
 from local.cluster.resources import Registry
 from local.cluster.resources.resource import Resource
+from local.cluster.resources.structural import prune
 
-ACCEPTED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+ACCEPTED = ("application/json", "application/yaml", MEDIA_TYPE)
+_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _SHOWN_BYTES = 30
 _LITERALS = {"n": "null", "t": "true", "f": "false"}
 
@@ -63,7 +66,9 @@ def parse_body(data: bytes, content_type: str, resource: Resource) -> Object:
     Raises:
         ApiError: 400 or 415.
     """
-    if content_type not in ("", *ACCEPTED[:2]):
+    if content_type == MEDIA_TYPE:
+        return _protobuf(data, resource)
+    if content_type not in ("", *ACCEPTED):
         raise errors.unsupported_media_type(ACCEPTED)
     try:
         parsed = yaml.safe_load(data) if content_type == "application/yaml" else parse_json(data)
@@ -81,6 +86,15 @@ def parse_body(data: bytes, content_type: str, resource: Resource) -> Object:
     return parsed
 
 
+def _protobuf(data: bytes, resource: Resource) -> Object:
+    if resource.custom:
+        raise errors.unsupported_media_type(ACCEPTED[:2])
+    try:
+        return parse_protobuf(data)
+    except ValueError as fault:
+        raise bad_request(f"the object provided is unrecognized (must be of type {resource.kind}): {fault}") from None
+
+
 def _shown(data: bytes) -> str:
     if not data:
         return "<empty>"
@@ -95,6 +109,9 @@ def check_kind(obj: Object, resource: Resource, registry: Registry) -> None:
     Raises:
         ApiError: 400.
     """
+    if resource.custom:
+        _check_custom_kind(obj, resource)
+        return
     kind = obj.get("kind") or resource.kind
     version = obj.get("apiVersion") or resource.group_version
     if (kind, version) == (resource.kind, resource.group_version):
@@ -111,12 +128,34 @@ def check_kind(obj: Object, resource: Resource, registry: Registry) -> None:
     )
 
 
+def _check_custom_kind(obj: Object, resource: Resource) -> None:
+    """Custom objects have to say what they are."""
+    if not obj.get("kind"):
+        shown = json.dumps(obj)
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): "
+            f"Object 'Kind' is missing in '{shown}' ({_shown(shown.encode())})"
+        )
+    version = obj.get("apiVersion", "")
+    if version != resource.group_version:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({resource.group_version})"
+        )
+    if obj["kind"] != resource.kind:
+        name = (obj.get("metadata") or {}).get("name", "")
+        fault = bad_value("kind", obj["kind"], f"must be {resource.kind}")
+        raise errors.invalid(obj["kind"], resource.group, name, [fault])
+
+
 def typed(obj: Object, resource: Resource) -> tuple[Object, list[str]]:
     """Fit an object to its type: what is left of it, and the fields that nobody knows.
 
     Raises:
         ApiError: 400 for a value of the wrong type.
     """
+    if resource.schema:
+        return _typed_custom(obj, resource)
     if not resource.type_name:
         return obj, []
     try:
@@ -124,6 +163,16 @@ def typed(obj: Object, resource: Resource) -> tuple[Object, list[str]]:
     except (DecodeError, BadQuantity) as fault:
         raise _cannot_handle(resource, str(fault)) from None
     return decoded.value, decoded.unknown
+
+
+def _typed_custom(obj: Object, resource: Resource) -> tuple[Object, list[str]]:
+    """Only the metadata has a Go type; what is wrong elsewhere is found by the schema, later."""
+    try:
+        metadata = decode(obj.get("metadata") or {}, _METADATA)
+    except DecodeError as fault:
+        raise _cannot_handle(resource, str(fault)) from None
+    value, unknown = prune({**obj, "metadata": metadata.value}, resource.schema)
+    return value, [*(f"metadata.{path}" for path in metadata.unknown), *unknown]
 
 
 def check_unknown(unknown: list[str], resource: Resource, validation: str) -> list[str]:

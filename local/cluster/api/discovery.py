@@ -41,6 +41,10 @@ class Discovery:
     def has_group(self, group: str) -> bool:
         return any(known == group for known, _ in self._resources)
 
+    def is_built_in(self, group: str) -> bool:
+        """Whether the server itself serves the group, not a custom resource definition."""
+        return any(known == group and not found[0].custom for (known, _), found in self._resources.items())
+
     def core_versions(self) -> Object:
         addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": self._address}]
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}

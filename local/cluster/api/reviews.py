@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from starlette.responses import Response
 
 from local.cluster.api.bodies import parse_body
@@ -12,10 +14,12 @@ from local.cluster.authentication import Identify, User
 from local.cluster.authorization import Authorizer
 from local.cluster.model import times
 from local.cluster.model.errors import Object
+from local.cluster.resources import Registry
 from local.cluster.resources.resource import Resource
 
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 _CREATE = ("create",)
+_PATHS = ("/api", "/apis", "/healthz", "/livez", "/openapi", "/readyz", "/version")
 
 REVIEWS = (
     Resource(
@@ -29,6 +33,13 @@ REVIEWS = (
     Resource(
         kind="SelfSubjectAccessReview",
         plural="selfsubjectaccessreviews",
+        group=_AUTHORIZATION,
+        namespaced=False,
+        verbs=_CREATE,
+    ),
+    Resource(
+        kind="SelfSubjectRulesReview",
+        plural="selfsubjectrulesreviews",
         group=_AUTHORIZATION,
         namespaced=False,
         verbs=_CREATE,
@@ -52,7 +63,8 @@ def review_of(info: RequestInfo) -> Resource | None:
 class Reviews:
     """Answers reviews."""
 
-    def __init__(self, authorizer: Authorizer, identify: Identify) -> None:
+    def __init__(self, registry: Registry, authorizer: Authorizer, identify: Identify) -> None:
+        self._registry = registry
         self._authorizer = authorizer
         self._identify = identify
 
@@ -66,6 +78,8 @@ class Reviews:
             status = {"userInfo": _user_info(call.user)}
         elif kind == "SelfSubjectAccessReview":
             status = self._access(call.user, spec)
+        elif kind == "SelfSubjectRulesReview":
+            status = self._rules(call.user, str(spec.get("namespace", "")))
         else:
             user = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
             status = self._access(user, spec)
@@ -91,6 +105,23 @@ class Reviews:
         )
         decision = self._authorizer.decide(user, info)
         return {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
+
+    def _rules(self, user: User, namespace: str) -> Object:
+        """What a user may do in a namespace: each resource with the verbs that would be allowed.
+
+        Rights to single objects (`resourceNames`) are not in it, and the rules are not those of the roles.
+        """
+        paths = [path for path in _PATHS if self._authorizer.decide(user, RequestInfo(path, "get")).allowed]
+        rules: list[Object] = []
+        for resource in [*self._registry, *REVIEWS]:
+            subresources = [(f"{resource.plural}/{sub.name}", sub.name, sub.verbs) for sub in resource.subresources]
+            for shown, subresource, verbs in [(resource.plural, "", resource.verbs), *subresources]:
+                info = RequestInfo("", "", resource.group, resource.version, resource.plural, subresource, namespace)
+                may = [v for v in verbs if self._authorizer.decide(user, replace(info, verb=v)).allowed]
+                if may:
+                    rules.append({"verbs": may, "apiGroups": [resource.group], "resources": [shown]})
+        urls = [{"verbs": ["get"], "nonResourceURLs": paths}] if paths else []
+        return {"resourceRules": rules, "nonResourceRules": urls, "incomplete": False}
 
     async def _token(self, token: str) -> Object:
         user = await self._identify(token)

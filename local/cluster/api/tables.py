@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from local.cluster.api.negotiation import Wanted
+from local.cluster.api.printers import columns_of
 from local.cluster.model.errors import Object
 from local.cluster.model.schema import definition
 from local.cluster.resources.resource import Column, Resource
 
 KINDS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _META = "meta.k8s.io/v1"
-_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-
-_DEFAULT_COLUMNS = (
-    Column("Name", lambda obj: obj["metadata"]["name"], format="name", described_by=(_METADATA, "name")),
-    Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), type="date"),
-)
 
 
 def _definition(column: Column) -> Object:
@@ -39,7 +34,7 @@ def partial(obj: Object) -> Object:
 
 def table(resource: Resource, objects: Sequence[Object], metadata: Object, *, header: bool = True) -> Object:
     """A `Table` with a row for each object."""
-    columns = resource.columns or _DEFAULT_COLUMNS
+    columns = columns_of(resource)
     rows = [{"cells": [column.value(obj) for column in columns], "object": partial(obj)} for obj in objects]
     definitions = [_definition(column) for column in columns] if header else None
     return {
@@ -68,5 +63,5 @@ def present_list(resource: Resource, objects: Sequence[Object], metadata: Object
         return {"kind": wanted.as_kind, "apiVersion": _META, "metadata": metadata, "items": items}
     items = [{key: value for key, value in obj.items() if key not in ("kind", "apiVersion")} for obj in objects]
     if resource.custom:
-        items = list(objects)
+        items, metadata = list(objects), {"continue": "", **metadata}
     return {"kind": resource.list_kind, "apiVersion": resource.group_version, "metadata": metadata, "items": items}

@@ -25,6 +25,7 @@ from local.cluster.model.errors import (
     required,
 )
 from local.cluster.model.patches import PatchFailed, json_patch, merge_patch, strategic_merge
+from local.cluster.model.protobuf import MEDIA_TYPE, parse_protobuf
 from local.cluster.model.schema import definition
 from local.cluster.state.cluster import Cluster, Deleted
 from local.cluster.state.deletion import POLICIES, DeleteOptions
@@ -131,7 +132,7 @@ class Writer:
         notes = check_unknown(unknown, call.resource, call.field_validation)
         _match_path(value, call)
         live = self.cluster.store.get(call.resource.key, call.info.namespace, call.info.name)
-        schema = definition(call.resource.type_name) if call.resource.type_name else {}
+        schema = call.resource.type_schema()
         force = parse_boolean(call.query.get("force"))
         base = live or {"metadata": {"name": call.info.name}}
         result = apply(base, value, schema, manager=call.field_manager, force=force, moment=times.now())
@@ -197,11 +198,12 @@ def _delete_options(call: Call) -> tuple[DeleteOptions, bool]:
     """Options from the body, else from the query; and whether they ask for a dry run."""
     body: Object = {}
     if call.body.strip():
-        if call.content_type not in ("", *ACCEPTED[:2]):
+        if call.content_type not in ("", *ACCEPTED):
             raise errors.unsupported_media_type(ACCEPTED)
+        readers = {"application/yaml": yaml.safe_load, MEDIA_TYPE: parse_protobuf}
         try:
-            parsed = yaml.safe_load(call.body) if call.content_type == "application/yaml" else parse_json(call.body)
-        except (NotJson, yaml.YAMLError) as fault:
+            parsed = readers.get(call.content_type, parse_json)(call.body)
+        except (ValueError, yaml.YAMLError) as fault:
             raise bad_request(str(fault)) from None
         body = parsed if isinstance(parsed, dict) else {}
     grace = body.get("gracePeriodSeconds", call.query.get("gracePeriodSeconds"))

@@ -8,7 +8,7 @@ from local.cluster.controllers.events import EventRecorder
 from local.cluster.controllers.job_failures import count_failures_by_index
 from local.cluster.controllers.job_indexes import INDEX_KEY
 from local.cluster.controllers.job_plan import TRACKING_FINALIZER, Plan, has_finalizer, plan
-from local.cluster.controllers.owners import OwnedPods, controller_of
+from local.cluster.controllers.owners import Owned, controller_of, owner_reference
 from local.cluster.controllers.work import WorkQueue
 from local.cluster.model import times
 from local.cluster.model.errors import ApiError, Object
@@ -38,7 +38,7 @@ class JobController:
         self.cluster, self.recorder = cluster, recorder
         self.jobs = cluster.registry.by_key("jobs.batch")
         self.pods = cluster.registry.by_key("pods")
-        self.owned = OwnedPods(cluster.store, "Job")
+        self.owned = Owned(cluster.store, "pods", self.jobs)
         self.queue: WorkQueue[JobKey] = WorkQueue(self.reconcile)
         self.orphans: WorkQueue[JobKey] = WorkQueue(self.release_orphan)
         cluster.store.listen("jobs.batch", self._job_changed)
@@ -53,10 +53,10 @@ class JobController:
 
     def _pod_changed(self, change: Change) -> None:
         for pod in (change.object, change.previous):
-            owner = controller_of(pod, "Job") if pod else None
+            owner = controller_of(pod, self.jobs) if pod else None
             if owner is not None:
                 self.queue.add_after((change.namespace, owner["name"]), batch_seconds(self.owned.count(owner["uid"])))
-        if change.type != "DELETED" and has_finalizer(change.object) and not controller_of(change.object, "Job"):
+        if change.type != "DELETED" and has_finalizer(change.object) and not controller_of(change.object, self.jobs):
             self.orphans.add((change.namespace, change.name))
 
     def reconcile(self, key: JobKey) -> None:
@@ -119,7 +119,7 @@ class JobController:
         pod = self.cluster.store.get(self.pods.key, *key)
         if pod is None or not has_finalizer(pod):
             return
-        owner = controller_of(pod, "Job")
+        owner = controller_of(pod, self.jobs)
         job = self.cluster.store.get(self.jobs.key, key[0], owner["name"]) if owner else None
         if job is None or owner is None or job["metadata"]["uid"] != owner["uid"]:
             self.cluster.modify(self.pods, *key, _release)
@@ -146,21 +146,13 @@ def pod_of(job: Object, index: int | None) -> Object:
         prefix = f"{job_name}-{index}-"
         for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
             _add_index_variable(container)
-    owner = {
-        "apiVersion": job["apiVersion"],
-        "kind": job["kind"],
-        "name": job_name,
-        "uid": job["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     return {
         "metadata": {
             "generateName": prefix,
             "labels": labels,
             "annotations": annotations,
             "finalizers": [*(metadata.get("finalizers") or []), TRACKING_FINALIZER],
-            "ownerReferences": [owner],
+            "ownerReferences": [owner_reference(job)],
         },
         "spec": spec,
     }

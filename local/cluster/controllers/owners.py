@@ -1,41 +1,64 @@
-"""Who controls a pod, and an index of pods by their controller."""
+"""Who controls an object, and indexes of objects by their controller."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
 from local.cluster.model.errors import Object
+from local.cluster.resources.resource import Resource
 from local.cluster.state.store import Change, Store
 
 
-def controller_of(obj: Object, kind: str) -> Object | None:
-    """The owner reference of the controller, when it is of this kind."""
+def owner_reference(owner: Object) -> Object:
+    """What an object that `owner` controls says about it."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def controller_of(obj: Object, resource: Resource) -> Object | None:
+    """The owner reference of the controller, when it is of this kind (there are Jobs in more than one group)."""
     references = obj["metadata"].get("ownerReferences") or []
-    return next((ref for ref in references if ref.get("controller") and ref["kind"] == kind), None)
+    return next((ref for ref in references if ref.get("controller") and _is(ref, resource)), None)
 
 
-class OwnedPods:
-    """Pods by the uid of their controller, kept up to date by the store's changes."""
+def _is(reference: Object, resource: Resource) -> bool:
+    group, _, _ = reference["apiVersion"].rpartition("/")
+    return bool(reference["kind"] == resource.kind and group == resource.group)
 
-    def __init__(self, store: Store, kind: str) -> None:
-        self._store = store
-        self._kind = kind
+
+class Owned:
+    """Objects of one resource by the uid of their controller, kept up to date by the store's changes."""
+
+    def __init__(self, store: Store, key: str, owner: Resource) -> None:
+        """
+        Args:
+            store: Where the objects are.
+            key: The resource of the owned objects.
+            owner: The resource of their controllers.
+        """
+        self._store, self._key, self._owner = store, key, owner
         self._places: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        store.listen("pods", self._changed)
+        store.listen(key, self._changed)
 
     def of(self, uid: str) -> list[Object]:
-        """The pods of one controller, in the order of their names."""
-        found = (self._store.get("pods", *place) for place in sorted(self._places.get(uid, ())))
-        return [pod for pod in found if pod is not None]
+        """The objects of one controller, in the order of their names."""
+        found = (self._store.get(self._key, *place) for place in sorted(self._places.get(uid, ())))
+        return [obj for obj in found if obj is not None]
 
     def count(self, uid: str) -> int:
         return len(self._places.get(uid, ()))
 
     def _changed(self, change: Change) -> None:
         place = (change.namespace, change.name)
-        if change.previous is not None and (owner := controller_of(change.previous, self._kind)):
+        if change.previous is not None and (owner := controller_of(change.previous, self._owner)):
             self._places[owner["uid"]].discard(place)
             if not self._places[owner["uid"]]:
                 del self._places[owner["uid"]]
-        if change.type != "DELETED" and (owner := controller_of(change.object, self._kind)):
+        if change.type != "DELETED" and (owner := controller_of(change.object, self._owner)):
             self._places[owner["uid"]].add(place)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import heapq
 
 from local.cluster.controllers.events import EventRecorder
-from local.cluster.controllers.scheduling import Placement, Usage, place, pod_requests
+from local.cluster.controllers.scheduling import Placement, place
+from local.cluster.controllers.usage import NodeUsage, occupies
 from local.cluster.controllers.work import WorkQueue
 from local.cluster.model import times
 from local.cluster.model.errors import Object
-from local.cluster.model.quantity import add_quantities
 from local.cluster.state.cluster import Cluster
 from local.cluster.state.store import Change
 
@@ -35,7 +35,7 @@ class Scheduler:
     def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         self.cluster, self.recorder = cluster, recorder
         self.pods = cluster.registry.by_key("pods")
-        self.usage: dict[str, Usage] = {}
+        self.usage = NodeUsage(cluster.store).by_node
         self.waiting: set[PodKey] = set()
         self.line: list[tuple[tuple[int, str, int], PodKey]] = []
         """A heap of who waits, the most urgent first; entries that no longer wait are skipped."""
@@ -47,8 +47,6 @@ class Scheduler:
 
     def _pod_changed(self, change: Change) -> None:
         pod = None if change.type == "DELETED" else change.object
-        self._account(change.previous, -1)
-        self._account(pod, 1)
         key = (change.namespace, change.name)
         self.waiting.discard(key)
         if pod is None or not _is_ours(pod):
@@ -56,16 +54,8 @@ class Scheduler:
         elif key not in self.parked or change.type == "ADDED" or _spec_changed(change):
             self.parked.discard(key)
             self._enqueue(key, pod)
-        if _occupies(change.previous) and not _occupies(pod):
+        if occupies(change.previous) and not occupies(pod):
             self._retry()
-
-    def _account(self, pod: Object | None, sign: int) -> None:
-        if pod is None or not _occupies(pod):
-            return
-        usage = self.usage.setdefault(pod["spec"]["nodeName"], Usage())
-        signed = {name: amount * sign for name, amount in pod_requests(pod).items()}
-        usage.amounts = add_quantities(usage.amounts, signed)
-        usage.pods += sign
 
     def _room_changed(self, change: Change) -> None:
         if change.previous is None or change.type == "DELETED" or _placing(change.previous) != _placing(change.object):
@@ -127,19 +117,7 @@ class Scheduler:
             )
 
     def _tell(self, pod: Object, message: str) -> None:
-        def write(stored: Object) -> None:
-            generation = stored["metadata"].get("generation", 1)
-            new = {
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": "Unschedulable",
-                "message": message,
-                "observedGeneration": generation,
-            }
-            set_condition(stored["status"], new)
-
-        metadata = pod["metadata"]
-        self.cluster.modify(self.pods, metadata["namespace"], metadata["name"], write)
+        mark_unscheduled(self.cluster, pod, message)
         self.recorder.record(pod, "Warning", "FailedScheduling", message, NAME)
 
 
@@ -153,6 +131,23 @@ def bind(cluster: Cluster, namespace: str, name: str, node: str) -> Object | Non
     return cluster.modify(cluster.registry.by_key("pods"), namespace, name, write)
 
 
+def mark_unscheduled(cluster: Cluster, pod: Object, message: str, reason: str = "Unschedulable") -> None:
+    """Say on a pod why it has no node."""
+
+    def write(stored: Object) -> None:
+        new = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": reason,
+            "message": message,
+            "observedGeneration": stored["metadata"].get("generation", 1),
+        }
+        set_condition(stored["status"], new)
+
+    metadata = pod["metadata"]
+    cluster.modify(cluster.registry.by_key("pods"), metadata["namespace"], metadata["name"], write)
+
+
 def _is_ours(pod: Object) -> bool:
     spec, metadata = pod["spec"], pod["metadata"]
     gated = bool(spec.get("schedulingGates"))
@@ -162,12 +157,6 @@ def _is_ours(pod: Object) -> bool:
         and not metadata.get("deletionTimestamp")
         and not gated
     )
-
-
-def _occupies(pod: Object | None) -> bool:
-    if pod is None or not pod["spec"].get("nodeName"):
-        return False
-    return pod["status"].get("phase") not in ("Succeeded", "Failed")
 
 
 def _spec_changed(change: Change) -> bool:

@@ -55,7 +55,7 @@ def apply(live: Object, applied: Object, schema: Schema, *, manager: str, force:
 def release_changed(old: Object, new: Object, schema: Schema) -> Object:
     """Take the fields that an ordinary update changed away from the managers that had applied them."""
     owners = _owners(old)
-    if not owners:
+    if not owners or _owners(new) != owners:  # an apply, which says itself who owns what now
         return new
     before = dict(_leaves(_owned_part(old), schema))
     after = dict(_leaves(_owned_part(new), schema))

@@ -109,8 +109,10 @@ class ProcessNode:
         self._watch.start()
 
     def stop(self) -> None:
-        """End all pods, say how they ended, and remove the node from the cluster."""
+        """Drain: take no more pods, end all, say how they ended, and remove the node from the cluster."""
         self._stopping.set()
+        with contextlib.suppress(ApiError, ApiUnreachable):
+            self._api.patch(f"/api/v1/nodes/{self.spec.name}", {"spec": {"unschedulable": True}})
         self._watch.stop()
         with self._lock:
             workers = list(self._workers.values())

@@ -6,6 +6,8 @@ from typing import Any
 
 from local.cluster.node.api import KubernetesApi
 
+_REPLICA_INDEX = "training.kubeflow.org/replica-index"
+
 
 class ClusterReader:
     """The objects behind environment variables, volumes and names; None where there is none."""
@@ -33,3 +35,9 @@ class ClusterReader:
         """Whether there is a Service of that name without an address of its own."""
         service = self._api.find(f"/api/v1/namespaces/{namespace}/services/{name}")
         return service is not None and (service.get("spec") or {}).get("clusterIP") == "None"
+
+    def names_one_pod(self, name: str, namespace: str) -> bool:
+        """Whether it is a headless Service for one replica, as the training operator makes them."""
+        service = self._api.find(f"/api/v1/namespaces/{namespace}/services/{name}")
+        spec = (service or {}).get("spec") or {}
+        return spec.get("clusterIP") == "None" and _REPLICA_INDEX in (spec.get("selector") or {})

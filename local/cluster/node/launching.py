@@ -18,6 +18,9 @@ from local.cluster.node.volumes import mount_paths
 
 _HOSTNAME_LENGTH = 63
 
+_COMMANDS = Path(__file__).with_name("commands")
+"""Stand-ins for commands that images have and this machine may not; they come last on PATH."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeSettings:
@@ -76,7 +79,9 @@ def prepare_launch(
             container.get("terminationMessagePath") or "/dev/termination-log": str(message_file),
         }
     )
-    names = NameRewriter(pod["metadata"]["namespace"], reader.is_headless_service)
+    names = NameRewriter(pod["metadata"]["namespace"], reader.is_headless_service, reader.names_one_pod)
+    # What the downward API says about a pod is no address: its name stays its name.
+    told = {entry["name"] for entry in container.get("env") or [] if "fieldRef" in (entry.get("valueFrom") or {})}
     command = [*(container.get("command") or []), *(container.get("args") or [])]
     if not command:
         raise ContainerConfigError("no command specified: a process node does not know the image's own")
@@ -85,7 +90,10 @@ def prepare_launch(
         environment={
             **_given_environment(pod, folder, settings),
             **settings.environment,
-            **{name: names.value(paths.value(value)) for name, value in asked.items()},
+            **{
+                name: paths.value(value) if name in told else names.value(paths.value(value))
+                for name, value in asked.items()
+            },
         },
         folder=_working_folder(container, paths, folder / "work" / container["name"], settings.image_root),
         message_file=message_file,
@@ -98,7 +106,7 @@ def _given_environment(pod: Mapping[str, Any], folder: Path, settings: RuntimeSe
     home = folder / "home"
     home.mkdir(parents=True, exist_ok=True)
     hostname = (pod.get("spec") or {}).get("hostname") or pod["metadata"]["name"]
-    programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath), str(_COMMANDS)]
     given = {
         "PATH": os.pathsep.join(programs),
         "HOME": str(home),

@@ -23,6 +23,10 @@ _POD_NAME = re.compile(
     rf"(?P<host>{_LABEL})\.(?P<service>{_SERVICE_LABEL})"
     rf"(?:\.(?P<namespace>{_LABEL})(?:\.svc(?:\.cluster\.local\.?)?)?)?(?![\w.@-])"
 )
+_REPLICA_NAME = re.compile(
+    r"(?<![\w.@/-])((?:[a-z][a-z0-9+.-]*:)?//)?([a-z](?:[-a-z0-9]{0,60}[a-z0-9])?-\d+)(?![\w.@-])"
+)
+"""What a Service of one replica is called (`job-master-0`), standing free."""
 
 
 class PathRewriter:
@@ -63,16 +67,31 @@ class NameRewriter:
         namespace: Namespace of the pod whose values are rewritten.
         is_headless_service: Whether the Service (name, namespace) exists and is headless. Asked at most
             once for each name.
+        names_one_pod: Whether it is the Service of one replica, so that its name alone is a pod's name
+            (the training operator's `<job>-master-0`).
     """
 
-    def __init__(self, namespace: str, is_headless_service: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        is_headless_service: Callable[[str, str], bool],
+        names_one_pod: Callable[[str, str], bool] = lambda _name, _namespace: False,
+    ) -> None:
         self._namespace = namespace
         self._is_headless_service = is_headless_service
+        self._names_one_pod = names_one_pod
         self._known: dict[tuple[str, str], bool] = {}
+        self._replicas: dict[str, bool] = {}
 
     def value(self, text: str) -> str:
         """The text with every pod name in it replaced."""
-        return _POD_NAME.sub(self._substitute, text)
+        return _REPLICA_NAME.sub(self._substitute_replica, _POD_NAME.sub(self._substitute, text))
+
+    def _substitute_replica(self, match: re.Match[str]) -> str:
+        name = match[2]
+        if name not in self._replicas:
+            self._replicas[name] = self._names_one_pod(name, self._namespace)
+        return (match[1] or "") + LOOPBACK if self._replicas[name] else match[0]
 
     def _substitute(self, match: re.Match[str]) -> str:
         key = (match["service"], match["namespace"] or self._namespace)

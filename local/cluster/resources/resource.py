@@ -8,6 +8,7 @@ from typing import Any
 
 from local.cluster.model.errors import FieldError, GroupResource, Object
 from local.cluster.model.names import NameRule, dns_subdomain
+from local.cluster.model.schema import Schema, definition
 from local.cluster.state.store import Store
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -70,6 +71,8 @@ class Resource:
     """Name in the schemas ("" for a kind without one: everything is accepted and kept)."""
     custom: bool = False
     """Custom resources refuse strategic merge and word some errors otherwise."""
+    schema: Schema = field(default_factory=dict)
+    """A custom resource's own schema."""
     singular: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -109,6 +112,10 @@ class Resource:
     @property
     def group_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    def type_schema(self) -> Schema:
+        """The schema of an object of this kind; empty when everything is accepted."""
+        return definition(self.type_name) if self.type_name else self.schema
 
     @property
     def has_status(self) -> bool:

@@ -13,7 +13,6 @@ from local.cluster.model import errors, times
 from local.cluster.model.apply import release_changed
 from local.cluster.model.errors import FieldError, Object, bad_value, required
 from local.cluster.model.names import qualified_name, validate_labels
-from local.cluster.model.schema import definition
 from local.cluster.resources import Registry
 from local.cluster.resources.resource import Resource
 from local.cluster.state.deletion import DeleteOptions, deletion_mark, must_stay
@@ -98,10 +97,11 @@ class Cluster:
             faults += [*resource.validate_update(new, old)] or [*resource.validate(new)]
         if faults:
             raise errors.invalid(resource.kind, resource.group, new["metadata"]["name"], faults)
-        if resource.has_generation and not subresource and _specification(new) != _specification(old):
+        if resource.has_generation and not subresource and _specified(resource, new) != _specified(resource, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        if resource.type_name and subresource != "status":
-            new = release_changed(old, new, definition(resource.type_name))
+        schema = resource.type_schema()
+        if schema and subresource != "status":
+            new = release_changed(old, new, schema)
         return new if dry_run else self.write(resource, new, old)
 
     def write(self, resource: Resource, new: Object, old: Object) -> Object:
@@ -183,8 +183,10 @@ def _content(obj: Object) -> Object:
     return {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}}
 
 
-def _specification(obj: Object) -> Object:
-    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+def _specified(resource: Resource, obj: Object) -> Object:
+    """What a new generation stands for; without a status subresource the status is a field like any other."""
+    left_out = ("metadata", "status") if resource.has_status or not resource.custom else ("metadata",)
+    return {key: value for key, value in obj.items() if key not in left_out}
 
 
 def _check_preconditions(resource: Resource, old: Object, new: Object) -> None:

@@ -96,6 +96,11 @@ class Store:
             raise TooOld(revision, self._forgotten[key])
         return [change for change in self._history[key] if change.revision > revision]
 
+    def begin_history(self, key: str) -> None:
+        """Remember changes of a resource from now on only: its definition is younger than the server."""
+        self._history[key].clear()
+        self._forgotten[key] = self.revision
+
     def listen(self, key: str, listener: Listener) -> Callable[[], None]:
         """Call `listener` at every change of a resource ("" for all) until the returned function is called."""
         self._listeners[key].append(listener)

@@ -120,3 +120,22 @@ def test_each_name_is_looked_up_once() -> None:
 @given(st.text())
 def test_without_services_nothing_is_rewritten(value: str) -> None:
     assert names_of().value(value) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("pt-master-0", "127.0.0.1"),
+        ("pt-master-0:23456", "127.0.0.1:23456"),
+        ("--master_addr=pt-master-0", "--master_addr=127.0.0.1"),
+        ("tcp://pt-master-0:1/x", "tcp://127.0.0.1:1/x"),
+        ("if nslookup pt-master-0; then", "if nslookup 127.0.0.1; then"),
+        ("pt-worker-0", "pt-worker-0"),
+        ("/runs/pt-master-0", "/runs/pt-master-0"),
+        ("my-pt-master-0", "my-pt-master-0"),
+        ("pt-master-0-log", "pt-master-0-log"),
+    ],
+)
+def test_a_service_of_one_replica_names_its_pod_without_a_domain(value: str, expected: str) -> None:
+    names = NameRewriter("training", lambda *_: False, lambda name, _namespace: name == "pt-master-0")
+    assert names.value(value) == expected

@@ -1,0 +1,105 @@
+"""What a run's pods say about the run: which of them to ask, where they meet, what they need. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lambdas.models.kubernetes_names import ATTEMPT_LABEL, STAGE_LABEL
+
+Object = Mapping[str, Any]
+
+DOCTOR_LABEL = "trainflow/doctor"
+"""On the doctor's own pods, which are no part of the run."""
+
+GANG_STAGES = ("training", "precompile", "publish", "stage")
+"""Whose pods are looked at, the most telling first."""
+
+CACHE_VARIABLE = "TRAINFLOW_CACHE_DIR"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendezvous:
+    """Where the processes of a gang meet."""
+
+    host: str
+    port: int
+
+
+def newest_gang(pods: Sequence[Object]) -> list[Object]:
+    """The pods of the run's most telling stage and its last attempt, in the order of their names."""
+    mine = [pod for pod in pods if DOCTOR_LABEL not in labels(pod)]
+    for stage in GANG_STAGES:
+        of_stage = [pod for pod in mine if labels(pod).get(STAGE_LABEL) == stage]
+        if of_stage:
+            last = max(_attempt(pod) for pod in of_stage)
+            return sorted((p for p in of_stage if _attempt(p) == last), key=lambda p: str(p["metadata"]["name"]))
+    return []
+
+
+def witness(gang: Sequence[Object]) -> Object:
+    """The pod to look from: one that runs, and rather the last, for which rank 0 is somewhere else."""
+    return next((pod for pod in reversed(gang) if phase(pod) == "Running"), gang[-1])
+
+
+def rendezvous(pod: Object) -> Rendezvous | None:
+    """What the pod's own command line says, static or elastic; None for programs that meet nobody."""
+    words = _command(pod)
+    found = dict(itertools.pairwise(words))
+    host, port = found.get("--master_addr", ""), found.get("--master_port", "")
+    if "--rdzv_endpoint" in found:
+        host, _, port = found["--rdzv_endpoint"].partition(":")
+    return Rendezvous(host=host, port=int(port)) if host and port.isdigit() else None
+
+
+def labels(pod: Object) -> Mapping[str, str]:
+    """The pod's labels."""
+    found: Mapping[str, str] = pod["metadata"].get("labels") or {}
+    return found
+
+
+def phase(pod: Object) -> str:
+    """The pod's phase; a pod that is being deleted has none that counts."""
+    return "Terminating" if pod["metadata"].get("deletionTimestamp") else str((pod.get("status") or {}).get("phase"))
+
+
+def container(pod: Object) -> Object:
+    """The container that trains."""
+    first: Object = pod["spec"]["containers"][0]
+    return first
+
+
+def claims(pod: Object) -> list[str]:
+    """The names of the claims that the pod mounts."""
+    volumes = pod["spec"].get("volumes") or []
+    return [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]
+
+
+def shared_folders(pod: Object) -> list[str]:
+    """Where the pod's claims are mounted."""
+    volumes = {v["name"] for v in pod["spec"].get("volumes") or [] if "persistentVolumeClaim" in v}
+    return [m["mountPath"] for m in container(pod).get("volumeMounts") or [] if m["name"] in volumes]
+
+
+def cache_folder(pod: Object) -> str | None:
+    """The shared folder that the compile cache is in."""
+    named = next((e.get("value", "") for e in container(pod).get("env") or [] if e["name"] == CACHE_VARIABLE), "")
+    return next((f for f in shared_folders(pod) if named == f or named.startswith(f"{f}/")), None)
+
+
+def requested(pod: Object, resource: str) -> int:
+    """How many of a device the pod asks for."""
+    resources = container(pod).get("resources") or {}
+    found = (resources.get("limits") or {}).get(resource) or (resources.get("requests") or {}).get(resource)
+    return int(found or 0)
+
+
+def _attempt(pod: Object) -> int:
+    return int(labels(pod).get(ATTEMPT_LABEL, "0"))
+
+
+def _command(pod: Object) -> list[str]:
+    only = container(pod)
+    return [str(word) for word in [*(only.get("command") or []), *(only.get("args") or [])]]

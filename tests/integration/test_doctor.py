@@ -1,0 +1,122 @@
+"""`trainflow doctor` against the twin's cluster: a gang whose rank 0 listens, and one whose rank 0 does not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.doctor import DoctorError, doctor
+from local.cluster.node.api import KubernetesApi
+from local.cluster.node.kubeconfig import load_connection
+from local.shared_storage import CLAIM, SERVICE_ACCOUNT, offer
+from tests.integration.test_process_node import command, eventually
+
+NAMESPACE = "training"
+LISTEN = """
+import socket, sys, time
+words = dict(zip(sys.argv, sys.argv[1:]))
+server = socket.create_server(("127.0.0.1", int(words["--master_port"]))) if words["--listen"] == "yes" else None
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with command("--state", str(folder), "--env", "AWS_ACCESS_KEY_ID=twin") as (_, ready):
+        file = Path(ready["kubeconfig"])
+        offer(KubernetesApi(load_connection(file)), folder / "volumes", namespace=NAMESPACE)
+        yield file
+
+
+def start(kubeconfig: Path, run: str, *, port: int, listens: bool, **resources: Any) -> None:
+    """A gang of one node, as the manifests of a run have it."""
+    api, name = KubernetesApi(load_connection(kubeconfig)), f"{run}-training-1"
+    labels = {"trainflow/run": run, "trainflow/stage": "training", "trainflow/attempt": "1"}
+    base = f"/api/v1/namespaces/{NAMESPACE}"
+    selector = {"batch.kubernetes.io/job-name": name}
+    api.create(f"{base}/services", {"metadata": {"name": name}, "spec": {"clusterIP": "None", "selector": selector}})
+    words = ["--master_addr", f"{name}-0.{name}", "--master_port", str(port), "--listen", "yes" if listens else "no"]
+    container = {
+        "name": "training",
+        "image": "trainer:1",
+        "command": [sys.executable, "-c", LISTEN, *words],
+        "env": [{"name": "TRAINFLOW_CACHE_DIR", "value": "/cache/demo"}],
+        "volumeMounts": [{"name": "shared", "mountPath": f"/{f}", "subPath": f} for f in ("runs", "cache")],
+        "resources": {"limits": resources, "requests": resources},
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "subdomain": name,
+        "serviceAccountName": SERVICE_ACCOUNT,
+        "terminationGracePeriodSeconds": 1,
+        "volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": CLAIM}}],
+        "containers": [container],
+    }
+    job = {"completions": 1, "completionMode": "Indexed", "backoffLimit": 0}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    api.create(
+        f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs",
+        {"metadata": {"name": name, "labels": labels}, "spec": {**job, "template": template}},
+    )
+    wanted = "Pending" if "example.com/missing" in resources else "Running"
+
+    def phases() -> bool:
+        pods = api.get(f"{base}/pods", labelSelector=f"trainflow/run={run}")["items"]
+        return [pod["status"].get("phase") for pod in pods] == [wanted]
+
+    eventually(phases, f"the pod is {wanted}")
+
+
+def examined(kubeconfig: Path, run: str) -> tuple[int, list[str]]:
+    console = Console(file=StringIO(), width=1000)
+    status = doctor(run, kubeconfig=kubeconfig, namespace=NAMESPACE, console=console)
+    assert isinstance(console.file, StringIO)
+    return status, console.file.getvalue().splitlines()
+
+
+def starting_with(lines: list[str], start: str) -> str:
+    [found] = [line for line in lines if line.startswith(start)]
+    return found
+
+
+def test_a_run_in_good_order_passes_and_nothing_of_the_doctor_stays(kubeconfig: Path) -> None:
+    start(kubeconfig, "well-0a1b", port=23401, listens=True, **{"aws.amazon.com/neuron": "16"})
+    status, lines = examined(kubeconfig, "well-0a1b")
+    assert [line for line in lines if not line.startswith("ok ")] == []
+    assert status == 0
+    assert "every node offers the 16" in starting_with(lines, "ok      aws.amazon.com/neuron:")
+    assert "writable" in starting_with(lines, "ok      cache folder /cache:")
+    assert "well-0a1b-training-1-0.well-0a1b-training-1:23401" in starting_with(lines, "ok      rendezvous port:")
+    pods = KubernetesApi(load_connection(kubeconfig)).get(
+        f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector="trainflow/doctor"
+    )
+    assert pods["items"] == []
+
+
+def test_a_rank_0_that_does_not_listen_is_found(kubeconfig: Path) -> None:
+    start(kubeconfig, "deaf-0a1b", port=23402, listens=False)
+    status, lines = examined(kubeconfig, "deaf-0a1b")
+    assert status == 1
+    [failure] = [line for line in lines if line.startswith("failed ")]
+    assert failure.startswith("failed  rendezvous port: deaf-0a1b-training-1-0.deaf-0a1b-training-1:23402: ")
+    assert "security group" in failure
+
+
+def test_a_pod_that_finds_no_node_is_explained_with_the_schedulers_words(kubeconfig: Path) -> None:
+    start(kubeconfig, "stuck-0a1b", port=23403, listens=True, **{"example.com/missing": "1"})
+    status, lines = examined(kubeconfig, "stuck-0a1b")
+    assert status == 1
+    assert "Insufficient example.com/missing" in starting_with(lines, "failed  pods:")
+    assert starting_with(lines, "skipped rendezvous:")
+
+
+def test_a_kubeconfig_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DoctorError, match=r"--kubeconfig: the file '.*missing' cannot be used"):
+        doctor("r", kubeconfig=tmp_path / "missing", namespace=NAMESPACE, console=Console(file=StringIO()))

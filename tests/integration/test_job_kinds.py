@@ -1,0 +1,230 @@
+"""JobSet, Volcano and the training operator on a twin cluster with process nodes: gangs that meet, end and go."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_process_node import Cluster, command, eventually
+
+INSTANCE_TYPE, DEVICE = "trn1.32xlarge", "aws.amazon.com/neuron"
+GREET = """
+import os, socket, sys, time
+rank = int(os.environ.get("RANK") or os.environ["JOB_COMPLETION_INDEX"])
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if rank == 0:
+    peer, _ = socket.create_server(address).accept()
+    print("met", peer.recv(99).decode(), flush=True)
+else:
+    for _ in range(200):
+        try:
+            socket.create_connection(address).sendall(f"rank {rank}".encode())
+            sys.exit()
+        except OSError:
+            time.sleep(0.05)
+    sys.exit("nobody there")
+"""
+GROUPS = {
+    "jobset": "jobset.x-k8s.io/v1alpha2",
+    "volcano": "batch.volcano.sh/v1alpha1",
+    "pytorchjob": "kubeflow.org/v1",
+}
+PLURALS = {"jobset": ("JobSet", "jobsets"), "volcano": ("Job", "jobs"), "pytorchjob": ("PyTorchJob", "pytorchjobs")}
+
+
+class Kinds(Cluster):
+    """A cluster with the operators' kinds."""
+
+    def submit(self, backend: str, name: str, spec: dict[str, Any]) -> None:
+        kind, plural = PLURALS[backend]
+        path = f"/apis/{GROUPS[backend]}/namespaces/{self.namespace}/{plural}"
+        self.api.create(path, {"apiVersion": GROUPS[backend], "kind": kind, "metadata": {"name": name}, "spec": spec})
+
+    def job(self, backend: str, name: str) -> dict[str, Any] | None:
+        path = f"/apis/{GROUPS[backend]}/namespaces/{self.namespace}/{PLURALS[backend][1]}/{name}"
+        return self.api.find(path)
+
+    def until(self, backend: str, name: str, holds: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            status = (self.job(backend, name) or {}).get("status") or {}
+            return status if holds(status) else None
+
+        return eventually(look, f"{backend} {name} {what}")
+
+    def pods(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.api.find(self.path("pods"))["items"]  # type: ignore[index]
+        return found
+
+    def logs(self) -> dict[str, str]:
+        return {pod["metadata"]["name"]: self.log(pod["metadata"]["name"]) for pod in self.pods()}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("kinds")
+    with command("--state", str(folder), "--nodes", "2", "--instance-type", INSTANCE_TYPE) as (_, ready):
+        yield Path(ready["kubeconfig"])
+
+
+@pytest.fixture
+def cluster(served: Path, tmp_path: Path) -> Kinds:
+    return Kinds(served, tmp_path, namespace=f"k-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def template(*command: str, name: str = "c", devices: int = 0, **container: Any) -> dict[str, Any]:
+    resources = {"limits": {DEVICE: str(devices)}} if devices else {}
+    only = {"name": name, "image": "i", "command": list(command), "resources": resources, **container}
+    return {"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [only]}}
+
+
+def jobset(pod: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    job = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimit": 0, "template": pod}
+    return {"replicatedJobs": [{"name": "workers", "template": {"spec": job}}], **spec}
+
+
+def volcano(master: dict[str, Any], worker: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    tasks = [
+        {"name": "master", "replicas": 1, "template": master},
+        {"name": "worker", "replicas": 1, "template": worker},
+    ]
+    return {"schedulerName": "volcano", "queue": "default", "minAvailable": 2, "tasks": tasks, **spec}
+
+
+def pytorchjob(master: dict[str, Any], worker: dict[str, Any], restarts: str = "Never", **run: Any) -> dict[str, Any]:
+    specs = {
+        "Master": {"replicas": 1, "restartPolicy": restarts, "template": master},
+        "Worker": {"replicas": 1, "restartPolicy": restarts, "template": worker},
+    }
+    return {"pytorchReplicaSpecs": specs, "runPolicy": run}
+
+
+def is_true(kind: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda status: any(c["type"] == kind and c["status"] == "True" for c in status.get("conditions") or [])
+
+
+def is_in(phase: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda status: (status.get("state") or {}).get("phase") == phase
+
+
+def one_met(logs: dict[str, str]) -> bool:
+    return sorted(logs.values()) == ["", "met rank 1\n"]
+
+
+SLEEP, FAIL = ("sleep", "1000"), ("sh", "-c", "sleep 1; exit 3")
+
+
+def test_the_pods_of_a_jobset_meet_by_its_names_and_succeed(cluster: Kinds, port: int) -> None:
+    env = [{"name": "MASTER_ADDR", "value": "js-workers-0-0.js"}, {"name": "MASTER_PORT", "value": str(port)}]
+    cluster.submit("jobset", "js", jobset(template("python", "-c", GREET, env=env)))
+    status = cluster.until("jobset", "js", is_true("Completed"), "completes")
+    assert status["replicatedJobsStatus"][0]["succeeded"] == 1
+    assert one_met(cluster.logs())
+
+
+def test_a_failed_pod_of_a_jobset_ends_the_others(cluster: Kinds) -> None:
+    command = ("sh", "-c", "test $JOB_COMPLETION_INDEX = 0 && sleep 1000; exit 3")
+    cluster.submit("jobset", "js", jobset(template(*command), failurePolicy={"maxRestarts": 0}))
+    status = cluster.until("jobset", "js", is_true("Failed"), "fails")
+    assert status["conditions"][-1]["reason"] == "ReachedMaxRestarts"
+    eventually(lambda: all(p["status"]["phase"] == "Failed" for p in cluster.pods()), "no pod runs on")
+
+
+def test_the_pods_of_a_volcano_job_meet_by_the_pytorch_plugin_and_succeed(cluster: Kinds, port: int) -> None:
+    plugins = {"env": [], "svc": [], "pytorch": [f"--port={port}"]}
+    pod = template("python", "-c", GREET)
+    cluster.submit("volcano", "vj", volcano(pod, pod, plugins=plugins))
+    cluster.until("volcano", "vj", is_in("Completed"), "completes")
+    assert cluster.logs() == {"vj-master-0": "met rank 1\n", "vj-worker-0": ""}
+
+
+def test_hosts_of_a_volcano_job_are_in_a_file_too(cluster: Kinds) -> None:
+    pod = template("sh", "-c", "cat $HOSTS", env=[{"name": "HOSTS", "value": "/etc/volcano/worker.host"}])
+    cluster.submit("volcano", "vj", volcano(pod, pod, plugins={"svc": []}))
+    cluster.until("volcano", "vj", is_in("Completed"), "completes")
+    assert set(cluster.logs().values()) == {"vj-worker-0.vj"}
+
+
+def test_a_failed_pod_of_a_volcano_job_aborts_it_as_its_policy_says(cluster: Kinds) -> None:
+    policies = [{"event": "PodFailed", "action": "AbortJob"}]
+    cluster.submit("volcano", "vj", volcano(template(*SLEEP), template(*FAIL), policies=policies))
+    cluster.until("volcano", "vj", is_in("Aborted"), "is aborted")
+    assert [pod["metadata"]["name"] for pod in cluster.pods()] == ["vj-worker-0"], "only what has ended is left"
+    groups = cluster.api.find(f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{cluster.namespace}/podgroups")
+    assert groups is not None
+    assert groups["items"] == []
+
+
+def test_the_pods_of_a_pytorchjob_meet_by_the_operators_variables_and_succeed(cluster: Kinds, port: int) -> None:
+    ports = [{"name": "pytorchjob-port", "containerPort": port}]
+    pod = template("python", "-c", GREET, name="pytorch", ports=ports)
+    cluster.submit("pytorchjob", "pt", pytorchjob(pod, pod))
+    cluster.until("pytorchjob", "pt", is_true("Succeeded"), "succeeds")
+    assert cluster.log("pt-master-0") == "met rank 1\n"
+
+
+def test_a_failed_worker_fails_the_pytorchjob_which_cleans_up_what_runs(cluster: Kinds) -> None:
+    spec = pytorchjob(template(*SLEEP, name="pytorch"), template(*FAIL, name="pytorch"), cleanPodPolicy="Running")
+    cluster.submit("pytorchjob", "pt", spec)
+    cluster.until("pytorchjob", "pt", is_true("Failed"), "fails")
+    eventually(lambda: [p["metadata"]["name"] for p in cluster.pods()] == ["pt-worker-0"], "the master is gone")
+    assert cluster.api.find(cluster.path("services/pt-master-0")) is None
+
+
+def test_a_worker_killed_by_a_signal_is_made_again_under_exit_code(cluster: Kinds) -> None:
+    once = template(
+        "sh", "-c", "test -e $0 && exit 0; touch $0; kill -9 $$$$", str(cluster.folder / "ran"), name="pytorch"
+    )
+    cluster.submit("pytorchjob", "pt", pytorchjob(template("sleep", "3", name="pytorch"), once, "ExitCode"))
+    status = cluster.until("pytorchjob", "pt", is_true("Succeeded"), "succeeds")
+    assert status["replicaStatuses"]["Worker"].get("failed", 0) == 0
+    assert cluster.phase("pt-worker-0", "Succeeded")
+
+
+def test_a_gang_waits_without_pods_for_its_nodes_and_goes_when_one_goes(cluster: Kinds, tmp_path: Path) -> None:
+    """Three nodes' worth of devices on two nodes; the third appears, and leaves again."""
+    tasks = [{"name": "node", "replicas": 3, "template": template(*SLEEP, devices=16)}]
+    policies = [{"event": "PodEvicted", "action": "TerminateJob"}]
+    spec = {"schedulerName": "volcano", "minAvailable": 3, "tasks": tasks, "policies": policies, "plugins": {"svc": []}}
+    cluster.submit("volcano", "vj", spec)
+
+    def group() -> dict[str, Any]:
+        path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{cluster.namespace}/podgroups"
+        [found] = cluster.api.find(path)["items"]  # type: ignore[index]
+        return dict(found)
+
+    eventually(lambda: (group()["status"] or {}).get("phase") == "Pending", "the gang is not let in")
+    assert cluster.pods() == []
+    arguments = ("--kubeconfig", str(cluster.kubeconfig), "--name", "third", "--instance-type", INSTANCE_TYPE)
+    with command("node", *arguments, "--pods-dir", str(tmp_path / "pods")):
+        cluster.until("volcano", "vj", is_in("Running"), "runs")
+        assert {pod["spec"]["nodeName"] for pod in cluster.pods()} == {"local-0", "local-1", "third"}
+        assert group()["status"]["phase"] == "Running"
+    cluster.until("volcano", "vj", is_in("Terminated"), "is terminated, for a pod of it was evicted")
+    eventually(lambda: not [p for p in cluster.pods() if p["status"]["phase"] == "Running"], "no pod runs on")
+
+
+@pytest.mark.parametrize("backend", ["jobset", "volcano", "pytorchjob"])
+def test_what_a_job_made_goes_with_it(cluster: Kinds, backend: str) -> None:
+    pod = template(*SLEEP, name="pytorch")
+    specs = {
+        "jobset": jobset(pod),
+        "volcano": volcano(pod, pod, plugins={"svc": []}),
+        "pytorchjob": pytorchjob(pod, pod),
+    }
+    cluster.submit(backend, "gone", specs[backend])
+    eventually(lambda: len(cluster.pods()) == 2, "two pods")
+    cluster.api.delete(f"/apis/{GROUPS[backend]}/namespaces/{cluster.namespace}/{PLURALS[backend][1]}/gone")
+    eventually(lambda: not cluster.pods(), "no pods")
+    eventually(lambda: not cluster.api.find(cluster.path("services"))["items"], "no services")  # type: ignore[index]
