@@ -23,6 +23,11 @@ ABORTED = 130
 """128 + SIGINT, as shells have it."""
 
 SpecPath = Annotated[Path, typer.Argument(help="Run spec: a YAML or JSON file.", show_default=False)]
+Overrides = Annotated[
+    list[Path] | None,
+    typer.Option("--override", help="A file with fields that differ this time; may be given more than once."),
+]
+Kubeconfig = Annotated[Path | None, typer.Option(help="A cluster to use instead of the twin's own.")]
 
 
 @app.command()
@@ -34,7 +39,8 @@ def run(
     time_scale: Annotated[
         float, typer.Option(min=1, help="Waits of the state machines take 1/X of their time.", metavar="X")
     ] = 30.0,
-    kubeconfig: Annotated[Path | None, typer.Option(help="A cluster to use instead of the twin's own.")] = None,
+    kubeconfig: Kubeconfig = None,
+    override: Overrides = None,
 ) -> None:
     """Train what SPEC says, follow it, and leave a record and a report.
 
@@ -48,7 +54,15 @@ def run(
     from cli.run_local import Refused, run_local  # the twin's imports take a second: `validate` need not wait
 
     try:
-        status = run_local(spec, out=out, home=home, time_scale=time_scale, kubeconfig=kubeconfig, console=console)
+        status = run_local(
+            spec,
+            override or (),
+            out=out,
+            home=home,
+            time_scale=time_scale,
+            kubeconfig=kubeconfig,
+            console=console,
+        )
     except (TrainflowError, Refused) as error:
         _refuse(console, str(error))
     except KeyboardInterrupt:
@@ -58,11 +72,11 @@ def run(
 
 
 @app.command()
-def validate(spec: SpecPath) -> None:
+def validate(spec: SpecPath, override: Overrides = None) -> None:
     """Say whether SPEC can be run, without starting anything."""
     console = Console()
     try:
-        valid = read_spec(spec)
+        valid = read_spec(spec, override or ())
     except TrainflowError as error:
         _refuse(console, str(error))
     compute = valid.compute
@@ -80,6 +94,24 @@ def schema(
 ) -> None:
     """Print the JSON Schema of run specs, from which editors complete them."""
     typer.echo(spec_reference() if markdown else json.dumps(RunSpec.model_json_schema(), indent=2))
+
+
+@app.command()
+def doctor(
+    run: Annotated[str, typer.Option(help="The run's id.")],
+    kubeconfig: Annotated[Path | None, typer.Option(help="The run's cluster. Default: as kubectl chooses.")] = None,
+    namespace: Annotated[str, typer.Option(help="Where runs live.")] = "training",
+) -> None:
+    """Say why a run's pods do not find each other, their files, their devices or their image."""
+    from cli.doctor import DoctorError
+    from cli.doctor import doctor as examine
+
+    console = Console()
+    try:
+        status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console)
+    except DoctorError as error:
+        _refuse(console, str(error))
+    raise typer.Exit(status)
 
 
 Configuration = Annotated[Path, typer.Option(help="The deployment's configuration: config/NAME.yaml.")]

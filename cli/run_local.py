@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,16 @@ class Refused(Exception):
 
 
 def run_local(
-    spec_path: Path, *, out: Path, home: Path, time_scale: float, kubeconfig: Path | None, console: Console
+    spec_path: Path,
+    overrides: Sequence[Path],
+    *,
+    out: Path,
+    home: Path,
+    time_scale: float,
+    kubeconfig: Path | None,
+    console: Console,
 ) -> int:
-    """Run a spec in the twin.
+    """Run a spec, with what files of overrides say instead, in the twin.
 
     Returns:
         The command's exit status.
@@ -57,7 +65,7 @@ def run_local(
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt_once)
-    spec = read_spec(spec_path)
+    spec = read_spec(spec_path, overrides)
     preflight.require_program(spec.workload, REPOSITORY)
     if spec.dataset is not None and spec.dataset.bucket == folder_buckets.DEMO_BUCKET:
         _make_demo_data(home, console)

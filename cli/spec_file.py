@@ -1,7 +1,8 @@
-"""Run specs as files: YAML or JSON."""
+"""Run specs as files: YAML or JSON, alone or with an override merged over them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,55 @@ from lambdas.errors import InvalidRunSpec
 from lambdas.models.run_spec import RunSpec, parse_run_spec
 
 
-def read_spec(path: Path) -> RunSpec:
+def read_spec(path: Path, overrides: Sequence[Path] = ()) -> RunSpec:
     """The run spec in a file.
 
+    Args:
+        path: The spec.
+        overrides: Files of the same form that say what is different this time; each goes over those before it.
+
     Raises:
-        InvalidRunSpec: If the file cannot be read, is no YAML or JSON, or describes no run; the message begins with
-            the file's name.
+        InvalidRunSpec: If a file cannot be read or is no YAML or JSON, or if they describe no run; the message begins
+            with the name of the file at fault.
     """
     try:
-        return parse_run_spec(_document(path))
+        document = _document(path)
     except InvalidRunSpec as error:
         raise InvalidRunSpec(f"{path}: {error}") from None
+    for override in overrides:
+        try:
+            document = merged(document, _document(override))
+        except InvalidRunSpec as error:
+            raise InvalidRunSpec(f"{override}: {error}") from None
+    try:
+        return parse_run_spec(document)
+    except InvalidRunSpec as error:
+        raise InvalidRunSpec(f"{' with '.join(map(str, (path, *overrides)))}: {error}") from None
+
+
+def merged(document: Any, override: Any) -> Any:
+    """The document with what the override says instead, before anything is checked (RFC 7386, JSON merge patch).
+
+    Mappings are merged field by field, everything else is replaced, and null takes a field away.
+
+    Raises:
+        InvalidRunSpec: If the override is no mapping.
+    """
+    if not isinstance(override, Mapping):
+        raise InvalidRunSpec("must be a mapping of the fields that differ, such as 'compute' or 'limits'.")
+    return _merged(document, override)
+
+
+def _merged(document: Any, override: Any) -> Any:
+    if not isinstance(override, Mapping):
+        return override
+    base = dict(document) if isinstance(document, Mapping) else {}
+    for name, value in override.items():
+        if value is None:
+            base.pop(name, None)
+        else:
+            base[name] = _merged(base.get(name), value)
+    return base
 
 
 def _document(path: Path) -> Any:

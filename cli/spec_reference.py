@@ -21,6 +21,9 @@ def spec_reference() -> str:
     for name, field in schema["properties"].items():
         if (section := _section(schema, field)) is not None:
             sections.append((f"`{name}`", section))
+            for inner, part in section["properties"].items():
+                if (nested := _section(schema, part)) is not None:
+                    sections.append((f"`{name}.{inner}`", nested))
     return "\n".join([HEAD, *(_table(title, section, schema) for title, section in sections)]).rstrip()
 
 

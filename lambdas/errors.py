@@ -104,6 +104,28 @@ class CapacityTimeout(TrainflowError):
     )
 
 
+class GangTooLarge(TrainflowError):
+    """The gang has more nodes than its node group may ever have."""
+
+    what_to_do = "Ask for fewer nodes, or raise `max_nodes` of the node group in the configuration and deploy again."
+    input_at_fault = True
+
+
+class GangIncomplete(TrainflowError):
+    """Not all pods of a gang ran in time. The job is deleted and submitted again, twice."""
+
+    what_to_do = (
+        "Look at what kept the pods (the message, and `kubectl describe pod`), or raise `limits.gang_timeout_minutes`."
+    )
+
+
+class BackendNotInstalled(TrainflowError):
+    """The cluster lacks the custom resource that the spec's backend makes."""
+
+    what_to_do = "Choose another `compute.backend` (`job` and `pod` are there in every cluster), or install it."
+    input_at_fault = True
+
+
 class NodegroupNotFound(TrainflowError):
     """The cluster has no node group for the instance type."""
 

@@ -108,16 +108,23 @@ class OrchestrationStack(cdk.Stack):
             on=objects(self._storage, self._storage.data_bucket, f"{DATA_PREFIX}*"),
             pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
         )
+        announcements = allow(
+            "s3:GetObject",
+            on=objects(self._storage, self._storage.artifact_bucket, "runs/*/rank0/*"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        decrypt = allow("kms:Decrypt", on=self._storage.key.key_arn)
         return {
             "ValidateRun": [
                 data_sets,
-                allow("kms:Decrypt", on=self._storage.key.key_arn),
+                decrypt,
                 *self.use_table("dynamodb:PutItem"),
             ],
             "EnsureCapacity": [self.resize_nodegroups],
             "TearDown": [self.resize_nodegroups],
             "PublishMetrics": [self.policies.publish_metrics],
-            "PublishArtifacts": [self._write_artifacts],
+            "LocateRank0": [announcements, decrypt],
+            "PublishArtifacts": [self._write_artifacts, announcements, decrypt],
             "CollectDiagnostics": [self._write_artifacts],
             "Notify": [allow("sns:Publish", on=self.topic.topic_arn), *self.use_table("dynamodb:UpdateItem")],
         }

@@ -202,14 +202,15 @@ class RunObserver:
         return len(gang) <= MAX_FOLLOWED_GANG
 
     def _follower_of(self, pod: PodView) -> LogFollower:
-        is_rank0 = pod.stage == Stage.TRAINING and pod.index == 0
+        # Only rank 0 prints metrics, so in an elastic gang, where any pod may hold it, every log is read for them.
+        may_be_rank0 = pod.stage == Stage.TRAINING and (pod.index == 0 or pod.elastic)
         return LogFollower(
             self._cluster,
             pod=pod.name,
             container=pod.container,
             path=self._log_dir / f"{pod.name}.log",
             has_ended=lambda: self._has_ended(pod.uid),
-            on_line=self._on_rank0_line if is_rank0 else None,
+            on_line=self._on_rank0_line if may_be_rank0 else None,
         )
 
     def _has_ended(self, uid: str) -> bool:

@@ -8,11 +8,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from lambdas.models.kubernetes_names import ATTEMPT_LABEL, STAGE_LABEL
+from lambdas.models.kubernetes_names import (
+    ATTEMPT_LABEL,
+    ELASTIC_LABEL,
+    FIRST_NODE_RANK_LABEL,
+    JOB_LABEL,
+    STAGE_LABEL,
+)
 
-JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
-INDEX_LABELS = ("batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-global-index")
-"""Where the job kinds write a pod's place in its gang; an Indexed Job also as an annotation."""
+INDEX_LABELS = (
+    "batch.kubernetes.io/job-completion-index",
+    "volcano.sh/task-index",
+    "training.kubeflow.org/replica-index",
+)
+"""Where the job kinds write a pod's place in its gang; an Indexed Job also as an annotation. JobSets have one Job."""
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -26,7 +35,9 @@ class PodView:
     stage: str
     attempt: int = 1
     index: int = 0
-    """Completion index; 0 for pods outside an indexed job."""
+    """Place in the gang; 0 for pods outside one."""
+    elastic: bool = False
+    """Whether its ranks are dealt out at run time: any pod of the gang may hold rank 0."""
     job_name: str | None = None
     container: str | None = None
     """The workload's container: the first of the pod, whatever a cluster injects behind it."""
@@ -71,8 +82,9 @@ def pod_view(manifest: Mapping[str, Any]) -> PodView:
         uid=metadata.get("uid", ""),
         stage=labels.get(STAGE_LABEL, ""),
         attempt=_number(labels.get(ATTEMPT_LABEL), 1),
-        index=_number(_index(labels, metadata.get("annotations") or {}), 0),
-        job_name=labels.get(JOB_NAME_LABEL),
+        index=_index(labels, metadata.get("annotations") or {}),
+        elastic=ELASTIC_LABEL in labels,
+        job_name=labels.get(JOB_LABEL),
         container=container,
         node=spec.get("nodeName"),
         phase=phase,
@@ -117,8 +129,9 @@ def _last_words(said: Mapping[str, Any], ended: Mapping[str, Any], status: Mappi
     return None if words in (None, "Error") else str(words).strip()  # "Error" says no more than the exit code
 
 
-def _index(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None:
-    return next((found for label in INDEX_LABELS if (found := labels.get(label) or annotations.get(label))), None)
+def _index(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
+    written = next((found for label in INDEX_LABELS if (found := labels.get(label) or annotations.get(label))), None)
+    return _number(written, 0) + _number(labels.get(FIRST_NODE_RANK_LABEL), 0)
 
 
 def _number(text: str | None, default: int) -> int:

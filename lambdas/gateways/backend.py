@@ -29,10 +29,12 @@ class JobStatus:
     """A job as a whole: its cost to read and its size do not grow with the number of nodes."""
 
     phase: JobPhase | None
-    """None when the job has failed."""
+    """None when the job has failed; pending until all pods of the gang run."""
     failure_reason: str | None = None
     failure_message: str | None = None
+    submitted_at: datetime | None = None
     started_at: datetime | None = None
+    """When it began to run, as well as its kind tells; None while it is pending."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +67,20 @@ class Backend(Protocol):
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
         """A few of the job's failed pods, the first to fail first."""
 
-    def rank0(self, job: JobRef) -> str | None:
-        """Name of the pod that holds rank 0, or None while it is not there."""
+    def obstacle(self, job: JobRef) -> str | None:
+        """What keeps a pod of the job from running, in the cluster's words; None if nothing is known of one."""
 
-    def result(self, job: JobRef) -> str | None:
-        """The termination message of rank 0, or None while it runs."""
+    def rank0(self, job: JobRef) -> str | None:
+        """Name of the pod of index 0, which holds rank 0 unless the job is elastic; None while it is not there."""
+
+    def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
+        """The termination message of a pod, of index 0 if none is named; None while it runs."""
 
     def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> list[LogLine]:
         """Complete lines of a pod's log, oldest first; a pod that has none yet gives none."""
 
     def cancel(self, run_id: str) -> list[str]:
         """Delete every job of the run; returns their names."""
+
+    def delete(self, job: JobRef) -> None:
+        """Delete one job and its pods."""

@@ -69,6 +69,7 @@ class Nodegroup:
     desired: int
     """Nodes that it shall have; those that are starting cost money too."""
     minimum: int
+    maximum: int
 
     @property
     def surplus(self) -> int:
@@ -88,12 +89,12 @@ class Nodegroups:
         Returns:
             The desired size afterwards.
         """
-        scaling = self._scaling(nodegroup)
-        wanted = min(num_nodes, scaling["maxSize"])
-        if wanted <= scaling["desiredSize"]:
-            return int(scaling["desiredSize"])
+        found = self.size(nodegroup)
+        wanted = min(num_nodes, found.maximum)
+        if wanted <= found.desired:
+            return found.desired
         self._set_desired_size(nodegroup, wanted)
-        return int(wanted)
+        return wanted
 
     def release(self, nodegroup: str) -> int:
         """Let every node of the group go, down to its minimum; a group that is not there has none.
@@ -122,7 +123,12 @@ class Nodegroups:
             NodegroupNotFound: If the cluster has no such group.
         """
         scaling = self._scaling(nodegroup)
-        return Nodegroup(name=nodegroup, desired=int(scaling["desiredSize"]), minimum=int(scaling["minSize"]))
+        return Nodegroup(
+            name=nodegroup,
+            desired=int(scaling["desiredSize"]),
+            minimum=int(scaling["minSize"]),
+            maximum=int(scaling["maxSize"]),
+        )
 
     def _scaling(self, nodegroup: str) -> Any:
         eks = client("eks")

@@ -15,12 +15,22 @@ from typing import Any
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
-from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, JobConflict, JobNotFound
+from lambdas.errors import BackendNotInstalled, ClusterAccessDenied, ClusterUnavailable, JobConflict, JobNotFound
 from lambdas.gateways import eks
 from lambdas.gateways.backend import Claim, JobStatus, LogLine, WorkerPod
+from lambdas.gateways.job_status import job_status
+from lambdas.gateways.kubernetes_objects import Node, claim_of, log_lines, obstacle, worker_pod
+from lambdas.models.backends import BACKENDS, Backend
 from lambdas.models.instances import INSTANCE_TYPE_LABEL
-from lambdas.models.kubernetes_names import CLAIM_LABEL, MANAGED_BY, RUN_LABEL, SPEC_HASH_ANNOTATION
-from lambdas.models.run import JobPhase, JobRef
+from lambdas.models.kubernetes_names import (
+    BACKEND_LABEL,
+    CLAIM_LABEL,
+    JOB_LABEL,
+    MANAGED_BY,
+    RUN_LABEL,
+    SPEC_HASH_ANNOTATION,
+)
+from lambdas.models.run import JobRef
 
 TOKEN_LIFETIME_SECONDS = 600
 """EKS accepts a token for 15 minutes; it is renewed well before."""
@@ -35,20 +45,10 @@ MAX_FAILED_PODS = 5
 """Failed pods that are looked at: the first one is the cause, the others mostly its victims."""
 
 MANAGED_BY_SELECTOR = ",".join(f"{name}={value}" for name, value in MANAGED_BY.items())
-JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
-COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
-
-class Node:
-    """What the workflow wants to know of a node."""
-
-    def __init__(self, manifest: Any) -> None:
-        self.name: str = manifest["metadata"]["name"]
-        status, spec = manifest.get("status", {}), manifest.get("spec", {})
-        self.allocatable: dict[str, str] = status.get("allocatable", {})
-        self.ready = not spec.get("unschedulable", False) and any(
-            condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", ())
-        )
+CORE = "/api/v1"
+KIND_API = {(backend.api_version, backend.kind): backend.api for backend in BACKENDS.values()}
+"""Where the objects that are jobs live; all others that we make are in the core group."""
 
 
 @lru_cache
@@ -76,7 +76,7 @@ def connect(cluster: str, *, namespace: str) -> KubernetesBackend:
 
 
 class KubernetesBackend:
-    """Runs Indexed Jobs. Implements `lambdas.gateways.backend.Backend`."""
+    """Runs jobs of every kind in `BACKENDS`. Implements `lambdas.gateways.backend.Backend`."""
 
     def __init__(self, api: client.ApiClient, *, namespace: str) -> None:
         self._api = api
@@ -90,11 +90,13 @@ class KubernetesBackend:
         """
         for manifest in objects:
             try:
-                self._call("POST", self._collection(manifest["kind"]), body=manifest)
+                self._call("POST", self._collection_of(manifest), body=manifest)
             except client.ApiException as error:
-                if error.status != 409:
-                    raise
-                self._expect_same(manifest)
+                if error.status == 409:
+                    self._expect_same(manifest)
+                    continue
+                _require_installed(manifest, error)
+                raise
 
     def status(self, job: JobRef) -> JobStatus:
         """One call, whatever the number of nodes.
@@ -103,32 +105,37 @@ class KubernetesBackend:
             JobNotFound: If the job is not there (any more).
         """
         try:
-            found = self._call("GET", f"{self._collection('Job')}/{job.name}")
+            found = self._call("GET", f"{self._jobs(BACKENDS[job.backend])}/{job.name}")
         except client.ApiException as error:
             if error.status == 404:
                 raise JobNotFound(f"The job '{job.name}' is not in the cluster (any more).") from None
             raise
-        return _job_status(found.get("status", {}))
+        return job_status(job, found)
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
         """At most five failed pods, the first to fail first."""
-        pods = self._pods(f"{JOB_NAME_LABEL}={job.name}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
-        return sorted(map(_worker_pod, pods), key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
+        pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
+        return sorted(map(worker_pod, pods), key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
 
     def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
         """At most five failed pods of any stage of the run."""
         pods = self._pods(f"{RUN_LABEL}={run_id}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
-        return [_worker_pod(pod) for pod in pods]
+        return [worker_pod(pod) for pod in pods]
+
+    def obstacle(self, job: JobRef) -> str | None:
+        """What one of the pending pods waits for: a node, as the scheduler says it, or its image."""
+        pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Pending", limit=1)
+        return obstacle(pods[0]) if pods else None
 
     def rank0(self, job: JobRef) -> str | None:
-        """The pod of completion index 0: static rendezvous gives it rank 0. One call."""
-        pods = self._pods(f"{JOB_NAME_LABEL}={job.name},{COMPLETION_INDEX_LABEL}=0", limit=1)
-        return str(pods[0]["metadata"]["name"]) if pods else None
+        """The pod of index 0: static rendezvous gives it rank 0. One call."""
+        pod = self._pod_of_index_0(job)
+        return str(pod["metadata"]["name"]) if pod else None
 
-    def result(self, job: JobRef) -> str | None:
-        """The termination message of rank 0's container; None while it runs or when it left none."""
-        pods = self._pods(f"{JOB_NAME_LABEL}={job.name},{COMPLETION_INDEX_LABEL}=0", limit=1)
-        return _worker_pod(pods[0]).message if pods else None
+    def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
+        """The termination message of a pod's container; None while it runs or when it left none."""
+        found = self._pod_of_index_0(job) if pod is None else self._pod(pod)
+        return worker_pod(found).message if found else None
 
     def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> list[LogLine]:
         """Complete lines, oldest first; `since` is exact to the second, so lines of that second come again."""
@@ -138,25 +145,27 @@ class KubernetesBackend:
         if tail_lines is not None:
             query.append(("tailLines", tail_lines))
         try:
-            text = self._call("GET", f"{self._collection('Pod')}/{pod}/log", query=query, as_text=True)
+            text = self._call("GET", f"{self._core('pods')}/{pod}/log", query=query, as_text=True)
         except client.ApiException as error:
             # 400: the container has not started; 404: the pod is gone. Neither has a log to read.
             if error.status in (400, 404):
                 return []
             raise
-        return list(_log_lines(text))
+        return list(log_lines(text))
 
     def cancel(self, run_id: str) -> list[str]:
         """Delete the run's jobs with their pods, its services, and its claim on nodes."""
-        selector = f"{RUN_LABEL}={run_id}"
-        names = []
-        for kind in ("Job", "Service", "ConfigMap"):
-            for found in self._list(self._collection(kind), selector):
-                name = str(found["metadata"]["name"])
-                self._delete(f"{self._collection(kind)}/{name}")
-                if kind == "Job":
-                    names.append(name)
+        names = [name for backend in BACKENDS.values() for name in self._delete_jobs(backend, run_id)]
+        for plural in ("services", "configmaps"):
+            for found in self._list(self._core(plural), f"{RUN_LABEL}={run_id}"):
+                self._delete(f"{self._core(plural)}/{found['metadata']['name']}")
         return names
+
+    def delete(self, job: JobRef) -> None:
+        """Delete one job with its pods and its service, and nothing else of the run. Safe to repeat."""
+        self._delete(f"{self._jobs(BACKENDS[job.backend])}/{job.name}")
+        if job.backend == "job":
+            self._delete(f"{self._core('services')}/{job.name}")
 
     def nodes(self, instance_type: str) -> list[Node]:
         """Every node of an instance type."""
@@ -172,7 +181,7 @@ class KubernetesBackend:
             "data": {"num_nodes": str(num_nodes)},
         }
         try:
-            self._call("POST", self._collection("ConfigMap"), body=claim)
+            self._call("POST", self._core("configmaps"), body=claim)
         except client.ApiException as error:
             if error.status != 409:
                 raise
@@ -187,7 +196,7 @@ class KubernetesBackend:
 
     def drop_claim(self, claim: Claim) -> None:
         """Forget a claim of a run that is over. Safe to repeat."""
-        self._delete(f"{self._collection('ConfigMap')}/{claim.name}")
+        self._delete(f"{self._core('configmaps')}/{claim.name}")
 
     def pods_by_phase(self) -> Counter[str]:
         """How many pods of all runs there are in each phase."""
@@ -201,21 +210,54 @@ class KubernetesBackend:
         return {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
 
     def _claims(self, selector: str) -> list[Claim]:
-        return [_claim(found) for found in self._list(self._collection("ConfigMap"), selector)]
+        return [claim_of(found) for found in self._list(self._core("configmaps"), selector)]
 
     def _expect_same(self, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
-        existing = self._call("GET", f"{self._collection(manifest['kind'])}/{name}")
+        existing = self._call("GET", f"{self._collection_of(manifest)}/{name}")
         wanted = manifest["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
         if (existing["metadata"].get("annotations") or {}).get(SPEC_HASH_ANNOTATION) != wanted:
             raise JobConflict(f"A {manifest['kind']} named '{name}' exists and was made from another specification.")
 
-    def _collection(self, kind: str) -> str:
-        group = "/apis/batch/v1" if kind == "Job" else "/api/v1"
-        return f"{group}/namespaces/{self._namespace}/{kind.lower()}s"
+    def _delete_jobs(self, backend: Backend, run_id: str) -> list[str]:
+        """Of one kind; of a kind that the cluster does not know there are none."""
+        try:
+            # The pods of other kinds of jobs go with those; of a JobSet's own Job nothing is labelled so.
+            found = self._list(self._jobs(backend), f"{RUN_LABEL}={run_id},{BACKEND_LABEL}={backend.name}")
+        except client.ApiException as error:
+            if backend.software and error.status == 404:
+                return []
+            raise
+        names = [str(job["metadata"]["name"]) for job in found]
+        for name in names:
+            self._delete(f"{self._jobs(backend)}/{name}")
+        return names
+
+    def _jobs(self, backend: Backend) -> str:
+        return f"{backend.api}/namespaces/{self._namespace}/{backend.plural}"
+
+    def _core(self, plural: str) -> str:
+        return f"{CORE}/namespaces/{self._namespace}/{plural}"
+
+    def _collection_of(self, manifest: dict[str, Any]) -> str:
+        api = KIND_API.get((manifest["apiVersion"], manifest["kind"]), CORE)
+        return f"{api}/namespaces/{self._namespace}/{manifest['kind'].lower()}s"
+
+    def _pod_of_index_0(self, job: JobRef) -> Any:
+        labels = {JOB_LABEL: job.name, **BACKENDS[job.backend].rank0}
+        pods = self._pods(",".join(f"{name}={value}" for name, value in labels.items()), limit=1)
+        return pods[0] if pods else None
+
+    def _pod(self, name: str) -> Any:
+        try:
+            return self._call("GET", f"{self._core('pods')}/{name}")
+        except client.ApiException as error:
+            if error.status == 404:
+                return None
+            raise
 
     def _pods(self, label_selector: str, *, field_selector: str = "", limit: int = 0) -> list[Any]:
-        return self._list(self._collection("Pod"), label_selector, field_selector=field_selector, limit=limit)
+        return self._list(self._core("pods"), label_selector, field_selector=field_selector, limit=limit)
 
     def _list(self, path: str, label_selector: str, *, field_selector: str = "", limit: int = 0) -> list[Any]:
         query: list[tuple[str, Any]] = [("labelSelector", label_selector)]
@@ -280,59 +322,24 @@ def _status_message(error: client.ApiException) -> str:
         return f"{error.status} {error.reason}"
 
 
-def _job_status(status: Any) -> JobStatus:
-    started_at = datetime.fromisoformat(status["startTime"]) if status.get("startTime") else None
-    for condition in status.get("conditions") or ():
-        if condition["status"] != "True":
-            continue
-        if condition["type"] == "Complete":
-            return JobStatus(phase=JobPhase.SUCCEEDED, started_at=started_at)
-        if condition["type"] == "Failed":
-            return JobStatus(
-                phase=None,
-                failure_reason=condition.get("reason"),
-                failure_message=condition.get("message"),
-                started_at=started_at,
-            )
-    running = status.get("ready") or status.get("succeeded")
-    return JobStatus(phase=JobPhase.RUNNING if running else JobPhase.PENDING, started_at=started_at)
+def _require_installed(manifest: dict[str, Any], error: client.ApiException) -> None:
+    """A path that no API group answers for is plain text; a missing namespace would be a Status.
+
+    Raises:
+        BackendNotInstalled: If it was such a path.
+    """
+    if error.status != 404 or _is_status(error):
+        return
+    for backend in BACKENDS.values():
+        if backend.software and (backend.api_version, backend.kind) == (manifest["apiVersion"], manifest["kind"]):
+            raise BackendNotInstalled(
+                f"compute.backend is '{backend.name}', but {backend.software} is not installed in the cluster: it does "
+                f"not know {backend.plural}.{backend.group}."
+            ) from None
 
 
-def _claim(config_map: Any) -> Claim:
-    labels = config_map["metadata"]["labels"]
-    return Claim(
-        name=config_map["metadata"]["name"],
-        run_id=labels[RUN_LABEL],
-        instance_type=labels[CLAIM_LABEL],
-        num_nodes=int(config_map["data"]["num_nodes"]),
-    )
-
-
-def _worker_pod(pod: Any) -> WorkerPod:
-    status = pod.get("status", {})
-    containers: list[Any] = status.get("containerStatuses") or [{}]
-    terminated = (containers[0].get("state") or {}).get("terminated") or {}
-    finished_at = terminated.get("finishedAt")
-    return WorkerPod(
-        name=pod["metadata"]["name"],
-        node=pod["spec"].get("nodeName"),
-        exit_code=terminated.get("exitCode"),
-        reason=status.get("reason") or terminated.get("reason"),
-        message=terminated.get("message") or status.get("message"),
-        finished_at=datetime.fromisoformat(finished_at) if finished_at else None,
-    )
-
-
-def _log_lines(text: str) -> Iterator[LogLine]:
-    """Split `<RFC 3339 time> <line>`; a last line without its end is still being written and left for later."""
-    for line in text.splitlines(keepends=True):
-        stamp, _, message = line.partition(" ")
-        if line.endswith("\n"):
-            yield LogLine(datetime.fromisoformat(_to_microseconds(stamp)), message.rstrip("\n"))
-
-
-def _to_microseconds(stamp: str) -> str:
-    """RFC 3339 with nanoseconds, as kubelets write it, cut to what Python's datetime holds."""
-    head, dot, rest = stamp.partition(".")
-    digits = rest.rstrip("Z")
-    return f"{head}{dot}{digits[:6].ljust(6, '0')}+00:00" if dot else stamp
+def _is_status(error: client.ApiException) -> bool:
+    try:
+        return bool(json.loads(error.body)["kind"] == "Status")
+    except (TypeError, ValueError, KeyError):
+        return False

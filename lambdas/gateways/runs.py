@@ -8,9 +8,13 @@ from typing import Any
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from pydantic import BaseModel
 
+from lambdas.errors import JobConflict
 from lambdas.gateways.aws import client, translated
 from lambdas.models.run_record import RunStatus
 from lambdas.models.run_table import KEY, SURVEY_KEY, LastSurvey, RunRow
+
+ITS_OWN_OR_OVER = "execution_arn = :arn OR #status <> :running"
+"""Of a row that is there already."""
 
 _to_item = TypeSerializer().serialize
 _from_item = TypeDeserializer().deserialize
@@ -26,10 +30,23 @@ class RunTable:
         """Put the row of a run that begins. Safe to repeat, also after the run has ended.
 
         A name may come again: Step Functions forgets an execution after 90 days, the table after a year.
+
+        Raises:
+            JobConflict: If another execution that still runs has the same run id: ids know no capitals.
         """
-        older = f"attribute_not_exists({KEY}) OR started_at < :started_at"
-        values = {":started_at": _to_item(row.model_dump(mode="json")["started_at"])}
-        self._put(_item(row), condition=older, values=values)
+        older = f"attribute_not_exists({KEY}) OR (started_at < :started_at AND ({ITS_OWN_OR_OVER}))"
+        known = row.model_dump(mode="json")
+        values = {
+            ":started_at": _to_item(known["started_at"]),
+            ":arn": _to_item(row.execution_arn),
+            ":running": _to_item(RunStatus.RUNNING.value),
+        }
+        there = self._put(_item(row), condition=older, values=values, names={"#status": "status"})
+        if there is not None and there["execution_arn"] != row.execution_arn:
+            raise JobConflict(
+                f"The run id '{row.run_id}' belongs to {there['execution_arn']}, which has not ended: names that "
+                "differ in capitals alone are one."
+            )
 
     def finish(self, run_id: str, *, status: RunStatus, ended_at: datetime, error_name: str | None = None) -> None:
         """Write down how a run ended; of one that was refused there is no row, and none is made."""
@@ -66,25 +83,44 @@ class RunTable:
         """
         item = {KEY: _to_item(SURVEY_KEY), **_item(survey)}
         if previous is None:
-            return self._put(item, condition=f"attribute_not_exists({KEY})", values={})
+            return self._put(item, condition=f"attribute_not_exists({KEY})", values={}) is None
         before = previous.model_dump(mode="json")["surveyed_at"]
-        return self._put(item, condition="surveyed_at = :before", values={":before": _to_item(before)})
+        return self._put(item, condition="surveyed_at = :before", values={":before": _to_item(before)}) is None
 
     def _get(self, key: str) -> dict[str, Any]:
         with translated("dynamodb:GetItem"):
             answer = client("dynamodb").get_item(TableName=self._name, Key={KEY: _to_item(key)}, ConsistentRead=True)
-        fields = {name: _from_item(value) for name, value in answer.get("Item", {}).items()}
+        fields = _fields(answer.get("Item", {}))
         return {name: value for name, value in fields.items() if (name, value) != (KEY, SURVEY_KEY)}
 
-    def _put(self, item: dict[str, Any], *, condition: str, values: dict[str, Any]) -> bool:
+    def _put(
+        self, item: dict[str, Any], *, condition: str, values: dict[str, Any], names: dict[str, str] | None = None
+    ) -> dict[str, Any] | None:
+        """Put an item under a condition.
+
+        Returns:
+            None if it was put; otherwise the item that is there, which does not meet the condition.
+        """
         table = client("dynamodb")
-        optional = {"ExpressionAttributeValues": values} if values else {}
+        optional: dict[str, Any] = {"ExpressionAttributeValues": values} if values else {}
+        if names:
+            optional["ExpressionAttributeNames"] = names
         try:
             with translated("dynamodb:PutItem"):
-                table.put_item(TableName=self._name, Item=item, ConditionExpression=condition, **optional)
-        except table.exceptions.ConditionalCheckFailedException:
-            return False
-        return True
+                table.put_item(
+                    TableName=self._name,
+                    Item=item,
+                    ConditionExpression=condition,
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                    **optional,
+                )
+        except table.exceptions.ConditionalCheckFailedException as failed:
+            return _fields(failed.response.get("Item", {}))
+        return None
+
+
+def _fields(item: dict[str, Any]) -> dict[str, Any]:
+    return {name: _from_item(value) for name, value in item.items()}
 
 
 def _item(fact: BaseModel) -> dict[str, Any]:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from lambdas.gateways import kubernetes
-from lambdas.gateways.kubernetes import KubernetesBackend
-from lambdas.handlers.environment import ClusterEnvironment, read
-from lambdas.logic.jobs import Job
-from lambdas.logic.manifests import indexed_job
+from collections.abc import Callable, Mapping
+from typing import Any
 
-MANIFESTS = {"job": indexed_job.render}
+from lambdas.gateways import kubernetes, objects
+from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.handlers.environment import ArtifactEnvironment, ClusterEnvironment, read
+from lambdas.logic.jobs import Job, announcement_key
+from lambdas.logic.manifests import bare_pod, indexed_job, jobset, pytorchjob, volcano
+from lambdas.models.backends import BackendName
+from lambdas.models.run import JobRef
+
+MANIFESTS: Mapping[BackendName, Callable[[Job], list[dict[str, Any]]]] = {
+    "job": indexed_job.render,
+    "jobset": jobset.render,
+    "volcano": volcano.render,
+    "pytorchjob": pytorchjob.render,
+    "pod": bare_pod.render,
+}
 """By `compute.backend`: from a job to the objects that run it."""
+
+LONGEST_POD_NAME = 253
+"""RFC 1123 subdomain: what an announcement may hold."""
 
 
 def connect() -> KubernetesBackend:
@@ -18,6 +32,20 @@ def connect() -> KubernetesBackend:
     return kubernetes.connect(environment.cluster_name, namespace=environment.namespace)
 
 
-def submit(backend: KubernetesBackend, job: Job, *, kind: str) -> None:
-    """Submit a job in the form of one backend; safe to repeat."""
-    backend.submit(MANIFESTS[kind](job))
+def submit(backend: KubernetesBackend, job: Job) -> None:
+    """Submit a job in the form of its backend; safe to repeat."""
+    backend.submit(MANIFESTS[job.ref.backend](job))
+
+
+def rank0_pod(backend: KubernetesBackend, run_id: str, job: JobRef) -> str | None:
+    """The pod that holds rank 0, with one call; None while nobody knows.
+
+    An elastic job deals its ranks out at run time, so there rank 0 says itself where it is: in an object beside the
+    run's artifacts, because its pods may write there and may do nothing in the cluster.
+    """
+    if not job.elastic:
+        return backend.rank0(job)
+    environment = read(ArtifactEnvironment)
+    key = environment.key_of(run_id, announcement_key(job.name))
+    said = objects.read(environment.artifact_bucket, key, version_id=None, limit_bytes=LONGEST_POD_NAME)
+    return said.decode(errors="replace").strip() or None if said else None

@@ -11,7 +11,7 @@ from lambdas.gateways.eks import Nodegroups
 from lambdas.handlers import backends
 from lambdas.handlers.environment import ClusterEnvironment, read
 from lambdas.handlers.task import task
-from lambdas.logic.capacity import Capacity, count_ready, require_time_left
+from lambdas.logic.capacity import Capacity, count_ready, require_fit, require_time_left
 from lambdas.models.instances import nodegroup_name
 from lambdas.models.run import Run
 
@@ -32,6 +32,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     capacity = Capacity(nodes_ready=ready, nodes_wanted=compute.num_nodes)
     if not capacity.ready:
         nodegroups = Nodegroups(read(ClusterEnvironment).cluster_name)
-        nodegroups.grow_to(nodegroup_name(compute.instance_type), cluster.claimed_nodes(compute.instance_type))
+        nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
+        require_fit(event.run.spec, nodegroup)  # before it grows: nodes of a gang that cannot be cost as much
+        nodegroups.grow_to(nodegroup.name, cluster.claimed_nodes(compute.instance_type))
     require_time_left(event.run.spec, capacity, waiting_since=event.waiting_since, now=datetime.now(UTC))
     return {"ready": capacity.ready, "nodes_ready": ready, "nodes_wanted": capacity.nodes_wanted}

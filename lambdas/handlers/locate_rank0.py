@@ -18,5 +18,5 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The pod's name, or null while the scheduler has not made it."""
-    return {"pod": backends.connect().rank0(event.job)}
+    """The pod's name, or null while nobody knows."""
+    return {"pod": backends.rank0_pod(backends.connect(), event.run.run_id, event.job)}

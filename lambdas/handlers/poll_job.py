@@ -10,14 +10,16 @@ from pydantic import BaseModel
 from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.handlers.task import task
-from lambdas.logic.watching import require_progress
-from lambdas.models.run import JobRef, MetricsCursor, Run
+from lambdas.logic.watching import gang_is_overdue, incomplete_gang, phase_since, require_progress
+from lambdas.models.run import JobPhase, JobRef, MetricsCursor, Run
 
 
 class Event(BaseModel):
     run: Run
     job: JobRef
     progress: MetricsCursor
+    phase: JobPhase = JobPhase.PENDING
+    """What the look before saw."""
 
 
 @task(Event)
@@ -27,5 +29,9 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     status = backend.status(event.job)
     if status.phase is None:
         raise failure_of(backend, event.job, status, last_step=event.progress.last_step)
-    require_progress(event.job, status, event.progress, limits=event.run.spec.limits, now=datetime.now(UTC))
-    return {"phase": status.phase.value}
+    limits, now = event.run.spec.limits, datetime.now(UTC)
+    phase = phase_since(event.phase, status.phase, event.progress)
+    if phase is JobPhase.PENDING and gang_is_overdue(status, limits=limits, now=now):
+        raise incomplete_gang(event.job, backend.obstacle(event.job), limits=limits)
+    require_progress(event.job, status, event.progress, limits=limits, now=now)
+    return {"phase": phase.value}

@@ -12,13 +12,13 @@ from lambdas.logic.watching import decoded_result
 from lambdas.models.run import JobPhase
 
 
-def advance_program(backend: KubernetesBackend, job: Job, *, kind: str) -> dict[str, Any] | None:
+def advance_program(backend: KubernetesBackend, job: Job) -> dict[str, Any] | None:
     """The program's result, or None while it runs; submits it when that has not been done.
 
     Raises:
         TrainflowError: If the program failed: the error that it named itself, if it named one.
     """
-    backends.submit(backend, job, kind=kind)
+    backends.submit(backend, job)
     status = backend.status(job.ref)
     if status.phase is None:
         raise failure_of(backend, job.ref, status, last_step=None)

@@ -32,10 +32,11 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     environment, backend = read(ArtifactEnvironment), backends.connect()
     url = environment.url_of(event.run.run_id)
     job = job_of(event.run, Stage.PUBLISH, 1, artifacts_url=url)
-    artifacts = advance_program(backend, job, kind=event.run.spec.compute.backend)
+    artifacts = advance_program(backend, job)
     if artifacts is None:
         return {"finished": False, "artifacts": None}
-    trained = decoded_result(backend.result(event.training)).get("result")
+    rank0 = backends.rank0_pod(backend, event.run.run_id, event.training)
+    trained = decoded_result(backend.result(event.training, pod=rank0)).get("result")
     record = published_record(
         event.run, trained=trained, artifacts=artifacts, progress=event.progress, compilation=event.compilation
     )

@@ -23,5 +23,5 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     """Whether staging is finished, and what it says of the data set."""
     artifacts_url = read(ArtifactEnvironment).url_of(event.run.run_id)
     job = job_of(event.run, Stage.STAGE, 1, artifacts_url=artifacts_url)
-    result = advance_program(backends.connect(), job, kind=event.run.spec.compute.backend)
+    result = advance_program(backends.connect(), job)
     return {"finished": result is not None, "dataset": result}

@@ -24,5 +24,5 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     """The job's name and size, which is all that the other states need."""
     artifacts_url = read(ArtifactEnvironment).url_of(event.run.run_id)
     job = job_of(event.run, event.stage, event.attempt, artifacts_url=artifacts_url)
-    backends.submit(backends.connect(), job, kind=event.run.spec.compute.backend)
+    backends.submit(backends.connect(), job)
     return {"job": job.ref.model_dump(mode="json")}

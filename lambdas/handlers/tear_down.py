@@ -1,4 +1,7 @@
-"""Task states `TearDown` and `TearDownAfterFailure`: nothing of the run goes on costing money. Safe to repeat."""
+"""Task states `TearDown` and `TearDownAfterFailure`: nothing of the run goes on costing money. Safe to repeat.
+
+State `DeleteJob` deletes one job only, so that it can be submitted again: the run keeps its nodes.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,21 @@ from lambdas.handlers import backends
 from lambdas.handlers.environment import ClusterEnvironment, read
 from lambdas.handlers.releasing import release_run
 from lambdas.handlers.task import task
-from lambdas.models.run import Run
+from lambdas.models.run import JobRef, Run
 
 
 class Event(BaseModel):
     run: Run
+    job: JobRef | None = None
+    """The only job to delete; None for all that the run has."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """Which jobs were deleted and how many nodes were given back."""
+    if event.job is not None:
+        backends.connect().delete(event.job)
+        return {"deleted_jobs": [event.job.name], "nodes_released": 0}
     nodegroups = Nodegroups(read(ClusterEnvironment).cluster_name)
     instance_type = event.run.spec.compute.instance_type
     released = release_run(backends.connect(), nodegroups, event.run.run_id, instance_type)

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lambdas.errors import CapacityTimeout
-from lambdas.gateways.kubernetes import Node
+from lambdas.errors import CapacityTimeout, GangTooLarge
+from lambdas.gateways.eks import Nodegroup
+from lambdas.gateways.kubernetes_objects import Node
 from lambdas.models.instances import InstanceType
 from lambdas.models.run_spec import RunSpec
 
@@ -35,7 +36,24 @@ def count_ready(nodes: Iterable[Node], instance: InstanceType, *, used_by_others
 
 
 def _advertises(node: Node, instance: InstanceType) -> bool:
-    return all(int(node.allocatable.get(name, "0")) >= count for name, count in instance.devices.items())
+    return all(
+        int(node.allocatable.get(name, "0")) >= count
+        for name, count in instance.devices.items()
+        if "/" in name  # device plugins' own; huge pages are there from the start
+    )
+
+
+def require_fit(spec: RunSpec, nodegroup: Nodegroup) -> None:
+    """A gang that no waiting would bring together is given up at once.
+
+    Raises:
+        GangTooLarge: If the node group may never have as many nodes.
+    """
+    if spec.compute.num_nodes > nodegroup.maximum:
+        raise GangTooLarge(
+            f"compute.num_nodes is {spec.compute.num_nodes}, but the node group '{nodegroup.name}' may have at most "
+            f"{nodegroup.maximum} nodes."
+        )
 
 
 def require_time_left(spec: RunSpec, capacity: Capacity, *, waiting_since: datetime, now: datetime) -> None:

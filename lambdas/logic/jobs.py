@@ -1,6 +1,7 @@
 """The jobs of a run: what each stage executes, on how many nodes, with which environment.
 
-Backends turn a `Job` into whatever their system understands; nothing here knows which.
+Backends turn a `Job` into whatever their system understands. What is known of them here is how their pods call each
+other, because the program's command line says it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from lambdas.models.backends import BACKENDS, BackendName
 from lambdas.models.instances import InstanceType
 from lambdas.models.run import JobRef, Run, Stage, job_name
-from lambdas.models.run_spec import Argument, Workload
+from lambdas.models.run_spec import Argument, Elastic, RunSpec
 
 DATA_MOUNT = "/data"
 RUNS_MOUNT = "/runs"
@@ -21,8 +23,11 @@ CACHE_MOUNT = "/cache"
 RESULT_FILE = "/dev/termination-log"
 """Where a program leaves its result: Kubernetes carries the file's text in the pod's status."""
 
-NODE_RANK = "$(JOB_COMPLETION_INDEX)"
-"""Expanded by the kubelet from the environment that the Job controller adds."""
+GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
+"""Stages that take the run's nodes and run on its backend; the others are one small program in a Kubernetes Job."""
+
+POD_NAME_VARIABLE = "TRAINFLOW_POD_NAME"
+"""In pods whose program has to tell where it is: the manifests fill it from the pod itself."""
 
 EFA_ENVIRONMENT = {
     "FI_PROVIDER": "efa",
@@ -49,6 +54,17 @@ class Job:
     processes_per_node: int = 1
     deadline_seconds: int
     """The cluster kills the job after this time."""
+    queue: str | None = None
+    priority_class: str | None = None
+    elastic: Elastic | None = None
+    """Limits of a gang that may shrink; None for one that needs all of its nodes."""
+    writable_root: bool = False
+    """Whether the program may write into its image's file system."""
+
+    @property
+    def port(self) -> int:
+        """Of the job's rendezvous."""
+        return rendezvous_port(self.ref.name)
 
     @property
     def spec_hash(self) -> str:
@@ -66,19 +82,47 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str) -> Job:
         attempt: 1 for the first try; part of the job's name.
         artifacts_url: `s3://bucket/prefix/` that the run's artifacts are published to.
     """
-    num_nodes = run.spec.compute.num_nodes if stage in (Stage.PRECOMPILE, Stage.TRAINING) else 1
-    ref = JobRef(name=job_name(run.run_id, stage, attempt), stage=stage, attempt=attempt, num_nodes=num_nodes)
-    gang = num_nodes > 1 or stage in (Stage.PRECOMPILE, Stage.TRAINING)
+    spec, gang = run.spec, stage in GANGS
+    ref = _ref(run, stage, attempt)
     return Job(
         ref=ref,
         run_id=run.run_id,
-        image=run.spec.workload.image,
+        image=spec.workload.image,
         command=_command(run, ref, artifacts_url=artifacts_url),
-        environment=_environment(run, ref),
-        instance=run.spec.compute.instance if gang else None,
-        processes_per_node=run.spec.compute.processes_per_node if gang else 1,
-        deadline_seconds=round(run.spec.limits.max_duration_hours * 3600),
+        environment=_environment(run, ref, artifacts_url=artifacts_url),
+        instance=spec.compute.instance if gang else None,
+        processes_per_node=spec.compute.processes_per_node if gang else 1,
+        deadline_seconds=round(spec.limits.max_duration_hours * 3600),
+        queue=spec.compute.queue if gang else None,
+        priority_class=spec.compute.priority_class if gang else None,
+        elastic=spec.compute.elastic if ref.elastic else None,
+        writable_root=spec.workload.writable_root if gang else False,
     )
+
+
+def _ref(run: Run, stage: Stage, attempt: int) -> JobRef:
+    compute, gang = run.spec.compute, stage in GANGS
+    backend: BackendName = compute.backend if gang else "job"
+    # Compiling needs every node: a graph that one of them did not see would be compiled while the others wait.
+    elastic = compute.elastic if stage is Stage.TRAINING else None
+    return JobRef(
+        name=job_name(run.run_id, stage, attempt),
+        stage=stage,
+        attempt=attempt,
+        num_nodes=compute.num_nodes if gang else 1,
+        backend=backend,
+        min_nodes=elastic.min_nodes if elastic else None,
+    )
+
+
+def announcement_url(job: str, *, artifacts_url: str) -> str:
+    """Where rank 0 of an elastic job says in which pod it is."""
+    return f"{artifacts_url}{announcement_key(job)}"
+
+
+def announcement_key(job: str) -> str:
+    """The same, below the run's artifacts."""
+    return f"rank0/{job}"
 
 
 def run_folder(run_id: str) -> str:
@@ -97,26 +141,43 @@ def _command(run: Run, ref: JobRef, *, artifacts_url: str) -> tuple[str, ...]:
             return ("python", "-m", "trainer.publish", "--source", run_folder(run.run_id), "--url", artifacts_url)
         case Stage.PRECOMPILE:
             few_steps = {**spec.workload.arguments, "steps_this_run": spec.precompile.steps}
-            launch = _torchrun(ref, spec.compute.processes_per_node, spec.workload, few_steps)
-            return ("python", "-m", "trainer.precompile", "--", *launch)
+            return ("python", "-m", "trainer.precompile", "--", *_torchrun(spec, ref, few_steps))
         case Stage.TRAINING:
-            return _torchrun(ref, spec.compute.processes_per_node, spec.workload, spec.workload.arguments)
+            return _torchrun(spec, ref, spec.workload.arguments)
 
 
-def _torchrun(
-    ref: JobRef, processes_per_node: int, workload: Workload, arguments: Mapping[str, Argument]
-) -> tuple[str, ...]:
-    """Static rendezvous: node rank = completion index, so rank 0 is always in the pod of index 0."""
+def _torchrun(spec: RunSpec, ref: JobRef, arguments: Mapping[str, Argument]) -> tuple[str, ...]:
+    workload, elastic = spec.workload, spec.compute.elastic if ref.elastic else None
     program = ("-m", workload.module) if workload.module else (str(workload.script),)
     return (
         "torchrun",
-        *("--nnodes", str(ref.num_nodes)),
-        *("--nproc_per_node", str(processes_per_node)),
-        *("--node_rank", NODE_RANK),
-        *("--master_addr", f"{ref.name}-0.{ref.name}"),
-        *("--master_port", str(rendezvous_port(ref.name))),
+        *(_elastic_rendezvous(ref, elastic) if elastic else _static_rendezvous(ref)),
+        *("--nproc_per_node", str(spec.compute.processes_per_node)),
+        *(("-m", "trainer.announce") if elastic else ()),
         *program,
         *(text for name, value in arguments.items() for text in (f"--{name}", _as_text(value))),
+    )
+
+
+def _static_rendezvous(ref: JobRef) -> tuple[str, ...]:
+    """Node rank = index in the gang, so rank 0 is always in the pod of index 0."""
+    backend = BACKENDS[ref.backend]
+    return (
+        *("--nnodes", str(ref.num_nodes)),
+        *("--node_rank", backend.node_rank),
+        *("--master_addr", backend.rank0_address(ref.name)),
+        *("--master_port", str(rendezvous_port(ref.name))),
+    )
+
+
+def _elastic_rendezvous(ref: JobRef, elastic: Elastic) -> tuple[str, ...]:
+    """Worker 0 keeps the store in which the nodes meet; which of them gets rank 0 is decided there."""
+    return (
+        *("--nnodes", f"{elastic.min_nodes}:{elastic.max_nodes}"),
+        *("--rdzv_backend", "c10d"),
+        *("--rdzv_endpoint", f"{ref.name}-worker-0:{rendezvous_port(ref.name)}"),
+        *("--rdzv_id", ref.name),
+        *("--max_restarts", str(elastic.max_restarts)),
     )
 
 
@@ -132,7 +193,7 @@ def _as_text(value: Argument) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _environment(run: Run, ref: JobRef) -> dict[str, str]:
+def _environment(run: Run, ref: JobRef, *, artifacts_url: str) -> dict[str, str]:
     cache = f"{CACHE_MOUNT}/{run.spec.cacheset}"
     environment = {
         "PYTHONUNBUFFERED": "1",
@@ -154,4 +215,6 @@ def _environment(run: Run, ref: JobRef) -> dict[str, str]:
         environment["TRAINFLOW_PEAK_TFLOPS"] = f"{instance.tflops_per_process:g}"
     if instance.efa_interfaces and ref.num_nodes > 1:
         environment |= EFA_ENVIRONMENT
+    if ref.elastic:
+        environment["TRAINFLOW_RANK0_URL"] = announcement_url(ref.name, artifacts_url=artifacts_url)
     return environment

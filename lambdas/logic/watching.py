@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from lambdas.errors import (
+    GangIncomplete,
     JobDeadlineExceeded,
     JobStalled,
     ScriptFailed,
@@ -15,11 +16,14 @@ from lambdas.errors import (
     named_errors,
 )
 from lambdas.gateways.backend import JobStatus, WorkerPod
-from lambdas.models.run import JobRef, MetricsCursor, Stage
+from lambdas.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from lambdas.models.run_spec import Limits
 
 MAX_MESSAGE_LENGTH = 500
 """Of a pod's last words inside an error message: a sentence, not a log."""
+
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+"""Kubernetes' word for a Job, and for a pod, that was ended for having run too long."""
 
 LOST_A_PEER = "PeerLost: "
 """In the last words of a worker that ended because another one had gone away."""
@@ -45,7 +49,7 @@ def failure(
         last_words: The last line of that pod's program.
         last_step: Newest step that rank 0 logged; None if it never logged one.
     """
-    if status.failure_reason == "DeadlineExceeded":
+    if DEADLINE_EXCEEDED in (status.failure_reason, cause.reason if cause else None):
         return JobDeadlineExceeded(f"The job '{job.name}' ran longer than limits.max_duration_hours allows.")
     if cause is None:
         return WorkerFailed(f"The job '{job.name}' failed: {status.failure_message or status.failure_reason}.")
@@ -78,6 +82,31 @@ def decoded_result(message: str | None) -> dict[str, object]:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def phase_since(before: JobPhase, now: JobPhase, progress: MetricsCursor) -> JobPhase:
+    """A gang that has been complete stays so: its pods do not end all at once, and nobody counts them in one moment."""
+    has_run = before is not JobPhase.PENDING or progress.last_step is not None
+    return JobPhase.RUNNING if now is JobPhase.PENDING and has_run else now
+
+
+def gang_is_overdue(status: JobStatus, *, limits: Limits, now: datetime) -> bool:
+    """Whether a job that is still pending was submitted too long ago."""
+    limit = timedelta(minutes=limits.gang_timeout_minutes)
+    return status.submitted_at is not None and now - status.submitted_at > limit
+
+
+def incomplete_gang(job: JobRef, obstacle: str | None, *, limits: Limits) -> GangIncomplete:
+    """What to raise for a gang that did not come together.
+
+    Args:
+        job: The job.
+        obstacle: What keeps one of its pods, in the cluster's words.
+        limits: The spec's.
+    """
+    minutes = f"{limits.gang_timeout_minutes:g} minutes"
+    sentence = f"The job '{job.name}' did not have its {job.gang_size} pods running after {minutes}"
+    return GangIncomplete(f"{sentence}: {obstacle[:MAX_MESSAGE_LENGTH]}" if obstacle else f"{sentence}.")
 
 
 def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *, limits: Limits, now: datetime) -> None:

@@ -43,7 +43,7 @@ TASKS = (
     Function(name="StageData", module="stage_data", environment=CLUSTER + ARTIFACTS, access=Access.SUBMIT),
     Function(name="SubmitJob", module="submit_job", environment=CLUSTER + ARTIFACTS, access=Access.SUBMIT),
     Function(name="PollJob", module="poll_job", environment=CLUSTER, access=Access.WATCH),
-    Function(name="LocateRank0", module="locate_rank0", environment=CLUSTER, access=Access.WATCH),
+    Function(name="LocateRank0", module="locate_rank0", environment=CLUSTER + ARTIFACTS, access=Access.WATCH),
     Function(name="PublishMetrics", module="publish_metrics", environment=CLUSTER, access=Access.WATCH),
     Function(name="CheckCompilation", module="check_compilation", environment=CLUSTER, access=Access.WATCH),
     Function(

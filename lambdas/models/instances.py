@@ -18,11 +18,29 @@ NEURON_CORE = "aws.amazon.com/neuroncore"
 EFA_INTERFACE = "vpc.amazonaws.com/efa"
 """Extended resource of the EFA device plugin: one interface."""
 
+HUGE_PAGES = "hugepages-2Mi"
+"""Resource of pages of 2 MiB, which libfabric's EFA provider allocates its buffers from."""
+
+HUGE_PAGES_OF_EFA_NODE = 5128
+"""Set aside by the EKS accelerated images where EFA is (EKS user guide, "Run machine learning training on Amazon EKS
+with Elastic Fabric Adapter"); they are taken out of the node's memory."""
+
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 """Well-known node label; the older `beta.kubernetes.io/instance-type` is deprecated."""
 
 SYSTEM_RESERVED_GIB = 2
 """Memory kept for kubelet, system daemons and eviction threshold, in GiB."""
+
+VISIBLE_MEMORY = 0.93
+"""Share of the instance's memory that Linux counts as usable, cautiously: EC2 nodes show about 0.95 to 0.98."""
+
+KUBELET_RESERVED_GIB = 3
+"""What EKS keeps on a node of the largest pod density: 255 MiB + 11 MiB for each of up to 250 pods (EKS AMI,
+`nodeadm`), and 100 MiB before it evicts."""
+
+SMALL_POD_GIB = 1
+SMALL_POD_MILLICPU = 500
+"""Left for a staging or publishing pod beside the training pod."""
 
 MILLICPU_RESERVED = 250
 """CPU kept for daemon sets (CNI, device plugins, CSI, CloudWatch agent), in thousandths of a vCPU."""
@@ -70,12 +88,29 @@ class InstanceType:
         return self.vcpus * 1000 - MILLICPU_RESERVED
 
     @property
+    def huge_pages_mib(self) -> int:
+        """Memory in huge pages, in MiB."""
+        return 2 * HUGE_PAGES_OF_EFA_NODE if self.efa_interfaces else 0
+
+    @property
+    def pod_memory_gib(self) -> int:
+        """Memory that one training pod may ask for and still find room on a real node, in GiB."""
+        usable = self.memory_gib * VISIBLE_MEMORY - self.huge_pages_mib / 1024
+        return max(1, int(usable) - min(KUBELET_RESERVED_GIB, max(1, self.memory_gib // 16)) - SMALL_POD_GIB)
+
+    @property
+    def pod_millicpu(self) -> int:
+        """CPU that one training pod asks for, in thousandths of a vCPU; it may use all that is idle."""
+        return min(self.vcpus * 900, self.allocatable_millicpu - SMALL_POD_MILLICPU)
+
+    @property
     def devices(self) -> dict[str, int]:
-        """Extended resources that a ready node of this type advertises."""
+        """What a ready node of this type advertises beside CPU and memory: devices, and huge pages in bytes."""
         offered = {
             NEURON_DEVICE: self.neuron_devices,
             NEURON_CORE: self.neuron_cores,
             EFA_INTERFACE: self.efa_interfaces,
+            HUGE_PAGES: self.huge_pages_mib * 1024 * 1024,
         }
         return {resource: count for resource, count in offered.items() if count}
 

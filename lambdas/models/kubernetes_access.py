@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from lambdas.models.backends import BACKENDS
 from lambdas.models.kubernetes_names import MANAGED_BY
 
 RBAC = "rbac.authorization.k8s.io"
@@ -37,17 +38,25 @@ def _rule(group: str, resource: str, *verbs: str) -> Rule:
     return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
 
 
+def _jobs(*verbs: str, pods: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Rules for every kind of job; pods are one of them, and of all the others."""
+    rules = (
+        _rule(backend.group, backend.plural, *verbs, *(pods if backend.plural == "pods" else ()))
+        for backend in BACKENDS.values()
+    )
+    return tuple(rules)
+
+
 IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     Access.SUBMIT: (
-        _rule("batch", "jobs", "create", "get"),
+        *_jobs("create", "get", pods=("list",)),
         _rule("", "services", "create", "get"),
-        _rule("", "pods", "list"),
         _rule("", "pods/log", "get"),
     ),
-    Access.WATCH: (_rule("batch", "jobs", "get"), _rule("", "pods", "list"), _rule("", "pods/log", "get")),
+    Access.WATCH: (*_jobs("get", pods=("list",)), _rule("", "pods/log", "get")),
     Access.SCALE: (_rule("", "pods", "list"), _rule("", "configmaps", "create", "list")),
     Access.CLEAN_UP: (
-        _rule("batch", "jobs", "list", "delete"),
+        *_jobs("list", "delete", pods=()),
         _rule("", "services", "list", "delete"),
         _rule("", "configmaps", "list", "delete"),
     ),

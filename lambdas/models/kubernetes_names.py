@@ -7,6 +7,18 @@ RUN_LABEL = "trainflow/run"
 STAGE_LABEL = "trainflow/stage"
 ATTEMPT_LABEL = "trainflow/attempt"
 
+JOB_LABEL = "trainflow/job"
+"""The job's name. The controllers call theirs by five different labels; this one is the same on every backend."""
+
+BACKEND_LABEL = "trainflow/backend"
+"""Which kind of object runs the job: tells a pod that is a job from the pods of jobs."""
+
+FIRST_NODE_RANK_LABEL = "trainflow/first-node-rank"
+"""On the workers of a PyTorchJob, which the operator counts from 0 although its master is node 0."""
+
+ELASTIC_LABEL = "trainflow/elastic"
+"""On the pods of a gang whose ranks are dealt out at run time: any of them may be rank 0."""
+
 CLAIM_LABEL = "trainflow/claims"
 """On the ConfigMap by which a run claims nodes: their instance type."""
 

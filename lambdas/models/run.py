@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lambdas.models.backends import BackendName
 from lambdas.models.run_spec import RunSpec
 
 MAX_RUN_ID_LENGTH = 43
@@ -53,6 +54,19 @@ class JobRef(Fact):
     stage: Stage
     attempt: int = Field(ge=1)
     num_nodes: int = Field(ge=1)
+    backend: BackendName = "job"
+    min_nodes: int | None = Field(default=None, ge=1)
+    """With how many nodes an elastic job may go on; None for jobs that need all of theirs."""
+
+    @property
+    def elastic(self) -> bool:
+        """Whether ranks are dealt out at run time, so that rank 0 has to say where it is."""
+        return self.min_nodes is not None
+
+    @property
+    def gang_size(self) -> int:
+        """Pods without which the job does not run."""
+        return self.min_nodes or self.num_nodes
 
 
 class MetricsCursor(Fact):

@@ -13,20 +13,29 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from lambdas.errors import InvalidRunSpec
+from lambdas.models.backends import BACKENDS, MAX_HOST_NAME, BackendName
 from lambdas.models.instances import INSTANCE_TYPES, InstanceType
 from lambdas.models.sentences import sentences
 
 MAX_NAME_LENGTH = 30
 """Leaves room in a pod's host name (63 characters, RFC 1123) for the run's hash, stage, attempt and index."""
 
+RUN_HASH_LENGTH = 12
+"""Hex digits behind a spec's name in the run id."""
+
+LONGEST_JOB = "-precompile-1"
+"""What the longest of a run's gangs is called behind the run id."""
+
 NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 FOLDER = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+OBJECT = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
 FLAG = r"^[A-Za-z][\w-]*$"
 MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 
 IN_WORDS = {
     NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
     FOLDER: "must be lower-case letters, digits and dashes, at most 63",
+    OBJECT: "must be the name of an object in the cluster: lower-case letters, digits, dashes and dots",
     FLAG: "must be a flag's name without its dashes",
     MODULE: "must be a Python module's name such as 'trainer.pretrain'",
 }
@@ -57,6 +66,8 @@ class Workload(_Section):
     """Command-line flags without their dashes: `max_steps: 100` becomes `--max_steps 100`."""
     image: Annotated[str, Field(min_length=1)]
     """Container image. Production runs name it by digest, so that a run can be repeated."""
+    writable_root: bool = False
+    """True for programs that write outside of `/tmp` and the mounted folders; otherwise the image is read-only."""
 
     @field_validator("script")
     @classmethod
@@ -72,6 +83,17 @@ class Workload(_Section):
         return self
 
 
+class Elastic(_Section):
+    """A gang that goes on with fewer nodes: `c10d` rendezvous, ranks dealt out anew whenever a node comes or goes."""
+
+    min_nodes: Annotated[int, Field(ge=1)]
+    """With fewer nodes it waits."""
+    max_nodes: Annotated[int, Field(ge=1)]
+    """It never has more, whoever scales the job."""
+    max_restarts: Annotated[int, Field(ge=0, le=100)] = 3
+    """How often workers start anew before the job has failed; each start resumes from the newest checkpoint."""
+
+
 class Compute(_Section):
     """The gang: which nodes, how many, and what launches them."""
 
@@ -81,8 +103,15 @@ class Compute(_Section):
     """Nodes of the gang. All of them or none."""
     processes_per_node: Annotated[int, Field(ge=1)] = 1
     """Training processes on each node; at most one a NeuronCore, or one a vCPU on CPU instances."""
-    backend: Literal["job"] = "job"
-    """What runs the gang in the cluster: `job` is a Kubernetes Indexed Job."""
+    backend: BackendName = "job"
+    """What runs the gang in the cluster: `job` is a Kubernetes Indexed Job, `pod` a bare Pod; the others need software
+    of that name in it. docs/jobs.md says which for what."""
+    queue: Annotated[str, Field(pattern=OBJECT)] | None = None
+    """Volcano queue; `default` if left out. Only for backend `volcano`."""
+    priority_class: Annotated[str, Field(pattern=OBJECT)] | None = None
+    """PriorityClass of the gang's pods; has to be in the cluster. Where nodes are short, higher ones come first."""
+    elastic: Elastic | None = None
+    """Goes on when nodes are lost. Only for backend `pytorchjob`; without it every node is needed all the time."""
 
     @field_validator("instance_type")
     @classmethod
@@ -101,6 +130,35 @@ class Compute(_Section):
                 f"use at most {limit}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _the_backend_can_do_it(self) -> Self:
+        for problem in (self._too_many_for_a_pod(), self._queue_of_others(), self._elastic_of_others()):
+            if problem:
+                raise ValueError(problem)
+        return self
+
+    def _too_many_for_a_pod(self) -> str | None:
+        if self.backend != "pod" or self.num_nodes == 1:
+            return None
+        return f"backend 'pod' is one node, but num_nodes is {self.num_nodes}; choose 'job', or ask for one node"
+
+    def _queue_of_others(self) -> str | None:
+        if self.queue is None or self.backend == "volcano":
+            return None
+        return f"queue is '{self.queue}', but backend '{self.backend}' has no queues; remove it, or choose 'volcano'"
+
+    def _elastic_of_others(self) -> str | None:
+        if self.elastic is None:
+            return None
+        if self.backend != "pytorchjob":
+            return f"backend '{self.backend}' has no elastic jobs; remove elastic, or choose 'pytorchjob'"
+        low, high = self.elastic.min_nodes, self.elastic.max_nodes
+        if low > high:
+            return f"elastic.min_nodes is {low} and elastic.max_nodes is {high}; swap them"
+        if not low <= self.num_nodes <= high:
+            return f"num_nodes is {self.num_nodes}, but elastic allows {low} to {high}; choose a number between"
+        return None
 
     @property
     def instance(self) -> InstanceType:
@@ -165,6 +223,9 @@ class Limits(_Section):
     """Longest time for one job, in hours; the cluster kills it then. BERT-large phase 1 takes 20 to 45."""
     capacity_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 60.0
     """Longest wait for the gang's nodes, in minutes."""
+    gang_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 30.0
+    """Longest time that a submitted gang may have fewer pods running than it needs, in minutes; then it is deleted and
+    submitted again, twice. Covers pulling the image, and waiting in a queue."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
     """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints."""
     min_throughput: Annotated[float, Field(gt=0)] | None = None
@@ -199,10 +260,26 @@ class RunSpec(_Section):
     limits: Limits = Limits()
     teardown: Teardown = Teardown()
 
+    @model_validator(mode="after")
+    def _names_fit(self) -> Self:
+        run_id = f"{self.name}-{'0' * RUN_HASH_LENGTH}"
+        if (excess := excess_of_names(run_id, self.compute)) > 0:
+            raise ValueError(
+                f"name has {len(self.name)} characters, but the names that backend '{self.compute.backend}' makes of "
+                f"it for pods on {self.compute.num_nodes} nodes leave room for {len(self.name) - excess}; shorten it"
+            )
+        return self
+
     @property
     def cacheset(self) -> str:
         """Folder below `/cache` for this run's compiled graphs."""
         return self.precompile.cacheset or self.name
+
+
+def excess_of_names(run_id: str, compute: Compute) -> int:
+    """Characters by which the longest name of a run's pods is too long; 0 or less if all of them fit."""
+    backend = BACKENDS[compute.backend]
+    return backend.name_length(f"{run_id}{LONGEST_JOB}", num_nodes=compute.num_nodes) - MAX_HOST_NAME
 
 
 def parse_run_spec(document: Any) -> RunSpec:

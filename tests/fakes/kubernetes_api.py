@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kubernetes import client
 
 PATH = re.compile(
-    r"^/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[a-z]+)"
+    r"^/(?:api|apis/(?P<group>[^/]+))/v1[a-z0-9]*(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[a-z]+)"
     r"(?:/(?P<name>[^/]+))?(?:/(?P<subresource>[a-z]+))?$"
 )
 
@@ -32,7 +32,9 @@ class FakeKubernetesApi:
     """Stands in for `kubernetes.client.ApiClient`."""
 
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    """By resource and name."""
+    """By resource and name. Resources of the two groups that Kubernetes brings are called by their plural alone."""
+    missing: set[str] = field(default_factory=set)
+    """API groups that are not installed."""
     logs: dict[str, str] = field(default_factory=dict)
     """By pod."""
     used_in_namespace: set[Use] = field(default_factory=set)
@@ -50,12 +52,15 @@ class FakeKubernetesApi:
         found = PATH.match(path)
         assert found is not None, path
         resource, name, sub = found["resource"], found["name"], found["subresource"]
+        if found["group"] in self.missing:
+            raise not_found("404 page not found\n")
         verb = {"POST": "create", "DELETE": "delete", "GET": "get" if name else "list"}[method]
         used = self.used_in_namespace if found["namespace"] else self.used_in_cluster
         used.add(Use(found["group"] or "", f"{resource}/{sub}" if sub else resource, verb))
         if sub == "log":
             return Answer(self.logs.get(name, "").encode())
-        answer = getattr(self, f"_{verb}")(resource, body["metadata"]["name"] if body else name, body, query_params)
+        stored = resource if found["group"] in (None, "batch") else f"{resource}.{found['group']}"
+        answer = getattr(self, f"_{verb}")(stored, body["metadata"]["name"] if body else name, body, query_params)
         return Answer(json.dumps(answer).encode())
 
     def _create(self, resource: str, name: str, body: Any, _query: Any) -> Any:
@@ -66,7 +71,7 @@ class FakeKubernetesApi:
 
     def _get(self, resource: str, name: str, _body: Any, _query: Any) -> Any:
         if (resource, name) not in self.objects:
-            raise client.ApiException(status=404, reason="NotFound")
+            raise not_found(json.dumps({"kind": "Status", "message": f"{resource} {name!r} not found"}))
         return self.objects[resource, name]
 
     def _delete(self, resource: str, name: str, body: Any, query: Any) -> Any:
@@ -84,6 +89,13 @@ class FakeKubernetesApi:
             and _matches(options.get("fieldSelector", ""), {"status.phase": manifest.get("status", {}).get("phase")})
         ]
         return {"items": items}
+
+
+def not_found(body: str) -> client.ApiException:
+    """As the client raises it."""
+    error = client.ApiException(status=404, reason="Not Found")
+    error.body = body
+    return error
 
 
 def _matches(selector: str, values: dict[str, Any]) -> bool:

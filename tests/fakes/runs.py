@@ -6,7 +6,9 @@ import copy
 from datetime import UTC, datetime
 from typing import Any
 
-from lambdas.models.run import JobRef, Run, Stage, job_name
+from lambdas.logic.jobs import job_of
+from lambdas.models.backends import BackendName
+from lambdas.models.run import JobRef, Run, Stage
 from lambdas.models.run_spec import parse_run_spec
 
 STARTED_AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -46,6 +48,14 @@ def run_of(spec: dict[str, Any] | None = None, *, run_id: str = "bert-0123456789
     )
 
 
-def job_ref(run: Run, stage: Stage = Stage.TRAINING, *, num_nodes: int = 2) -> JobRef:
+def run_on(backend: BackendName, *, num_nodes: int | None = None, elastic: bool = False, **fields: Any) -> Run:
+    """A run on one of the backends."""
+    nodes = num_nodes or (1 if backend == "pod" else 2)
+    limits = {"min_nodes": 1, "max_nodes": nodes} if elastic else None
+    spec = spec_with(compute__backend=backend, compute__num_nodes=nodes, compute__elastic=limits, **fields)
+    return run_of(spec, run_id=f"bert-{backend}{'-elastic' if elastic else ''}-0123456789ab")
+
+
+def job_ref(run: Run, stage: Stage = Stage.TRAINING) -> JobRef:
     """The run's first job of a stage."""
-    return JobRef(name=job_name(run.run_id, stage, 1), stage=stage, attempt=1, num_nodes=num_nodes)
+    return job_of(run, stage, 1, artifacts_url="s3://artifacts/").ref

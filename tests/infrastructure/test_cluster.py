@@ -17,7 +17,7 @@ from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 from cdk_nag import AwsSolutionsChecks, ServerlessChecks
 
 from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, Job
-from lambdas.logic.manifests import indexed_job
+from lambdas.logic.manifests import indexed_job, pods
 from lambdas.models.instances import INSTANCE_TYPES
 from lambdas.models.kubernetes_access import Access, access_manifests
 from lambdas.models.run import JobRef, Stage
@@ -248,13 +248,13 @@ def test_the_key_serves_pods_through_s3_only() -> None:
 
 def test_the_pods_role_is_for_one_service_account_of_this_cluster() -> None:
     association = only("AWS::EKS::PodIdentityAssociation")
-    assert (association["Namespace"], association["ServiceAccount"]) == ("training", indexed_job.SERVICE_ACCOUNT)
+    assert (association["Namespace"], association["ServiceAccount"]) == ("training", pods.SERVICE_ACCOUNT)
     [role] = [properties for name, properties in of_type("AWS::IAM::Role").items() if "PodRole" in name]
     for statement in role["AssumeRolePolicyDocument"]["Statement"]:
         tags = statement["Condition"]["StringEquals"]
         assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
         assert tags["aws:RequestTag/kubernetes-namespace"] == "training"
-        assert tags["aws:RequestTag/kubernetes-service-account"] == indexed_job.SERVICE_ACCOUNT
+        assert tags["aws:RequestTag/kubernetes-service-account"] == pods.SERVICE_ACCOUNT
         assert "aws:RequestTag/eks-cluster-name" in tags
 
 
@@ -393,7 +393,7 @@ def test_the_volume_is_the_file_system_and_outlives_its_claim() -> None:
     assert set(volume["spec"]["csi"]["volumeAttributes"]) == {"dnsname", "mountname"}
     assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
     assert volume["spec"]["claimRef"] == {"namespace": "training", "name": claim["metadata"]["name"]}
-    assert claim["metadata"]["name"] == indexed_job.CLAIM
+    assert claim["metadata"]["name"] == pods.CLAIM
     # A class, even the default one, would make a file system of its own for the claim.
     assert volume["spec"]["storageClassName"] == claim["spec"]["storageClassName"] == ""
 

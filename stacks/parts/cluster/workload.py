@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IConstruct
 
-from lambdas.models.instances import EFA_INTERFACE, NEURON_CORE, NEURON_DEVICE
+from lambdas.models.instances import EFA_INTERFACE, HUGE_PAGES, NEURON_CORE, NEURON_DEVICE
 from lambdas.models.kubernetes_access import access_manifests
 from lambdas.models.kubernetes_names import MANAGED_BY
 from stacks.configuration import Configuration
@@ -66,6 +66,7 @@ def quota_manifest(configuration: Configuration) -> dict[str, Any]:
         f"requests.{NEURON_DEVICE}": sum(kind.neuron_devices * count for kind, count in groups),
         f"requests.{NEURON_CORE}": sum(kind.neuron_cores * count for kind, count in groups),
         f"requests.{EFA_INTERFACE}": sum(kind.efa_interfaces * count for kind, count in groups),
+        f"requests.{HUGE_PAGES}": f"{sum(kind.huge_pages_mib * count for kind, count in groups)}Mi",
         "pods": nodes * TRAINING_PODS_PER_NODE + system * SMALL_PODS_PER_SYSTEM_NODE,
         "persistentvolumeclaims": 1,
         "services.loadbalancers": 0,

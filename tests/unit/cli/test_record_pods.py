@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from recorded_runs import recorded
 
 from cli.record.jobs import jobs_of
@@ -20,7 +21,7 @@ def manifest(*, stage: str = "training", index: int = 0, attempt: int = 1, **sta
             "labels": {
                 "trainflow/stage": stage,
                 "trainflow/attempt": str(attempt),
-                "batch.kubernetes.io/job-name": f"run-{stage}-{attempt}",
+                "trainflow/job": f"run-{stage}-{attempt}",
                 "batch.kubernetes.io/job-completion-index": str(index),
             },
         },
@@ -114,3 +115,23 @@ def test_the_latest_attempt_gives_a_job_its_name_and_phase_but_all_pods_are_list
 
     assert (job.name, job.attempts, job.phase, job.rank0) == ("run-training-2", 2, "Running", "run-training-2-0")
     assert [pod.name for pod in job.pods] == ["run-training-1-0", "run-training-2-0"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "index"),
+    [
+        ({"batch.kubernetes.io/job-completion-index": "3"}, 3),
+        ({"jobset.sigs.k8s.io/job-global-index": "0", "batch.kubernetes.io/job-completion-index": "3"}, 3),
+        ({"volcano.sh/task-spec": "node", "volcano.sh/task-index": "3"}, 3),
+        ({"training.kubeflow.org/replica-type": "master", "training.kubeflow.org/replica-index": "0"}, 0),
+        ({"training.kubeflow.org/replica-index": "0", "trainflow/first-node-rank": "1"}, 1),
+        ({"training.kubeflow.org/replica-index": "2", "trainflow/elastic": "true"}, 2),
+        ({}, 0),
+    ],
+    ids=["job", "jobset", "volcano", "pytorchjob master", "pytorchjob worker", "elastic worker", "pod"],
+)
+def test_a_pods_place_in_its_gang_is_read_from_whatever_its_controller_writes(
+    labels: dict[str, str], index: int
+) -> None:
+    pod = pod_view({"metadata": {"name": "x", "uid": "1", "labels": labels}})
+    assert (pod.index, pod.elastic) == (index, "trainflow/elastic" in labels)

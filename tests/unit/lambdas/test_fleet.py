@@ -23,7 +23,7 @@ FIVE_MINUTES = timedelta(minutes=5)
 
 
 def group(instance_type: str, desired: int, *, minimum: int = 0) -> Nodegroup:
-    return Nodegroup(name=nodegroup_name(instance_type), desired=desired, minimum=minimum)
+    return Nodegroup(name=nodegroup_name(instance_type), desired=desired, minimum=minimum, maximum=16)
 
 
 def claim(instance_type: str, num_nodes: int, *, run_id: str = "bert-0123456789ab") -> Claim:

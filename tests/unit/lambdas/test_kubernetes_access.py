@@ -1,7 +1,7 @@
 """What a function may do in the cluster is what its calls do: not less, and not more.
 
-Every function with access is run through what it can meet: objects that are there and that are not, jobs that run,
-succeed and fail. The verbs that the API was asked for have to be the granted ones.
+Every function with access is run through what it can meet: objects that are there and that are not, jobs of every
+backend that run, succeed and fail. The verbs that the API was asked for have to be the granted ones.
 """
 
 from __future__ import annotations
@@ -15,49 +15,48 @@ import pytest
 
 from lambdas.errors import TrainflowError
 from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.handlers import backends
 from lambdas.logic.jobs import job_of
-from lambdas.logic.manifests.indexed_job import render
+from lambdas.models.backends import BACKENDS
 from lambdas.models.functions import FUNCTIONS, Function
 from lambdas.models.kubernetes_access import IN_CLUSTER, IN_NAMESPACE, Access, Rule, access_manifests
-from lambdas.models.kubernetes_names import MANAGED_BY, RUN_LABEL
-from lambdas.models.run import MetricsCursor, Stage
+from lambdas.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL
+from lambdas.models.run import MetricsCursor, Run, Stage
 from lambdas.models.run_record import RunStatus
 from lambdas.models.run_table import row_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi, Use
-from tests.fakes.runs import STARTED_AT, job_ref, run_of
-from tests.unit.lambdas.conftest import CONTEXT, NAMESPACE, Aws
+from tests.fakes.runs import STARTED_AT, job_ref, run_of, run_on
+from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
 
 RUN = run_of()
 TYPE = RUN.spec.compute.instance_type
-DOCUMENT = RUN.model_dump(mode="json")
 CURSOR = MetricsCursor().model_dump(mode="json")
+RUNS = [run_on(backend) for backend in BACKENDS] + [run_on("pytorchjob", elastic=True)]
 
 State = Mapping[str, Any] | None
 
 
-def job_event(**fields: Any) -> dict[str, Any]:
-    return {"run": DOCUMENT, "job": job_ref(RUN).model_dump(mode="json"), "progress": CURSOR, **fields}
+def events(run: Run) -> dict[str, dict[str, Any]]:
+    """What each function is asked about a run."""
+    document, job = run.model_dump(mode="json"), job_ref(run).model_dump(mode="json")
+    of_job = {"run": document, "job": job, "progress": CURSOR}
+    return {
+        "EnsureCapacity": {"run": document, "waiting_since": datetime.now(UTC).isoformat()},
+        "StageData": {"run": document},
+        "SubmitJob": {"run": document, "stage": "training", "attempt": 1},
+        "PollJob": of_job,
+        "LocateRank0": of_job,
+        "PublishMetrics": {"run": document, "rank0": "pod", "cursor": CURSOR},
+        "CheckCompilation": of_job,
+        "PublishArtifacts": {"run": document, "training": job, "progress": CURSOR, "compilation": None},
+        "CollectDiagnostics": {"run": document, "error": {"Error": "WorkerFailed", "Cause": ""}},
+        "TearDown": {"run": document},
+        "CleanUp": {"detail": {"name": run.run_id, "executionArn": run.execution_arn, "status": "ABORTED"}},
+        "SurveyFleet": {},
+    }
 
 
-EVENTS: dict[str, dict[str, Any]] = {
-    "EnsureCapacity": {"run": DOCUMENT, "waiting_since": datetime.now(UTC).isoformat()},
-    "StageData": {"run": DOCUMENT},
-    "SubmitJob": {"run": DOCUMENT, "stage": "training", "attempt": 1},
-    "PollJob": job_event(),
-    "LocateRank0": job_event(),
-    "PublishMetrics": {"run": DOCUMENT, "rank0": "pod", "cursor": CURSOR},
-    "CheckCompilation": job_event(),
-    "PublishArtifacts": {
-        "run": DOCUMENT,
-        "training": job_ref(RUN).model_dump(mode="json"),
-        "progress": CURSOR,
-        "compilation": None,
-    },
-    "CollectDiagnostics": {"run": DOCUMENT, "error": {"Error": "WorkerFailed", "Cause": ""}},
-    "TearDown": {"run": DOCUMENT},
-    "CleanUp": {"detail": {"name": RUN.run_id, "executionArn": RUN.execution_arn, "status": "ABORTED"}},
-    "SurveyFleet": {},
-}
+EVENTS = events(RUN)
 
 CONDITIONS: Iterable[State] = (
     None,
@@ -68,45 +67,44 @@ CONDITIONS: Iterable[State] = (
 """Of every job: as it was submitted, running, succeeded, failed."""
 
 
-def put_jobs_into(cluster: FakeKubernetesApi, status: State) -> None:
+def put_jobs_into(cluster: FakeKubernetesApi, run: Run, status: State) -> None:
     """Give every job of the run this status, and a pod that has ended."""
+    for (_, name), manifest in cluster.objects.items():
+        if name.startswith(run.run_id) and manifest.get("kind") not in ("Service", "ConfigMap"):
+            manifest["status"] = dict(status or {})
     for stage in Stage:
-        name = job_ref(RUN, stage).name
-        if ("jobs", name) in cluster.objects:
-            cluster.objects["jobs", name]["status"] = status or {}
-        labels = {
-            **MANAGED_BY,
-            RUN_LABEL: RUN.run_id,
-            "batch.kubernetes.io/job-name": name,
-            "batch.kubernetes.io/job-completion-index": "0",
-        }
-        metadata = {"name": f"{name}-0-abcde", "labels": labels}
+        job = job_ref(run, stage)
+        labels = {**MANAGED_BY, RUN_LABEL: run.run_id, JOB_LABEL: job.name, **BACKENDS[job.backend].rank0}
+        metadata = {"name": f"{job.name}-0-abcde", "labels": labels}
         cluster.add("pods", {"metadata": metadata, "spec": {}, "status": {"phase": "Failed"}})
 
 
-def meet_everything(function: Function, cluster: FakeKubernetesApi) -> None:
+def meet_everything(function: Function, cluster: FakeKubernetesApi, run: Run) -> None:
     """Call the function in every condition that its run may be in."""
     handler: Callable[..., Any] = importlib.import_module(f"lambdas.handlers.{function.module}").lambda_handler
     others = KubernetesBackend(FakeKubernetesApi(cluster.objects), namespace=NAMESPACE)
     for status in CONDITIONS:
         if function.access is not Access.SUBMIT:
-            others.submit(render(job_of(RUN, Stage.TRAINING, 1, artifacts_url="s3://a/")))
+            backends.submit(others, job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/"))
         if function.access is not Access.SCALE:
-            others.claim_nodes(RUN.run_id, TYPE, 2)
-        put_jobs_into(cluster, status)
+            others.claim_nodes(run.run_id, TYPE, 2)
+        put_jobs_into(cluster, run, status)
         try:
-            handler(EVENTS[function.name], CONTEXT)
+            handler(events(run)[function.name], CONTEXT)
         except TrainflowError:
             continue  # a failed job, a pod without counts
 
 
 def used_by(access: Access, aws: Aws, cluster: FakeKubernetesApi) -> tuple[set[Use], set[Use]]:
     aws.add_nodegroup(TYPE, desired=2)
-    aws.table.begin(row_of(RUN))
-    aws.table.finish(RUN.run_id, status=RunStatus.FAILED, ended_at=STARTED_AT + timedelta(hours=1))
-    for function in FUNCTIONS:
-        if function.access is access:
-            meet_everything(function, cluster)
+    for run in RUNS:
+        aws.table.begin(row_of(run))
+        aws.table.finish(run.run_id, status=RunStatus.FAILED, ended_at=STARTED_AT + timedelta(hours=1))
+        announced = f"runs/{run.run_id}/rank0/{job_ref(run).name}"
+        aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key=announced, Body=b"some-pod")
+        for function in FUNCTIONS:
+            if function.access is access:
+                meet_everything(function, cluster, run)
     return cluster.used_in_namespace, cluster.used_in_cluster
 
 
@@ -140,7 +138,7 @@ def test_only_clean_up_and_the_survey_may_delete_and_only_clean_up_jobs() -> Non
         for access, rules in IN_NAMESPACE.items()
     }
     assert {access: resources for access, resources in deletes.items() if resources} == {
-        Access.CLEAN_UP: {"jobs", "services", "configmaps"},
+        Access.CLEAN_UP: {"services", "configmaps", *(backend.plural for backend in BACKENDS.values())},
         Access.SURVEY: {"configmaps"},
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from lambdas.errors import (
     CapacityTimeout,
     CompilationNotReported,
     DatasetInvalid,
+    GangTooLarge,
     GraphCompilationFailed,
     JobDeadlineExceeded,
     JobStalled,
@@ -23,13 +25,21 @@ from lambdas.errors import (
     named_errors,
 )
 from lambdas.gateways.backend import JobStatus, LogLine, WorkerPod
-from lambdas.gateways.kubernetes import Node
-from lambdas.logic.capacity import Capacity, count_ready, require_time_left
+from lambdas.gateways.eks import Nodegroup
+from lambdas.gateways.kubernetes_objects import Node
+from lambdas.logic.capacity import Capacity, count_ready, require_fit, require_time_left
 from lambdas.logic.compilation import compilation
 from lambdas.logic.diagnostics import run_error
 from lambdas.logic.last_words import last_words
 from lambdas.logic.step_metrics import advanced, new_steps
-from lambdas.logic.watching import cause_of, failure, require_progress
+from lambdas.logic.watching import (
+    cause_of,
+    failure,
+    gang_is_overdue,
+    incomplete_gang,
+    phase_since,
+    require_progress,
+)
 from lambdas.models.instances import INSTANCE_TYPES
 from lambdas.models.metrics_line import StepMetrics, parse_metrics_line
 from lambdas.models.run import JobPhase, MetricsCursor, Stage
@@ -185,6 +195,50 @@ def test_a_hung_collective_is_noticed() -> None:
 def test_compiling_is_no_stall() -> None:
     job, late = job_ref(RUN, Stage.PRECOMPILE), STARTED_AT + timedelta(days=1)
     require_progress(job, RUNNING, MetricsCursor(), limits=RUN.spec.limits, now=late)
+
+
+def test_a_pod_that_ran_too_long_is_told_as_the_specs_limit() -> None:
+    error = failed(FAILED, [pod(reason="DeadlineExceeded")], last_step=7)
+    assert isinstance(error, JobDeadlineExceeded)
+
+
+PENDING = JobStatus(phase=JobPhase.PENDING, submitted_at=STARTED_AT)
+
+
+@pytest.mark.parametrize(("minutes", "overdue"), [(29, False), (31, True)])
+def test_a_gang_has_its_time_to_come_together(minutes: int, overdue: bool) -> None:
+    now = STARTED_AT + timedelta(minutes=minutes)
+    assert gang_is_overdue(PENDING, limits=RUN.spec.limits, now=now) is overdue
+
+
+def test_an_incomplete_gang_is_told_with_the_schedulers_words() -> None:
+    obstacle = "0/2 nodes are available: 2 Insufficient aws.amazon.com/neuron."
+    error = incomplete_gang(TRAINING, obstacle, limits=RUN.spec.limits)
+    assert str(error) == (f"The job '{TRAINING.name}' did not have its 2 pods running after 30 minutes: {obstacle}")
+    assert str(incomplete_gang(TRAINING, None, limits=RUN.spec.limits)).endswith("after 30 minutes.")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "last_step", "phase"),
+    [
+        (JobPhase.PENDING, JobPhase.PENDING, None, JobPhase.PENDING),
+        (JobPhase.RUNNING, JobPhase.PENDING, None, JobPhase.RUNNING),
+        (JobPhase.PENDING, JobPhase.PENDING, 7, JobPhase.RUNNING),
+        (JobPhase.PENDING, JobPhase.RUNNING, None, JobPhase.RUNNING),
+        (JobPhase.RUNNING, JobPhase.SUCCEEDED, 7, JobPhase.SUCCEEDED),
+    ],
+)
+def test_a_gang_that_was_complete_is_not_called_incomplete_when_its_pods_end_one_by_one(
+    before: JobPhase, now: JobPhase, last_step: int | None, phase: JobPhase
+) -> None:
+    assert phase_since(before, now, MetricsCursor(last_step=last_step)) is phase
+
+
+def test_a_gang_beyond_the_node_groups_maximum_is_refused() -> None:
+    group = Nodegroup(name="trainflow-trn1-32xlarge", desired=0, minimum=0, maximum=1)
+    with pytest.raises(GangTooLarge, match="num_nodes is 2, but the node group 'trainflow-trn1-32xlarge' may have at"):
+        require_fit(RUN.spec, group)
+    require_fit(RUN.spec, replace(group, maximum=2))
 
 
 def counts(graphs: int, succeeded: int, failed: int, cached: int) -> list[str]:

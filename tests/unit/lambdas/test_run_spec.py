@@ -16,6 +16,11 @@ from lambdas.models.run import job_name, run_id_for
 from lambdas.models.run_spec import MAX_NAME_LENGTH, parse_run_spec
 from tests.fakes.runs import SPEC, spec_with
 
+
+def elastic(**limits: int) -> dict[str, Any]:
+    return spec_with(compute__backend="pytorchjob", compute__elastic=limits)
+
+
 REFUSED = {
     "an unknown field": (spec_with(colour="red"), "colour: there is no such field"),
     "an unknown field in a section": (spec_with(compute__nodes=2), "compute.nodes: there is no such field"),
@@ -24,7 +29,29 @@ REFUSED = {
     "a name that is too long": (spec_with(name="b" * 31), "name: "),
     "no nodes": (spec_with(compute__num_nodes=0), "compute.num_nodes: must be at least 1, got 0"),
     "nodes in words": (spec_with(compute__num_nodes="two"), "compute.num_nodes: should be a valid integer"),
-    "an unknown backend": (spec_with(compute__backend="torque"), "compute.backend: must be 'job', got 'torque'"),
+    "an unknown backend": (spec_with(compute__backend="torque"), "compute.backend: must be 'job', 'jobset', "),
+    "a pod of two nodes": (
+        spec_with(compute__backend="pod"),
+        "compute: backend 'pod' is one node, but num_nodes is 2; choose 'job', or ask for one node.",
+    ),
+    "a queue of nobody": (spec_with(compute__queue="q"), "compute: queue is 'q', but backend 'job' has no queues; "),
+    "an elastic job": (
+        spec_with(compute__elastic={"min_nodes": 1, "max_nodes": 2}),
+        "compute: backend 'job' has no elastic jobs; remove elastic, or choose 'pytorchjob'.",
+    ),
+    "elastic limits the wrong way round": (
+        elastic(min_nodes=3, max_nodes=2),
+        "compute: elastic.min_nodes is 3 and elastic.max_nodes is 2; swap them.",
+    ),
+    "more nodes than elastic allows": (
+        elastic(min_nodes=3, max_nodes=4),
+        "compute: num_nodes is 2, but elastic allows 3 to 4; choose a number between.",
+    ),
+    "a name too long for its backend": (
+        spec_with(name="b" * 23, compute__backend="jobset"),
+        "name has 23 characters, but the names that backend 'jobset' makes of it for pods on 2 nodes leave room for 22",
+    ),
+    "a queue in capitals": (spec_with(compute__backend="volcano", compute__queue="Q"), "compute.queue: must be the"),
     "an unknown instance type": (
         spec_with(compute__instance_type="p5.48xlarge"),
         "compute.instance_type: 'p5.48xlarge' is not supported; choose one of trn1.2xlarge",

@@ -42,6 +42,7 @@ def test_a_ready_node_advertises_the_devices_of_its_instance_type() -> None:
         "aws.amazon.com/neuron": "16",
         "aws.amazon.com/neuroncore": "32",
         "vpc.amazonaws.com/efa": "8",
+        "hugepages-2Mi": str(5128 * 2 * 1024 * 1024),
     }
     assert status["allocatable"] == status["capacity"] | {"cpu": "127750m", "memory": "510Gi"}
     ready = next(condition for condition in status["conditions"] if condition["type"] == "Ready")

@@ -1,0 +1,77 @@
+"""What the API's objects and logs say, as plain facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from lambdas.gateways.backend import Claim, LogLine, WorkerPod
+from lambdas.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
+
+
+class Node:
+    """What the workflow wants to know of a node."""
+
+    def __init__(self, manifest: Any) -> None:
+        self.name: str = manifest["metadata"]["name"]
+        status, spec = manifest.get("status", {}), manifest.get("spec", {})
+        self.allocatable: dict[str, str] = status.get("allocatable", {})
+        self.ready = not spec.get("unschedulable", False) and any(
+            condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", ())
+        )
+
+
+def obstacle(pod: Any) -> str | None:
+    """What a pending pod waits for, in the words of its kubelet or of the scheduler."""
+    status = pod.get("status", {})
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("message"):
+            return f"{waiting.get('reason')}: {waiting['message']}"
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] != "True":
+            return str(condition.get("message"))
+    return None
+
+
+def claim_of(config_map: Any) -> Claim:
+    """The claim that a ConfigMap is."""
+    labels = config_map["metadata"]["labels"]
+    return Claim(
+        name=config_map["metadata"]["name"],
+        run_id=labels[RUN_LABEL],
+        instance_type=labels[CLAIM_LABEL],
+        num_nodes=int(config_map["data"]["num_nodes"]),
+    )
+
+
+def worker_pod(pod: Any) -> WorkerPod:
+    """A pod of a job, with how its container ended."""
+    status = pod.get("status", {})
+    containers: list[Any] = status.get("containerStatuses") or [{}]
+    terminated = (containers[0].get("state") or {}).get("terminated") or {}
+    finished_at = terminated.get("finishedAt")
+    return WorkerPod(
+        name=pod["metadata"]["name"],
+        node=pod["spec"].get("nodeName"),
+        exit_code=terminated.get("exitCode"),
+        reason=status.get("reason") or terminated.get("reason"),
+        message=terminated.get("message") or status.get("message"),
+        finished_at=datetime.fromisoformat(finished_at) if finished_at else None,
+    )
+
+
+def log_lines(text: str) -> Iterator[LogLine]:
+    """Split `<RFC 3339 time> <line>`; a last line without its end is still being written and left for later."""
+    for line in text.splitlines(keepends=True):
+        stamp, _, message = line.partition(" ")
+        if line.endswith("\n"):
+            yield LogLine(datetime.fromisoformat(_to_microseconds(stamp)), message.rstrip("\n"))
+
+
+def _to_microseconds(stamp: str) -> str:
+    """RFC 3339 with nanoseconds, as kubelets write it, cut to what Python's datetime holds."""
+    head, dot, rest = stamp.partition(".")
+    digits = rest.rstrip("Z")
+    return f"{head}{dot}{digits[:6].ljust(6, '0')}+00:00" if dot else stamp

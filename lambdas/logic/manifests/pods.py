@@ -1,0 +1,193 @@
+"""The pod that every backend runs: devices, volumes, limits, identity. Backends add how pods find each other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, POD_NAME_VARIABLE, RESULT_FILE, RUNS_MOUNT, Job
+from lambdas.models.instances import (
+    EFA_INTERFACE,
+    HUGE_PAGES,
+    INSTANCE_TYPE_LABEL,
+    NEURON_DEVICE,
+    InstanceType,
+    nodegroup_name,
+)
+from lambdas.models.kubernetes_names import (
+    ATTEMPT_LABEL,
+    BACKEND_LABEL,
+    ELASTIC_LABEL,
+    JOB_LABEL,
+    MANAGED_BY,
+    RUN_LABEL,
+    SPEC_HASH_ANNOTATION,
+    STAGE_LABEL,
+)
+
+CLAIM = "fsx-claim"
+"""The shared file system's PersistentVolumeClaim, named as in the tutorial."""
+
+SERVICE_ACCOUNT = "training"
+"""Bound to the pods' IAM role by EKS Pod Identity."""
+
+USER = 1000
+"""The images' user; the shared file system's folders belong to it."""
+
+GRACE_PERIOD_SECONDS = 120
+"""Time for a checkpoint between SIGTERM and SIGKILL: Spot gives two minutes."""
+
+SHARED_MEMORY_GIB = 8
+"""For data loaders; the 64 MiB that Kubernetes gives a container by itself is too little."""
+
+HUGE_PAGES_MIB = 5120
+"""As the EKS user guide's examples of EFA ask for; half of what a node sets aside."""
+
+KEPT_SECONDS = 7 * 24 * 3600
+"""How long a finished job is kept where nothing tears it down: over a weekend and some days."""
+
+NODEGROUP_LABEL = "eks.amazonaws.com/nodegroup"
+"""On every node of a managed node group. A node group's EFA nodes are in one placement group."""
+
+SMALL_REQUESTS = {"cpu": "250m", "memory": "512Mi"}
+SMALL_LIMITS = {"memory": "2Gi"}
+"""Staging and publishing stream: their memory does not grow with the data."""
+
+
+def metadata(job: Job) -> dict[str, Any]:
+    """Name, labels and the hash of what it does: of every object of a job."""
+    return {"name": job.ref.name, "labels": labels(job), "annotations": {SPEC_HASH_ANNOTATION: job.spec_hash}}
+
+
+def labels(job: Job) -> dict[str, str]:
+    """By which the workflow and people find a job's objects."""
+    return {
+        **MANAGED_BY,
+        RUN_LABEL: job.run_id,
+        STAGE_LABEL: job.ref.stage.value,
+        ATTEMPT_LABEL: str(job.ref.attempt),
+        JOB_LABEL: job.ref.name,
+        BACKEND_LABEL: job.ref.backend,
+        **({ELASTIC_LABEL: "true"} if job.ref.elastic else {}),
+    }
+
+
+def template(job: Job, spec: dict[str, Any]) -> dict[str, Any]:
+    """What controllers make pods of."""
+    return {"metadata": {"labels": labels(job)}, "spec": spec}
+
+
+def pod_spec(job: Job, *, container: str | None = None, deadline: bool = True) -> dict[str, Any]:
+    """The pod of one node.
+
+    Args:
+        job: What it runs.
+        container: Name of the container; the stage's if left out.
+        deadline: Whether the pod itself ends the job in time; not, where the job's controller does.
+    """
+    spec: dict[str, Any] = {"restartPolicy": "Never"}
+    if deadline:
+        spec["activeDeadlineSeconds"] = job.deadline_seconds
+    if job.priority_class is not None:
+        spec["priorityClassName"] = job.priority_class
+    return spec | {
+        "serviceAccountName": SERVICE_ACCOUNT,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": GRACE_PERIOD_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(job, container or job.ref.stage.value)],
+        "volumes": _volumes(job),
+        **(_placement(job.instance, num_nodes=job.ref.num_nodes) if job.instance else {}),
+    }
+
+
+def _placement(instance: InstanceType, *, num_nodes: int) -> dict[str, Any]:
+    """Nodes of the instance type; for a gang over EFA those of one node group, and so of one placement group."""
+    selector = {INSTANCE_TYPE_LABEL: instance.name}
+    if instance.efa_interfaces and num_nodes > 1:
+        selector[NODEGROUP_LABEL] = nodegroup_name(instance.name)
+    return {
+        "nodeSelector": selector,
+        "tolerations": [
+            {"key": resource, "operator": "Exists", "effect": "NoSchedule"}
+            for resource in instance.devices
+            if resource in (NEURON_DEVICE, EFA_INTERFACE)
+        ],
+    }
+
+
+def _volumes(job: Job) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = [
+        {"name": "shared", "persistentVolumeClaim": {"claimName": CLAIM}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}},
+    ]
+    if not job.writable_root:
+        volumes.append({"name": "tmp", "emptyDir": {}})
+    return volumes
+
+
+def _container(job: Job, name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": job.image,
+        "command": list(job.command),
+        "env": _environment(job),
+        "resources": _resources(job),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": not job.writable_root,
+        },
+        "terminationMessagePath": RESULT_FILE,
+        # Programs that leave no result are explained by their last lines.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": _mounts(job),
+    }
+
+
+def _environment(job: Job) -> list[dict[str, Any]]:
+    environment: list[dict[str, Any]] = [
+        {"name": name, "value": value} for name, value in sorted(job.environment.items())
+    ]
+    if job.ref.elastic:
+        environment.append({"name": POD_NAME_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
+    return environment
+
+
+def _mounts(job: Job) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": "shared", "mountPath": mount, "subPath": mount.lstrip("/")}
+        for mount in (DATA_MOUNT, RUNS_MOUNT, CACHE_MOUNT)
+    ]
+    mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108  (the container's own)
+    if not job.writable_root:
+        mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108  (the container's own)
+    return mounts
+
+
+def _resources(job: Job) -> dict[str, dict[str, str]]:
+    if job.instance is None:
+        return {"requests": dict(SMALL_REQUESTS), "limits": dict(SMALL_LIMITS)}
+    devices = _devices(job.instance, job.processes_per_node, num_nodes=job.ref.num_nodes)
+    # One training pod a node: it asks for the node but for what a staging pod needs beside it.
+    memory = f"{job.instance.pod_memory_gib}Gi"
+    requests = {"cpu": f"{job.instance.pod_millicpu}m", "memory": memory, **devices}
+    return {"requests": requests, "limits": {"memory": memory, **devices}}
+
+
+def _devices(instance: InstanceType, processes_per_node: int, *, num_nodes: int) -> dict[str, str]:
+    """Whole chips that cover the processes; every EFA interface, and its huge pages, when the gang spans nodes."""
+    devices: dict[str, str] = {}
+    if instance.accelerated:
+        cores_per_chip = instance.neuron_cores // instance.neuron_devices
+        devices[NEURON_DEVICE] = str(math.ceil(processes_per_node / cores_per_chip))
+    if instance.efa_interfaces and num_nodes > 1:
+        devices[EFA_INTERFACE] = str(instance.efa_interfaces)
+        devices[HUGE_PAGES] = f"{HUGE_PAGES_MIB}Mi"
+    return devices

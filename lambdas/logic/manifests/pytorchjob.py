@@ -1,0 +1,70 @@
+"""Backend `pytorchjob`: a PyTorchJob of the Kubeflow training operator (v1), which makes a Service for every pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lambdas.logic.jobs import Job
+from lambdas.logic.manifests import pods
+from lambdas.models.backends import BACKENDS
+from lambdas.models.kubernetes_names import FIRST_NODE_RANK_LABEL
+from lambdas.models.run_spec import Elastic
+
+CONTAINER = "pytorch"
+"""The operator looks for the container of this name."""
+
+PORT_NAME = "pytorchjob-port"
+"""The port of this name becomes MASTER_PORT and the Services' port."""
+
+
+def render(job: Job) -> list[dict[str, Any]]:
+    """The object to create.
+
+    Pods stay when the job has ended (`cleanPodPolicy: None`): their logs say why. Tear-down removes them.
+    """
+    run_policy: dict[str, Any] = {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": pods.KEPT_SECONDS}
+    if job.elastic is not None:
+        spec: dict[str, Any] = {
+            "elasticPolicy": _elastic_policy(job, job.elastic),
+            "runPolicy": run_policy | {"backoffLimit": job.elastic.max_restarts},
+            # Ended by a signal: the pod is made again. Ended with an error of the program's own: the job has failed.
+            "pytorchReplicaSpecs": {"Worker": _replicas(job, job.ref.num_nodes, restart_policy="ExitCode")},
+        }
+    else:
+        spec = {"runPolicy": run_policy, "pytorchReplicaSpecs": _master_and_workers(job)}
+    return [
+        {
+            "apiVersion": BACKENDS["pytorchjob"].api_version,
+            "kind": "PyTorchJob",
+            "metadata": pods.metadata(job),
+            "spec": spec,
+        }
+    ]
+
+
+def _elastic_policy(job: Job, elastic: Elastic) -> dict[str, Any]:
+    """The same as the command line says: for the operator, and for people who look at the job."""
+    return {
+        "minReplicas": elastic.min_nodes,
+        "maxReplicas": elastic.max_nodes,
+        "maxRestarts": elastic.max_restarts,
+        "rdzvBackend": "c10d",
+        "rdzvPort": job.port,
+        "rdzvId": job.ref.name,
+    }
+
+
+def _master_and_workers(job: Job) -> dict[str, Any]:
+    replicas = {"Master": _replicas(job, 1, restart_policy="Never")}
+    if job.ref.num_nodes > 1:
+        workers = _replicas(job, job.ref.num_nodes - 1, restart_policy="Never")
+        # The operator counts workers from 0, although the master is node 0.
+        workers["template"]["metadata"]["labels"][FIRST_NODE_RANK_LABEL] = "1"
+        replicas["Worker"] = workers
+    return replicas
+
+
+def _replicas(job: Job, count: int, *, restart_policy: str) -> dict[str, Any]:
+    spec = pods.pod_spec(job, container=CONTAINER)
+    spec["containers"][0]["ports"] = [{"name": PORT_NAME, "containerPort": job.port}]
+    return {"replicas": count, "restartPolicy": restart_policy, "template": pods.template(job, spec)}

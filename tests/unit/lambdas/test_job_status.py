@@ -1,0 +1,141 @@
+"""How far a job is, read from what real controllers wrote."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lambdas.gateways.backend import JobStatus
+from lambdas.gateways.job_status import job_status
+from lambdas.models.backends import BackendName
+from lambdas.models.run import JobPhase, JobRef, Stage
+
+RECORDINGS = Path("tests/assets/k8s-contract")
+SUBMITTED_AT = "2026-11-21T03:35:30Z"
+
+
+def status(backend: BackendName, wrote: dict[str, Any], *, num_nodes: int = 2, **fields: Any) -> JobStatus:
+    ref = JobRef(name="x", stage=Stage.TRAINING, attempt=1, num_nodes=num_nodes, backend=backend, **fields)
+    return job_status(ref, {"metadata": {"creationTimestamp": SUBMITTED_AT}, "status": wrote})
+
+
+def recorded(scenario: str, kind: str) -> list[dict[str, Any]]:
+    """Every status of the scenario's job, as it was watched: in its order, from the first to the last."""
+    steps = json.loads((RECORDINGS / f"{scenario}.json").read_text())["steps"]
+    streams = [step["response"].get("events", []) for step in steps]
+    longest = max(streams, key=len)
+    found = [event["object"].get("status", {}) for event in longest if event["object"].get("kind") == kind]
+    assert found, "the scenario watches the job"
+    return found
+
+
+def phases(backend: BackendName, scenario: str, kind: str, num_nodes: int = 2) -> list[JobPhase | None]:
+    """What is seen, each phase once."""
+    seen = [status(backend, wrote, num_nodes=num_nodes).phase for wrote in recorded(scenario, kind)]
+    return [phase for index, phase in enumerate(seen) if index == 0 or seen[index - 1] != phase]
+
+
+PENDING, RUNNING, SUCCEEDED, FAILED = JobPhase.PENDING, JobPhase.RUNNING, JobPhase.SUCCEEDED, None
+
+
+@pytest.mark.parametrize(
+    ("backend", "scenario", "kind", "expected"),
+    [
+        ("volcano", "vcjob-pytorch", "Job", [PENDING, RUNNING, SUCCEEDED]),
+        ("jobset", "jobset-basic", "JobSet", [PENDING, RUNNING, SUCCEEDED]),
+        ("pytorchjob", "pytorchjob-basic", "PyTorchJob", [PENDING, RUNNING, SUCCEEDED]),
+    ],
+)
+def test_a_recorded_job_goes_from_pending_to_running_to_its_end(
+    backend: BackendName, scenario: str, kind: str, expected: list[JobPhase | None]
+) -> None:
+    seen = phases(backend, scenario, kind)
+    assert [phase for index, phase in enumerate(seen) if phase not in seen[:index]] == expected
+
+
+def test_a_recorded_volcano_job_that_failed_says_in_which_state() -> None:
+    found = status("volcano", recorded("vcjob-restart", "Job")[-1])
+    assert (found.phase, found.failure_reason) == (None, "Failed")
+
+
+def test_a_volcano_job_has_failed_with_its_first_failed_pod() -> None:
+    """Without a policy its state stays Running until all pods have ended."""
+    wrote = {"state": {"phase": "Running"}, "running": 1, "failed": 1, "minAvailable": 2}
+    assert status("volcano", wrote).failure_reason == "PodFailed"
+
+
+@pytest.mark.parametrize("phase", ["Aborted", "Terminating", "Terminated", "Failed"])
+def test_no_way_leads_back_from_a_volcano_job_that_was_ended(phase: str) -> None:
+    assert status("volcano", {"state": {"phase": phase}}).phase is None
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason", "wrote"),
+    [
+        (
+            "jobset",
+            "FailedJobs",
+            {"conditions": [{"type": "Failed", "status": "True", "reason": "FailedJobs", "message": "a job failed"}]},
+        ),
+        (
+            "pytorchjob",
+            "PyTorchJobFailed",
+            {
+                "conditions": [
+                    {"type": "Running", "status": "False", "reason": "PyTorchJobRunning"},
+                    {"type": "Failed", "status": "True", "reason": "PyTorchJobFailed", "message": "1 Worker failed"},
+                ]
+            },
+        ),
+        ("pod", "Evicted", {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource"}),
+        ("pod", "PodFailed", {"phase": "Failed"}),
+    ],
+)
+def test_a_failed_job_keeps_its_controllers_words(backend: BackendName, reason: str, wrote: dict[str, Any]) -> None:
+    found = status(backend, wrote)
+    assert (found.phase, found.failure_reason) == (None, reason)
+
+
+@pytest.mark.parametrize(
+    ("backend", "some", "every"),
+    [
+        ("job", {"ready": 1}, {"ready": 2}),
+        ("job", {"ready": 1}, {"ready": 1, "uncountedTerminatedPods": {"succeeded": ["u"]}}),
+        (
+            "jobset",
+            {"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 0, "succeeded": 0}]},
+            {"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 1, "succeeded": 0}]},
+        ),
+        (
+            "volcano",
+            {"state": {"phase": "Pending"}, "pending": 1, "running": 1},
+            {"state": {"phase": "Running"}, "succeeded": 1, "running": 1},
+        ),
+        (
+            "pytorchjob",
+            {"replicaStatuses": {"Master": {"active": 1}, "Worker": {}}},
+            {"replicaStatuses": {"Master": {"active": 1}, "Worker": {"succeeded": 1}}},
+        ),
+        ("pod", {"phase": "Pending"}, {"phase": "Running"}),
+    ],
+)
+def test_a_job_runs_when_every_pod_of_its_gang_does(
+    backend: BackendName, some: dict[str, Any], every: dict[str, Any]
+) -> None:
+    assert [status(backend, wrote).phase for wrote in ({}, some, every)] == [PENDING, PENDING, RUNNING]
+
+
+def test_an_elastic_job_runs_with_as_many_nodes_as_it_needs() -> None:
+    wrote = {"replicaStatuses": {"Worker": {"active": 1}}}
+    assert status("pytorchjob", wrote).phase is PENDING
+    assert status("pytorchjob", wrote, min_nodes=1).phase is RUNNING
+
+
+@pytest.mark.parametrize("backend", ["job", "jobset", "volcano", "pytorchjob", "pod"])
+def test_a_job_that_nobody_has_looked_at_is_pending_since_it_was_submitted(backend: BackendName) -> None:
+    found = status(backend, {})
+    assert found == JobStatus(phase=PENDING, submitted_at=datetime(2026, 11, 21, 3, 35, 30, tzinfo=UTC))

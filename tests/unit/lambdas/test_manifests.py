@@ -1,0 +1,258 @@
+"""The Kubernetes objects that a job becomes, on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from cli.spec_file import read_spec
+from lambdas.handlers.backends import MANIFESTS
+from lambdas.logic.jobs import GANGS, Job, job_of
+from lambdas.models.backends import BACKENDS, MAX_HOST_NAME, BackendName
+from lambdas.models.run import Run, Stage
+from tests.fakes.runs import STARTED_AT, run_on
+
+GOLDEN = Path("tests/assets/manifests")
+SUBMITTED = Path("tests/assets/k8s-contract/golden-manifests")
+SEEDS = sorted(Path("runs").glob("*.yaml"))
+KUBERNETES = "1.36"
+
+each_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def job(backend: BackendName, stage: Stage = Stage.TRAINING, **fields: Any) -> Job:
+    return job_of(run_on(backend, **fields), stage, 1, artifacts_url="s3://artifacts/runs/x/")
+
+
+def rendered(job: Job) -> list[dict[str, Any]]:
+    return MANIFESTS[job.ref.backend](job)
+
+
+def pod_templates(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What pods are made of, wherever a kind keeps it; a pod is its own."""
+    spec = manifest["spec"]
+    match manifest["kind"]:
+        case "Service":
+            return []
+        case "Pod":
+            return [{"metadata": manifest["metadata"], "spec": spec}]
+        case "JobSet":
+            return [spec["replicatedJobs"][0]["template"]["spec"]["template"]]
+        case "PyTorchJob":
+            return [replica["template"] for replica in spec["pytorchReplicaSpecs"].values()]
+        case _ if "tasks" in spec:
+            return [task["template"] for task in spec["tasks"]]
+        case _:
+            return [spec["template"]]
+
+
+def pods(job: Job) -> list[dict[str, Any]]:
+    return [template["spec"] for manifest in rendered(job) for template in pod_templates(manifest)]
+
+
+def seed_run(path: Path) -> Run:
+    spec = read_spec(path)
+    arn = "arn:aws:states:us-west-2:123456789012:execution:trainflow-training:x"
+    return Run(run_id=f"{spec.name}-0123456789ab", execution_arn=arn, started_at=STARTED_AT, spec=spec)
+
+
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("path", SEEDS, ids=lambda path: path.stem)
+def test_the_manifests_of_a_seed_are_the_golden_ones(path: Path, stage: Stage) -> None:
+    run = seed_run(path)
+    golden = GOLDEN / f"{path.stem}-{stage}.yaml"
+    if (stage is Stage.STAGE and run.spec.dataset is None) or (
+        stage is Stage.PRECOMPILE and not run.spec.precompile.enabled
+    ):
+        assert not golden.exists()
+        return
+    objects = rendered(job_of(run, stage, 1, artifacts_url=f"s3://artifacts/runs/{run.run_id}/"))
+    assert list(yaml.safe_load_all(golden.read_text())) == objects
+
+
+@each_backend
+@pytest.mark.parametrize("stage", Stage)
+def test_every_object_is_what_kubernetes_accepts(backend: BackendName, stage: Stage) -> None:
+    for manifest in rendered(job(backend, stage)):
+        if manifest["apiVersion"] in ("v1", "batch/v1"):
+            kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+        for template in pod_templates(manifest):
+            pod = {"apiVersion": "v1", "kind": "Pod", **template}
+            kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("backend", "recorded"), [("jobset", "jobset"), ("volcano", "volcano-job"), ("pytorchjob", "pytorchjob")]
+)
+def test_a_custom_resource_has_the_form_that_real_controllers_have_taken(backend: BackendName, recorded: str) -> None:
+    """Fields of the recordings' own are there, with the types that they have there."""
+    (ours,) = rendered(job(backend))
+    theirs = yaml.safe_load((SUBMITTED / f"{recorded}-submitted.yaml").read_text())
+    assert (ours["apiVersion"], ours["kind"]) == (theirs["apiVersion"], theirs["kind"])
+    assert_same_form(ours["spec"], theirs["spec"], "spec")
+
+
+def assert_same_form(ours: Any, theirs: Any, where: str) -> None:
+    assert type(ours) is type(theirs), where
+    if where.endswith((".template.spec", ".plugins")):
+        return  # pods are validated by themselves; which plugins a job has is its own affair
+    if isinstance(theirs, list):
+        for one in ours[:1] if theirs else ():
+            assert_same_form(one, theirs[0], f"{where}[0]")
+    if isinstance(theirs, dict):
+        optional = {"policies", "labels"}
+        for name, value in theirs.items():
+            assert name in ours or name in optional, f"{where}.{name}"
+            if name in ours:
+                assert_same_form(ours[name], value, f"{where}.{name}")
+
+
+@each_backend
+def test_pods_are_confined_as_far_as_the_image_allows(backend: BackendName) -> None:
+    for pod in pods(job(backend)):
+        context, container = pod["securityContext"], pod["containers"][0]
+        assert context["runAsNonRoot"]
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }
+        assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
+        assert not pod["automountServiceAccountToken"]
+
+
+@each_backend
+def test_an_image_that_needs_its_root_can_have_it(backend: BackendName) -> None:
+    workload = {"script": "mine.py", "image": "i", "writable_root": True}
+    for pod in pods(job(backend, workload=workload)):
+        container = pod["containers"][0]
+        assert not container["securityContext"]["readOnlyRootFilesystem"]
+        assert "/tmp" not in [mount["mountPath"] for mount in container["volumeMounts"]]
+
+
+@each_backend
+def test_a_checkpoint_has_its_time_and_a_job_its_end(backend: BackendName) -> None:
+    rendering = rendered(job(backend, limits={"max_duration_hours": 2}))[-1]
+    for template in pod_templates(rendering):
+        assert template["spec"]["terminationGracePeriodSeconds"] == 120
+        assert {template["spec"].get("activeDeadlineSeconds"), rendering["spec"].get("activeDeadlineSeconds")} <= {
+            None,
+            7200,
+        }
+    assert "activeDeadlineSeconds" in str(rendering)
+    if backend != "pod":
+        assert "ttlSecondsAfterFinished" in str(rendering)
+
+
+@each_backend
+def test_a_priority_reaches_the_pods(backend: BackendName) -> None:
+    for pod in pods(job(backend, compute__priority_class="urgent")):
+        assert pod["priorityClassName"] == "urgent"
+    assert "priorityClassName" not in pods(job(backend))[0]
+
+
+@pytest.mark.parametrize("backend", [backend for backend in BACKENDS if backend != "pod"])
+def test_a_gang_over_efa_is_placed_in_one_node_group(backend: BackendName) -> None:
+    for pod in pods(job(backend)):
+        assert pod["nodeSelector"] == {
+            "node.kubernetes.io/instance-type": "trn1.32xlarge",
+            "eks.amazonaws.com/nodegroup": "trainflow-trn1-32xlarge",
+        }
+
+
+def test_a_volcano_gang_starts_with_all_its_pods_in_its_queue() -> None:
+    (manifest,) = rendered(job("volcano", num_nodes=16, compute__queue="research"))
+    assert manifest["spec"]["minAvailable"] == manifest["spec"]["tasks"][0]["replicas"] == 16
+    assert (manifest["spec"]["queue"], manifest["spec"]["schedulerName"]) == ("research", "volcano")
+
+
+def test_no_policy_of_volcano_removes_the_pods_that_could_say_why_a_job_failed() -> None:
+    (manifest,) = rendered(job("volcano"))
+    assert {policy["event"] for policy in manifest["spec"]["policies"]} == {"PodEvicted"}
+    assert "policies" not in manifest["spec"]["tasks"][0]
+
+
+def test_a_jobset_spells_out_what_it_does_when_a_job_starts_succeeds_and_fails() -> None:
+    (manifest,) = rendered(job("jobset"))
+    assert manifest["spec"]["successPolicy"]["operator"] == "All"
+    assert manifest["spec"]["failurePolicy"]["maxRestarts"] == 0
+    assert manifest["spec"]["startupPolicy"] == {"startupPolicyOrder": "AnyOrder"}
+
+
+@pytest.mark.parametrize(("num_nodes", "workers"), [(1, None), (2, 1), (16, 15)])
+def test_a_pytorchjob_has_one_master_and_the_rest_are_workers(num_nodes: int, workers: int | None) -> None:
+    training = job("pytorchjob", num_nodes=num_nodes)
+    (manifest,) = rendered(training)
+    replicas = manifest["spec"]["pytorchReplicaSpecs"]
+    assert replicas["Master"]["replicas"] == 1
+    assert replicas.get("Worker", {}).get("replicas") == workers
+    for replica in replicas.values():
+        (container,) = replica["template"]["spec"]["containers"]
+        assert container["name"] == "pytorch", "the operator looks for this name"
+        assert container["ports"] == [{"name": "pytorchjob-port", "containerPort": training.port}]
+
+
+def test_an_elastic_pytorchjob_has_workers_only_and_its_policy_is_the_command_lines() -> None:
+    training = job("pytorchjob", num_nodes=3, elastic=True)
+    (manifest,) = rendered(training)
+    assert manifest["spec"]["elasticPolicy"] == {
+        "minReplicas": 1,
+        "maxReplicas": 3,
+        "maxRestarts": 3,
+        "rdzvBackend": "c10d",
+        "rdzvPort": training.port,
+        "rdzvId": training.ref.name,
+    }
+    assert list(manifest["spec"]["pytorchReplicaSpecs"]) == ["Worker"]
+    (pod,) = pods(training)
+    named = {"name": "TRAINFLOW_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    assert named in pod["containers"][0]["env"]
+
+
+@each_backend
+def test_every_object_and_pod_can_be_found_by_its_run_and_job(backend: BackendName) -> None:
+    training = job(backend)
+    for manifest in rendered(training):
+        for metadata in (manifest["metadata"], *(template["metadata"] for template in pod_templates(manifest))):
+            assert metadata["labels"]["trainflow/run"] == training.run_id
+            assert metadata["labels"]["trainflow/job"] == training.ref.name
+
+
+@each_backend
+def test_two_runs_of_one_spec_have_nothing_in_common(backend: BackendName) -> None:
+    spec = run_on(backend).spec
+    arn = "arn:aws:states:us-west-2:123456789012:execution:trainflow-training:x"
+    one, other = (
+        job_of(
+            Run(run_id=f"bert-{number}", execution_arn=arn, started_at=STARTED_AT, spec=spec),
+            Stage.TRAINING,
+            1,
+            artifacts_url=f"s3://a/{number}/",
+        )
+        for number in ("000000000001", "000000000002")
+    )
+    assert one.port != other.port
+    assert other.ref.name not in str(rendered(one)).replace(one.ref.name, "")
+    assert one.run_id not in str(rendered(other))
+
+
+@each_backend
+def test_the_longest_name_that_a_spec_may_have_gives_names_that_a_cluster_takes(backend: BackendName) -> None:
+    longest = BACKENDS[backend].name_length("n" * 30 + "-0123456789ab-precompile-1", num_nodes=2) - MAX_HOST_NAME
+    training = job(backend, Stage.PRECOMPILE, name="n" * (30 - max(0, longest)))
+    assert BACKENDS[backend].name_length(training.ref.name, num_nodes=2) <= MAX_HOST_NAME
+
+
+@each_backend
+def test_no_manifest_holds_a_secret(backend: BackendName) -> None:
+    for stage in GANGS:
+        for pod in pods(job(backend, stage)):
+            for variable in pod["containers"][0]["env"]:
+                assert not any(word in variable["name"] for word in ("KEY", "TOKEN", "SECRET", "PASSWORD"))
+                assert "secretKeyRef" not in str(variable)

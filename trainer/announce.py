@@ -1,0 +1,48 @@
+"""Start a program in a process of an elastic gang; in that of rank 0, say first in which pod it is.
+
+`torchrun … -m trainer.announce -m trainer.pretrain …`. Where ranks are dealt out at run time, nobody can know from
+outside which pod prints the metrics. So rank 0 leaves its pod's name under TRAINFLOW_RANK0_URL, each time anew.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from trainer import program, s3
+from trainer.environment import Environment
+from trainer.errors import ConfigInvalid, StorageFailed
+
+
+def announce(environ: Mapping[str, str]) -> None:
+    """Write the pod's name where the workflow looks for it.
+
+    Raises:
+        ConfigInvalid: If the environment does not say where, or what the pod is called.
+        StorageFailed: If S3 does not take it.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    url, pod = environ.get("TRAINFLOW_RANK0_URL"), environ.get("TRAINFLOW_POD_NAME")
+    if not url or not pod:
+        raise ConfigInvalid("TRAINFLOW_RANK0_URL and TRAINFLOW_POD_NAME are missing; trainer.announce needs both.")
+    place = s3.parse(url, option="TRAINFLOW_RANK0_URL", key_required=True)
+    try:
+        s3.connect().put_object(Bucket=place.bucket, Key=place.key, Body=pod.encode())
+    except (BotoCoreError, ClientError) as error:
+        raise StorageFailed(f"{url} cannot be written ({error}); give the pods' role s3:PutObject there.") from error
+
+
+def main(argv: Sequence[str], environment: Environment) -> None:
+    """Announce, if this is rank 0, and become the program."""
+    if not argv:
+        raise ConfigInvalid("No program is given; write it behind trainer.announce, as behind `python`.")
+    if environment.rank == 0:
+        announce(os.environ)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-u", *argv])  # noqa: S606  (the program that the spec names)
+
+
+if __name__ == "__main__":
+    sys.exit(program.run(main, sys.argv[1:], os.environ))
