@@ -1,0 +1,118 @@
+"""Every tutorial that Trainflow replaces is one spec, and goes end to end in the twin with its override."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.run_local import follow_run
+from cli.spec_file import read_spec
+from lambdas.models.run_record import RunRecord
+from lambdas.models.run_spec import RunSpec, parse_run_spec
+from local.aws import deployment, folder_buckets
+from local.twin import Twin
+from tests.integration.test_runs import assert_nothing_is_left, processes_of, steps_spec
+
+pytestmark = pytest.mark.slow
+
+OVERRIDES = sorted(Path("runs/overrides").glob("*.yaml"))
+GANG_BACKENDS = ("job", "jobset", "volcano", "pytorchjob")
+
+Run = Callable[[RunSpec, str], RunRecord]
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    home = tmp_path_factory.mktemp("home")
+    folder_buckets.ensure_demo_data(home / "s3")
+    with Twin(home=home, log_dir=tmp_path_factory.mktemp("logs"), time_scale=60) as running:
+        yield running
+
+
+@pytest.fixture
+def run(twin: Twin, tmp_path: Path) -> Run:
+    def start(spec: RunSpec, run_id: str) -> RunRecord:
+        return follow_run(twin, spec, run_id, folder=tmp_path / run_id, console=Console(file=io.StringIO()))
+
+    return start
+
+
+def on_backend(backend: str, **arguments: Any) -> RunSpec:
+    """Two nodes that log steps, launched in one of the ways."""
+    document = steps_spec(**arguments)
+    document["compute"]["backend"] = backend
+    return parse_run_spec(document)
+
+
+@pytest.mark.parametrize("override", OVERRIDES, ids=lambda path: path.stem)
+def test_a_tutorial_goes_end_to_end(run: Run, twin: Twin, override: Path) -> None:
+    spec = read_spec(Path("runs") / override.name, [override])
+    run_id = f"{spec.name}-00000000seed"[:43]
+
+    record = run(spec, run_id)
+
+    assert (record.status, record.error) == ("SUCCEEDED", None)
+    assert record.training is not None
+    training = record.jobs["training"]
+    assert len(training.pods) == spec.compute.num_nodes
+    assert {pod.exit_code for pod in training.pods} == {0}
+    published = record.metrics_published
+    assert published is not None
+    assert (published.gaps, published.duplicates) == (0, 0)
+    assert published.last_step == record.training.steps
+    assert_nothing_is_left(twin, run_id)
+
+
+def test_the_classifiers_model_is_in_s3(twin: Twin) -> None:
+    """Left there by the PyTorchJob tutorial's run above."""
+    objects = twin.client("s3").list_objects_v2(Bucket=deployment.ARTIFACT_BUCKET, Prefix="digits/")
+    assert [found["Key"] for found in objects.get("Contents", ())] == ["digits/model.pt"]
+
+
+@pytest.mark.parametrize("backend", GANG_BACKENDS)
+def test_a_worker_that_dies_fails_the_run_on_every_backend_and_is_named(run: Run, twin: Twin, backend: str) -> None:
+    run_id = f"dies-{backend}-1"
+
+    def kill_worker() -> None:
+        while not (found := [p for p in processes_of(run_id, RANK="1") if "steps.py" in " ".join(p.cmdline())]):
+            if stopping.wait(0.1):
+                return
+        found[0].kill()
+
+    stopping = threading.Event()
+    killer = threading.Thread(target=kill_worker)
+    killer.start()
+    try:
+        record = run(on_backend(backend, max_steps=600), run_id)
+    finally:
+        stopping.set()
+        killer.join()
+
+    assert (record.status, record.error and record.error.name) == ("FAILED", "WorkerFailed")
+    assert record.error is not None
+    assert f"{run_id}-training-1" in record.error.message
+    assert_nothing_is_left(twin, run_id)
+
+
+@pytest.mark.parametrize("backend", GANG_BACKENDS)
+def test_two_runs_of_one_spec_at_once_never_mix(run: Run, backend: str) -> None:
+    names = (f"twice-{backend}-a", f"twice-{backend}-b")
+    records: dict[str, RunRecord] = {}
+    spec = on_backend(backend, max_steps=15)
+    threads = [threading.Thread(target=lambda name=name: records.update({name: run(spec, name)})) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name in names:
+        record = records[name]
+        assert (record.status, record.error) == ("SUCCEEDED", None)
+        assert all(pod.name.startswith(name) for job in record.jobs.values() for pod in job.pods)
+        assert record.metrics_published is not None
+        assert (record.metrics_published.last_step, record.metrics_published.duplicates) == (15, 0)
