@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -84,7 +85,8 @@ def _report(error: TrainerError, place: Environment) -> None:
 def _let_the_speaker_finish(error: TrainerError, place: Environment) -> None:
     """What every rank meets, one tells: torchrun would end it as soon as the first of the others has left."""
     if error.is_common and not place.speaks_for_the_pod:
-        time.sleep(SECONDS_TO_SPEAK)
+        with suppress(Terminated):  # the launcher, ending what is left of the gang
+            time.sleep(SECONDS_TO_SPEAK)
 
 
 def _write(document: Mapping[str, Any], place: Environment) -> None:

@@ -75,6 +75,17 @@ def test_who_does_not_tell_a_common_error_lets_the_one_finish_that_does(tmp_path
     assert pauses == [program.SECONDS_TO_SPEAK]
 
 
+def test_who_is_ended_while_it_waits_leaves_without_another_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(_seconds: float) -> None:
+        raise Terminated("Stopped.")
+
+    monkeypatch.setattr(program.time, "sleep", ended)
+    assert run(tmp_path, ConfigInvalid("Bad."), RANK="3", LOCAL_RANK="1", WORLD_SIZE="4") == (2, None)
+    assert capsys.readouterr().err == ""
+
+
 def test_what_only_one_rank_has_met_it_tells_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, document = run(tmp_path, DatasetInvalid("Bad."), RANK="3", LOCAL_RANK="1", WORLD_SIZE="4")
     assert (code, document["error"]) == (2, "DatasetInvalid")
