@@ -116,3 +116,27 @@ def test_two_runs_of_one_spec_at_once_never_mix(run: Run, backend: str) -> None:
         assert all(pod.name.startswith(name) for job in record.jobs.values() for pod in job.pods)
         assert record.metrics_published is not None
         assert (record.metrics_published.last_step, record.metrics_published.duplicates) == (15, 0)
+
+
+def test_an_elastic_gang_trains_where_rank_0_says_it_is(run: Run) -> None:
+    document = steps_spec(max_steps=15)
+    document["compute"] |= {"backend": "pytorchjob", "elastic": {"min_nodes": 1, "max_nodes": 2, "max_restarts": 1}}
+    record = run(parse_run_spec(document), "elastic-1")
+    assert (record.status, record.error) == ("SUCCEEDED", None)
+    published = record.metrics_published
+    assert published is not None
+    assert (published.last_step, published.gaps, published.duplicates) == (15, 0, 0)
+
+
+@pytest.mark.parametrize("backend", ["job", "volcano"])
+def test_a_gang_that_lacks_a_pod_is_submitted_again_and_given_up_by_name(run: Run, twin: Twin, backend: str) -> None:
+    """A priority class that nobody made keeps every pod out."""
+    document = steps_spec(max_steps=5)
+    document["compute"] |= {"backend": backend, "priority_class": "nobody-made-it"}
+    document["limits"] = {"gang_timeout_minutes": 0.1, "poll_seconds": 20}
+    run_id = f"lacks-{backend}"
+    record = run(parse_run_spec(document), run_id)
+    assert (record.status, record.error and record.error.name) == ("FAILED", "GangIncomplete")
+    attempts = [visit.name for visit in record.states if visit.name == "SubmitTraining"]
+    assert len(attempts) == 3
+    assert_nothing_is_left(twin, run_id)
