@@ -32,6 +32,7 @@ class AwsServer:
     def __init__(self, *, time_scale: float) -> None:
         self._time_scale = time_scale
         self._port = _free_port()
+        self._config_before: dict[str, Any] | None = None
         self._server = ThreadedMotoServer("127.0.0.1", self._port, verbose=False)
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -57,6 +58,7 @@ class AwsServer:
         self._forget_others()
         # The interpreter calls the other services on this port.
         os.environ["MOTO_PORT"] = str(self._port)
+        self._config_before = dict(default_user_config)
         default_user_config["stepfunctions"] = {"execute_state_machine": True}
         default_user_config["lambda"] = {"use_docker": True}
         patches.apply_all()
@@ -84,9 +86,13 @@ class AwsServer:
         self.targets.stop()
 
     def stop(self) -> None:
-        """Free the port."""
+        """Free the port, and leave moto's settings as they were."""
         self.start_nothing()
         self._server.stop()
+        if self._config_before is not None:
+            default_user_config.clear()
+            default_user_config.update(self._config_before)
+            self._config_before = None
 
     def client(self, service: str) -> Any:
         """A boto3 client of one of the twin's services, whatever the caller's own AWS settings are."""

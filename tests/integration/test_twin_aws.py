@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.core.config import default_user_config
 
 from local.aws.deployment import create_bucket, empty_archive
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime
@@ -258,3 +259,13 @@ def test_stopping_ends_what_is_being_invoked(aws: AwsServer, tmp_path: Path) -> 
     caller.join(10)
     assert not caller.is_alive()
     assert json.loads(answers[0][0])["errorType"] == "Runtime.ExitError"
+
+
+def test_a_server_that_has_stopped_leaves_motos_settings_as_they_were() -> None:
+    """Tests of the functions use moto in the same process, where nothing shall run by itself."""
+    before = dict(default_user_config)
+    server = AwsServer(time_scale=100)
+    server.start()
+    assert default_user_config != before or before.get("stepfunctions") == {"execute_state_machine": True}
+    server.stop()
+    assert dict(default_user_config) == before
