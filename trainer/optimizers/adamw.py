@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trainer.optimizers.low_precision import Float32State, state_dtype, store
+from trainer.optimizers.low_precision import Float32State
 
 
 class AdamW(Float32State):
@@ -32,18 +32,12 @@ class AdamW(Float32State):
             weight_decay: λ; a step shrinks the weights by η λ.
             round_stochastically: Round bfloat16 weights here; False where the device does it by itself.
         """
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "step": 0})
-        self._round = round_stochastically
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults, round_stochastically=round_stochastically)
 
-    def _change(self, parameter: torch.Tensor, group: dict[str, Any]) -> None:
-        dtype = state_dtype(parameter)
-        moment, second_moment = self._moments(parameter)
-        gradient = parameter.grad.to(dtype)  # type: ignore[union-attr]
-        (beta1, beta2), step, rate = group["betas"], group["step"], group["lr"]
-
-        moment.lerp_(gradient, 1 - beta1)
-        second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        root = (second_moment / (1 - beta2**step)).sqrt_().add_(group["eps"])
-        weights = parameter.to(dtype) * (1 - rate * group["weight_decay"])
-        weights.addcdiv_(moment, root, value=-rate / (1 - beta1**step))
-        store(parameter, weights, stochastically=self._round)
+    def _changed(
+        self, weights: torch.Tensor, moment: torch.Tensor, root: torch.Tensor, group: dict[str, Any]
+    ) -> torch.Tensor:
+        rate, (beta1, _) = group["lr"], group["betas"]
+        decayed: torch.Tensor = weights * (1 - rate * group["weight_decay"])
+        return decayed.addcdiv_(moment, root, value=-rate / (1 - beta1 ** group["step"]))

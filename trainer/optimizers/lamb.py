@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trainer.optimizers.low_precision import Float32State, state_dtype, store
+from trainer.optimizers.low_precision import Float32State
 
 
 class Lamb(Float32State):
@@ -39,26 +39,19 @@ class Lamb(Float32State):
             trust_clip: Never lengthen a layer's step: φ(‖x‖) / ‖r + λx‖ ≤ 1.
             round_stochastically: Round bfloat16 weights here; False where the device does it by itself.
         """
-        super().__init__(
-            params,
-            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "trust_clip": trust_clip, "step": 0},
-        )
-        self._round = round_stochastically
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "trust_clip": trust_clip}
+        super().__init__(params, defaults, round_stochastically=round_stochastically)
 
-    def _change(self, parameter: torch.Tensor, group: dict[str, Any]) -> None:
-        dtype = state_dtype(parameter)
-        moment, second_moment = self._moments(parameter)
-        gradient, weights = parameter.grad.to(dtype), parameter.to(dtype)  # type: ignore[union-attr]
-        (beta1, beta2), step, decay = group["betas"], group["step"], group["weight_decay"]
-
-        moment.lerp_(gradient, 1 - beta1)
-        second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        root = (second_moment / (1 - beta2**step)).sqrt_().add_(group["eps"])
-        update = (moment / (1 - beta1**step)).div_(root)
+    def _changed(
+        self, weights: torch.Tensor, moment: torch.Tensor, root: torch.Tensor, group: dict[str, Any]
+    ) -> torch.Tensor:
+        decay, (beta1, _) = group["weight_decay"], group["betas"]
+        update = (moment / (1 - beta1 ** group["step"])).div_(root)
         if decay:
             update.add_(weights, alpha=decay)
             update.mul_(_trust_ratio(weights, update, clip=group["trust_clip"]))
-        store(parameter, weights - group["lr"] * update, stochastically=self._round)
+        changed: torch.Tensor = weights - group["lr"] * update
+        return changed
 
 
 def _trust_ratio(weights: torch.Tensor, update: torch.Tensor, *, clip: bool) -> torch.Tensor:

@@ -7,7 +7,7 @@ the mean exact, it counts (Gupta et al. 2015, §3.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -17,7 +17,17 @@ _DROPPED_BITS = 16
 
 
 class Float32State(torch.optim.Optimizer):
-    """An optimizer that keeps its state in at least float32, whatever its weights are in."""
+    """Adam's moments in at least float32, whatever the weights are in; subclasses say what they make of them."""
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any], *, round_stochastically: bool) -> None:
+        """
+        Args:
+            params: Parameters, or groups of them.
+            defaults: Of the groups: `betas` (decay of the moments, β₁ and β₂), `eps` (ε), and the subclass's own.
+            round_stochastically: Round bfloat16 weights here; False where the device does it by itself.
+        """
+        super().__init__(params, {**defaults, "step": 0})
+        self._round = round_stochastically
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -38,6 +48,27 @@ class Float32State(torch.optim.Optimizer):
 
     def _change(self, parameter: torch.Tensor, group: dict[str, Any]) -> None:
         """Change one parameter by the settings of its group."""
+        gradient = parameter.grad.to(state_dtype(parameter))  # type: ignore[union-attr]
+        moment, second_moment = self._moments(parameter)
+        (beta1, beta2), step = group["betas"], group["step"]
+
+        moment.lerp_(gradient, 1 - beta1)
+        second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        root = (second_moment / (1 - beta2**step)).sqrt_().add_(group["eps"])
+        weights = self._changed(parameter.to(gradient.dtype), moment, root, group)
+        store(parameter, weights, stochastically=self._round)
+
+    def _changed(
+        self, weights: torch.Tensor, moment: torch.Tensor, root: torch.Tensor, group: dict[str, Any]
+    ) -> torch.Tensor:
+        """The weights after the step.
+
+        Args:
+            weights: Before it, at least float32; the parameter itself where it is that already, so not to be changed.
+            moment: Mean of the gradient, without the correction of its start by 1 - β₁ᵗ.
+            root: √(corrected second moment) + ε.
+            group: Settings of the parameter's group.
+        """
         raise NotImplementedError
 
     def _moments(self, parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
