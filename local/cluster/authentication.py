@@ -60,28 +60,10 @@ class StaticTokenAuthenticator:
         return self.user if hmac.compare_digest(token.encode(), self.token.encode()) else None
 
 
-class Unauthenticated(Exception):
-    """A Bearer token that nobody recognises."""
-
-
 def bearer_token(header: str) -> str | None:
     """The token of an Authorization header; None for no header and for schemes that the server does not know."""
     scheme, _, token = header.partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
-
-
-def authenticate(token: str | None, authenticators: Sequence[Authenticator]) -> User:
-    """The user behind a token; no token makes the anonymous one.
-
-    Raises:
-        Unauthenticated: If there is a token and no authenticator accepts it.
-    """
-    if token is None:
-        return ANONYMOUS
-    user = _first(authenticators, token)
-    if user is None:
-        raise Unauthenticated
-    return user
 
 
 Identify = Callable[[str], Awaitable[User | None]]

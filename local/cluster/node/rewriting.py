@@ -8,7 +8,7 @@ headless Service by the loopback address. Only what is clearly a path or a name 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 LOOPBACK = "127.0.0.1"
 """Address of every pod of a process node."""
@@ -98,11 +98,6 @@ class NameRewriter:
         if key not in self._known:
             self._known[key] = self._is_headless_service(*key)
         return (match["url"] or "") + LOOPBACK if self._known[key] else match[0]
-
-
-def rewrite_all(values: Iterable[str], paths: PathRewriter, names: NameRewriter) -> list[str]:
-    """Every value with its container paths and pod names replaced."""
-    return [names.value(paths.value(value)) for value in values]
 
 
 def _without_trailing_slash(path: str) -> str:
