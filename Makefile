@@ -14,7 +14,7 @@ CDK_APP = -c config=config/$(CONFIG).yaml
 .PHONY: help run check test test-slow test-xla benchmark synth bootstrap deploy images diff destroy schema lock format clean
 
 help: ## What each command does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\(CONFIG\)/, "$(CONFIG)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(INSTALLED) ## Train the demo through the real state machine, on this machine
 	$(BIN)/trainflow run runs/demo.yaml --local

@@ -15,6 +15,7 @@ from local.cluster.authentication import (
     StaticTokenAuthenticator,
     StsAuthenticator,
     bearer_token,
+    identify_with,
 )
 from local.cluster.tokens import AUDIENCE, ServiceAccountTokens
 
