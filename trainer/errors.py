@@ -82,6 +82,12 @@ class GraphCompilationFailed(TrainerError):
     exit_code = 1
 
 
+class CompileCacheGone(TrainerError):
+    """The compile cache that the training was to begin with is not there any more."""
+
+    exit_code = 1
+
+
 class PeerLost(TrainerError):
     """Another process of the gang went away while this one was talking to it."""
 

@@ -47,11 +47,12 @@ def parse(url: str, *, option: str, key_required: bool) -> Location:
     return Location(parts.netloc, key)
 
 
-def connect(*, unsigned: bool = False) -> S3Client:
+def connect(*, unsigned: bool = False, region: str | None = None) -> S3Client:
     """A client with the pod's own role; endpoint and region come from the environment as for any AWS program.
 
     Args:
         unsigned: Send no credentials, for buckets that are open to everybody.
+        region: Of the bucket, where it is not the environment's.
     """
     import boto3
     from botocore import UNSIGNED
@@ -59,5 +60,29 @@ def connect(*, unsigned: bool = False) -> S3Client:
 
     retries = Config(retries={"mode": "standard", "max_attempts": 5})
     config = retries.merge(Config(signature_version=UNSIGNED)) if unsigned else retries
-    region = boto3.Session().region_name or "us-east-1"  # where S3 answers for buckets of every region
+    region = region or boto3.Session().region_name or "us-east-1"  # where S3 answers for buckets of every region
     return boto3.client("s3", config=config, region_name=region)
+
+
+def is_aws(endpoint: str) -> bool:
+    """Whether an endpoint is AWS's own, which has regions and a host for each bucket."""
+    return ".amazonaws." in urlsplit(endpoint).netloc
+
+
+def region_of(client: S3Client, bucket: str) -> str:
+    """Where a bucket is; S3 says so even to those who may not read it.
+
+    An endpoint that is not AWS's has no regions: it is taken to be where the client thinks it is.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    here = client.meta.region_name
+    if not is_aws(client.meta.endpoint_url):
+        return here
+    try:
+        return client.head_bucket(Bucket=bucket).get("BucketRegion", here)
+    except ClientError as error:
+        headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        return str(headers.get("x-amz-bucket-region", here))
+    except BotoCoreError:
+        return here  # reading the object will tell what is wrong

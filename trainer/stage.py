@@ -1,32 +1,38 @@
-"""Bring a data set from S3 to the shared file system: `python -m trainer.stage --url s3://bucket/key.tar`.
+"""Bring a data set to the shared file system: `python -m trainer.stage --url s3://bucket/key.tar`.
 
-The archive is unpacked while it arrives, into a folder beside the target, is checked there, and takes the target's
-place in one rename: whoever looks sees the old data set, the new one or none, never a part. A marker says what is
-there, so that the next run with the same archive has nothing to do.
+An archive is unpacked while it arrives, the objects below a prefix become files, both in a folder beside the target.
+They are checked there, and take the target's place in one rename: whoever looks sees the old data set, the new one or
+none, never a part. A marker says what is there, so that the next run with the same source has nothing to do. An attempt
+that was killed leaves what it completed, and the next one goes on with the rest.
 """
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
 import json
 import os
+import re
 import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer import archive, arguments, program, s3, shards
+from trainer import arguments, program
 from trainer.environment import Environment
-from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, DestinationNotEmpty, StorageFailed
-from trainer.files import sync_folder, written_whole
-from trainer.source import Source, open_source
+from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, StorageFailed
+from trainer.staging import archive, linked, manifest, marker, place, prefix
+from trainer.staging.journal import Journal
+from trainer.staging.marker import Marker
+from trainer.staging.progress import Progress
+from trainer.staging.source import RemoteFile, Source, open_source, resolved
+from trainer.staging.stream import RemoteStream
+from trainer.staging.transfer import BYTES_IN_FLIGHT, FEW_BYTES_IN_FLIGHT, Transfer
+from trainer.staging.writer import Writer
 
-MARKER = "_READY"
+Manifest = Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,30 +40,32 @@ class StageConfig:
     """What to bring, and where to."""
 
     url: str
-    """Archive to unpack, s3://bucket/key: tar, plain or compressed."""
+    """What to bring: s3://bucket/key or https://host/path of a tar archive, plain or compressed, or s3://bucket/prefix/
+    for every object below it."""
     destination: Path | None = None
     """Folder that shall hold the data set; else TRAINFLOW_DATA_DIR."""
     min_shards: int = 1
-    """Fewest shards that the archive has to hold."""
+    """Fewest shards that the data set has to hold; 0 for one of other files, which are not looked into."""
     no_sign_request: bool = False
     """Send no credentials: for public buckets such as the one of the WikiCorpus archive."""
+    region: str | None = None
+    """Of the bucket; S3 is asked if it is not given."""
+    sha256: str | None = None
+    """Of the archive, 64 hexadecimal digits; an archive from https:// needs it."""
+    manifest_url: str | None = None
+    """s3://bucket/key of a file as `sha256sum` writes it, with the checksum of every file of the data set."""
+    linked_folder: Path | None = None
+    """Folder of an FSx for Lustre file system that is linked with the prefix: restore its content, download nothing."""
 
     def __post_init__(self) -> None:
-        if self.min_shards < 1:
-            raise ConfigInvalid(f"--min_shards is {self.min_shards}; it has to be at least 1.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Marker:
-    """What the marker file says of the data set beside it."""
-
-    url: str
-    etag: str
-    """Of the archive, as S3 gives it: another archive has another."""
-    files: int
-    bytes: int
-    num_shards: int
-    num_samples: int
+        if self.min_shards < 0:
+            raise ConfigInvalid(f"--min_shards is {self.min_shards}; it has to be at least 0.")
+        if self.sha256 is not None and not re.fullmatch("[0-9a-f]{64}", self.sha256):
+            raise ConfigInvalid(f"--sha256 is {self.sha256!r}; it has to be 64 hexadecimal digits in lower case.")
+        if self.sha256 is not None and self.url.endswith("/"):
+            raise ConfigInvalid("--sha256 is of one archive; for a prefix give --manifest_url instead.")
+        if self.linked_folder is not None and not re.fullmatch("s3://.+/", self.url):
+            raise ConfigInvalid(f"--linked_folder goes with a prefix, s3://bucket/prefix/, and --url is {self.url!r}.")
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
@@ -65,120 +73,189 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
     program.raise_on_sigterm()
     began = time.monotonic()
     config = arguments.parse(StageConfig, argv, program="trainer.stage")
-    destination = config.destination or environment.data_dir
+    destination = config.linked_folder or config.destination or environment.data_dir
     if destination is None:
         raise ConfigInvalid("--destination is missing; give it, or set TRAINFLOW_DATA_DIR.")
-    location = s3.parse(config.url, option="url", key_required=True)
-    with _alone(destination), open_source(location, unsigned=config.no_sign_request) as source:
-        there = read_marker(destination)
-        skipped = there is not None and there.etag == source.etag and _is_complete(destination, there)
-        marker = there if skipped and there is not None else stage(source, destination, config)
-    _require_shards(marker, config)
-    said = {key: value for key, value in asdict(marker).items() if key != "url"}
+    if config.linked_folder is not None:
+        staged, skipped = _unless_there(_open(config), destination, config, link)
+    else:
+        with place.alone(destination):
+            staged, skipped = _unless_there(_open(config), destination, config, stage)
+    said = {key: value for key, value in asdict(staged).items() if key != "url"}
     return {**said, "skipped": skipped, "seconds": round(time.monotonic() - began, 2)}
 
 
 def stage(source: Source, destination: Path, config: StageConfig) -> Marker:
-    """Unpack, check, and put the data set into its place.
+    """Bring, check, and put the data set into its place.
 
     Raises:
-        DatasetInvalid: If the archive or one of its shards is not fit to be trained on.
+        DatasetInvalid: If the source or one of its shards is not fit to be trained on.
+        DatasetNotFound: If the source was replaced meanwhile.
         DestinationNotEmpty: If the folder holds files that are not a staged data set.
-        StorageFailed: If the file system refuses.
+        StorageFailed: If file system or network fail.
     """
-    _require_ours(destination)
-    with _folder_beside(destination) as folder:
-        unpacked = archive.unpack(source, folder, name=source.location.url)
-        source.require_all_read()
-        marker = _checked(folder, source, unpacked)
-        _require_shards(marker, config)
-        with written_whole(folder / MARKER) as file:
-            file.write(json.dumps(asdict(marker), indent=2).encode() + b"\n")
-        _put_into_place(folder, destination)
-    return marker
+    checksums = _manifest(config)
+    with place.workplace(destination) as work:
+        with Journal(work.journal, work.data, source=_identity(source, checksums)) as journal:
+            progress = Progress(source.num_bytes, files=lambda: journal.num_files)
+            _bring(source, work.data, journal, progress, config, checksums)
+        staged = _checked(work.data, source, config, checksums)
+        marker.write(staged, work.data)
+        place.put_into_place(work, destination)
+    progress.end()
+    return staged
 
 
-def read_marker(destination: Path) -> Marker | None:
-    """The marker of a staged data set; None if there is none that can be read."""
-    with suppress(OSError, ValueError, TypeError):
-        return Marker(**json.loads((destination / MARKER).read_text()))
-    return None
+def link(source: Source, folder: Path, config: StageConfig) -> Marker:
+    """Restore the content of a folder that is linked with the source.
+
+    Raises:
+        DatasetInvalid: If a file is not as its object, or not fit to be trained on.
+        DatasetNotFound: If a file has not appeared.
+        StorageFailed: If the file system fails.
+    """
+    checksums = _manifest(config)
+    restored: list[Path] = []
+    progress = Progress(source.num_bytes, files=lambda: len(restored))
+    paths = linked.paths_of(source, folder)
+
+    def there(path: Path) -> None:
+        restored.append(path)
+        progress.advance(path.stat().st_size)
+
+    linked.restore(paths, restored=there)
+    linked.require_sizes(paths, source.files)
+    for path, file in zip(paths, source.files, strict=True):
+        if checksums is not None:
+            with path.open("rb") as content:
+                manifest.require(checksums, file.name, hashlib.file_digest(content, "sha256").hexdigest())
+    staged = _checked(folder, source, config, checksums)
+    try:
+        marker.write(staged, folder)
+    except PermissionError:  # what FSx imports may belong to root
+        print(f"{folder} may not be written to, so the next run looks at every file again.", flush=True)
+    progress.end()
+    return staged
 
 
-def _checked(folder: Path, source: Source, unpacked: archive.Unpacked) -> Marker:
+def _open(config: StageConfig) -> Source:
+    return open_source(config.url, unsigned=config.no_sign_request, region=config.region, sha256=config.sha256)
+
+
+def _unless_there(
+    source: Source, destination: Path, config: StageConfig, bring: Callable[[Source, Path, StageConfig], Marker]
+) -> tuple[Marker, bool]:
+    """The data set's marker, and whether there was nothing to do."""
+    there = marker.read(destination)
+    if there is not None and there.etag == source.etag and marker.is_complete(destination, there):
+        _require_shards(there, config)
+        return there, True
+    return bring(source, destination, config), False
+
+
+def _bring(
+    source: Source,
+    folder: Path,
+    journal: Journal,
+    progress: Progress,
+    config: StageConfig,
+    checksums: Manifest | None,
+) -> None:
+    _require_room(folder, source.num_bytes - journal.num_bytes)
+    digest = hashlib.sha256() if config.sha256 else None
+
+    def arrived(data: bytes) -> None:
+        progress.advance(len(data))
+        if digest is not None:
+            digest.update(data)
+
+    encrypted = source.files[0].address.startswith("https:")
+    renew = _same if config.url.startswith("s3:") else resolved
+    compressed = source.is_archive and not source.files[0].name.endswith(".tar")
+    transfer = Transfer(
+        encrypted=encrypted,
+        region=source.region,
+        renew=renew,
+        bytes_in_flight=FEW_BYTES_IN_FLIGHT if compressed else BYTES_IN_FLIGHT,
+    )
+    with Writer(folder, journal=journal, checksums=checksums) as writer:
+        if not source.is_archive:
+            progress.found(journal.num_bytes)
+            prefix.download(source.files, transfer, writer, journal, arrived=arrived)
+            return
+        needless = {} if digest is not None else journal.spans  # a checksum of all needs all
+        progress.found(sum(end - start for start, end in needless.items()))
+        with RemoteStream(transfer, source.files[0], without=needless, arrived=arrived) as stream:
+            archive.unpack(stream, writer, journal, name=source.url)
+            if digest is not None:
+                stream.drain()
+                _require_checksum(source, digest.hexdigest(), config.sha256)
+
+
+def _checked(folder: Path, source: Source, config: StageConfig, checksums: Manifest | None) -> Marker:
+    if checksums is not None:
+        present = {os.path.relpath(entry.path, folder) for entry in marker.files_below(folder)}
+        manifest.require_all(checksums, present, url=source.url)
+    files, num_bytes = marker.inventory(folder)
+    num_shards, num_samples = _shards(folder, source) if config.min_shards else (0, 0)
+    staged = Marker(
+        url=source.url, etag=source.etag, files=files, bytes=num_bytes, num_shards=num_shards, num_samples=num_samples
+    )
+    _require_shards(staged, config)
+    return staged
+
+
+def _shards(folder: Path, source: Source) -> tuple[int, int]:
+    from trainer import shards
+
     try:
         dataset = shards.open_dataset(folder)
     except DatasetNotFound as error:
         raise DatasetInvalid(
-            f"The archive {source.location.url} holds no file named {shards.PATTERN}; pack the shards into it."
+            f"{source.url} holds no file named {shards.PATTERN}; put the shards there, or give --min_shards 0 if the "
+            "training program reads other files."
         ) from error
-    return Marker(
-        url=source.location.url,
-        etag=source.etag,
-        files=unpacked.files,
-        bytes=unpacked.bytes,
-        num_shards=len(dataset.shards),
-        num_samples=dataset.num_samples,
-    )
+    return len(dataset.shards), dataset.num_samples
 
 
-def _require_shards(marker: Marker, config: StageConfig) -> None:
-    if marker.num_shards < config.min_shards:
+def _require_shards(staged: Marker, config: StageConfig) -> None:
+    if staged.num_shards < config.min_shards:
         raise DatasetInvalid(
-            f"The archive {marker.url} holds {marker.num_shards} shards and --min_shards is {config.min_shards}; "
+            f"{staged.url} holds {staged.num_shards} shards and --min_shards is {config.min_shards}; "
             "split the samples into more shards, or ask for fewer."
         )
 
 
-def _is_complete(destination: Path, marker: Marker) -> bool:
-    """Whether the shards that the marker vouches for are still there."""
-    return sum(1 for _ in destination.rglob(shards.PATTERN)) == marker.num_shards
+def _require_room(folder: Path, num_bytes: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < num_bytes:
+        raise StorageFailed(
+            f"{num_bytes} bytes of the data set are to come and the file system of {folder.parent.parent} has {free} "
+            "left; make room there, or give a --destination on a larger one."
+        ) from OSError("no room")
 
 
-def _require_ours(destination: Path) -> None:
-    """Never replace files that somebody else put there."""
-    if destination.is_dir() and not (destination / MARKER).exists() and any(destination.iterdir()):
-        raise DestinationNotEmpty(
-            f"The folder {destination} holds files and no {MARKER} marker, so nothing is replaced; "
-            "empty it, or give another --destination."
+def _require_checksum(source: Source, found: str, expected: str | None) -> None:
+    if found != expected:
+        raise DatasetInvalid(
+            f"The archive {source.url} has SHA-256 {found} and --sha256 is {expected}; correct the URL or the checksum."
         )
 
 
-def _put_into_place(folder: Path, destination: Path) -> None:
-    """Rename over the old data set: a folder cannot be replaced in one step unless it is empty."""
-    old = folder.with_name(f"{folder.name}.old")
-    if destination.exists():
-        destination.rename(old)
-    folder.rename(destination)
-    sync_folder(destination.parent)
-    shutil.rmtree(old, ignore_errors=True)
+def _manifest(config: StageConfig) -> Manifest | None:
+    if config.manifest_url is None:
+        return None
+    return manifest.read(config.manifest_url, unsigned=config.no_sign_request, region=config.region)
 
 
-@contextmanager
-def _folder_beside(destination: Path) -> Iterator[Path]:
-    """An empty folder on the same file system, gone at the end unless it was renamed."""
-    for left_behind in destination.parent.glob(f".{destination.name}.staging-*"):
-        shutil.rmtree(left_behind, ignore_errors=True)  # of a stager that was killed: this one is alone here
-    folder = Path(tempfile.mkdtemp(prefix=f".{destination.name}.staging-", dir=destination.parent))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def _identity(source: Source, checksums: Manifest | None) -> str:
+    """What files have to come from to be of one data set."""
+    checked = json.dumps(sorted(checksums.items())) if checksums is not None else ""
+    return f"{source.url} {source.etag} {hashlib.sha256(checked.encode()).hexdigest()}"
 
 
-@contextmanager
-def _alone(destination: Path) -> Iterator[None]:
-    """Let only one stager work on a destination; the next one finds the data set there."""
-    try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        lock = (destination.parent / f".{destination.name}.lock").open("w")
-    except OSError as error:
-        raise StorageFailed(f"--destination {destination} cannot be written ({error}); give another folder.") from error
-    with lock:
-        with suppress(OSError):  # Lustre mounted without `flock`: then two runs at once are up to the user
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _same(file: RemoteFile) -> RemoteFile:
+    return file
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -9,15 +10,22 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.unit.trainer.conftest import BUCKET, dataset_archive, make_archive, make_rows
-from trainer import source, stage
+from trainer import stage
 from trainer.environment import Environment
-from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, DestinationNotEmpty, TrainerError
-from trainer.s3 import Location
+from trainer.errors import (
+    ConfigInvalid,
+    DatasetInvalid,
+    DatasetNotFound,
+    DestinationNotEmpty,
+    StorageFailed,
+    TrainerError,
+)
 from trainer.shard_file import as_bytes
 from trainer.shards import open_dataset
 
@@ -84,14 +92,14 @@ def test_the_archive_is_never_written_to_disk(s3: Any, destination: Path, monkey
     seen: list[set[str]] = []
     unpack = stage.archive.unpack
 
-    def watching(*args: Any, **kwargs: Any) -> Any:
-        unpacked = unpack(*args, **kwargs)
+    def watching(*args: Any, **kwargs: Any) -> None:
+        unpack(*args, **kwargs)
+        args[1].drain()
         seen.append({path.suffix for path in destination.parent.rglob("*") if path.is_file()})
-        return unpacked
 
     monkeypatch.setattr(stage.archive, "unpack", watching)
     run_stage(destination)
-    assert seen == [{".hdf5", ".txt", ".lock"}]
+    assert seen == [{".hdf5", ".txt", ".lock", ""}]  # the last one is the journal
 
 
 def shard_without(key: str) -> bytes:
@@ -141,8 +149,10 @@ def test_fewer_shards_than_asked_for_are_refused_with_both_numbers(s3: Any, dest
     ("url", "error", "words"),
     [
         (f"s3://{BUCKET}/missing.tar", DatasetNotFound, "has no object 'missing.tar'"),
+        (f"s3://{BUCKET}/missing/", DatasetNotFound, "no object below"),
         ("s3://no-such-bucket/corpus.tar", DatasetNotFound, "no bucket 'no-such-bucket'"),
-        ("https://example.com/corpus.tar", ConfigInvalid, "--url is 'https://example.com/corpus.tar'"),
+        ("https://example.com/corpus.tar", ConfigInvalid, "--sha256 is missing"),
+        ("http://example.com/corpus.tar", ConfigInvalid, "--url is 'http://example.com/corpus.tar'"),
         (f"s3://{BUCKET}", ConfigInvalid, "s3://bucket/key"),
     ],
 )
@@ -171,8 +181,10 @@ def test_an_empty_folder_may_be_taken(s3: Any, destination: Path) -> None:
 
 def test_what_a_killed_stager_left_is_cleared_away(s3: Any, destination: Path) -> None:
     upload(s3, dataset_archive())
-    (destination.parent / ".demo.staging-abc" / "corpus").mkdir(parents=True)
-    run_stage(destination)
+    left = destination.parent / ".demo.staging" / "data" / "corpus"
+    left.mkdir(parents=True)
+    (left / "of_another_version").write_text("x")
+    assert run_stage(destination)["files"] == 3
     assert visible(destination.parent) == ["demo"]
 
 
@@ -181,50 +193,15 @@ def test_without_a_destination_the_variable_is_named(s3: Any, outside_a_pod: Env
         stage.main(["--url", URL], outside_a_pod)
 
 
-class BreakingBody:
-    """A connection that breaks after some bytes."""
-
-    def __init__(self, body: Any, breaks_after: int) -> None:
-        self._body = body
-        self._left = breaks_after
-
-    def read(self, size: int | None = None) -> bytes:
-        if self._left <= 0:
-            raise ConnectionResetError("reset by peer")
-        data: bytes = self._body.read(min(size or self._left, self._left))
-        self._left -= len(data)
-        return data
-
-    def close(self) -> None:
-        self._body.close()
-
-
-def test_a_broken_connection_is_taken_up_where_it_broke(s3: Any) -> None:
-    content = dataset_archive(num_shards=3)
-    etag = upload(s3, content)
-    body = BreakingBody(s3.get_object(Bucket=BUCKET, Key="corpus.tar")["Body"], breaks_after=7000)
-    stream = source.Source(s3, Location(BUCKET, "corpus.tar"), body, etag=etag, length=len(content))  # type: ignore[arg-type]
-    assert b"".join(iter(lambda: stream.read(1000), b"")) == content
-    stream.require_all_read()
-
-
-def test_an_archive_replaced_while_it_is_read_is_not_mixed_up(s3: Any) -> None:
-    etag = upload(s3, dataset_archive(num_shards=3))
-    body = BreakingBody(s3.get_object(Bucket=BUCKET, Key="corpus.tar")["Body"], breaks_after=1000)
-    stream = source.Source(s3, Location(BUCKET, "corpus.tar"), body, etag=etag, length=10)  # type: ignore[arg-type]
-    upload(s3, dataset_archive(num_shards=4))
-    with pytest.raises(DatasetNotFound, match="was replaced while"):
-        while stream.read(1000):
-            pass
-
-
-def test_sigterm_in_the_middle_leaves_nothing_behind(s3: Any, destination: Path, tmp_path: Path) -> None:
+def test_sigterm_in_the_middle_leaves_nothing_that_looks_like_a_data_set(
+    s3: Any, destination: Path, tmp_path: Path
+) -> None:
     upload(s3, dataset_archive())
     result_file = tmp_path / "result.json"
     program = (
         "import os, signal, sys\n"
         "from trainer import program, stage\n"
-        "stage.shards.open_dataset = lambda folder: os.kill(os.getpid(), signal.SIGTERM)\n"  # unpacked, not in place
+        "stage.marker.write = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"  # unpacked, not in place
         "sys.exit(program.run(stage.main, sys.argv[1:], os.environ))\n"
     )
     ended = subprocess.run(
@@ -236,5 +213,81 @@ def test_sigterm_in_the_middle_leaves_nothing_behind(s3: Any, destination: Path,
     )
     assert ended.returncode == 128 + signal.SIGTERM
     assert json.loads(result_file.read_text())["error"] == "Terminated"
-    assert visible(destination.parent) == []
+    assert visible(destination.parent) == [".demo.staging"]  # for the next attempt
     assert "Traceback" not in ended.stderr
+
+
+def test_the_objects_below_a_prefix_are_a_data_set(s3: Any, destination: Path) -> None:
+    for number in range(2):
+        upload(s3, as_bytes(make_rows(5, seed=number)), key=f"wiki/part/demo_training_{number}.hdf5")
+    upload(s3, b"[PAD]", key="wiki/vocab.txt")
+    prefix = f"s3://{BUCKET}/wiki/"
+    said = run_stage(destination, url=prefix)
+    assert (said["files"], said["num_samples"], said["skipped"]) == (3, 10, False)
+    assert (destination / "vocab.txt").read_bytes() == b"[PAD]"
+    assert run_stage(destination, url=prefix)["skipped"]
+    upload(s3, b"[UNK]", key="wiki/vocab.txt")
+    assert not run_stage(destination, url=prefix)["skipped"]
+    assert (destination / "vocab.txt").read_bytes() == b"[UNK]"
+
+
+def test_a_data_set_of_other_files_is_not_looked_into(s3: Any, destination: Path) -> None:
+    upload(s3, make_archive({"mnist/train-images-idx3-ubyte": b"1"}))
+    assert run_stage(destination, "--min_shards", "0")["files"] == 1
+
+
+def test_an_archive_has_to_have_the_checksum_that_was_given(s3: Any, destination: Path) -> None:
+    content = dataset_archive()
+    upload(s3, content)
+    with pytest.raises(DatasetInvalid, match=r"has SHA-256 .* and --sha256 is 0000"):
+        run_stage(destination, "--sha256", "0" * 64)
+    assert visible(destination.parent) == []
+    assert run_stage(destination, "--sha256", hashlib.sha256(content).hexdigest())["num_shards"] == 2
+
+
+@pytest.mark.parametrize("kind", ["archive", "prefix"])
+def test_every_file_has_to_be_as_the_manifest_says(s3: Any, destination: Path, kind: str) -> None:
+    files = {"c/a.bin": b"a" * 10, "c/b.bin": b"b" * 10}
+    upload(s3, make_archive(files))
+    for name, content in files.items():
+        upload(s3, content, key=f"files/{name}")
+    url = URL if kind == "archive" else f"s3://{BUCKET}/files/"
+    checked = ("--min_shards", "0", "--manifest_url", f"s3://{BUCKET}/SUMS")
+
+    def sums(**wrong: bytes) -> None:
+        of = {**files, **{f"c/{name}.bin": content for name, content in wrong.items()}}
+        lines = (f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in of.items())
+        upload(s3, "".join(lines).encode(), key="SUMS")
+
+    sums(b=b"other")
+    with pytest.raises(DatasetInvalid, match=r"'c/b.bin' has SHA-256"):
+        run_stage(destination, *checked, url=url)
+    sums(c=b"one more")
+    with pytest.raises(DatasetInvalid, match=r"does not hold 'c/c.bin'"):
+        run_stage(destination, *checked, url=url)
+    assert visible(destination.parent) == []
+    sums()
+    assert run_stage(destination, *checked, url=url)["files"] == 2
+
+
+def test_a_data_set_that_does_not_fit_is_refused_before_anything_is_written(
+    s3: Any, destination: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(s3, dataset_archive())
+    monkeypatch.setattr(stage.shutil, "disk_usage", lambda _folder: SimpleNamespace(free=100))
+    with pytest.raises(StorageFailed, match="has 100 left; make room"):
+        run_stage(destination)
+    assert visible(destination.parent) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--sha256", "ABC"), "--sha256 is 'ABC'"),
+        (("--min_shards", "-1"), "--min_shards is -1"),
+        (("--sha256", "0" * 64, "--url", "s3://b/prefix/"), "give --manifest_url instead"),
+    ],
+)
+def test_options_that_make_no_sense_are_named(destination: Path, given: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ConfigInvalid, match=words):
+        run_stage(destination, *given)

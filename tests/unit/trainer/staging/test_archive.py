@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import io
+import lzma
 import random
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import example, given
+import zstandard
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.trainer.conftest import make_archive
-from trainer import archive
 from trainer.errors import DatasetInvalid, StorageFailed
+from trainer.staging import archive
+from trainer.staging.journal import Journal
+from trainer.staging.stream import ReadStream
+from trainer.staging.writer import Writer
 
 
-def unpack(content: bytes, folder: Path) -> archive.Unpacked:
+def unpack(content: bytes, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    return archive.unpack(io.BytesIO(content), folder, name="s3://b/corpus.tar")
+    with TemporaryDirectory() as beside, Journal(Path(beside) / "journal", folder, source="") as journal:
+        stream = ReadStream(io.BytesIO(content))
+        with Writer(folder, journal=journal) as writer:
+            archive.unpack(stream, writer, journal, name="s3://b/corpus.tar")
 
 
 def archive_with(member: tarfile.TarInfo) -> bytes:
@@ -35,10 +47,22 @@ def link(kind: bytes, target: str, name: str = "corpus/link") -> tarfile.TarInfo
     return member
 
 
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_files_arrive_whole_whatever_the_compression(tmp_path: Path, mode: str) -> None:
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    "none": bytes,
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    "zstd in frames": lambda content: b"".join(
+        zstandard.ZstdCompressor().compress(content[at : at + 20_000]) for at in range(0, len(content), 20_000)
+    ),
+}
+
+
+@pytest.mark.parametrize("compress", COMPRESSIONS.values(), ids=COMPRESSIONS)
+def test_files_arrive_whole_whatever_the_compression(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
     members = {"corpus/a": b"x" * 100_000, "corpus/deep/b": b"", "corpus/vocab.txt": b"[PAD]\n"}
-    assert unpack(make_archive(members, mode=mode), tmp_path) == archive.Unpacked(files=3, bytes=100_006)
+    unpack(compress(make_archive(members)), tmp_path)
     assert {
         path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
     } == members
@@ -81,6 +105,7 @@ def test_a_link_inside_the_folder_may_stay(tmp_path: Path) -> None:
 path_parts = st.lists(st.sampled_from(["..", ".", "a", "b", "", "~", "c:\\x", "…"]), min_size=1, max_size=5)
 
 
+@settings(deadline=None)
 @given(path_parts, st.booleans())
 @example(["..", "b"], False)
 @example(["", "etc", ".."], True)
@@ -96,6 +121,7 @@ def test_whatever_the_path_nothing_is_written_outside(
     assert [path.name for path in outside.iterdir()] == ["in"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["..", "a", "corpus"]), min_size=1, max_size=4), st.booleans(), st.booleans())
 def test_writing_through_a_link_never_leaves_the_folder(
     tmp_path_factory: pytest.TempPathFactory, parts: list[str], hard: bool, absolute: bool
@@ -117,6 +143,7 @@ WHOLE = make_archive({"corpus/a": b"a" * 3000, "corpus/b": b"b" * 700})
 END = len(WHOLE.rstrip(b"\0"))
 
 
+@settings(deadline=None)
 @given(st.integers(0, END))
 @example(512 + 3072)  # exactly between the two members
 @example(512)
@@ -127,6 +154,7 @@ def test_a_truncated_archive_is_never_taken_for_a_whole_one(
         unpack(WHOLE[:length], tmp_path_factory.mktemp("truncated"))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 400))
 def test_a_truncated_compressed_archive_is_refused_unless_only_padding_is_missing(
     tmp_path_factory: pytest.TempPathFactory, missing: int
@@ -148,6 +176,7 @@ def test_a_damaged_header_in_the_middle_is_not_taken_for_the_end(tmp_path: Path)
         unpack(bytes(damaged), tmp_path)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=2000))
 def test_what_is_no_archive_is_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     if any(content):
@@ -155,8 +184,40 @@ def test_what_is_no_archive_is_refused(tmp_path_factory: pytest.TempPathFactory,
             unpack(content, tmp_path_factory.mktemp("none"))
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "corpus").write_text("a file where a folder is needed")
-    with pytest.raises(StorageFailed, match="cannot be unpacked"):
-        unpack(make_archive({"corpus/a": b"1"}), tmp_path / "in")
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    a_file_where_a_folder_is_needed = make_archive({"corpus": b"1", "corpus/a": b"1"})
+    with pytest.raises(StorageFailed, match="cannot be written"):
+        unpack(a_file_where_a_folder_is_needed, tmp_path / "in")
+
+
+def test_of_a_path_that_comes_twice_the_last_one_counts(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as made:
+        for content in (b"a" * 400_000, b"b" * 300_000, b"c" * 10):
+            member = tarfile.TarInfo("corpus/a")
+            member.size = len(content)
+            made.addfile(member, io.BytesIO(content))
+    unpack(buffer.getvalue(), tmp_path)
+    assert (tmp_path / "corpus" / "a").read_bytes() == b"c" * 10
+
+
+def test_a_hard_link_shares_its_file_and_its_file_has_to_come_first(tmp_path: Path) -> None:
+    content = make_archive({"corpus/a": b"a" * 300_000})[: 512 + 300_032]
+    unpack(content + archive_with(link(tarfile.LNKTYPE, "corpus/a")), tmp_path / "in")
+    assert (tmp_path / "in" / "corpus" / "link").read_bytes() == b"a" * 300_000
+    with pytest.raises(DatasetInvalid, match="does not come before it"):
+        unpack(archive_with(link(tarfile.LNKTYPE, "corpus/a")), tmp_path / "other")
+
+
+def test_a_header_cannot_fill_the_memory(tmp_path: Path) -> None:
+    greedy = link(tarfile.GNUTYPE_LONGNAME, "", name="././@LongLink")
+    greedy.size = 2**40
+    with pytest.raises(DatasetInvalid, match="bytes of header"):
+        unpack(greedy.tobuf(tarfile.GNU_FORMAT), tmp_path)
+
+
+def test_a_compressed_archive_is_read_to_its_checksum(tmp_path: Path) -> None:
+    compressed = bytearray(make_archive({"corpus/a": b"a" * 1000}, mode="w:gz"))
+    compressed[-6] ^= 0xFF  # in the checksum of all
+    with pytest.raises(DatasetInvalid, match="CRC"):
+        unpack(bytes(compressed), tmp_path)

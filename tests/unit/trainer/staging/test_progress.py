@@ -1,0 +1,29 @@
+"""Lines of progress, in the one form that others read."""
+
+from __future__ import annotations
+
+from trainer.staging.progress import Progress
+
+
+def test_a_line_comes_every_ten_seconds_at_most_and_one_at_the_end() -> None:
+    now, lines, files = [0.0], [], [0]
+    progress = Progress(10_000, files=lambda: files[0], say=lines.append, clock=lambda: now[0])
+    progress.found(1000)
+    for second in range(1, 26):
+        now[0] = float(second)
+        files[0] = second
+        progress.advance(100)
+    progress.end()
+    assert lines == [
+        "STAGE 2000/10000 bytes 10 files 100 B/s",
+        "STAGE 3000/10000 bytes 20 files 100 B/s",
+        "STAGE 10000/10000 bytes 25 files 100 B/s",
+    ]
+
+
+def test_a_total_that_nobody_knows_is_a_question_mark() -> None:
+    lines: list[str] = []
+    progress = Progress(None, files=lambda: 1, say=lines.append, clock=lambda: 0.0)
+    progress.advance(7)
+    progress.end()
+    assert lines == ["STAGE 7/? bytes 1 files 7000 B/s"]

@@ -1,0 +1,86 @@
+"""What a URL leads to: how large, of which version, and where to ask for it."""
+
+from __future__ import annotations
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from tests.unit.trainer.staging.object_server import ObjectServer
+from trainer import s3
+from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
+from trainer.staging import source
+from trainer.staging.source import Source
+
+
+def open_source(url: str, *, unsigned: bool = False) -> Source:
+    return source.open_source(url, unsigned=unsigned, region=None, sha256=None)
+
+
+def test_a_prefix_is_every_object_below_it_with_relative_paths(server: ObjectServer) -> None:
+    server.objects = {
+        "corpus/b/ü &.bin": b"12",
+        "corpus/a": b"1",
+        "corpus/b/": b"",
+        "corpus/_READY": b"{}",
+        "corpus2/c": b"1",
+    }
+    found = open_source("s3://datasets/corpus/")
+    assert [(file.name, file.size) for file in found.files] == [("a", 1), ("b/ü &.bin", 2)]
+    assert (found.num_bytes, found.is_archive) == (3, False)
+    assert found.files[1].address == f"{server.url}/datasets/corpus/b/%C3%BC%20%26.bin"
+
+
+@pytest.mark.parametrize("changed", [{"corpus/a": b"2"}, {"corpus/b": b""}, {}], ids=["content", "one more", "gone"])
+def test_a_prefix_has_another_version_as_soon_as_anything_below_it_changes(
+    server: ObjectServer, changed: dict[str, bytes]
+) -> None:
+    server.objects = {"corpus/a": b"1", "corpus/c": b"3"}
+    before = open_source("s3://datasets/corpus/").etag
+    assert open_source("s3://datasets/corpus/").etag == before
+    server.objects = {"corpus/c": b"3"} if not changed else {**server.objects, **changed}
+    assert open_source("s3://datasets/corpus/").etag != before
+
+
+@pytest.mark.parametrize("key", ["corpus/../evil", "corpus//a", "corpus/./a"])
+def test_a_key_that_is_no_path_is_refused(server: ObjectServer, key: str) -> None:
+    server.objects = {key: b"1"}
+    with pytest.raises(DatasetInvalid, match="no name that a file could have"):
+        open_source("s3://datasets/corpus/")
+
+
+def test_an_empty_prefix_is_named(server: ObjectServer) -> None:
+    with pytest.raises(DatasetNotFound, match="no object below s3://datasets/corpus/"):
+        open_source("s3://datasets/corpus/")
+
+
+def test_nothing_is_signed_for_a_public_bucket(server: ObjectServer) -> None:
+    server.objects = {"a.tar": b"123"}
+    assert open_source("s3://datasets/a.tar", unsigned=True).region is None
+    assert server.authorized == [False]
+
+
+def test_an_archive_from_the_web_needs_a_checksum() -> None:
+    with pytest.raises(ConfigInvalid, match="--sha256 is missing"):
+        open_source("https://example.com/a.tar")
+
+
+def test_addresses_are_those_of_the_buckets_region_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    paris = s3.connect(unsigned=True, region="eu-west-3").meta.endpoint_url
+    assert source.addresses_in("plain", paris) == "https://plain.s3.eu-west-3.amazonaws.com/"
+    assert source.addresses_in("with.dots", paris) == "https://s3.eu-west-3.amazonaws.com/with.dots/"
+    assert source.addresses_in("plain", "http://127.0.0.1:5000") == "http://127.0.0.1:5000/plain/"
+
+
+@pytest.mark.parametrize("forbidden", [False, True], ids=["may be read", "may not be read"])
+def test_s3_is_asked_where_a_bucket_is(monkeypatch: pytest.MonkeyPatch, forbidden: bool) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    client = boto3.client("s3", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    with Stubber(client) as stub:
+        if forbidden:
+            headers = {"HTTPHeaders": {"x-amz-bucket-region": "eu-west-3"}}
+            stub.add_client_error("head_bucket", "403", http_status_code=403, response_meta=headers)
+        else:
+            stub.add_response("head_bucket", {"BucketRegion": "eu-west-3"}, {"Bucket": "b"})
+        assert s3.region_of(client, "b") == "eu-west-3"

@@ -1,0 +1,141 @@
+"""Ranges arrive whole and in order, whatever the network does."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from tests.unit.trainer.staging.object_server import ObjectServer, Read
+from trainer.errors import DatasetNotFound, StorageFailed
+from trainer.staging import transfer
+from trainer.staging.source import RemoteFile, open_source
+from trainer.staging.transfer import Transfer, ranges_of
+
+CONTENT = random.Random(0).randbytes(300_000)
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "RANGE_BYTES", 10_000)
+    monkeypatch.setattr(transfer, "FIRST_PAUSE_SECONDS", 0.0)
+
+
+@pytest.fixture
+def file(server: ObjectServer) -> RemoteFile:
+    server.objects["corpus.tar"] = CONTENT
+    return open_source("s3://datasets/corpus.tar", unsigned=False, region=None, sha256=None).files[0]
+
+
+def reader(**more: Any) -> Transfer:
+    return Transfer(encrypted=False, region="us-east-1", renew=lambda file: file, **more)
+
+
+def fetched(file: RemoteFile) -> bytes:
+    return b"".join(chunk for _, chunks in reader().fetch(ranges_of(file)) for chunk in chunks)
+
+
+def test_all_ranges_arrive_in_order_and_signed(server: ObjectServer, file: RemoteFile) -> None:
+    assert fetched(file) == CONTENT
+    assert len(server.reads) == 30
+    assert all(server.authorized)
+
+
+def test_nobody_reads_further_ahead_than_there_is_room(server: ObjectServer, file: RemoteFile) -> None:
+    answers = reader(bytes_in_flight=50_000).fetch(ranges_of(file))
+    for taken in range(1, 11):
+        asked, _ = next(answers)
+        assert max(read.end for read in server.reads) <= asked.start + 50_000, taken
+    answers.close()
+
+
+def test_a_connection_that_breaks_is_taken_up_again(server: ObjectServer, file: RemoteFile) -> None:
+    broken: set[Read] = set()
+
+    def hang_up_once(read: Read, handler: BaseHTTPRequestHandler) -> bool:
+        first = read not in broken and read.start % 3 == 0
+        broken.add(read)
+        if first:
+            handler.hang_up()  # type: ignore[attr-defined]
+        return first
+
+    server.misbehave = hang_up_once
+    assert fetched(file) == CONTENT
+
+
+def test_an_answer_that_ends_early_is_asked_for_again(server: ObjectServer, file: RemoteFile) -> None:
+    seen: set[Read] = set()
+
+    def cut_short_once(read: Read, handler: BaseHTTPRequestHandler) -> bool:
+        if read.start != 20_000 or read in seen:
+            return False
+        seen.add(read)
+        handler.send_response(206)
+        handler.send_header("Content-Length", "10000")
+        handler.send_header("Content-Range", f"bytes 20000-29999/{len(CONTENT)}")
+        handler.end_headers()
+        handler.wfile.write(CONTENT[20_000:24_000])
+        handler.wfile.flush()
+        handler.hang_up()  # type: ignore[attr-defined]
+        return True
+
+    server.misbehave = cut_short_once
+    assert fetched(file) == CONTENT
+    assert seen
+
+
+def test_a_server_that_falls_silent_is_asked_again(
+    server: ObjectServer, file: RemoteFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "STALLED_SECONDS", 0.5)
+    over, seen = threading.Event(), set()
+
+    def silent_once(read: Read, handler: BaseHTTPRequestHandler) -> bool:
+        if read.start != 0 or read in seen:
+            return False
+        seen.add(read)
+        over.wait(60)
+        handler.hang_up()  # type: ignore[attr-defined]
+        return True
+
+    server.misbehave = silent_once
+    try:
+        assert fetched(file) == CONTENT
+    finally:
+        over.set()
+    assert seen
+
+
+def test_a_network_that_stays_broken_is_named(
+    server: ObjectServer, file: RemoteFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "ATTEMPTS", 2)
+    server.misbehave = lambda _read, handler: handler.hang_up() or True  # type: ignore[attr-defined]
+    with pytest.raises(StorageFailed, match="broke 2 times at byte 0"):
+        fetched(file)
+
+
+def test_an_object_that_was_replaced_meanwhile_is_not_mixed_up(server: ObjectServer, file: RemoteFile) -> None:
+    answers = reader(bytes_in_flight=20_000).fetch(ranges_of(file))
+    next(answers)
+    server.objects["corpus.tar"] = CONTENT[::-1]
+    with pytest.raises(DatasetNotFound, match="was replaced while"):
+        list(answers)
+
+
+def test_without_an_etag_another_size_tells_that_a_file_was_replaced(server: ObjectServer, file: RemoteFile) -> None:
+    answers = reader(bytes_in_flight=20_000).fetch(ranges_of(replace(file, etag=None)))
+    next(answers)
+    server.objects["corpus.tar"] = CONTENT[:-1]
+    with pytest.raises(DatasetNotFound, match="was replaced while"):
+        list(answers)
+
+
+def test_a_role_that_may_not_read_is_named(server: ObjectServer, file: RemoteFile) -> None:
+    server.misbehave = lambda _read, handler: handler.refuse(403, "AccessDenied") or True  # type: ignore[attr-defined]
+    with pytest.raises(DatasetNotFound, match="s3:GetObject"):
+        fetched(file)

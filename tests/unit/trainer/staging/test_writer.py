@@ -1,0 +1,111 @@
+"""Files are as they were given, of every size, or an error names what is wrong."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import random
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from trainer.errors import DatasetInvalid, StorageFailed
+from trainer.staging import writer
+from trainer.staging.journal import Entry, Journal
+from trainer.staging.writer import BLOCK, BUFFER_BYTES, SMALL_BYTES, Writer
+
+NOISE = random.Random(0).randbytes(BUFFER_BYTES * 2 + BLOCK + 1)
+
+
+@contextmanager
+def writing(folder: Path, checksums: Mapping[str, str] | None = None) -> Iterator[Writer]:
+    with (
+        tempfile.TemporaryDirectory() as beside,
+        Journal(Path(beside) / "journal", folder, source="") as journal,
+        Writer(folder, journal=journal, checksums=checksums) as made,
+    ):
+        yield made
+
+
+def write(made: Writer, path: str, content: bytes, *, piece: int = 100_000) -> None:
+    with made.file(Entry(path, len(content), None)) as file:
+        for at in range(0, len(content), piece):
+            file.write(memoryview(content)[at : at + piece])
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, len(NOISE)), st.integers(1000, BUFFER_BYTES + 1))
+@example(0, 1000)
+@example(SMALL_BYTES, 1000)
+@example(SMALL_BYTES + 1, 1000)
+@example(BUFFER_BYTES, BUFFER_BYTES)
+@example(BUFFER_BYTES + 1, BUFFER_BYTES + 1)
+@example(BUFFER_BYTES * 2 + BLOCK, 10_000)
+def test_a_file_is_as_it_was_given_whatever_its_size(
+    tmp_path_factory: pytest.TempPathFactory, size: int, piece: int
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    with writing(folder) as made:
+        write(made, "deep/down/a", NOISE[:size], piece=piece)
+    assert (folder / "deep/down/a").read_bytes() == NOISE[:size]
+
+
+def test_a_file_system_that_refuses_to_bypass_the_page_cache_is_written_through_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite, refused = os.pwrite, []
+
+    def picky(descriptor: int, data: memoryview, offset: int) -> int:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            refused.append(offset)
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(writer.os, "pwrite", picky)
+    with writing(tmp_path) as made:
+        write(made, "a", NOISE)
+    assert (tmp_path / "a").read_bytes() == NOISE
+    if not refused:
+        pytest.skip("this file system knows no O_DIRECT at all")
+
+
+@pytest.mark.parametrize("size", [10, 10_000_000], ids=["small", "large"])
+def test_a_full_disk_is_named_and_nothing_counts_as_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    def full(*_arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(writer.os, "pwrite", full)
+    with Journal(tmp_path / "journal", tmp_path / "data", source="") as journal:
+        refused = pytest.raises(StorageFailed, match=r"No space left on device\); make room")
+        with refused, Writer(tmp_path / "data", journal=journal) as made:
+            write(made, "a", NOISE[:size])
+            write(made, "b", NOISE[:size])
+        assert journal.num_files == 0
+
+
+def test_what_is_not_as_the_manifest_says_is_named(tmp_path: Path) -> None:
+    right = hashlib.sha256(NOISE).hexdigest()
+    with writing(tmp_path / "good", {"a": right}) as made:
+        write(made, "a", NOISE)
+    with pytest.raises(DatasetInvalid, match="'a' has SHA-256"), writing(tmp_path / "bad", {"a": right}) as made:
+        write(made, "a", NOISE[:-1])
+    with pytest.raises(DatasetInvalid, match="does not name the file 'b'"), writing(tmp_path / "more", {}) as made:
+        write(made, "b", NOISE)
+
+
+def test_a_path_that_leads_through_a_link_is_not_followed_into_another_file(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("mine")
+    with writing(tmp_path / "in") as made:
+        (tmp_path / "in" / "a").symlink_to(tmp_path / "outside")
+        write(made, "a", NOISE)
+    assert (tmp_path / "outside").read_text() == "mine"
+    assert (tmp_path / "in" / "a").read_bytes() == NOISE

@@ -1,0 +1,140 @@
+"""Take a tar archive apart while it arrives, trusting nothing in it.
+
+The archive is read once, front to back, and never lies on disk itself.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path, PurePosixPath
+from typing import Any, Self, cast
+
+from trainer.errors import DatasetInvalid, StorageFailed
+from trainer.staging.compression import decompressed
+from trainer.staging.journal import Entry, Journal
+from trainer.staging.stream import Stream
+from trainer.staging.writer import Writer
+
+
+class _CheckedMember(tarfile.TarInfo):
+    """A member's header, read strictly.
+
+    A tar file ends with blocks of zeros. Python takes the end of the stream and, behind the first member, a damaged
+    header for that as well, so an archive that was cut off between two members would look complete.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        if len(buf) < tarfile.BLOCKSIZE:
+            raise tarfile.ReadError("its end is missing")
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if not any(buf):
+                raise  # zeros: the proper end
+            raise tarfile.ReadError(f"a member's header is damaged: {error}") from error
+
+
+def unpack(stream: Stream, writer: Writer, journal: Journal, *, name: str) -> None:
+    """Unpack everything that is not there yet.
+
+    Args:
+        stream: The archive: tar, plain or compressed with gzip, bzip2, xz or zstd. Where it is plain, it may leave out
+            the stretches that the journal names.
+        writer: Writes the files; nothing is ever written outside its folder.
+        journal: Which members an earlier attempt completed.
+        name: What to call the archive in messages.
+
+    Raises:
+        DatasetInvalid: If it is no archive, is truncated, or holds a member that leaves the folder.
+        StorageFailed: If the folder cannot be written.
+    """
+    members = 0
+    plain = stream if journal.spans else decompressed(stream)
+    try:
+        _skip_completed(plain, journal)
+        with tarfile.TarFile(fileobj=cast(Any, plain), mode="r", tarinfo=_CheckedMember) as archive:
+            while (member := archive.next()) is not None:
+                archive.members.clear()  # type: ignore[attr-defined]  # or many files fill the memory
+                safe = safe_member(member, writer.folder, name=name)
+                if not member.isfile():
+                    _make(archive, safe, writer, name=name)
+                elif not journal.take(path := str(PurePosixPath(member.name)), member.size):
+                    span = (member.offset, archive.offset) if plain is stream else None
+                    with writer.file(Entry(path, member.size, span), mode=safe.mode, mtime=safe.mtime) as file:
+                        for piece in plain.pieces(member.size):
+                            file.write(piece)
+                members += 1
+                plain.skip_to(archive.offset)
+                archive.offset = _skip_completed(plain, journal)
+        if plain is not stream:
+            plain.drain()  # the compression's own checksum stands at its end
+    except (tarfile.TarError, ValueError, RecursionError) as error:
+        raise DatasetInvalid(
+            f"The archive {name} is truncated or no tar archive ({error}, after {members} members); "
+            "make it again and upload it again."
+        ) from error
+    except OSError as error:
+        raise StorageFailed(
+            f"The archive {name} cannot be unpacked to {writer.folder} ({error}); "
+            "make room there, or give a --destination that can be written."
+        ) from error
+
+
+def safe_member(member: tarfile.TarInfo, folder: Path, *, name: str) -> tarfile.TarInfo:
+    """The member without what an archive has no say in; it has to be a file, a folder or a link, and stay inside.
+
+    Raises:
+        DatasetInvalid: Naming the member and what it does.
+    """
+    path = PurePosixPath(member.name)
+    if path.is_absolute():
+        raise _unsafe(name, member, "has an absolute path")
+    if ".." in path.parts:
+        raise _unsafe(name, member, "leaves the target folder with '..'")
+    if not (member.isfile() or member.isdir() or _links(member)):
+        raise _unsafe(name, member, "is a device or pipe")
+    if member.issparse() or member.size < 0:
+        raise _unsafe(name, member, "does not say plainly how long it is")
+    try:
+        return tarfile.data_filter(member, str(folder))
+    except tarfile.FilterError as error:
+        what = f"is a link that leaves the target folder ({member.linkname!r})" if _links(member) else str(error)
+        raise _unsafe(name, member, what) from error
+
+
+def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, writer: Writer, *, name: str) -> None:
+    """A folder or a link."""
+    writer.drain()  # a link's target has to be whole, and what a link replaces may be under way
+    target = writer.folder / member.name
+    if _links(member):
+        writer.in_order = True  # from now on two paths may mean one file
+        if not target.is_dir():
+            target.unlink(missing_ok=True)
+    if not member.islnk():
+        archive.extract(member, writer.folder, filter="data")
+        return
+    linked = writer.folder / member.linkname
+    if not linked.is_file():
+        raise _unsafe(name, member, f"is a hard link to a file that does not come before it ({member.linkname!r})")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.link(linked, target)
+
+
+def _skip_completed(stream: Stream, journal: Journal) -> int:
+    """Over members that an earlier attempt completed; where the next one begins."""
+    while (end := journal.spans.get(stream.tell())) is not None:
+        stream.skip_to(end)
+    return stream.tell()
+
+
+def _links(member: tarfile.TarInfo) -> bool:
+    return member.issym() or member.islnk()
+
+
+def _unsafe(name: str, member: tarfile.TarInfo, what: str) -> DatasetInvalid:
+    return DatasetInvalid(
+        f"The member {member.name!r} of the archive {name} {what}; pack the archive again with files and folders below "
+        "one top folder."
+    )

@@ -1,0 +1,179 @@
+"""Which files are complete, remembered for whoever goes on after a crash.
+
+A line is written only after the file's bytes have left this machine's memory, so it also holds when the node dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from trainer.errors import StorageFailed
+from trainer.files import written_whole
+
+SETTLE_SECONDS = 1.0
+"""What a crash costs at most, beside the files that were under way."""
+
+
+REPLACED = -1
+"""Instead of a size."""
+
+
+class Entry(NamedTuple):
+    """A complete file."""
+
+    path: str
+    size: int
+    span: tuple[int, int] | None
+    """Where its member lies in a plain archive, headers and padding included."""
+
+
+class Journal:
+    """The complete files of one folder, for one version of a source."""
+
+    def __init__(self, path: Path, folder: Path, *, source: str) -> None:
+        """
+        Args:
+            path: The journal's own file.
+            folder: Of the files.
+            source: What they come from, version included. An earlier journal of the same goes on.
+
+        Raises:
+            StorageFailed: If it cannot be written.
+        """
+        self._path = path
+        self._folder = folder
+        self._new: list[Entry] = []
+        self._wanted = threading.Condition()
+        self._settling = threading.Lock()
+        self._ended = False
+        self._failure: OSError | None = None
+        said = _read(path, source)
+        if said is None:
+            shutil.rmtree(folder, ignore_errors=True)  # files of another version
+            folder.mkdir(parents=True, exist_ok=True)
+        entries = _still_there(folder, said or [])
+        self._complete = Counter((entry.path, entry.size) for entry in entries)
+        self._paths = {entry.path for entry in entries}
+        self._num_files = len(entries)
+        self._num_bytes = sum(entry.size for entry in entries)
+        self.spans: Mapping[int, int] = {entry.span[0]: entry.span[1] for entry in entries if entry.span}
+        """Where each complete member of a plain archive begins, and ends."""
+        with written_whole(path) as file:
+            file.writelines(f"{json.dumps(line)}\n".encode() for line in ({"source": source}, *entries))
+        self._thread = threading.Thread(target=self._settle_now_and_then, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._file = self._path.open("a", encoding="utf-8")
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _error: object, _traceback: TracebackType | None) -> None:
+        with self._wanted:
+            self._ended = True
+            self._wanted.notify()
+        self._thread.join()
+        self._file.close()
+        if self._failure is not None and kind is None:
+            raise StorageFailed(
+                f"The data set could not be forced to disk below {self._folder} ({self._failure}); "
+                "look after the file system and start again."
+            ) from self._failure
+
+    @property
+    def num_files(self) -> int:
+        """That are complete, of earlier attempts and this one."""
+        return self._num_files
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the files that earlier attempts completed."""
+        return self._num_bytes
+
+    def take(self, path: str, size: int) -> bool:
+        """Whether an earlier attempt completed this file; of a path that comes twice, each time is asked for."""
+        known = self._complete[path, size] > 0
+        if known:
+            self._complete[path, size] -= 1
+        return known
+
+    def knows(self, path: str) -> bool:
+        """Whether an earlier attempt left a file of this name."""
+        return path in self._paths
+
+    def add(self, entry: Entry) -> None:
+        """Remember a file, from any thread."""
+        with self._wanted:
+            self._new.append(entry)
+            self._num_files += 1
+
+    def forget(self, path: str) -> None:
+        """A file is about to be written anew; from here on, it is not complete."""
+        with self._wanted:
+            self._new.append(Entry(path, REPLACED, None))
+        self._settle()
+
+    def _settle_now_and_then(self) -> None:
+        while not self._ended and self._failure is None:
+            with self._wanted:
+                self._wanted.wait_for(lambda: self._ended, timeout=SETTLE_SECONDS)
+            try:
+                self._settle()
+            except OSError as error:
+                self._failure = error
+
+    def _settle(self) -> None:
+        with self._settling:
+            with self._wanted:
+                complete, self._new = self._new, []
+            if complete:
+                _force_to_disk(self._folder)
+                self._file.writelines(f"{json.dumps(entry)}\n" for entry in complete)
+                self._file.flush()
+                os.fsync(self._file.fileno())
+
+
+def _read(path: Path, source: str) -> list[Entry] | None:
+    """What a journal says; None if there is none, or it is about something else."""
+    lines: list[str] = []
+    with suppress(OSError, UnicodeDecodeError):
+        lines = path.read_text(encoding="utf-8").splitlines()
+    if not lines or lines[0] != json.dumps({"source": source}):
+        return None
+    entries = []
+    for line in lines[1:]:
+        with suppress(ValueError, TypeError):  # half a line, of the crash
+            file, size, span = json.loads(line)
+            entries.append(Entry(file, size, tuple(span) if span else None))
+    return entries
+
+
+def _still_there(folder: Path, entries: list[Entry]) -> list[Entry]:
+    """Without files that are not as the journal's last word on them says."""
+    there = {}
+    for entry in {entry.path: entry for entry in entries}.values():
+        with suppress(OSError):
+            there[entry.path] = (folder / entry.path).lstat().st_size == entry.size
+    return [entry for entry in entries if there.get(entry.path)]
+
+
+def _force_to_disk(folder: Path) -> None:
+    """Everything that waits for this file system; `syncfs` where there is one (Linux)."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        if syncfs is None:
+            os.sync()
+        elif syncfs(descriptor) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,105 @@
+"""Where a data set is made and where it goes: one stager at a time, and one rename at the end."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.errors import DatasetInvalid, DatasetNotFound, DestinationNotEmpty, StorageFailed
+from trainer.files import sync_folder
+from trainer.staging.source import MARKER
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """The hidden folder beside the destination in which a data set is made."""
+
+    root: Path
+
+    @property
+    def data(self) -> Path:
+        """The data set, until it is moved to its place."""
+        return self.root / "data"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal"
+
+    def clear(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+@contextmanager
+def alone(destination: Path) -> Iterator[None]:
+    """Let only one stager work on a destination; the next one finds the data set there.
+
+    Raises:
+        StorageFailed: If nothing can be written there, or its file system has no locks.
+    """
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        lock = (destination.parent / f".{destination.name}.lock").open("w")
+    except OSError as error:
+        raise StorageFailed(f"--destination {destination} cannot be written ({error}); give another folder.") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"Another run is staging to {destination}; waiting until it is done.", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise StorageFailed(
+                f"The file system of {destination} cannot lock a file ({error.strerror}), so two runs could stage into "
+                "one folder; mount it with the option `flock`."
+            ) from error
+        yield
+
+
+@contextmanager
+def workplace(destination: Path) -> Iterator[Workplace]:
+    """Where to make a data set. What is complete stays there for the next attempt, unless it is of no use to it.
+
+    Raises:
+        DestinationNotEmpty: If the destination holds files that are not a staged data set.
+        StorageFailed: If the folder cannot be made.
+    """
+    _require_ours(destination)
+    place = Workplace(destination.parent / f".{destination.name}.staging")
+    try:
+        place.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"The folder {place.root} cannot be made ({error}); give another --destination.") from error
+    try:
+        yield place
+    except (DatasetInvalid, DatasetNotFound):
+        place.clear()
+        raise
+    except StorageFailed as error:
+        if isinstance(error.__cause__, OSError):  # of the disk, not of the network: it may be full
+            place.clear()
+        raise
+
+
+def put_into_place(place: Workplace, destination: Path) -> None:
+    """Rename over the old data set: a folder cannot be replaced in one step unless it is empty."""
+    old = place.root / "old"
+    shutil.rmtree(old, ignore_errors=True)
+    if destination.exists():
+        destination.rename(old)
+    place.data.rename(destination)
+    sync_folder(destination.parent)
+    place.clear()
+
+
+def _require_ours(destination: Path) -> None:
+    """Never replace files that somebody else put there."""
+    if destination.is_dir() and not (destination / MARKER).exists() and any(destination.iterdir()):
+        raise DestinationNotEmpty(
+            f"The folder {destination} holds files and no {MARKER} marker, so nothing is replaced; "
+            "empty it, or give another --destination."
+        )

@@ -1,0 +1,45 @@
+"""Every object below a prefix as a file, several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trainer.staging.journal import Entry, Journal
+from trainer.staging.source import RemoteFile
+from trainer.staging.transfer import Transfer, ranges_of
+from trainer.staging.writer import Writer
+
+
+def download(
+    files: Sequence[RemoteFile],
+    transfer: Transfer,
+    writer: Writer,
+    journal: Journal,
+    *,
+    arrived: Callable[[bytes], None],
+) -> None:
+    """Bring what is not there yet.
+
+    Args:
+        files: The objects.
+        transfer: Reads them.
+        writer: Writes them.
+        journal: Which of them an earlier attempt completed.
+        arrived: Sees all bytes that are read.
+
+    Raises:
+        DatasetInvalid: If an object is not as the manifest says, or two of them cannot be files in one folder.
+        DatasetNotFound: If an object was replaced meanwhile.
+        StorageFailed: If network or file system fail.
+    """
+    missing = [file for file in files if not journal.take(file.name, file.size)]
+    answers = transfer.fetch(asked for file in missing for asked in ranges_of(file))
+    for file in missing:
+        with writer.file(Entry(file.name, file.size, None)) as target:
+            written = 0
+            while written < file.size:
+                asked, chunks = next(answers)
+                for chunk in chunks:
+                    arrived(chunk)
+                    target.write(memoryview(chunk))
+                written += asked.length

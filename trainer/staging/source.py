@@ -1,0 +1,230 @@
+"""What there is to stage: an archive in S3 or on the web, or every object below a prefix; of which version."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urljoin, urlsplit
+
+from trainer import s3
+from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
+from trainer.s3 import Location
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+MARKER = "_READY"
+"""Never part of a data set: a linked folder's own marker may have been exported into its bucket."""
+
+SAFE_IN_PATH = "-._~/"
+"""What SigV4 leaves as it is in a key, beside letters and digits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteFile:
+    """Something to read, in one version."""
+
+    name: str
+    """Path of an object below the prefix; an archive's own name."""
+    url: str
+    """As the user writes it."""
+    address: str
+    """As it is asked for: http(s)://host/path."""
+    size: int
+    etag: str | None
+    """With its quotes; None where the server has none that a range can be tied to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What there is to stage."""
+
+    url: str
+    etag: str
+    """An archive's ETag or SHA-256; of a prefix, a digest over its objects' names, sizes and ETags."""
+    files: tuple[RemoteFile, ...]
+    is_archive: bool
+    region: str | None
+    """Region to sign requests for; None where nothing is signed."""
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def open_source(url: str, *, unsigned: bool, region: str | None, sha256: str | None) -> Source:
+    """Find out what a URL leads to.
+
+    Args:
+        url: s3://bucket/key, s3://bucket/prefix/ or https://….
+        unsigned: Send no credentials.
+        region: Of the bucket; S3 is asked if it is not given.
+        sha256: Of the archive; what makes one from the web trustworthy.
+
+    Raises:
+        ConfigInvalid: If it is no such URL.
+        DatasetNotFound: If there is nothing, or it may not be read.
+    """
+    if urlsplit(url).scheme == "https":
+        return _on_the_web(url, sha256)
+    location = s3.parse(url, option="url", key_required=True)
+    client = s3.connect(unsigned=unsigned, region=region)
+    if region is None and (found := s3.region_of(client, location.bucket)) != client.meta.region_name:
+        client = s3.connect(unsigned=unsigned, region=found)
+    addresses = addresses_in(location.bucket, client.meta.endpoint_url)
+    is_archive = not location.key.endswith("/")
+    files = (_archive(client, location, addresses),) if is_archive else objects_below(client, location, addresses)
+    return Source(
+        url=url,
+        etag=(files[0].etag or "").strip('"') if is_archive else digest(files),
+        files=tuple(files),
+        is_archive=is_archive,
+        region=None if unsigned else client.meta.region_name,
+    )
+
+
+def digest(files: tuple[RemoteFile, ...]) -> str:
+    """What changes when any object below a prefix does."""
+    lines = (f"{file.etag} {file.size} {file.name}\n" for file in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def addresses_in(bucket: str, endpoint: str) -> str:
+    """What the addresses of a bucket's objects begin with.
+
+    Args:
+        bucket: Its name; one with dots in it fits no certificate as part of a host.
+        endpoint: Of S3 in the bucket's region, or of one's own.
+    """
+    parts = urlsplit(endpoint)
+    is_host = s3.is_aws(endpoint) and "." not in bucket
+    return f"{parts.scheme}://{bucket}.{parts.netloc}/" if is_host else f"{endpoint.rstrip('/')}/{bucket}/"
+
+
+def _archive(client: S3Client, location: Location, addresses: str) -> RemoteFile:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:  # one byte: an answer to HEAD has no body to say what is wrong
+        answer = client.get_object(Bucket=location.bucket, Key=location.key, Range="bytes=0-0")
+        answer["Body"].close()
+    except ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "")
+        if code in ("InvalidRange", "416"):
+            raise DatasetInvalid(
+                f"The archive {location.url} is empty, so it is truncated or no tar archive."
+            ) from error
+        raise DatasetNotFound(refusal(location, code)) from error
+    except BotoCoreError as error:
+        raise DatasetNotFound(f"{location.url} cannot be read ({error}); check endpoint and credentials.") from error
+    return RemoteFile(
+        name=PurePosixPath(location.key).name,
+        url=location.url,
+        address=f"{addresses}{quote(location.key, safe=SAFE_IN_PATH)}",
+        size=_total(answer.get("ContentRange", ""), location.url),
+        etag=answer["ETag"],
+    )
+
+
+def objects_below(client: S3Client, prefix: Location, addresses: str) -> tuple[RemoteFile, ...]:
+    """Every object below a prefix, in the order of their keys; markers of folders are none.
+
+    Raises:
+        DatasetNotFound: If there is none, or they may not be listed.
+        DatasetInvalid: If a key is no path that a file may have.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        files = tuple(_listed(client, prefix, addresses))
+    except ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "")
+        raise DatasetNotFound(refusal(prefix, code, action="s3:ListBucket")) from error
+    except BotoCoreError as error:
+        raise DatasetNotFound(f"{prefix.url} cannot be listed ({error}); check endpoint and credentials.") from error
+    if not files:
+        raise DatasetNotFound(f"There is no object below {prefix.url}; upload the data set or correct the URL.")
+    return files
+
+
+def _listed(client: S3Client, prefix: Location, addresses: str) -> Iterator[RemoteFile]:
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=prefix.bucket, Prefix=prefix.key)
+    for found in (entry for page in pages for entry in page.get("Contents", [])):
+        name = found["Key"].removeprefix(prefix.key)
+        if found["Key"].endswith("/") or name == MARKER:
+            continue
+        _require_path(name, prefix)
+        yield RemoteFile(
+            name=name,
+            url=f"s3://{prefix.bucket}/{found['Key']}",
+            address=f"{addresses}{quote(found['Key'], safe=SAFE_IN_PATH)}",
+            size=found["Size"],
+            etag=found["ETag"],
+        )
+
+
+def _require_path(name: str, prefix: Location) -> None:
+    parts = name.split("/")
+    if name.startswith("/") or not {"", ".", ".."}.isdisjoint(parts) or "\0" in name:
+        raise DatasetInvalid(
+            f"The object {name!r} below {prefix.url} has no name that a file could have; rename or remove it."
+        )
+
+
+def _on_the_web(url: str, sha256: str | None) -> Source:
+    if sha256 is None:
+        raise ConfigInvalid(f"--sha256 is missing; nothing else tells whether {url} gives what it should.")
+    file = resolved(RemoteFile(name=PurePosixPath(urlsplit(url).path).name, url=url, address=url, size=0, etag=None))
+    return Source(url=url, etag=f"sha256:{sha256}", files=(file,), is_archive=True, region=None)
+
+
+def resolved(file: RemoteFile) -> RemoteFile:
+    """Where an https:// URL leads now: what it redirects to may be signed for some minutes only.
+
+    Raises:
+        DatasetNotFound: If it leads nowhere, to something that is not encrypted, or to a server without ranged reads.
+    """
+    import urllib3
+
+    pool = urllib3.PoolManager(ca_certs=os.environ.get("AWS_CA_BUNDLE"), retries=urllib3.Retry(5, redirect=10))
+    try:
+        answer = pool.request("GET", file.url, headers={"Range": "bytes=0-0"}, preload_content=False)
+        answer.close()
+    except urllib3.exceptions.HTTPError as error:
+        raise DatasetNotFound(f"{file.url} cannot be read ({error}); check the URL and the network.") from error
+    if answer.status not in (200, 206):
+        raise DatasetNotFound(f"{file.url} cannot be read: its server answers {answer.status}; correct the URL.")
+    address = urljoin(file.url, answer.geturl() or "")
+    if urlsplit(address).scheme != "https":
+        raise DatasetNotFound(f"{file.url} leads to {address}, which is not encrypted; give an https:// URL.")
+    etag = answer.headers.get("ETag")
+    return replace(
+        file,
+        address=address,
+        size=_total(answer.headers.get("Content-Range", ""), file.url),
+        etag=etag if etag and not etag.startswith("W/") else None,  # a weak one matches no range (RFC 9110, 13.1.1)
+    )
+
+
+def refusal(location: Location, code: str, *, action: str = "s3:GetObject") -> str:
+    """What S3's error code means, in words."""
+    known = {
+        "NoSuchBucket": f"There is no bucket {location.bucket!r}; correct the URL {location.url}.",
+        "NoSuchKey": f"The bucket {location.bucket!r} has no object {location.key!r}; upload it or correct the URL.",
+        "AccessDenied": f"{location.url} may not be read; check the URL, and give the pod's role {action} on it.",
+    }
+    return known.get(code, f"{location.url} cannot be read: S3 answers {code}; check URL and permissions.")
+
+
+def _total(content_range: str, url: str) -> int:
+    """The size of the whole behind `bytes 0-0/1234`."""
+    found = re.fullmatch(r"bytes \d+-\d+/(\d+)", content_range)
+    if found is None:
+        raise DatasetNotFound(
+            f"The server of {url} does not answer ranged reads; copy the archive into a bucket and give its s3:// URL."
+        )
+    return int(found[1])

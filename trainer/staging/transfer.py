@@ -1,0 +1,280 @@
+"""Parallel ranged reads through the AWS Common Runtime, handed out in order, with bounded memory.
+
+Nothing is asked for unless there is room for the answer: whoever is slow to take what arrived slows the network down.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import TimeoutError as NothingCame
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from trainer.errors import DatasetNotFound, StorageFailed
+from trainer.staging.source import RemoteFile
+
+if TYPE_CHECKING:
+    from awscrt.auth import AwsCredentials, AwsSigningConfig
+    from awscrt.s3 import S3Client
+
+RANGE_BYTES = 4 * 2**20
+"""Long enough that a request's latency does not count, short enough that many fit into memory."""
+
+BYTES_IN_FLIGHT = 32 * 2**20
+"""Asked for and not yet taken, eight whole ranges; for a moment each is there twice, in the runtime and in Python."""
+
+FEW_BYTES_IN_FLIGHT = 16 * 2**20
+"""Of what is decompressed, by one core and with up to 128 MiB of window (zstd --long)."""
+
+REQUESTS_IN_FLIGHT = 64
+"""Where objects are small, latency decides."""
+
+THREADS = 1
+"""Of the network: it copies what arrives. A second one costs more than it brings."""
+
+THREADS_THAT_DECRYPT = 2
+
+ATTEMPTS = 6
+"""Of each range, beside those that the runtime makes itself."""
+
+FIRST_PAUSE_SECONDS = 0.5
+"""Before the second attempt; each further pause is twice as long."""
+
+STALLED_SECONDS = 60.0
+"""Without a range's answer: the connection is dead, though nobody closed it."""
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+"""Of glibc's `mallopt`."""
+
+KEPT_BYTES = 128 * 2**20
+"""More than is ever in flight, so freed memory stays with the process; no part of its limit by itself."""
+
+REPLACED, GONE, DENIED, UNSATISFIABLE = 412, 404, 403, 416
+
+
+class Range(NamedTuple):
+    """Bytes [start, end) of a file."""
+
+    file: RemoteFile
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
+
+def ranges_of(file: RemoteFile, start: int = 0, end: int | None = None) -> Iterator[Range]:
+    """A stretch of a file, cut into ranges."""
+    end = file.size if end is None else end
+    for first in range(start, end, RANGE_BYTES):
+        yield Range(file, first, min(first + RANGE_BYTES, end))
+
+
+class Transfer:
+    """Reads ranges of files that lie on servers of one kind."""
+
+    def __init__(
+        self,
+        *,
+        encrypted: bool,
+        region: str | None,
+        renew: Callable[[RemoteFile], RemoteFile],
+        bytes_in_flight: int = BYTES_IN_FLIGHT,
+    ) -> None:
+        """
+        Args:
+            encrypted: Whether the files' addresses begin with https.
+            region: To sign requests for; None to sign nothing.
+            renew: Gives a file's present address before another attempt.
+            bytes_in_flight: How much may be asked for and not yet taken.
+        """
+        self._client = _connect(encrypted=encrypted, region=region)
+        self._renew = renew
+        self._bytes_in_flight = bytes_in_flight
+
+    def fetch(self, ranges: Iterable[Range]) -> Generator[tuple[Range, list[bytes]]]:
+        """Each range with its bytes, in the order in which they were asked for.
+
+        Raises:
+            DatasetNotFound: If a file was replaced or removed meanwhile, or may not be read.
+            StorageFailed: If the network or the server failed again and again.
+        """
+        coming = iter(ranges)
+        following = next(coming, None)
+        waiting: deque[_Request] = deque()
+        in_flight = 0
+        try:
+            while following is not None or waiting:
+                while following is not None and (
+                    not waiting
+                    or (in_flight + following.length <= self._bytes_in_flight and len(waiting) < REQUESTS_IN_FLIGHT)
+                ):
+                    waiting.append(_Request(self._client, following))
+                    in_flight += following.length
+                    following = next(coming, None)
+                request = waiting[0]
+                yield request.asked, self._answer(request)
+                waiting.popleft()
+                in_flight -= request.asked.length
+        finally:
+            for request in waiting:
+                request.cancel()
+
+    def _answer(self, request: _Request) -> list[bytes]:
+        pause = FIRST_PAUSE_SECONDS
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return request.answer()
+            except _Broken:
+                time.sleep(pause)
+                pause *= 2
+                request.start_again(self._renew(request.asked.file))
+        try:
+            return request.answer()
+        except _Broken as error:
+            raise StorageFailed(
+                f"The connection to {request.asked.file.url} broke {ATTEMPTS} times at byte {request.asked.start} "
+                f"({error}); check the network and start again: what is complete stays."
+            ) from error
+
+
+class _Broken(Exception):
+    """An attempt that another may follow."""
+
+
+class _Request:
+    """One range on its way, and the attempts to get it."""
+
+    def __init__(self, client: S3Client, asked: Range) -> None:
+        self.asked = asked
+        self._client = client
+        self.start_again(asked.file)
+
+    def start_again(self, file: RemoteFile) -> None:
+        """Ask for all of it; what came before is dropped."""
+        from awscrt.http import HttpHeaders, HttpRequest
+        from awscrt.s3 import S3RequestType
+
+        address = urlsplit(file.address)
+        headers = [("Host", address.netloc), ("Range", f"bytes={self.asked.start}-{self.asked.end - 1}")]
+        if file.etag is not None:
+            headers.append(("If-Match", file.etag))
+        path = f"{address.path}?{address.query}" if address.query else address.path
+        chunks: list[bytes] = []
+        asked = self.asked
+        self._chunks = chunks
+        # What is called back must not lead back to this request: nobody would ever free such a circle through C.
+        self._running = self._client.make_request(
+            type=S3RequestType.GET_OBJECT,
+            request=HttpRequest("GET", path, HttpHeaders(headers)),
+            on_headers=lambda status_code, headers, **_more: _require_ranged(asked, status_code, headers),
+            on_body=lambda chunk, offset, **_more: chunks.append(chunk),
+        )
+
+    def answer(self) -> list[bytes]:
+        """Its bytes, once they are there.
+
+        Raises:
+            DatasetNotFound: If another attempt would end alike.
+            _Broken: If another may not.
+        """
+        from awscrt.exceptions import AwsCrtError
+        from awscrt.s3 import S3ResponseError
+
+        url = self.asked.file.url
+        try:
+            self._running.finished_future.result(STALLED_SECONDS)
+        except NothingCame as error:
+            self.cancel()
+            raise _Broken(f"nothing came for {STALLED_SECONDS:.0f} s") from error
+        except S3ResponseError as error:
+            if error.status_code in (REPLACED, GONE, UNSATISFIABLE):
+                raise DatasetNotFound(f"{url} was replaced while it was being read; start again.") from error
+            if error.status_code == DENIED and self.asked.file.address.partition("?")[0] == self.asked.file.address:
+                raise DatasetNotFound(
+                    f"{url} may not be read; check the URL, and give the pod's role s3:GetObject on it."
+                ) from error
+            raise _Broken(f"the server answers {error.status_code}") from error
+        except (AwsCrtError, OSError) as error:
+            raise _Broken(str(error)) from error
+        if sum(map(len, self._chunks)) != self.asked.length:
+            raise _Broken("it ended early")
+        return self._chunks
+
+    def cancel(self) -> None:
+        """Stop it, and wait until nothing of it runs any more."""
+        self._running.cancel()
+        with suppress(Exception):
+            self._running.finished_future.result(STALLED_SECONDS)
+
+
+def _require_ranged(asked: Range, status_code: int, headers: list[tuple[str, str]]) -> None:
+    found = {name.lower(): value for name, value in headers}.get("content-range", "")
+    if status_code >= 300:
+        return  # the runtime fails by itself
+    if status_code != 206 or found.rpartition("/")[2] not in (str(asked.file.size), "*"):
+        raise DatasetNotFound(
+            f"{asked.file.url} gave {found or 'everything'} when asked for bytes {asked.start} to {asked.end} of "
+            f"{asked.file.size}: it was replaced while it was being read, or its server knows no ranges; start again."
+        )
+
+
+def _connect(*, encrypted: bool, region: str | None) -> S3Client:
+    from awscrt import io, s3
+
+    _keep_freed_memory()
+    threads = io.EventLoopGroup(THREADS_THAT_DECRYPT if encrypted else THREADS)
+    return s3.S3Client(
+        bootstrap=io.ClientBootstrap(threads, io.DefaultHostResolver(threads)),
+        region=region or "us-east-1",
+        signing_config=_signing(region) if region else None,
+        tls_mode=s3.S3RequestTlsMode.ENABLED if encrypted else s3.S3RequestTlsMode.DISABLED,
+        tls_connection_options=_trusting(os.environ.get("AWS_CA_BUNDLE")) if encrypted else None,
+        part_size=RANGE_BYTES,
+        max_active_connections_override=REQUESTS_IN_FLIGHT,
+    )
+
+
+def _keep_freed_memory() -> None:
+    """Let ranges reuse the memory of those before them.
+
+    glibc gives large blocks back to the system and asks for them again, which zeroes every page anew: at 2 GiB, 300,000
+    page faults and a third of the processor's time. One arena, so that threads do not keep memory from each other.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for option, value in ((M_MMAP_THRESHOLD, KEPT_BYTES), (M_TRIM_THRESHOLD, KEPT_BYTES), (M_ARENA_MAX, 1)):
+            mallopt(option, value)
+
+
+def _trusting(bundle: str | None) -> Any:
+    from awscrt import io
+
+    options = io.TlsContextOptions()
+    if bundle:
+        options.override_default_trust_store_from_path(None, bundle)
+    return io.ClientTlsContext(options).new_connection_options()
+
+
+def _signing(region: str) -> AwsSigningConfig:
+    """Signatures with the credentials that botocore finds and renews, whatever kind of role the pod has."""
+    import boto3
+    from awscrt import s3
+    from awscrt.auth import AwsCredentials, AwsCredentialsProvider
+
+    held = boto3.Session().get_credentials()
+    if held is None:
+        raise DatasetNotFound("There are no AWS credentials; give the pod a role, or --no_sign_request true.")
+
+    def present() -> AwsCredentials:
+        frozen = held.get_frozen_credentials()
+        return AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token)
+
+    provider = AwsCredentialsProvider.new_delegate(present)
+    return s3.create_default_s3_signing_config(region=region, credential_provider=provider)

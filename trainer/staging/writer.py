@@ -1,0 +1,308 @@
+"""Files onto the disk by a few threads, past the page cache where the file system allows it.
+
+What a staging pod writes, others read: a copy in its own memory helps nobody, costs a copy, and is lost with its node.
+So large files are written with O_DIRECT from a few buffers that are used again and again; they are also what bounds
+the memory. Small files go through the page cache, and `Journal` makes sure that they have left it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import mmap
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from trainer.errors import StorageFailed, TrainerError
+from trainer.staging import manifest
+from trainer.staging.journal import Entry, Journal
+
+BUFFER_BYTES = 4 * 2**20
+NUM_BUFFERS = 6
+"""Together with what the network has in flight, far below the 256 MiB that a staging pod may use."""
+
+THREADS = 8
+"""A network file system answers each in milliseconds, so several wait at once."""
+
+SMALL_BYTES = 256 * 2**10
+"""Up to here a file is written in one go; as many as there are threads, and as many again, wait in memory."""
+
+BLOCK = 4096
+"""O_DIRECT wants addresses, offsets and lengths in whole blocks of the device; no device has larger ones."""
+
+
+class Writer:
+    """Writes files below a folder and tells the journal which are complete."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        journal: Journal,
+        checksums: Mapping[str, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            folder: Every path is below it.
+            journal: Is told which files are whole.
+            checksums: SHA-256 that each file has to have; None to take them as they come.
+        """
+        self.folder = folder
+        self.in_order = False
+        """Whether each file has to be whole before the next is begun."""
+        self._journal = journal
+        self._checksums = checksums
+        self._buffers: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
+        self._num_buffers = 0
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(2 * THREADS)
+        self._failure: TrainerError | None = None
+        self._begun: set[str] = set()
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(THREADS)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is not None:
+            self._failure = self._failure or StorageFailed("Writing was given up.")  # what waits is not begun any more
+        for _thread in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        if kind is None:
+            self._require_no_failure()
+
+    @contextmanager
+    def file(self, entry: Entry, *, mode: int | None = None, mtime: float | None = None) -> Iterator[_File]:
+        """A file to write; it is there, whole, some time after the block.
+
+        Raises:
+            DatasetInvalid: If its bytes are not those of the manifest.
+            StorageFailed: If this or an earlier file could not be written.
+        """
+        self._require_no_failure()
+        again = entry.path in self._begun or self._journal.knows(entry.path)
+        if self.in_order or again:
+            self.drain()
+        if again:  # an archive may hold a path twice: the last one counts
+            self._journal.forget(entry.path)
+        self._begun.add(entry.path)
+        digest = hashlib.sha256() if self._checksums is not None else None
+        try:
+            file = _File(self, entry, digest, mode=0o644 if mode is None else mode, mtime=mtime)
+        except OSError as error:
+            raise self._refused(error) from error
+        try:
+            yield file
+            if self._checksums is not None and digest is not None:
+                manifest.require(self._checksums, entry.path, digest.hexdigest())
+        except BaseException:
+            file.abandon()
+            raise
+        file.end()
+
+    def drain(self) -> None:
+        """Wait until everything is written."""
+        self._jobs.join()
+        self._require_no_failure()
+
+    def do(self, job: Callable[[], None]) -> None:
+        """Let a thread do something as soon as one is free."""
+        self._jobs.put(job)
+
+    def buffer(self) -> mmap.mmap:
+        """A buffer, as soon as one is free."""
+        if self._num_buffers < NUM_BUFFERS and self._buffers.empty():
+            self._num_buffers += 1
+            return mmap.mmap(-1, BUFFER_BYTES)
+        return self._buffers.get()
+
+    def give_back(self, buffer: mmap.mmap) -> None:
+        """Its bytes are written."""
+        self._buffers.put(buffer)
+
+    def complete(self, entry: Entry) -> None:
+        """A file is whole."""
+        self._journal.add(entry)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except OSError as error:
+                self._failure = self._failure or self._refused(error)
+            except TrainerError as error:
+                self._failure = self._failure or error
+            finally:
+                self._jobs.task_done()
+        self._jobs.task_done()
+
+    @property
+    def failed(self) -> bool:
+        """Whether what waits need not be written any more."""
+        return self._failure is not None
+
+    def _require_no_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _refused(self, error: OSError) -> StorageFailed:
+        failed = StorageFailed(
+            f"The data set cannot be written to {self.folder} ({error.strerror or error}); "
+            "make room there, or give a --destination that can be written."
+        )
+        failed.__cause__ = error
+        return failed
+
+
+class _File:
+    """A file that is being written: small ones at once, large ones buffer by buffer."""
+
+    def __init__(
+        self, writer: Writer, entry: Entry, digest: hashlib._Hash | None, *, mode: int, mtime: float | None
+    ) -> None:
+        self._writer = writer
+        self._entry = entry
+        self._digest = digest
+        self._mode = mode
+        self._mtime = mtime
+        self._path = writer.folder / entry.path
+        self._parts: list[bytes] = []
+        self._buffer: mmap.mmap | None = None
+        self._filled = 0
+        self._offset = 0
+        self._lock = threading.Lock()
+        self._unwritten = 1  # the end
+        self._abandoned = False
+        self._descriptor = -1
+        if entry.size > SMALL_BYTES:
+            self._descriptor, self._direct = self._open()
+            os.ftruncate(self._descriptor, entry.size)
+
+    def write(self, data: memoryview) -> None:
+        """The next bytes; they are copied, once."""
+        if self._digest is not None:
+            self._digest.update(data)
+        if self._descriptor < 0:
+            self._parts.append(bytes(data))
+            return
+        while data:
+            if self._buffer is None:
+                self._buffer = self._writer.buffer()
+            part = data[: BUFFER_BYTES - self._filled]
+            self._buffer[self._filled : self._filled + len(part)] = part
+            self._filled += len(part)
+            data = data[len(part) :]
+            if self._filled == BUFFER_BYTES:
+                self._flush(self._buffer)
+
+    def end(self) -> None:
+        """All bytes were given."""
+        if self._descriptor < 0:
+            self._writer.do(self._write_small)
+            return
+        if self._buffer is not None:
+            self._flush(self._buffer)
+        self._one_less()
+
+    def abandon(self) -> None:
+        """Some bytes are missing or wrong."""
+        self._abandoned = True
+        if self._buffer is not None:
+            self._writer.give_back(self._buffer)
+        if self._descriptor >= 0:
+            self._one_less()
+
+    def _flush(self, buffer: mmap.mmap) -> None:
+        length, offset = self._filled, self._offset
+        self._buffer, self._filled, self._offset = None, 0, offset + length
+        with self._lock:
+            self._unwritten += 1
+        self._writer.do(lambda: self._write_buffer(buffer, length, offset))
+
+    def _write_buffer(self, buffer: mmap.mmap, length: int, offset: int) -> None:
+        try:
+            if not self._writer.failed:
+                self._write_through(memoryview(buffer), length, offset)
+        except BaseException:
+            self._abandoned = True
+            raise
+        finally:
+            self._writer.give_back(buffer)
+            self._one_less()
+
+    def _write_through(self, buffer: memoryview, length: int, offset: int) -> None:
+        if self._direct:
+            try:
+                _write_at(self._descriptor, buffer[: -(-length // BLOCK) * BLOCK], offset)  # cut to its size at the end
+                return
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
+            fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+            self._direct = False  # a file system that says so only when it is written to
+        _write_at(self._descriptor, buffer[:length], offset)
+
+    def _one_less(self) -> None:
+        with self._lock:
+            self._unwritten -= 1
+            if self._unwritten:
+                return
+        try:
+            if not self._abandoned and not self._writer.failed:
+                os.ftruncate(self._descriptor, self._entry.size)
+                self._dress(self._descriptor)
+        finally:
+            os.close(self._descriptor)
+        self._tell()
+
+    def _write_small(self) -> None:
+        if self._writer.failed:
+            return
+        descriptor = self._create(0)
+        try:
+            for part in self._parts:
+                _write_at(descriptor, memoryview(part), self._offset)
+                self._offset += len(part)
+            self._dress(descriptor)
+        finally:
+            os.close(descriptor)
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._abandoned and not self._writer.failed:
+            self._writer.complete(self._entry)
+
+    def _dress(self, descriptor: int) -> None:
+        os.fchmod(descriptor, self._mode)
+        if self._mtime is not None:
+            with suppress(OverflowError):  # a time that no clock has
+                os.utime(descriptor, (self._mtime, self._mtime))
+
+    def _open(self) -> tuple[int, bool]:
+        direct: int = getattr(os, "O_DIRECT", 0)
+        with suppress(OSError):
+            return self._create(direct), bool(direct)
+        return self._create(0), False
+
+    def _create(self, flags: int) -> int:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.unlink(missing_ok=True)  # never through a link, never into what somebody else has open
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, 0o600)
+
+
+def _write_at(descriptor: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        data = data[written:]
+        offset += written
