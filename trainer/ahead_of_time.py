@@ -25,7 +25,8 @@ def compile_graphs(run: Run) -> None:
         run.say(line)
     if graphs.failed:
         raise GraphCompilationFailed(
-            f"{graphs.failed} of {graphs.total} graphs failed to compile; read the compiler's message above."
+            f"{graphs.failed} of {graphs.total} graphs failed to compile ({', '.join(graphs.failed_names)}); read the "
+            "compiler's message above."
         )
 
 
@@ -45,5 +46,10 @@ def _compile(run: Run) -> GraphCounts:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         graphs = compilation.counts()
         failed = max(1, graphs.failed)
-        return GraphCounts(total=max(graphs.total, failed), failed=failed, cached=graphs.cached)
+        return GraphCounts(
+            total=max(graphs.total, failed),
+            failed=failed,
+            cached=graphs.cached,
+            failed_names=(compilation.failed_graph(error),),
+        )
     return compilation.counts()

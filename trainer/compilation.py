@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
+from trainer.compiler_log import FAILED_GRAPH
 from trainer.device import Device
 
 
@@ -21,6 +23,7 @@ class GraphCounts:
     failed: int
     cached: int
     """Taken from the cache, so not compiled."""
+    failed_names: tuple[str, ...] = ()
 
     @property
     def succeeded(self) -> int:
@@ -66,7 +69,7 @@ def graph_counts(aot_autograd: Mapping[str, int]) -> GraphCounts:
 
 
 def report(graphs: GraphCounts, *, now: datetime | None = None) -> list[str]:
-    """The lines with which `neuron_parallel_compile` ends, and one more about the cache."""
+    """The lines with which `neuron_parallel_compile` ends, one more about the cache, and one a failed graph."""
     when = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M:%S.%f")
     totals = {
         "graphs": graphs.total,
@@ -74,7 +77,20 @@ def report(graphs: GraphCounts, *, now: datetime | None = None) -> list[str]:
         "failed compilations": graphs.failed,
         "cached graphs": graphs.cached,
     }
-    return [f"{when}: INFO ||PARALLEL_COMPILE||: Total {what}: {count}" for what, count in totals.items()]
+    lines = [f"{FAILED_GRAPH}{name}" for name in graphs.failed_names]
+    lines += [f"Total {what}: {count}" for what, count in totals.items()]
+    return [f"{when}: INFO ||PARALLEL_COMPILE||: {line}" for line in lines]
+
+
+def failed_graph(error: Exception) -> str:
+    """Which graph a compiler failed on by dynamo's own record, as `forward (bert.py:40)`; else the error's name."""
+    from torch._dynamo.utils import get_compilation_metrics
+
+    number = str(getattr(error, "compile_id", None))
+    for metrics in get_compilation_metrics():
+        if metrics.compile_id == number and metrics.co_filename:
+            return f"{metrics.co_name} ({Path(metrics.co_filename).name}:{metrics.co_firstlineno})"
+    return type(error).__name__
 
 
 def _has_cpp_compiler() -> bool:

@@ -3,31 +3,36 @@
 `python -m trainer.precompile -- torchrun … -m trainer.pretrain …`: where `neuron_parallel_compile` is installed it
 does the work; elsewhere the program runs under TRAINFLOW_PRECOMPILE=1 and compiles with TorchInductor. Both end with
 the same lines, which are counted here. Whoever of the gang prints none (rank 0 is on another node) has no result.
+
+The cache, TRAINFLOW_CACHE_DIR, is this gang's alone. Its first node sees to the folder before it joins the others, who
+wait for it, and after it has left them.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 
-from trainer import environment, result
-from trainer.errors import BAD_INPUT
+from trainer import compile_cache, environment, result
+from trainer.compiler_log import CompilerLog
+from trainer.errors import BAD_INPUT, TrainerError
 
 NEURON_COMPILER = "neuron_parallel_compile"
 
-_TOTAL = re.compile(r"Total (graphs|successful compilations|failed compilations|cached graphs): (\d+)\s*$")
-_NAMES = {
-    "graphs": "graphs",
-    "successful compilations": "succeeded",
-    "failed compilations": "failed",
-    "cached graphs": "cached",
-}
+RETRY_FAILED = "--retry_failed"
+"""Compile graphs again that failed before; without it Neuron's cache keeps a failure as it keeps a graph."""
+
+RETRY_FLAG = "--retry_failed_compilation"
+"""The same in NEURON_CC_FLAGS (AWS Neuron documentation, "Neuron Persistent Cache")."""
+
+MOST_NAMES = 8
+"""Of failed graphs, in one sentence."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -36,56 +41,86 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     Returns:
         The command's exit code; 1 if it ended well although a graph failed; 2 if there is no command.
     """
-    command = list(argv[1:] if argv[:1] == ["--"] else argv)
+    try:
+        return _precompile(argv, environ)
+    except TrainerError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        if result_file := environ.get("TRAINFLOW_RESULT_FILE"):
+            result.write(result.failure(type(error).__name__, str(error)), Path(result_file))
+        return error.exit_code
+
+
+def _precompile(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    again = list(argv[:1]) == [RETRY_FAILED]
+    command = list(argv[again:])
+    command = command[1:] if command[:1] == ["--"] else command
     if not command:
         print("Give the training's command: python -m trainer.precompile -- torchrun …", file=sys.stderr)
         return BAD_INPUT
-    result_file = environment.read(environ).result_file
+    place = environment.read(environ)
     compiler = shutil.which(NEURON_COMPILER, path=environ.get("PATH"))
-    exit_code, totals = _run([compiler, *command] if compiler else command, {**environ, **_mode(compiler)})
-    if totals.get("failed"):
-        message = f"{totals['failed']} of {totals.get('graphs', 0)} graphs failed to compile; read this job's log."
-        result.write(result.failure("GraphCompilationFailed", message), result_file)
+    cache = place.cache_dir if is_first_node(command) else None
+    if cache is not None:
+        compile_cache.begin(cache)
+        if compiler and again:
+            # An attempt that was cut off leaves locks, and whoever meets one waits for ever.
+            subprocess.run([compiler, "--command", "clear-locks"], env=dict(environ), check=False)
+    environ = {**environ, **_mode(compiler, environ, again=again)}
+    exit_code, log = _run([compiler, *command] if compiler else command, environ)
+    if log.totals.get("failed"):
+        message = failure(log, again=again)
+        print(message, file=sys.stderr, flush=True)
+        result.write(result.failure("GraphCompilationFailed", message), place.result_file)
         return exit_code or 1
-    if exit_code == 0 and totals:
-        result.write(result.success(totals), result_file)
+    if exit_code == 0 and cache is not None:
+        compile_cache.finish(cache, log.totals)
+    if exit_code == 0 and log.totals:
+        result.write(result.success(log.totals), place.result_file)
     return exit_code
 
 
-def totals_in(lines: Iterable[str]) -> dict[str, int]:
-    """The last count of each kind in a log."""
-    found = (_TOTAL.search(line) for line in lines)
-    return {_NAMES[match[1]]: int(match[2]) for match in found if match}
+def is_first_node(command: Sequence[str]) -> bool:
+    """Whether this is the gang's node of rank 0, by torchrun's arguments; a command without ranks is alone."""
+    position = command.index("--node_rank") + 1 if "--node_rank" in command else len(command)
+    return list(command[position : position + 1]) in ([], ["0"])
 
 
-def _mode(compiler: str | None) -> dict[str, str]:
+def failure(log: CompilerLog, *, again: bool) -> str:
+    """One sentence that names the graphs that failed."""
+    names = log.failed_graphs
+    shown = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    counts = f"{log.totals['failed']} of {log.totals.get('graphs', 0)} graphs failed to compile"
+    return f"{counts}{' again' if again else ''}{f': {shown}' if shown else ''}; read this job's log."
+
+
+def _mode(compiler: str | None, environ: Mapping[str, str], *, again: bool) -> dict[str, str]:
     """What tells the program to compile only; `neuron_parallel_compile` says it in its own way."""
-    return {} if compiler else {"TRAINFLOW_PRECOMPILE": "1"}
+    if not compiler:
+        return {"TRAINFLOW_PRECOMPILE": "1"}
+    flags = environ.get("NEURON_CC_FLAGS", "")
+    return {"NEURON_CC_FLAGS": f"{flags} {RETRY_FLAG}".strip()} if again and RETRY_FLAG not in flags else {}
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, dict[str, int]]:
-    """Run a command, hand SIGTERM on to it, and read the counts out of what it prints."""
+def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, CompilerLog]:
+    """Run a command, hand SIGTERM on to it, and read what it prints."""
+    log = CompilerLog()
     try:
         process = subprocess.Popen(
             command, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         )
     except OSError as error:
         print(f"The command {command[0]!r} cannot be started ({error}).", file=sys.stderr)
-        return BAD_INPUT, {}
+        return BAD_INPUT, log
 
     def hand_on(signum: int, _frame: FrameType | None) -> None:
         process.send_signal(signum)
 
     signal.signal(signal.SIGTERM, hand_on)
-    counts = totals_in(_passed_on(process.stdout or ()))
-    code = process.wait()
-    return (code if code >= 0 else 128 - code), counts
-
-
-def _passed_on(lines: Iterable[str]) -> Iterable[str]:
-    for line in lines:
+    for line in process.stdout or ():
         print(line, end="", flush=True)
-        yield line
+        log.read(line)
+    code = process.wait()
+    return (code if code >= 0 else 128 - code), log
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 
@@ -11,6 +12,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--max_steps", type=int, default=5)
 parser.add_argument("--seconds_per_step", type=float, default=0.2)
 parser.add_argument("--exit_code", type=int, default=0)
+parser.add_argument("--dies_by_signal_at", type=int, default=0)
 arguments = parser.parse_args()
 
 if arguments.exit_code:
@@ -19,6 +21,8 @@ if arguments.exit_code:
 
 for step in range(1, arguments.max_steps + 1):
     time.sleep(arguments.seconds_per_step)
+    if step == arguments.dies_by_signal_at:
+        os.kill(os.getpid(), signal.SIGKILL)
     if os.environ["RANK"] == "0":
         now = time.strftime("%a %b %d %H:%M:%S %Y", time.gmtime())
         print(

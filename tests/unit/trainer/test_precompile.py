@@ -13,6 +13,7 @@ import pytest
 
 from trainer import compilation, precompile
 from trainer.compilation import GraphCounts
+from trainer.compiler_log import CompilerLog
 
 PRINTS_TOTALS = """
 import os, sys
@@ -26,11 +27,11 @@ sys.exit(int(sys.argv[3]))
 """
 
 
-def run(tmp_path: Path, *command: str, path: str = "") -> tuple[int, Any]:
+def run(tmp_path: Path, *command: str, path: str = "", again: bool = False, **variables: str) -> tuple[int, Any]:
     """Exit code and result of a precompile job."""
     result_file = tmp_path / "result"
     environ = {**os.environ, "PATH": path or os.environ["PATH"], "TRAINFLOW_RESULT_FILE": str(result_file)}
-    code = precompile.main(["--", *command], environ)
+    code = precompile.main([*(["--retry_failed"] if again else []), "--", *command], {**environ, **variables})
     return code, json.loads(result_file.read_text()) if result_file.exists() else None
 
 
@@ -45,7 +46,7 @@ def test_the_program_is_told_to_compile_only_and_its_counts_are_the_result(
 def test_a_failed_graph_fails_the_job(tmp_path: Path) -> None:
     code, document = run(tmp_path, sys.executable, "-c", PRINTS_TOTALS, "6", "2", "0")
     assert (code, document["error"]) == (1, "GraphCompilationFailed")
-    assert "2 of 6 graphs" in document["message"]
+    assert document["message"] == "2 of 6 graphs failed to compile; read this job's log."
 
 
 def test_a_program_that_fails_ends_the_job_with_its_code(tmp_path: Path) -> None:
@@ -57,19 +58,97 @@ def test_a_node_without_rank_0_has_no_counts_and_no_result(tmp_path: Path) -> No
     assert run(tmp_path, sys.executable, "-c", "print('waiting')") == (0, None)
 
 
+ONE, TWO = "MODULE_8068656800389078395+abb26765", "MODULE_17109392703413819652+abb26765"
+
+
+def run_neuron(tmp_path: Path, *command: str, again: bool = False, **variables: str) -> tuple[int, Any]:
+    """The same where `neuron_parallel_compile` is installed."""
+    path = f"{Path('tests/assets/programs').resolve()}{os.pathsep}{os.environ['PATH']}"
+    cache = tmp_path / "key" / "run"
+    told = {"TRAINFLOW_CACHE_DIR": str(cache), "NEURON_COMPILE_CACHE_URL": f"{cache}/neuron", **variables}
+    return run(
+        tmp_path, *(command or (sys.executable, "-c", "")), path=path, again=again, FAKE_GRAPHS=f"{ONE} {TWO}", **told
+    )
+
+
 def test_neurons_own_tool_does_the_work_where_it_is_installed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tool = tmp_path / "bin" / "neuron_parallel_compile"
-    tool.parent.mkdir()
-    tool.write_text('#!/bin/sh\necho "extracting graphs of: $@"\nexec "$@"\n')
-    tool.chmod(0o755)
-    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
-    code, document = run(tmp_path, sys.executable, "-c", PRINTS_TOTALS, "4", "0", "0", path=path)
-    shown = capfd.readouterr().out
-    assert (code, document["result"]["graphs"]) == (0, 4)
-    assert "extracting graphs of:" in shown
-    assert "TRAINFLOW_PRECOMPILE is None" in shown
+    extract = """
+import os
+print("precompile", os.environ.get("TRAINFLOW_PRECOMPILE"), os.environ["NEURON_EXTRACT_GRAPHS_ONLY"])
+"""
+    code, document = run_neuron(tmp_path, sys.executable, "-c", extract)
+    assert (code, document) == (0, {"result": {"graphs": 2, "succeeded": 2, "failed": 0}})
+    assert "precompile None 1" in capfd.readouterr().out
+
+
+def test_a_graph_that_failed_once_compiles_when_it_is_retried_with_the_flag(tmp_path: Path) -> None:
+    code, document = run_neuron(tmp_path, FAKE_FAIL_ONCE=TWO)
+    assert (code, document["error"]) == (1, "GraphCompilationFailed")
+    assert document["message"] == f"1 of 2 graphs failed to compile: {TWO}; read this job's log."
+    assert run_neuron(tmp_path, FAKE_FAIL_ONCE=TWO)[0] == 1, "without the flag a failure stays in the cache"
+    code, document = run_neuron(tmp_path, FAKE_FAIL_ONCE=TWO, again=True, NEURON_CC_FLAGS="--model-type transformer")
+    assert (code, document["result"]["succeeded"]) == (0, 2)
+
+
+def test_graphs_that_fail_again_are_named(tmp_path: Path) -> None:
+    run_neuron(tmp_path, FAKE_FAIL=f"{ONE} {TWO}")
+    code, document = run_neuron(tmp_path, FAKE_FAIL=f"{ONE} {TWO}", again=True)
+    assert code == 1
+    assert document["message"] == f"2 of 2 graphs failed to compile again: {ONE}, {TWO}; read this job's log."
+    assert not (tmp_path / "key" / "run" / "_READY").exists()
+
+
+@pytest.mark.parametrize(("rank", "code"), [("0", 0), ("1", 1)])
+def test_the_gangs_first_node_removes_the_locks_of_an_attempt_that_was_cut_off(
+    tmp_path: Path, rank: str, code: int
+) -> None:
+    run_neuron(tmp_path)
+    (lock,) = [module / "model.lock" for module in (tmp_path / "key" / "run").rglob(ONE)]
+    lock.touch()
+    command = (sys.executable, "-c", "", "--node_rank", rank)
+    assert run_neuron(tmp_path, *command, again=True)[0] == code
+
+
+def test_many_names_are_cut_short() -> None:
+    log = CompilerLog()
+    for number in range(11):
+        log.read(f"Failed graph: forward (bert.py:{number})")
+    for line in ("Total graphs: 12", "Total failed compilations: 11"):
+        log.read(line)
+    said = precompile.failure(log, again=False)
+    assert said.startswith("11 of 12 graphs failed to compile: forward (bert.py:0), forward (bert.py:1), ")
+    assert said.endswith("forward (bert.py:7) and 3 more; read this job's log.")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"INFO ||NCC_WRAPPER||: Got a cached failed neff at /c/neuronxcc-2.8/{ONE}/model.neff. Will skip compilation",
+        f"INFO ||NCC_WRAPPER||: Compilation failed for /tmp/w/model.{ONE}.hlo.pb after 0 retries.",
+        f"ERROR: Failed compilation with ['neuronx-cc', 'compile', '/w/model.{ONE}.hlo_module.pb', '--output']: [X]",
+    ],
+)
+def test_a_failed_graph_is_named_by_whatever_the_compiler_says_of_it(line: str) -> None:
+    log = CompilerLog()
+    for read in (line, f"Using a cached neff at /c/{TWO}/model.neff. Exiting with a successfully compiled graph."):
+        log.read(read)
+    assert log.failed_graphs == [ONE]
+
+
+def test_the_report_at_the_end_knows_of_retries() -> None:
+    log = CompilerLog()
+    for line in (
+        f"Compilation failed for /tmp/w/model.{ONE}.hlo.pb after 0 retries.",
+        f'INFO:         "/c/neuronxcc-2/{ONE}/model.hlo.pb": {{',
+        'INFO:             "status": true,',
+        'INFO:             "retry": 1',
+        f'INFO:         "/c/neuronxcc-2/{TWO}/model.hlo.pb": {{',
+        'INFO:             "status": false,',
+    ):
+        log.read(line)
+    assert log.failed_graphs == [TWO]
 
 
 @pytest.mark.parametrize("argv", [[], ["--"]])
@@ -85,15 +164,19 @@ def test_a_command_that_does_not_exist_is_named(tmp_path: Path, capsys: pytest.C
 
 
 def test_the_report_is_worded_as_neurons_tool_does() -> None:
-    graphs = GraphCounts(total=6, failed=1, cached=2)
+    graphs = GraphCounts(total=6, failed=1, cached=2, failed_names=("forward (bert.py:40)",))
     lines = compilation.report(graphs, now=datetime(2022, 12, 21, 0, 7, 10, 925, tzinfo=UTC))
     assert lines == [
+        "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Failed graph: forward (bert.py:40)",
         "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Total graphs: 6",
         "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Total successful compilations: 5",
         "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Total failed compilations: 1",
         "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Total cached graphs: 2",
     ]
-    assert precompile.totals_in(lines) == {"graphs": 6, "succeeded": 5, "failed": 1, "cached": 2}
+    log = CompilerLog()
+    for line in lines:
+        log.read(line)
+    assert log.totals == {"graphs": 6, "succeeded": 5, "failed": 1, "cached": 2}
 
 
 def test_counts_are_read_from_inductors_counters() -> None:

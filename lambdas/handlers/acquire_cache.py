@@ -1,0 +1,68 @@
+"""Task state `AcquireCache`: are the run's graphs compiled? If not: by this run, or does another one do it right now?
+
+It comes before nodes are asked for, so that no accelerator waits for somebody else's compiler. Safe to repeat.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from lambdas.gateways import executions
+from lambdas.gateways.compile_caches import CompileCaches
+from lambdas.handlers.environment import CacheEnvironment, read
+from lambdas.handlers.task import task
+from lambdas.logic.compile_cache import cache_key, has_waited_too_long, pause_seconds
+from lambdas.models.compile_cache import CacheRecord, CacheState, CacheUse, Hold, lease_of, own_folder
+from lambdas.models.run import Run
+
+
+class Event(BaseModel):
+    run: Run
+    image_digest: str | None
+    lost_cache: CacheUse | None
+    """A ready one whose folder the run did not find."""
+    waiting_since: datetime | None
+    """When another run was first seen to compile; None before."""
+
+
+@task(Event)
+def lambda_handler(event: Event) -> dict[str, Any]:
+    """The cache, or how long to wait before the next look."""
+    run, now = event.run, datetime.now(UTC)
+    caches = CompileCaches(read(CacheEnvironment).cache_table)
+    key = cache_key(run.spec, image_digest=event.image_digest)
+    found = caches.find(key)
+    if found and event.lost_cache and found.folder == event.lost_cache.folder:
+        caches.forget(key, found.run_id)
+        found = None
+    if found and found.state is CacheState.READY and caches.touch(found, now=now):
+        return _acquired(found, Hold.READ)
+    if found and found.run_id == run.run_id:
+        return _acquired(found, Hold.LEASE)
+    if found is None or not executions.is_running(found.execution_arn):
+        lease = lease_of(run, key, now=now)
+        if caches.lease(lease, instead_of=found):
+            return _acquired(lease, Hold.LEASE)
+    waiting_since = event.waiting_since or now
+    if has_waited_too_long(since=waiting_since, now=now):
+        return _answer(CacheUse(key=key, folder=own_folder(run.run_id), hold=Hold.OWN))
+    return _answer(
+        None,
+        waiting_for=found.run_id if found else None,
+        waiting_since=waiting_since.isoformat(),
+        wait_seconds=pause_seconds(since=waiting_since, now=now, shortest=run.spec.limits.poll_seconds),
+    )
+
+
+def _acquired(record: CacheRecord, hold: Hold) -> dict[str, Any]:
+    compilation = record.compilation.model_dump(mode="json") if hold is Hold.READ else None
+    return _answer(CacheUse(key=record.cache_key, folder=record.folder, hold=hold), compilation=compilation)
+
+
+def _answer(cache: CacheUse | None, **facts: Any) -> dict[str, Any]:
+    """The state machine reads every field, whatever the answer."""
+    answer = {"compilation": None, "waiting_for": None, "waiting_since": None, "wait_seconds": 0, **facts}
+    return {"acquired": cache is not None, "cache": cache.model_dump(mode="json") if cache else None, **answer}

@@ -1,0 +1,103 @@
+"""Which cache a run's graphs are in, and who compiles them.
+
+Nobody can tell from outside which arguments of a program change its graphs. So each argument counts, but for those
+whose names say that they do not; a spec adds names of its own with `precompile.ignore_arguments`. A name too many in
+the key costs one compilation; a name too few would cost the gang's time whenever a graph is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+from lambdas.logic.jobs import NEURON_ENVIRONMENT, as_text
+from lambdas.models.instances import InstanceType
+from lambdas.models.run_spec import RunSpec
+
+VERSION = 1
+"""Of the key: to be raised when something joins it that older keys did not know of."""
+
+HASH_LENGTH = 12
+"""Hex digits, as in a run id."""
+
+LONGEST_WAIT = timedelta(hours=6)
+"""For another run's compilation; BERT-large's takes a quarter of an hour. Then a run compiles for itself."""
+
+LONGEST_PAUSE = timedelta(minutes=5)
+"""Between two looks at it."""
+
+NEVER_SHAPE_GRAPHS = frozenset(
+    {
+        # How long, how fast and from where: numbers that reach the graphs as data.
+        *("max_steps", "steps_this_run", "num_train_steps", "max_train_steps", "epochs", "num_epochs"),
+        *("learning_rate", "lr", "warmup_steps", "seed"),
+        # What is written down, how often and where.
+        *("log_steps", "logging_steps", "checkpoint_steps", "checkpoint_minutes", "keep_checkpoints"),
+        *("save_steps", "num_ckpts_to_keep", "output_dir", "model_url"),
+        # Where things are read from. Their shapes are other arguments.
+        *("data_dir", "initial_weights"),
+    }
+)
+"""Arguments that do not count: of our own programs under all their spellings, and the same of Hugging Face's."""
+
+
+def cache_key(spec: RunSpec, *, image_digest: str | None) -> str:
+    """The key of a run's cache, which begins as people call it: `<cacheset or spec's name>-<12 hex digits>`.
+
+    Args:
+        spec: What is run.
+        image_digest: Of the image that its pods run; None if nobody looked, then the image's name has to do.
+    """
+    content = json.dumps(_what_shapes_graphs(spec, image_digest), sort_keys=True)
+    return f"{spec.cacheset}-{hashlib.sha256(content.encode()).hexdigest()[:HASH_LENGTH]}"
+
+
+def _what_shapes_graphs(spec: RunSpec, image_digest: str | None) -> dict[str, Any]:
+    workload, compute = spec.workload, spec.compute
+    ignored = NEVER_SHAPE_GRAPHS | frozenset(spec.precompile.ignore_arguments)
+    counted = {name: as_text(value) for name, value in workload.arguments.items() if name not in ignored}
+    return {
+        "version": VERSION,
+        "image": _digest(image_digest or workload.image or ""),
+        "python": workload.environment,
+        "program": [workload.module, workload.script],
+        "arguments": counted,
+        "shapes": None if spec.dataset is None or spec.precompile.ignore_dataset else spec.dataset.url,
+        "precompiled_steps": spec.precompile.steps,
+        "chip": _chip(compute.instance),
+        "environment": NEURON_ENVIRONMENT if compute.instance.accelerated else {},
+        "world": [compute.num_nodes, compute.processes_per_node],
+        "elastic": compute.elastic.model_dump(include={"min_nodes", "max_nodes"}) if compute.elastic else None,
+    }
+
+
+def _digest(image: str) -> str:
+    """The digest alone where an image has one: the same image may be called by many names."""
+    found = re.search(r"sha256:[0-9a-f]{64}$", image)
+    return found[0] if found else image
+
+
+def _chip(instance: InstanceType) -> str:
+    """What is compiled for: the generation of the chip; on CPU instances the family, whose instructions differ."""
+    family = instance.name.split(".")[0]
+    return family.rstrip("n") if instance.accelerated else family
+
+
+def has_waited_too_long(*, since: datetime, now: datetime) -> bool:
+    """Whether a run shall stop waiting for another one's compilation, and compile for itself."""
+    return now - since > LONGEST_WAIT
+
+
+def pause_seconds(*, since: datetime, now: datetime, shortest: int) -> int:
+    """Until the next look: a tenth of the time waited so far, so that six hours are a hundred looks.
+
+    Args:
+        since: When the run began to wait.
+        now: The time.
+        shortest: The spec's `limits.poll_seconds`.
+    """
+    tenth = (now - since).total_seconds() / 10
+    return round(max(shortest, min(tenth, LONGEST_PAUSE.total_seconds())))

@@ -1,0 +1,101 @@
+"""Compiled graphs that runs share: what a run is told about its cache, and what the cache table says of one."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from pydantic import Field
+
+from lambdas.models.run import Fact, Run
+from lambdas.models.run_record import Compilation
+
+KEY = "cache_key"
+EXPIRES_AT = "expires_at"
+"""The table's time to live, in seconds since the epoch."""
+
+KEPT_FOR = timedelta(days=180)
+"""After it was last used: an item is small, but nobody else would ever take it away."""
+
+OWN_CACHES = "runs"
+"""Folder of the caches that belong to one run alone. No key is called so: keys end with a hash."""
+
+
+class CacheState(StrEnum):
+    """What the table says of a cache."""
+
+    COMPILING = "compiling"
+    READY = "ready"
+
+
+class Hold(StrEnum):
+    """What a run may do with its cache."""
+
+    READ = "read"
+    """All graphs are in it. Nobody writes it any more."""
+    LEASE = "lease"
+    """The run compiles them, for itself and for those that come after it."""
+    OWN = "own"
+    """It compiles them for itself: it waited too long for another run."""
+
+
+class CacheUse(Fact):
+    """What travels with a run: which cache, and what it may do with it."""
+
+    key: str
+    folder: str
+    """Below `/cache`. Only the run in its name ever writes there, so no two runs write into one."""
+    hold: Hold
+
+
+class CacheRecord(Fact):
+    """What the table knows of the cache of a key."""
+
+    cache_key: str
+    state: CacheState
+    run_id: str
+    """Who compiles it, or has."""
+    execution_arn: str
+    since: datetime
+    """When the run took the lease."""
+    ready_at: datetime | None = None
+    graphs: int | None = Field(default=None, ge=0)
+    expires_at: int
+
+    @property
+    def folder(self) -> str:
+        """Where the graphs are, below `/cache`."""
+        return shared_folder(self.cache_key, self.run_id)
+
+    @property
+    def compilation(self) -> Compilation:
+        """What a run that finds the cache ready has compiled: nothing."""
+        graphs = self.graphs or 0
+        return Compilation(graphs=graphs, succeeded=graphs, failed=0, cache="hit")
+
+
+def shared_folder(key: str, run_id: str) -> str:
+    """Where a run compiles for others, below `/cache`."""
+    return f"{key}/{run_id}"
+
+
+def own_folder(run_id: str) -> str:
+    """Where a run keeps graphs that are nobody else's, below `/cache`."""
+    return f"{OWN_CACHES}/{run_id}/graphs"
+
+
+def lease_of(run: Run, key: str, *, now: datetime) -> CacheRecord:
+    """What the table says while the run compiles."""
+    return CacheRecord(
+        cache_key=key,
+        state=CacheState.COMPILING,
+        run_id=run.run_id,
+        execution_arn=run.execution_arn,
+        since=now,
+        expires_at=expiry(now),
+    )
+
+
+def expiry(used_at: datetime) -> int:
+    """When the table forgets a cache that nobody uses again."""
+    return int((used_at + KEPT_FOR).timestamp())
