@@ -1,0 +1,97 @@
+"""What the AWS account allows and offers: zones, instance types in them, quotas, use.
+
+Asked by preflight alone, which goes on without an answer: so these calls give up after seconds, and what was refused or
+did not come is `Unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lambdas.models.offerings import VcpuQuota
+from lambdas.models.preflight import Quota, Unknown, Zone
+
+IMPATIENT = Config(connect_timeout=3, read_timeout=8, retries={"total_max_attempts": 2})
+
+USE_WINDOW = timedelta(minutes=20)
+"""Usage metrics come every five minutes, and some minutes late."""
+
+Answer = TypeVar("Answer")
+
+
+@lru_cache
+def _client(service: str) -> Any:
+    return boto3.client(service, config=IMPATIENT)  # type: ignore[call-overload]
+
+
+def zones_of(subnets: Sequence[str]) -> tuple[Zone, ...] | Unknown:
+    """The zones that subnets are in."""
+
+    def ask() -> tuple[Zone, ...]:
+        found = _client("ec2").describe_subnets(SubnetIds=list(subnets))["Subnets"]
+        zones = {Zone(subnet["AvailabilityZoneId"], subnet["AvailabilityZone"]) for subnet in found}
+        return tuple(sorted(zones, key=lambda zone: zone.id))
+
+    return _asked("ec2:DescribeSubnets", ask)
+
+
+def offering_zones(instance_type: str, zone_ids: Collection[str]) -> frozenset[str] | Unknown:
+    """Those of the zones that offer the instance type, by id."""
+
+    def ask() -> frozenset[str]:
+        filters = {"instance-type": [instance_type], "location": sorted(zone_ids)}
+        answer = _client("ec2").describe_instance_type_offerings(
+            LocationType="availability-zone-id",
+            Filters=[{"Name": name, "Values": values} for name, values in filters.items()],
+        )
+        return frozenset(offer["Location"] for offer in answer["InstanceTypeOfferings"])
+
+    return _asked("ec2:DescribeInstanceTypeOfferings", ask)
+
+
+def vcpu_quota(quota: VcpuQuota, *, now: datetime | None = None) -> Quota | Unknown:
+    """How many vCPUs may run, and how many do."""
+
+    def ask() -> Quota:
+        found = _client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=quota.code)["Quota"]
+        in_use = _in_use(found.get("UsageMetric"), now=now or datetime.now(UTC))
+        return Quota(name=quota.name, code=quota.code, limit=float(found["Value"]), in_use=in_use)
+
+    return _asked("servicequotas:GetServiceQuota", ask)
+
+
+def _in_use(metric: Any, *, now: datetime) -> float | Unknown:
+    """The newest value of the metric in which a quota says that its use is counted; 0 where nothing was counted."""
+    if not metric:
+        return Unknown("Service Quotas names no metric of its use")
+
+    def ask() -> float:
+        points = _client("cloudwatch").get_metric_statistics(
+            Namespace=metric["MetricNamespace"],
+            MetricName=metric["MetricName"],
+            Dimensions=[{"Name": name, "Value": value} for name, value in metric["MetricDimensions"].items()],
+            StartTime=now - USE_WINDOW,
+            EndTime=now,
+            Period=300,
+            Statistics=["Maximum"],
+        )["Datapoints"]
+        newest = max(points, key=lambda point: point["Timestamp"], default={"Maximum": 0.0})
+        return float(newest["Maximum"])
+
+    return _asked("cloudwatch:GetMetricStatistics", ask)
+
+
+def _asked(call: str, ask: Callable[[], Answer]) -> Answer | Unknown:
+    try:
+        return ask()
+    except ClientError as error:
+        return Unknown(f"{call} answered {error.response['Error']['Code']}")
+    except BotoCoreError as error:
+        return Unknown(f"{call} did not answer ({type(error).__name__})")

@@ -1,0 +1,154 @@
+"""What a Kubernetes cluster has for a run. What this function may not read is `Unknown`, never an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from kubernetes import client
+
+from lambdas.errors import ClusterAccessDenied
+from lambdas.gateways.kubernetes_api import KubernetesApi, is_status
+from lambdas.models.backends import KUBERNETES_KINDS, KubernetesKind
+from lambdas.models.instances import INSTANCE_TYPE_LABEL, InstanceType
+from lambdas.models.kubernetes_names import JOB_LABEL
+from lambdas.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
+from lambdas.models.run_spec import Compute
+
+SETTLED_AFTER = timedelta(minutes=5)
+"""A node is ready before its device plugins are; pulling their images takes a minute or two."""
+
+ZONE_LABELS = ("topology.kubernetes.io/zone", "topology.k8s.aws/zone-id", "failure-domain.beta.kubernetes.io/zone")
+"""By which volumes say where they can be mounted: zone names, zone ids."""
+
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+DAEMON_SETS = "/apis/apps/v1/daemonsets"
+
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}$")
+
+Answer = TypeVar("Answer")
+
+
+class Examination:
+    """One namespace of a cluster, and what belongs to none."""
+
+    def __init__(self, api: KubernetesApi, *, namespace: str) -> None:
+        self._api = api
+        self._core = f"/api/v1/namespaces/{namespace}"
+        self._namespace = namespace
+
+    def facts(self, compute: Compute, *, service_account: str, claim: str, now: datetime) -> ClusterFacts:
+        """Everything that a run of this gang needs.
+
+        Args:
+            compute: The spec's.
+            service_account: Of the run's pods.
+            claim: Of the file system that they mount.
+            now: To tell nodes that have just come.
+        """
+        optional: dict[str, Any] = {}
+        if compute.queue is not None:
+            optional["queue"] = _asked(lambda: self._queue(str(compute.queue)))
+        if compute.priority_class is not None:
+            optional["priority_class"] = _asked(
+                lambda: self._find(f"{PRIORITY_CLASSES}/{compute.priority_class}") is not None
+            )
+        kind = KUBERNETES_KINDS[compute.backend]
+        if kind.software is not None:
+            optional["kind_installed"] = _asked(lambda: self._knows(kind))
+        return ClusterFacts(
+            service_account=_asked(lambda: self._find(f"{self._core}/serviceaccounts/{service_account}") is not None),
+            claim=_asked(lambda: self._claim(claim)),
+            plugins=_asked(lambda: self._plugins(compute.instance, now=now)),
+            **optional,
+        )
+
+    def image_digest(self, job: str) -> str | None:
+        """Digest of the image that a job's container runs; None if there is no pod, or if its node does not say."""
+        pods = self._api.list(f"{self._core}/pods", f"{JOB_LABEL}={job}", limit=1)
+        statuses = (pods[0].get("status") or {}).get("containerStatuses") if pods else None
+        found = DIGEST.search(statuses[0].get("imageID") or "") if statuses else None
+        return found[0] if found else None
+
+    def _claim(self, name: str) -> VolumeClaim | None:
+        claim = self._find(f"{self._core}/persistentvolumeclaims/{name}")
+        if claim is None:
+            return None
+        phase, volume_name = (claim.get("status") or {}).get("phase", "Pending"), claim["spec"].get("volumeName")
+        volume = self._find(f"/api/v1/persistentvolumes/{volume_name}") if volume_name else None
+        return VolumeClaim(phase=phase, zones=_zones(volume or {}))
+
+    def _queue(self, name: str) -> str | None:
+        """A queue's state; Volcano leaves it out of queues that it has not looked at yet."""
+        queue = self._find(f"{QUEUES}/{name}")
+        return (queue.get("status") or {}).get("state") or "Open" if queue is not None else None
+
+    def _knows(self, kind: KubernetesKind) -> bool:
+        """Asks for an object that is not there: an API group that is installed answers with a Status."""
+        try:
+            self._api.call("GET", f"{kind.api}/namespaces/{self._namespace}/{kind.plural}/trainflow-preflight")
+        except client.ApiException as error:
+            return error.status != 404 or is_status(error)
+        return True
+
+    def _plugins(self, instance: InstanceType, *, now: datetime) -> PluginNodes:
+        nodes = self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance.name}")
+        return PluginNodes(
+            settled=tuple(_advertised(node, instance) for node in nodes if _settled(node, now=now)),
+            daemon_sets=_asked(self._daemon_sets),
+        )
+
+    def _daemon_sets(self) -> frozenset[str] | Unknown:
+        try:
+            found = self._api.list(DAEMON_SETS, "")
+        except client.ApiException as error:
+            if error.status == 404:
+                return Unknown("the cluster does not serve daemon sets")
+            raise
+        return frozenset(str(each["metadata"]["name"]) for each in found)
+
+    def _find(self, path: str) -> Any:
+        """An object; None if it is not there."""
+        try:
+            return self._api.call("GET", path)
+        except client.ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+
+
+def _asked(ask: Callable[[], Answer]) -> Answer | Unknown:
+    try:
+        return ask()
+    except ClusterAccessDenied as refused:
+        return Unknown(str(refused).rstrip("."))
+
+
+def _settled(node: Mapping[str, Any], *, now: datetime) -> bool:
+    return any(
+        condition["type"] == "Ready"
+        and condition["status"] == "True"
+        and now - datetime.fromisoformat(condition["lastTransitionTime"]) > SETTLED_AFTER
+        for condition in (node.get("status") or {}).get("conditions") or ()
+    )
+
+
+def _advertised(node: Mapping[str, Any], instance: InstanceType) -> frozenset[str]:
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return frozenset(
+        name for name, count in instance.plugin_devices.items() if int(allocatable.get(name, "0")) >= count
+    )
+
+
+def _zones(volume: Mapping[str, Any]) -> frozenset[str]:
+    required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required") or {}
+    return frozenset(
+        value
+        for term in required.get("nodeSelectorTerms") or ()
+        for requirement in term.get("matchExpressions") or ()
+        if requirement["key"] in ZONE_LABELS and requirement["operator"] == "In"
+        for value in requirement["values"]
+    )

@@ -1,0 +1,151 @@
+"""Task state `Preflight`: could this run start at all? Everything that is in its way, before anything is billed.
+
+What AWS and the cluster say comes from here; what only a pod can see, from a small one in the workload's image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from lambdas.errors import NodegroupNotFound
+from lambdas.gateways import account, kubernetes, objects
+from lambdas.gateways.backend import Backend
+from lambdas.gateways.compile_caches import CompileCaches
+from lambdas.gateways.eks import Nodegroup, Nodegroups
+from lambdas.gateways.examination import Examination
+from lambdas.handlers import backends
+from lambdas.handlers.environment import ArtifactEnvironment, CacheEnvironment, ClusterEnvironment, read
+from lambdas.handlers.program import outcome_of_program
+from lambdas.handlers.task import task
+from lambdas.logic.compile_cache import cache_key
+from lambdas.logic.jobs import Job, job_of
+from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
+from lambdas.logic.preflight.account import of_account
+from lambdas.logic.preflight.cache import of_cache
+from lambdas.logic.preflight.cluster import can_run_pods, of_cluster
+from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, require_no_problem
+from lambdas.logic.preflight.probe import FAILURES, image_out_of_reach, never_ran, of_failure, of_probe, probed
+from lambdas.logic.slurm.fit import of_partition
+from lambdas.logic.watching import gang_is_overdue
+from lambdas.models.instances import nodegroup_name
+from lambdas.models.offerings import quota_of
+from lambdas.models.preflight import AccountFacts, Unknown, Zone
+from lambdas.models.run import Run, Stage
+from lambdas.models.run_spec import Dataset, RunSpec
+
+UNFINISHED: dict[str, Any] = {"finished": False, "image_digest": None, "notes": []}
+"""The probe is still looking."""
+
+
+class Event(BaseModel):
+    run: Run
+
+
+@task(Event)
+def lambda_handler(event: Event) -> dict[str, Any]:
+    """Whether all checks have been made; then the digest of the workload's image, and what could not be checked.
+
+    Raises:
+        PreflightFailed: If the run cannot start; names every reason.
+    """
+    run, now = event.run, datetime.now(UTC)
+    job = job_of(run, Stage.PREFLIGHT, 1, artifacts_url=read(ArtifactEnvironment).url_of(run.run_id))
+    return _with_slurm(run, job, now=now) if job.ref.backend == "slurm" else _in_cluster(run, job, now=now)
+
+
+def _in_cluster(run: Run, job: Job, *, now: datetime) -> dict[str, Any]:
+    backend, examination = backends.connect_cluster(), _examination()
+    facts = examination.facts(run.spec.compute, service_account=SERVICE_ACCOUNT, claim=CLAIM, now=now)
+    with_probe = can_run_pods(facts)
+    if with_probe:
+        backends.submit(backend, job)  # it starts while AWS is being asked
+    zones, found = _account(run.spec)
+    found += of_cluster(run.spec, facts, zones=zones)
+    if not with_probe:
+        found.append(Note("workload: no pod can start, so image, program and free space were not looked at."))
+        return _concluded(run.spec, found, digest=None)
+    seen, _ = _seen_by_probe(backend, job, run, now=now)
+    if seen is None:
+        return UNFINISHED
+    return _concluded(run.spec, found + seen, digest=examination.image_digest(job.ref.name))
+
+
+def _with_slurm(run: Run, job: Job, *, now: datetime) -> dict[str, Any]:
+    """There is no image: the digest is that of the Python packages in its place."""
+    backend, queue = backends.connect_slurm(), run.spec.compute.queue
+    backends.submit(backend, job)
+    found = list(of_partition(run.spec, backend.partition(queue) if queue else None))
+    seen, packages = _seen_by_probe(backend, job, run, now=now)
+    return _concluded(run.spec, found + seen, digest=packages) if seen is not None else UNFINISHED
+
+
+def _concluded(spec: RunSpec, found: list[Finding], *, digest: str | None) -> dict[str, Any]:
+    found += _cache(spec, digest)
+    require_no_problem(found)
+    return {"finished": True, "image_digest": digest, "notes": notes(found)}
+
+
+def _examination() -> Examination:
+    cluster = read(ClusterEnvironment)
+    return kubernetes.examine(cluster.cluster_name, namespace=cluster.namespace)
+
+
+def _account(spec: RunSpec) -> tuple[tuple[Zone, ...] | Unknown, list[Finding]]:
+    """The zones of the gang's nodes, and what is in the way of having them."""
+    nodegroups = Nodegroups(read(ClusterEnvironment).cluster_name)
+    try:
+        nodegroup = nodegroups.size(nodegroup_name(spec.compute.instance_type))
+    except NodegroupNotFound as error:
+        return Unknown("there is no node group"), [Problem(str(error))]
+    zones = account.zones_of(nodegroup.subnets)
+    facts = AccountFacts(
+        zones=zones,
+        offered_in=zones
+        if isinstance(zones, Unknown)
+        else account.offering_zones(spec.compute.instance_type, [zone.id for zone in zones]),
+        quota=_quota(spec, nodegroup),
+    )
+    return zones, list(of_account(spec, nodegroup, facts))
+
+
+def _quota(spec: RunSpec, nodegroup: Nodegroup) -> Any:
+    quota = quota_of(spec.compute.instance, capacity_type=nodegroup.capacity_type)
+    return account.vcpu_quota(quota) if quota else None
+
+
+def _seen_by_probe(backend: Backend, job: Job, run: Run, *, now: datetime) -> tuple[list[Finding] | None, str | None]:
+    """What the probe found, or what kept it from looking; None while it may yet look. And the packages' digest."""
+    try:
+        result = outcome_of_program(backend, job)
+    except FAILURES as failed:
+        return [of_failure(run.spec, failed)], None
+    if result is not None:
+        seen = probed(result)
+        return list(of_probe(run, seen, data_bytes=_data_bytes(run.spec.dataset))), seen.packages
+    obstacle = backend.obstacle(job.ref)
+    if (out_of_reach := image_out_of_reach(run.spec, obstacle)) is not None:
+        return [out_of_reach], None
+    if gang_is_overdue(backend.status(job.ref), limits=run.spec.limits, now=now):
+        return [never_ran(run.spec, obstacle)], None
+    return None, None
+
+
+def _data_bytes(dataset: Dataset | None) -> int | Unknown:
+    """Size of the data set at its source."""
+    if dataset is None:
+        return 0
+    if not dataset.in_s3:
+        return Unknown("the size of what is behind https:// is known when it is fetched")
+    measure = objects.size_below if dataset.is_prefix else objects.size
+    found = measure(dataset.bucket, dataset.key, region=dataset.region, signed=not dataset.public)
+    return Unknown(f"the size of {dataset.url} could not be told") if found is None else found
+
+
+def _cache(spec: RunSpec, digest: str | None) -> Iterator[Finding]:
+    if spec.precompile.enabled:
+        key = cache_key(spec, image_digest=digest)
+        yield from of_cache(CompileCaches(read(CacheEnvironment).cache_table).find(key))

@@ -1,0 +1,72 @@
+"""Can the AWS account have the gang's nodes?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lambdas.errors import GangTooLarge
+from lambdas.gateways.eks import Nodegroup
+from lambdas.logic.capacity import require_fit
+from lambdas.logic.preflight.findings import Finding, Note, Problem
+from lambdas.models.offerings import OFFERINGS
+from lambdas.models.preflight import AccountFacts, Quota, Unknown, Zone
+from lambdas.models.run_spec import Compute, RunSpec
+
+
+def of_account(spec: RunSpec, nodegroup: Nodegroup, facts: AccountFacts) -> Iterator[Finding]:
+    """Everything that is in the way of the gang's nodes.
+
+    Args:
+        spec: The run's.
+        nodegroup: The one of its instance type.
+        facts: Of the account.
+    """
+    try:
+        require_fit(spec, nodegroup)
+    except GangTooLarge as error:
+        yield Problem(str(error))
+    yield from _offering(spec.compute, facts)
+    yield from _quota(spec.compute, nodegroup, facts.quota)
+
+
+def offered_by_snapshot(instance_type: str, zones: tuple[Zone, ...]) -> frozenset[str]:
+    """The zones that offer a type as far as the catalogue knows, for when EC2 cannot be asked."""
+    return frozenset(zone.id for zone in zones if OFFERINGS[instance_type].is_in(zone.id))
+
+
+def _offering(compute: Compute, facts: AccountFacts) -> Iterator[Finding]:
+    question = f"compute.instance_type: whether the node group's zones offer {compute.instance_type}"
+    if isinstance(facts.zones, Unknown):
+        yield Note(f"{question}: {facts.zones.reason}.")
+        return
+    offered = facts.offered_in
+    if isinstance(offered, Unknown):
+        yield Note(f"{question}: {offered.reason}; a snapshot of November 2026 was looked at instead.")
+        offered = offered_by_snapshot(compute.instance_type, facts.zones)
+    if not offered:
+        names = ", ".join(f"{zone.name} ({zone.id})" for zone in facts.zones)
+        yield Problem(
+            f"compute.instance_type is {compute.instance_type}, which is not offered in {names}, where its node group "
+            "is; choose another type, or deploy the node group in a zone that offers it."
+        )
+
+
+def _quota(compute: Compute, nodegroup: Nodegroup, quota: Quota | Unknown | None) -> Iterator[Finding]:
+    """Too little for this gang alone is a problem. What others use they may give back while the run waits for nodes."""
+    if quota is None:
+        return
+    if isinstance(quota, Unknown):
+        yield Note(f"compute.num_nodes: whether the vCPU quota is enough: {quota.reason}.")
+        return
+    vcpus = compute.instance.vcpus
+    gang = f"compute.num_nodes: {compute.num_nodes} x {compute.instance_type} take {compute.num_nodes * vcpus} vCPUs"
+    allowed = f"the quota '{quota.name}' ({quota.code}) allows {quota.limit:g}"
+    if compute.num_nodes * vcpus > quota.limit:
+        yield Problem(f"{gang}, but {allowed}; ask for fewer nodes, or ask AWS for more (Service Quotas, EC2).")
+    elif isinstance(quota.in_use, Unknown):
+        yield Note(f"{gang} and {allowed}; how many of them are in use: {quota.in_use.reason}.")
+    elif quota.in_use + max(0, compute.num_nodes - nodegroup.desired) * vcpus > quota.limit:
+        yield Note(
+            f"{gang} and {allowed}, of which {quota.in_use:g} were in use some minutes ago; the run waits up to "
+            "limits.capacity_timeout_minutes for them."
+        )

@@ -1,0 +1,17 @@
+"""Does another run compile the same graphs right now?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lambdas.logic.preflight.findings import Finding, Note
+from lambdas.models.compile_cache import CacheRecord, CacheState
+
+
+def of_cache(record: CacheRecord | None) -> Iterator[Finding]:
+    """No problem: the run waits for it, before it asks for nodes, and takes the lease over if its owner is gone."""
+    if record is not None and record.state is CacheState.COMPILING:
+        yield Note(
+            f"precompile: the run {record.run_id} compiles the same graphs since {record.since:%Y-%m-%d %H:%M} UTC; "
+            "this run will wait for them."
+        )

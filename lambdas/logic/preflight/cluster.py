@@ -1,0 +1,121 @@
+"""Has the Kubernetes cluster what the run's pods will ask for?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
+from lambdas.logic.preflight.findings import Finding, Note, Problem
+from lambdas.models.backends import KUBERNETES_KINDS
+from lambdas.models.instances import DEVICE_PLUGINS, InstanceType
+from lambdas.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
+from lambdas.models.run_spec import Compute, RunSpec
+
+
+def of_cluster(spec: RunSpec, facts: ClusterFacts, *, zones: tuple[Zone, ...] | Unknown) -> Iterator[Finding]:
+    """Everything that is wrong with the cluster, as far as this run is concerned.
+
+    Args:
+        spec: The run's.
+        facts: Of the cluster.
+        zones: That the gang's nodes can be in.
+    """
+    compute = spec.compute
+    yield from _kind(compute, facts)
+    yield from _queue(compute, facts.queue)
+    yield from _priority_class(compute, facts)
+    yield from _service_account(facts)
+    yield from _claim(facts.claim, zones)
+    yield from _plugins(compute.instance, facts.plugins)
+
+
+def can_run_pods(facts: ClusterFacts) -> bool:
+    """Whether a pod of the run can start at all, as far as is known: it takes the account and the file system."""
+    bound = not isinstance(facts.claim, VolumeClaim) or facts.claim.phase == "Bound"
+    return facts.service_account is not False and facts.claim is not None and bound
+
+
+def _kind(compute: Compute, facts: ClusterFacts) -> Iterator[Finding]:
+    if isinstance(facts.kind_installed, Unknown):
+        yield Note(f"compute.backend: whether the cluster knows '{compute.backend}': {facts.kind_installed.reason}.")
+    elif not facts.kind_installed:
+        yield Problem(KUBERNETES_KINDS[compute.backend].not_installed)
+
+
+def _queue(compute: Compute, state: str | Unknown | None) -> Iterator[Finding]:
+    if isinstance(state, Unknown):
+        yield Note(f"compute.queue: whether there is a queue '{compute.queue}': {state.reason}.")
+    elif state is None:
+        yield Problem(f"compute.queue is '{compute.queue}', but Volcano has no such queue; name one that it has.")
+    elif state != "Open":
+        yield Problem(
+            f"compute.queue is '{compute.queue}', which is {state} and takes no jobs; open it or name another."
+        )
+
+
+def _priority_class(compute: Compute, facts: ClusterFacts) -> Iterator[Finding]:
+    if isinstance(facts.priority_class, Unknown):
+        yield Note(f"compute.priority_class: whether there is one: {facts.priority_class.reason}.")
+    elif not facts.priority_class:
+        yield Problem(
+            f"compute.priority_class is '{compute.priority_class}', but the cluster has no such PriorityClass; "
+            "name one that it has, or leave it out."
+        )
+
+
+def _service_account(facts: ClusterFacts) -> Iterator[Finding]:
+    if isinstance(facts.service_account, Unknown):
+        yield Note(f"Whether there is a service account '{SERVICE_ACCOUNT}': {facts.service_account.reason}.")
+    elif not facts.service_account:
+        yield Problem(
+            f"The cluster has no service account '{SERVICE_ACCOUNT}' in the runs' namespace, which every pod of a run "
+            "has; deploy the cluster stack."
+        )
+
+
+def _claim(claim: VolumeClaim | Unknown | None, zones: tuple[Zone, ...] | Unknown) -> Iterator[Finding]:
+    if isinstance(claim, Unknown):
+        yield Note(f"Whether the claim '{CLAIM}' is bound: {claim.reason}.")
+    elif claim is None:
+        yield Problem(f"The cluster has no claim '{CLAIM}', which is the runs' file system; deploy the cluster stack.")
+    elif claim.phase != "Bound":
+        yield Problem(
+            f"The claim '{CLAIM}' is {claim.phase} and not bound to a volume; `kubectl describe pvc {CLAIM}` says why."
+        )
+    elif claim.zones and isinstance(zones, Unknown):
+        yield Note(f"Whether the volume of '{CLAIM}' can be mounted in the nodes' zone: {zones.reason}.")
+    elif claim.zones and not isinstance(zones, Unknown) and not any({z.id, z.name} & claim.zones for z in zones):
+        yield Problem(
+            f"The volume of the claim '{CLAIM}' can be mounted in {_listed(claim.zones)} only, but the gang's nodes "
+            f"are in {_listed(f'{zone.name} ({zone.id})' for zone in zones)}; give both the same zone."
+        )
+
+
+def _plugins(instance: InstanceType, plugins: PluginNodes | Unknown) -> Iterator[Finding]:
+    """Nodes that have been there for a while tell for sure; without any, whether the plugins are installed."""
+    wanted = instance.plugin_devices
+    if isinstance(plugins, Unknown):
+        if wanted:
+            yield Note(f"Whether nodes will advertise {_listed(wanted)}: {plugins.reason}.")
+        return
+    if plugins.settled:
+        for device in wanted:
+            if not any(device in advertised for advertised in plugins.settled):
+                yield Problem(
+                    f"compute.instance_type is {instance.name}, but no ready node of it advertises "
+                    f"{wanted[device]} {device}; look at the daemon set {DEVICE_PLUGINS[device]} on these nodes."
+                )
+        return
+    for plugin in dict.fromkeys(DEVICE_PLUGINS[device] for device in wanted):
+        devices = _listed(device for device in wanted if DEVICE_PLUGINS[device] == plugin)
+        if isinstance(plugins.daemon_sets, Unknown):
+            yield Note(f"Whether nodes will advertise {devices}: there is none yet, and {plugins.daemon_sets.reason}.")
+        elif not any(plugin in name for name in plugins.daemon_sets):
+            yield Problem(
+                f"compute.instance_type is {instance.name}, but the cluster has no daemon set {plugin}, without which "
+                f"its nodes do not advertise {devices}; install it."
+            )
+
+
+def _listed(names: object) -> str:
+    return ", ".join(sorted(names))  # type: ignore[call-overload]

@@ -1,0 +1,63 @@
+"""What preflight says: problems, which stop the run, and notes on what nobody could check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lambdas.errors import PreflightFailed
+
+MAX_SENTENCE = 500
+"""Of what a kubelet or a program is quoted with."""
+
+MAX_NOTES_BYTES = 2048
+"""Of all notes together, which travel through the execution's history."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One sentence that names the field at fault and what to do: the run cannot start."""
+
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """One sentence about what was not checked, and why: the run goes on."""
+
+    sentence: str
+
+
+Finding = Problem | Note
+
+
+def require_no_problem(findings: Iterable[Finding]) -> None:
+    """Stop here if the run cannot start.
+
+    Raises:
+        PreflightFailed: Naming every problem, a line each.
+    """
+    problems = list(dict.fromkeys(found.sentence for found in findings if isinstance(found, Problem)))
+    if not problems:
+        return
+    if len(problems) == 1:
+        raise PreflightFailed(problems[0])
+    lines = [f"{number}. {sentence}" for number, sentence in enumerate(problems, start=1)]
+    raise PreflightFailed("\n".join([f"This run could not start for {len(problems)} reasons:", *lines]))
+
+
+def notes(findings: Iterable[Finding]) -> list[str]:
+    """The notes' sentences, as many as fit."""
+    kept: list[str] = []
+    for sentence in dict.fromkeys(shortened(found.sentence) for found in findings if isinstance(found, Note)):
+        if len(json.dumps([*kept, sentence], ensure_ascii=False).encode()) > MAX_NOTES_BYTES:
+            break
+        kept.append(sentence)
+    return kept
+
+
+def shortened(text: str) -> str:
+    """Text on one line, no longer than a sentence may be."""
+    words = " ".join(text.split())
+    return words if len(words) <= MAX_SENTENCE else f"{words[: MAX_SENTENCE - 1]}…"

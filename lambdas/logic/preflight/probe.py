@@ -1,0 +1,155 @@
+"""What a small pod in the workload's image says: is the program there, and is there room for data and checkpoints?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lambdas.errors import JobDeadlineExceeded, ScriptFailed, TrainflowError, WorkerFailed
+from lambdas.logic.preflight.findings import Finding, Note, Problem, shortened
+from lambdas.models.kubernetes_names import NO_IMAGE
+from lambdas.models.preflight import Probed, Unknown
+from lambdas.models.run import Run
+from lambdas.models.run_spec import Dataset, RunSpec
+
+FAILURES = (ScriptFailed, WorkerFailed, JobDeadlineExceeded)
+"""Ends of the probe that say something of the image it ran in."""
+
+WRONG_MACHINE = "exec format error"
+"""Linux's words for a program of another architecture."""
+
+COMPRESSED = 3.0
+"""How much larger an archive's content may be: Zstandard's README gives 2.9 and zlib 2.7 for the Silesia corpus."""
+
+FIRST_ATTEMPT = "ErrImagePull"
+"""The kubelet tries again: only when it holds off from trying, the image counts as out of reach."""
+
+
+def probed(result: Mapping[str, Any]) -> Probed:
+    """What the probe left, whatever the version of the trainer in the image."""
+    known = {name: result[name] for name in Probed.__dataclass_fields__ if name in result}
+    return Probed(**{"machine": "", **known})
+
+
+def image_out_of_reach(spec: RunSpec, obstacle: str | None) -> Problem | None:
+    """What to say of a probe whose pod waits; None if it may yet start.
+
+    Args:
+        spec: The run's.
+        obstacle: What the pod waits for, in the words of its kubelet or of the scheduler.
+    """
+    reason, _, message = (obstacle or "").partition(": ")
+    if reason not in NO_IMAGE or reason == FIRST_ATTEMPT:
+        return None
+    return Problem(
+        f"workload.image is '{spec.workload.image}', which cannot be pulled ({shortened(message) or reason}); correct "
+        "it, or let the nodes' role read the repository."
+    )
+
+
+def never_ran(spec: RunSpec, obstacle: str | None) -> Problem:
+    """What to say of a probe that did not end in time."""
+    waited = f"limits.gang_timeout_minutes: a small program in {_program_place(spec)} did not end within "
+    waited += f"{spec.limits.gang_timeout_minutes:g} minutes"
+    return Problem(
+        f"{waited}: {shortened(obstacle)}" if obstacle else f"{waited}; look at the cluster's nodes for small programs."
+    )
+
+
+def _program_place(spec: RunSpec) -> str:
+    """Where programs are found: an image, or what Slurm's nodes have."""
+    if spec.workload.image is not None:
+        return f"the image '{spec.workload.image}'"
+    named = spec.workload.environment
+    return f"the virtual environment '{named}'" if named else "the deployment's virtual environment"
+
+
+def of_failure(spec: RunSpec, failed: TrainflowError) -> Problem:
+    """What to say of a probe that failed: the image cannot run it, and so no program of the trainer."""
+    said = shortened(str(failed)).rstrip(".")
+    if spec.workload.image is None:
+        return Problem(
+            f"workload.environment: in {_program_place(spec)}, `python -m trainer.probe` does not run ({said}); put "
+            "what it needs into that, and the trainer into SLURM_PROGRAM_FOLDER."
+        )
+    image = f"workload.image is '{spec.workload.image}'"
+    if WRONG_MACHINE in str(failed).lower():
+        machine = spec.compute.instance.architecture
+        return Problem(f"{image}, which is not built for {machine}; build it with `--platform linux/{_oci(machine)}`.")
+    return Problem(
+        f"{image}, in which `python -m trainer.probe` does not run ({said}); put the trainer package into the image."
+    )
+
+
+def of_probe(run: Run, seen: Probed, *, data_bytes: int | Unknown) -> Iterator[Finding]:
+    """Everything that the probe found to be wrong.
+
+    Args:
+        run: The run.
+        seen: What the probe saw.
+        data_bytes: Size of the data set where it comes from.
+    """
+    spec = run.spec
+    field = "workload.module" if spec.workload.module else "workload.script"
+    if seen.program:
+        yield Problem(f"{field}: {shortened(seen.program)}")
+    if seen.arguments:
+        yield Problem(f"workload.arguments: {shortened(seen.arguments)}")
+    if seen.machine and seen.machine != spec.compute.instance.architecture:
+        yield Note(
+            f"workload.image: the probe ran on {seen.machine}; whether the image runs on {spec.compute.instance_type} "
+            f"({spec.compute.instance.architecture}) too is not known."
+        )
+    yield from _room(run, seen, data_bytes)
+
+
+def _room(run: Run, seen: Probed, data_bytes: int | Unknown) -> Iterator[Finding]:
+    """Data set and checkpoints are on one file system.
+
+    What is known for sure has to fit: the archive's own size and the checkpoints. What its content may grow to is an
+    estimate, and an estimate stops nobody.
+    """
+    if seen.free_bytes is None:
+        yield Note("Whether there is room for data and checkpoints: the probe did not say how much is free.")
+        return
+    dataset = run.spec.dataset
+    to_stage = dataset is not None and run.linked_folder is None and seen.staged_url != dataset.url
+    if to_stage and isinstance(data_bytes, Unknown):
+        yield Note(f"dataset.url: whether there is room for the data set: {data_bytes.reason}.")
+    data = data_bytes if to_stage and not isinstance(data_bytes, Unknown) else 0
+    checkpoints = seen.checkpoint_bytes or 0
+    if data + checkpoints > seen.free_bytes:
+        yield Problem(_too_little(run, seen.free_bytes, data=data, checkpoints=checkpoints))
+    elif dataset is not None and data * _growth(dataset) + checkpoints > seen.free_bytes:
+        yield Note(
+            f"dataset.url: the archive has {_gib(data)}, its content perhaps {_GROWN}, and {_gib(seen.free_bytes)} "
+            "are free on the shared file system."
+        )
+
+
+_GROWN = f"{COMPRESSED:g} times as much"
+
+
+def _too_little(run: Run, free: int, *, data: int, checkpoints: int) -> str:
+    parts = []
+    if data and run.spec.dataset is not None:
+        parts.append(f"{_gib(data)} for {run.spec.dataset.url}")
+    if checkpoints:
+        parts.append(f"{_gib(checkpoints)} for checkpoints")
+    field = "dataset.url" if data else "workload.arguments"
+    return (
+        f"{field}: the shared file system has {_gib(free)} free, but the run needs {' and '.join(parts)}; remove old "
+        "runs and data sets, or give the file system more storage."
+    )
+
+
+def _growth(dataset: Dataset) -> float:
+    return 1.0 if dataset.is_prefix or dataset.url.endswith(".tar") else COMPRESSED
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"
+
+
+def _oci(machine: str) -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)

@@ -1,0 +1,95 @@
+"""What preflight finds out before anything is billed, as plain facts. What nobody could tell is `Unknown`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A fact that could not be found out: access is missing, or whoever knows it did not answer."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Zone:
+    """An Availability Zone by its two names: the same id is the same place in every account."""
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quota:
+    """How many vCPUs of a family of instances may run at once."""
+
+    name: str
+    code: str
+    limit: float
+    in_use: float | Unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountFacts:
+    """What the AWS account has for the gang."""
+
+    zones: tuple[Zone, ...] | Unknown
+    """Of the node group's subnets."""
+    offered_in: frozenset[str] | Unknown
+    """Ids of those of them that offer the instance type."""
+    quota: Quota | Unknown | None
+    """None for nodes that no quota counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeClaim:
+    """The claim of the shared file system."""
+
+    phase: str
+    zones: frozenset[str] = frozenset()
+    """Names or ids of the zones that its volume can be mounted in; empty for one that can be mounted everywhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginNodes:
+    """What is known of those who advertise devices."""
+
+    settled: tuple[frozenset[str], ...] = ()
+    """Of every node of the type that has been ready for a while: the devices that it advertises in full."""
+    daemon_sets: frozenset[str] | Unknown = frozenset()
+    """Names of the daemon sets of the cluster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterFacts:
+    """What the Kubernetes cluster has for the run. What the spec does not ask for counts as there."""
+
+    service_account: bool | Unknown
+    claim: VolumeClaim | Unknown | None
+    plugins: PluginNodes | Unknown
+    queue: str | Unknown | None = "Open"
+    """State of the Volcano queue; None if there is no such queue."""
+    priority_class: bool | Unknown = True
+    kind_installed: bool | Unknown = True
+    """Whether the cluster knows the kind of job that the backend makes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probed:
+    """What a small pod in the workload's image saw."""
+
+    machine: str
+    """As `uname -m` calls the processor that it ran on."""
+    program: str | None = None
+    """What is wrong with the workload's program, in a sentence; None if it is there."""
+    arguments: str | None = None
+    """What is wrong with its arguments; None if nothing is known to be."""
+    free_bytes: int | None = None
+    """On the shared file system."""
+    staged_url: str | None = None
+    """Where the data set that is there already came from."""
+    checkpoint_bytes: int | None = None
+    """What the program's checkpoints will take together; None for a program that cannot be asked."""
+    packages: str | None = None
+    """Digest of the Python packages that are installed: what tells environments apart where there are no images."""

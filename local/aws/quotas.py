@@ -1,0 +1,37 @@
+"""EC2's quotas, which moto 5.2.5 does not list: as large as the twin's node groups may become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lambdas.models.instances import INSTANCE_TYPES
+from local.aws.patches import original, replacing
+
+
+def serve(*, max_nodes: int) -> None:
+    """Answer `servicequotas:GetServiceQuota` for EC2 from now on.
+
+    Args:
+        max_nodes: Of each node group.
+    """
+    from moto.servicequotas.models import ServiceQuotasBackend
+
+    get = original(ServiceQuotasBackend.get_service_quota)
+    vcpus = max_nodes * max(instance.vcpus for instance in INSTANCE_TYPES.values())
+
+    def get_service_quota(self: Any, service_code: str, quota_code: str) -> dict[str, Any]:
+        if service_code != "ec2":
+            found: dict[str, Any] = get(self, service_code, quota_code)
+            return found
+        return {"ServiceCode": "ec2", "QuotaCode": quota_code, "Value": float(vcpus), "UsageMetric": USAGE}
+
+    ServiceQuotasBackend.get_service_quota = replacing(get, get_service_quota)
+
+
+USAGE = {
+    "MetricNamespace": "AWS/Usage",
+    "MetricName": "ResourceCount",
+    "MetricDimensions": {"Service": "EC2", "Type": "Resource", "Resource": "vCPU"},
+    "MetricStatisticRecommendation": "Maximum",
+}
+"""Where Service Quotas says that the use is counted. In the twin nobody counts it, so it is none."""

@@ -1,0 +1,449 @@
+"""Preflight: what is a problem, what is a note, and who is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lambdas.errors import PreflightFailed, ScriptFailed, WorkerFailed
+from lambdas.gateways import account
+from lambdas.gateways.eks import Nodegroup
+from lambdas.handlers import preflight
+from lambdas.logic.jobs import job_of
+from lambdas.logic.preflight.account import of_account
+from lambdas.logic.preflight.cache import of_cache
+from lambdas.logic.preflight.cluster import can_run_pods, of_cluster
+from lambdas.logic.preflight.findings import MAX_NOTES_BYTES, Finding, Note, Problem, notes, require_no_problem
+from lambdas.logic.preflight.probe import image_out_of_reach, never_ran, of_failure, of_probe, probed
+from lambdas.models.compile_cache import lease_of
+from lambdas.models.instances import INSTANCE_TYPES, NEURON_CORE, NEURON_DEVICE
+from lambdas.models.kubernetes_names import JOB_LABEL
+from lambdas.models.offerings import STANDARD_SPOT, TRN_ON_DEMAND, TRN_SPOT, quota_of
+from lambdas.models.preflight import (
+    AccountFacts,
+    ClusterFacts,
+    PluginNodes,
+    Probed,
+    Quota,
+    Unknown,
+    VolumeClaim,
+    Zone,
+)
+from lambdas.models.run import Run, Stage
+from tests.fakes.kubernetes_api import FakeKubernetesApi
+from tests.fakes.runs import run_of, run_on, spec_with
+from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
+
+GIB = 2**30
+DENIED = Unknown("ec2:DescribeSubnets answered UnauthorizedOperation")
+ZONES = (Zone("usw2-az4", "us-west-2d"),)
+RUN = run_of(spec_with(compute__backend="volcano", compute__queue="research", compute__priority_class="urgent"))
+SPEC = RUN.spec
+
+PLUGINS = frozenset({"neuron-device-plugin", "aws-efa-k8s-device-plugin"})
+CLUSTER = ClusterFacts(
+    service_account=True,
+    claim=VolumeClaim(phase="Bound"),
+    plugins=PluginNodes(daemon_sets=PLUGINS),
+)
+NODEGROUP = Nodegroup(name="trainflow-trn1-32xlarge", desired=0, minimum=0, maximum=16)
+QUOTA = Quota(name="Running On-Demand Trn instances", code="L-2C3B7624", limit=512, in_use=0)
+ACCOUNT = AccountFacts(zones=ZONES, offered_in=frozenset({"usw2-az4"}), quota=QUOTA)
+PROBED = Probed(machine="x86_64", free_bytes=900 * GIB)
+
+
+def problems(found: Iterable[Finding]) -> list[str]:
+    return [each.sentence for each in found if isinstance(each, Problem)]
+
+
+def noted(found: Iterable[Finding]) -> list[str]:
+    return [each.sentence for each in found if isinstance(each, Note)]
+
+
+def in_cluster(zones: tuple[Zone, ...] | Unknown = ZONES, **facts: Any) -> list[Finding]:
+    return list(of_cluster(SPEC, dataclasses.replace(CLUSTER, **facts), zones=zones))
+
+
+def in_account(nodegroup: Nodegroup = NODEGROUP, **facts: Any) -> list[Finding]:
+    return list(of_account(SPEC, nodegroup, dataclasses.replace(ACCOUNT, **facts)))
+
+
+def in_pod(run: Run = RUN, *, data_bytes: int | Unknown = 0, **seen: Any) -> list[Finding]:
+    return list(of_probe(run, dataclasses.replace(PROBED, **seen), data_bytes=data_bytes))
+
+
+def test_a_deployment_as_the_stacks_make_it_has_nothing_in_its_way() -> None:
+    assert [*in_cluster(), *in_account(), *in_pod()] == []
+
+
+# The cluster
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"kind_installed": False}, "Volcano is not installed in the cluster"),
+        ({"queue": None}, "compute.queue is 'research', but Volcano has no such queue"),
+        ({"queue": "Closed"}, "compute.queue is 'research', which is Closed"),
+        ({"priority_class": False}, "compute.priority_class is 'urgent', but the cluster has no such"),
+        ({"service_account": False}, "no service account 'training'"),
+        ({"claim": None}, "no claim 'fsx-claim'"),
+        ({"claim": VolumeClaim(phase="Pending")}, "The claim 'fsx-claim' is Pending"),
+        (
+            {"claim": VolumeClaim(phase="Bound", zones=frozenset({"us-west-2a"}))},
+            "mounted in us-west-2a only, but the gang's nodes are in us-west-2d (usw2-az4)",
+        ),
+        (
+            {"plugins": PluginNodes(daemon_sets=frozenset({"neuron-device-plugin"}))},
+            "no daemon set aws-efa-k8s-device-plugin",
+        ),
+        (
+            {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE, NEURON_CORE}),))},
+            "advertises 8 vpc.amazonaws.com/efa",
+        ),
+    ],
+)
+def test_what_the_cluster_lacks_is_a_problem_in_one_sentence(facts: dict[str, Any], words: str) -> None:
+    [sentence] = problems(in_cluster(**facts))
+    assert words in sentence
+
+
+@pytest.mark.parametrize("fact", [field.name for field in dataclasses.fields(ClusterFacts)])
+def test_what_may_not_be_read_is_a_note_and_never_a_problem(fact: str) -> None:
+    found = in_cluster(**{fact: Unknown("the Kubernetes API refused: forbidden")})
+    assert problems(found) == []
+    assert len(noted(found)) == 1
+
+
+@pytest.mark.parametrize("zone", ["us-west-2d", "usw2-az4"])
+def test_a_volume_says_where_it_can_be_mounted_by_name_or_by_id(zone: str) -> None:
+    assert in_cluster(claim=VolumeClaim(phase="Bound", zones=frozenset({zone, "elsewhere"}))) == []
+
+
+def test_nodes_that_have_been_there_for_a_while_tell_more_than_daemon_sets() -> None:
+    devices = frozenset(INSTANCE_TYPES["trn1.32xlarge"].plugin_devices)
+    assert in_cluster(plugins=PluginNodes(settled=(devices, frozenset()), daemon_sets=frozenset())) == []
+
+
+def test_plugins_that_the_chart_calls_otherwise_count_too() -> None:
+    names = frozenset({"neuron-device-plugin-daemonset", "blue-aws-efa-k8s-device-plugin"})
+    assert in_cluster(plugins=PluginNodes(daemon_sets=names)) == []
+
+
+def test_instances_without_devices_need_no_plugin() -> None:
+    spec = run_of(spec_with(compute__instance_type="m5.large", compute__processes_per_node=1)).spec
+    facts = dataclasses.replace(CLUSTER, plugins=PluginNodes(daemon_sets=Unknown("the cluster serves none")))
+    assert list(of_cluster(spec, facts, zones=ZONES)) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "can"),
+    [
+        ({}, True),
+        ({"service_account": False}, False),
+        ({"claim": None}, False),
+        ({"claim": VolumeClaim(phase="Lost")}, False),
+        ({"claim": DENIED, "service_account": DENIED}, True),
+    ],
+)
+def test_nobody_waits_for_a_pod_that_cannot_start(facts: dict[str, Any], can: bool) -> None:
+    assert can_run_pods(dataclasses.replace(CLUSTER, **facts)) is can
+
+
+# The account
+
+
+def test_a_type_that_its_zone_does_not_offer_is_a_problem() -> None:
+    [sentence] = problems(in_account(offered_in=frozenset()))
+    assert sentence.startswith("compute.instance_type is trn1.32xlarge, which is not offered in us-west-2d (usw2-az4)")
+
+
+def test_where_ec2_may_not_be_asked_the_snapshot_decides_and_says_so() -> None:
+    found = in_account(offered_in=DENIED)
+    assert problems(found) == []
+    assert "a snapshot of November 2026 was looked at instead" in noted(found)[0]
+    assert len(problems(in_account(offered_in=DENIED, zones=(Zone("usw2-az3", "us-west-2c"),)))) == 1
+
+
+def test_without_zones_nobody_can_tell_what_they_offer() -> None:
+    found = in_account(zones=DENIED, offered_in=DENIED)
+    assert (len(problems(found)), len(noted(found))) == (0, 1)
+
+
+def test_a_gang_beyond_its_node_group_and_its_quota_has_two_problems() -> None:
+    small = dataclasses.replace(NODEGROUP, maximum=1)
+    sentences = problems(in_account(small, quota=dataclasses.replace(QUOTA, limit=128)))
+    assert sentences[0].startswith("compute.num_nodes is 2, but the node group")
+    assert "2 x trn1.32xlarge take 256 vCPUs, but the quota" in sentences[1]
+    assert "(L-2C3B7624) allows 128" in sentences[1]
+
+
+@given(
+    limit=st.integers(0, 2000), in_use=st.integers(0, 2000), desired=st.integers(0, 4)
+)  # the gang is of 2 nodes of 128 vCPUs
+def test_only_a_quota_too_small_for_the_gang_alone_stops_it(limit: int, in_use: int, desired: int) -> None:
+    group = dataclasses.replace(NODEGROUP, desired=desired)
+    found = in_account(group, quota=dataclasses.replace(QUOTA, limit=float(limit), in_use=float(in_use)))
+    short = in_use + max(0, 2 - desired) * 128 > limit
+    assert [type(each) for each in found] == ([Problem] if limit < 256 else [Note] if short else [])
+
+
+def test_which_quota_counts_a_node() -> None:
+    trn1, m5 = INSTANCE_TYPES["trn1.32xlarge"], INSTANCE_TYPES["m5.large"]
+    assert quota_of(trn1, capacity_type="ON_DEMAND") == TRN_ON_DEMAND
+    assert quota_of(trn1, capacity_type="SPOT") == TRN_SPOT
+    assert quota_of(m5, capacity_type="SPOT") == STANDARD_SPOT
+    assert quota_of(trn1, capacity_type="CAPACITY_BLOCK") is None
+
+
+# The pod
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ({"program": "there is no module 'x' in the image."}, "workload.module: there is no module 'x' in the image."),
+        ({"arguments": "--epochs is 0; it has to be above 0."}, "workload.arguments: --epochs is 0"),
+        ({"free_bytes": GIB, "checkpoint_bytes": 4 * GIB}, "1.0 GiB free, but the run needs 4.0 GiB for checkpoints"),
+    ],
+)
+def test_what_the_pod_saw_to_be_wrong_is_a_problem(seen: dict[str, Any], words: str) -> None:
+    [sentence] = problems(in_pod(**seen))
+    assert words in sentence
+
+
+def test_data_and_checkpoints_share_the_room() -> None:
+    [sentence] = problems(in_pod(data_bytes=60 * GIB, checkpoint_bytes=50 * GIB, free_bytes=100 * GIB))
+    assert sentence.startswith("dataset.url: the shared file system has 100.0 GiB free, but the run needs 60.0 GiB for")
+    assert in_pod(data_bytes=60 * GIB, checkpoint_bytes=40 * GIB, free_bytes=100 * GIB) == []
+
+
+def test_a_data_set_that_is_there_needs_no_room() -> None:
+    assert SPEC.dataset is not None
+    assert in_pod(data_bytes=60 * GIB, free_bytes=GIB, staged_url=SPEC.dataset.url) == []
+    linked = RUN.model_copy(update={"linked_folder": "/data/corpus"})
+    assert in_pod(linked, data_bytes=60 * GIB, free_bytes=GIB) == []
+
+
+def test_what_an_archive_may_grow_to_is_an_estimate_and_stops_nobody() -> None:
+    run = run_of(spec_with(dataset__url="s3://corpus/a.tar.gz"))
+    [note] = in_pod(run, data_bytes=40 * GIB, free_bytes=100 * GIB)
+    assert isinstance(note, Note)
+    assert "perhaps 3 times as much" in note.sentence
+    assert len(problems(in_pod(run, data_bytes=140 * GIB, free_bytes=100 * GIB))) == 1
+
+
+def test_another_machine_than_the_gangs_proves_nothing() -> None:
+    [note] = in_pod(machine="aarch64")
+    assert isinstance(note, Note)
+
+
+@given(st.dictionaries(st.text(), st.none() | st.integers() | st.text()))
+def test_an_older_trainers_probe_is_understood_as_far_as_it_goes(result: dict[str, Any]) -> None:
+    unknown = {name: value for name, value in result.items() if name not in Probed.__dataclass_fields__}
+    assert probed({"machine": "x86_64", **unknown}) == Probed(machine="x86_64")
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "stops"),
+    [
+        (None, False),
+        ("0/1 nodes are available: 1 Insufficient cpu.", False),
+        ("ErrImagePull: connection reset", False),
+        ('ImagePullBackOff: Back-off pulling image "trainer:nope": not found', True),
+        ("InvalidImageName: couldn't parse image name", True),
+    ],
+)
+def test_an_image_is_out_of_reach_once_the_kubelet_holds_off(obstacle: str | None, stops: bool) -> None:
+    found = image_out_of_reach(SPEC, obstacle)
+    assert (found is not None) is stops
+    if found is not None:
+        assert obstacle is not None
+        assert obstacle.partition(": ")[2] in found.sentence
+
+
+def test_a_probe_that_fails_says_why_the_image_cannot_run_it() -> None:
+    built_elsewhere = of_failure(SPEC, WorkerFailed("exec /usr/bin/python: exec format error"))
+    assert "not built for x86_64; build it with `--platform linux/amd64`" in built_elsewhere.sentence
+    no_trainer = of_failure(SPEC, ScriptFailed("No module named trainer.probe"))
+    assert "put the trainer package into the image" in no_trainer.sentence
+
+
+def test_a_probe_that_never_ran_says_what_it_waited_for() -> None:
+    assert never_ran(SPEC, "0/1 nodes are available").sentence.endswith("within 30 minutes: 0/1 nodes are available")
+
+
+# The list
+
+
+def test_one_problem_is_a_sentence_and_several_are_a_numbered_list() -> None:
+    with pytest.raises(PreflightFailed, match=r"^A\.$"):
+        require_no_problem([Problem("A."), Note("N."), Problem("A.")])
+    with pytest.raises(PreflightFailed) as failed:
+        require_no_problem([Problem("A."), Problem("B.")])
+    assert str(failed.value).splitlines() == ["This run could not start for 2 reasons:", "1. A.", "2. B."]
+    require_no_problem([Note("N.")])
+
+
+@given(st.lists(st.text(max_size=700), max_size=20))
+def test_notes_never_outgrow_the_states_payload(sentences: list[str]) -> None:
+    kept = notes(map(Note, sentences))
+    assert len(json.dumps(kept, ensure_ascii=False).encode()) <= MAX_NOTES_BYTES
+
+
+def test_somebody_elses_compilation_is_waited_for() -> None:
+    record = lease_of(run_of(run_id="bert-ffffffffffff"), "bert-0123", now=datetime(2026, 11, 21, 12, tzinfo=UTC))
+    [note] = of_cache(record)
+    assert isinstance(note, Note)
+    assert "bert-ffffffffffff compiles the same graphs since 2026-11-21 12:00 UTC" in note.sentence
+    assert list(of_cache(None)) == []
+
+
+# The handler
+
+
+@pytest.fixture
+def ready(aws: Aws, cluster: FakeKubernetesApi) -> FakeKubernetesApi:
+    """A cluster and an account as the stacks make them."""
+    account._client.cache_clear()
+    zone = [{"Name": "availability-zone-id", "Values": ["usw2-az4"]}]
+    [subnet] = aws.client("ec2").describe_subnets(Filters=zone)["Subnets"]
+    aws.add_nodegroup("trn1.32xlarge", subnets=[subnet["SubnetId"]])
+    cluster.add("serviceaccounts", {"metadata": {"name": "training"}})
+    claim = {"metadata": {"name": "fsx-claim"}, "spec": {"volumeName": "shared"}, "status": {"phase": "Bound"}}
+    cluster.add("persistentvolumeclaims", claim)
+    cluster.add("persistentvolumes", {"metadata": {"name": "shared"}, "spec": {}})
+    for name in PLUGINS:
+        cluster.add("daemonsets.apps", {"metadata": {"name": name}})
+    return cluster
+
+
+def without_data() -> Run:
+    return run_of(spec_with(dataset=None))
+
+
+def probe_ends(cluster: FakeKubernetesApi, run: Run, result: dict[str, Any], *, image_id: str = "") -> None:
+    """The probe's pod ends well."""
+    job = job_of(run, Stage.PREFLIGHT, 1, artifacts_url="s3://a/").ref
+    cluster.objects["jobs", job.name]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    labels = {JOB_LABEL: job.name, "batch.kubernetes.io/job-completion-index": "0"}
+    terminated = {"exitCode": 0, "message": json.dumps({"result": result})}
+    status = {"containerStatuses": [{"imageID": image_id, "state": {"terminated": terminated}}]}
+    cluster.add("pods", {"metadata": {"name": f"{job.name}-0", "labels": labels}, "spec": {}, "status": status})
+
+
+def call(run: Run) -> dict[str, Any]:
+    answer: dict[str, Any] = preflight.lambda_handler({"run": run.model_dump(mode="json")}, CONTEXT)
+    return answer
+
+
+def test_a_good_run_waits_for_its_probe_and_learns_the_images_digest(ready: FakeKubernetesApi) -> None:
+    run, digest = without_data(), f"sha256:{'ab' * 32}"
+    for _ in range(2):  # safe to repeat
+        assert call(run) == {"finished": False, "image_digest": None, "notes": []}
+    assert ready.names("jobs") == [f"{run.run_id}-preflight-1"]
+    probe_ends(ready, run, dataclasses.asdict(PROBED), image_id=f"registry.example/trainer@{digest}")
+    answer = call(run)
+    assert (answer["finished"], answer["image_digest"]) == (True, digest)
+    assert [note for note in answer["notes"] if "quota" not in note] == []  # moto knows no quotas of EC2
+
+
+def test_everything_is_named_at_once(ready: FakeKubernetesApi) -> None:
+    run = run_on("volcano", num_nodes=99, compute__queue="nobodys", compute__priority_class="vip", dataset=None)
+    ready.missing.add("batch.volcano.sh")
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED) | {"program": "there is no module 'trainer.pretrain'."})
+    with pytest.raises(PreflightFailed) as failed:
+        call(run)
+    lines = str(failed.value).splitlines()
+    assert lines[0] == "This run could not start for 5 reasons:"
+    for line, words in zip(
+        lines[1:],
+        ["num_nodes is 99", "Volcano is not installed", "nobodys", "vip", "trainer.pretrain"],
+        strict=True,
+    ):
+        assert words in line
+
+
+def test_without_a_service_account_no_pod_is_waited_for(ready: FakeKubernetesApi) -> None:
+    del ready.objects["serviceaccounts", "training"]
+    with pytest.raises(PreflightFailed, match="no service account 'training'"):
+        call(without_data())
+    assert ready.names("jobs") == []
+
+
+def test_an_instance_type_without_a_node_group_is_a_problem(ready: FakeKubernetesApi) -> None:
+    run = run_of(spec_with(dataset=None, compute__instance_type="trn1.2xlarge", compute__processes_per_node=2))
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    with pytest.raises(PreflightFailed, match="no node group 'trainflow-trn1-2xlarge'"):
+        call(run)
+
+
+def test_a_probe_that_waits_for_too_long_is_a_problem(ready: FakeKubernetesApi) -> None:
+    run = without_data()
+    call(run)
+    created = datetime.now(UTC) - timedelta(minutes=31)
+    job = ready.objects["jobs", f"{run.run_id}-preflight-1"]
+    job["metadata"]["creationTimestamp"] = created.isoformat()
+    with pytest.raises(PreflightFailed, match="did not end within 30 minutes"):
+        call(run)
+
+
+def test_the_room_is_compared_with_the_data_sets_own_size(aws: Aws, ready: FakeKubernetesApi) -> None:
+    aws.client("s3").put_object(Bucket=DATA_BUCKET, Key="data/a.tar", Body=b"x" * 2048)
+    aws.client("s3").put_object(Bucket=DATA_BUCKET, Key="data/b/1.h5", Body=b"x" * 1024)
+    for number, (url, bytes_needed) in enumerate({"data/a.tar": 2048, "data/b/": 1024}.items()):
+        for free, fits in ((bytes_needed, True), (bytes_needed - 1, False)):
+            spec = spec_with(dataset__url=f"s3://{DATA_BUCKET}/{url}")
+            run = run_of(spec, run_id=f"bert-{number}{int(fits)}23456789ab")
+            call(run)
+            probe_ends(ready, run, {"machine": "x86_64", "free_bytes": free})
+            if fits:
+                assert call(run)["finished"]
+            else:
+                with pytest.raises(PreflightFailed, match="shared file system has"):
+                    call(run)
+
+
+@pytest.mark.parametrize("code", ["AccessDeniedException", "UnauthorizedOperation"])
+def test_an_account_that_may_not_be_asked_is_a_note(
+    ready: FakeKubernetesApi, refusing: Callable[[str, str | None], None], code: str
+) -> None:
+    for operation in ("DescribeSubnets", "GetServiceQuota"):
+        refusing(operation, code)
+    run = without_data()
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    answer = call(run)
+    assert answer["finished"]
+    assert [code in note for note in answer["notes"]] == [True, True]
+
+
+def test_the_quota_and_its_use_are_read_together(aws: Aws, refusing: Callable[[str, str | None], None]) -> None:
+    account._client.cache_clear()
+    now = datetime.now(UTC)
+    metric = {"MetricNamespace": "AWS/Usage", "MetricName": "ResourceCount", "MetricDimensions": {"Class": "Trn"}}
+    for minutes, value in ((12, 128.0), (2, 256.0)):
+        aws.client("cloudwatch").put_metric_data(
+            Namespace="AWS/Usage",
+            MetricData=[
+                {
+                    "MetricName": "ResourceCount",
+                    "Dimensions": [{"Name": "Class", "Value": "Trn"}],
+                    "Timestamp": now - timedelta(minutes=minutes),
+                    "Value": value,
+                }
+            ],
+        )
+    assert account._in_use(metric, now=now) == 256.0
+    assert isinstance(account._in_use(None, now=now), Unknown)
+    refusing("GetMetricStatistics", "AccessDenied")
+    assert account._in_use(metric, now=now) == Unknown("cloudwatch:GetMetricStatistics answered AccessDenied")

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainer import environment, probe
+from trainer.bert import BertPretraining
+from trainer.config import ModelConfig, ModelSize
+from trainer.errors import ConfigInvalid
+
+PACKAGE = "probed_package"
+
+
+@pytest.fixture
+def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with a script and a package that must not be imported."""
+    package = tmp_path / PACKAGE
+    (package / "startable").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('the package was imported')\n")
+    for name in ("train.py", "startable/__init__.py", "startable/__main__.py"):
+        (package / name).touch()
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    assert PACKAGE not in sys.modules
+
+
+def look(*argv: str, **environ: str) -> dict[str, Any]:
+    return dict(probe.main(argv, environment.read(environ)))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ("--script", "scripts/train.py"),
+        ("--module", f"{PACKAGE}.train"),
+        ("--module", f"{PACKAGE}.startable"),
+        ("--module", "trainer.pretrain"),
+        ("--module", "json.tool"),
+    ],
+)
+def test_a_program_that_is_there_is_found_without_being_imported(image: Path, program: tuple[str, str]) -> None:
+    assert look(*program)["program"] is None
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (("--script", "scripts/tarin.py"), "there is no file 'scripts/tarin.py' in the image's folder"),
+        (("--script", "scripts"), "there is no file 'scripts'"),
+        (("--module", "nowhere"), "there is no module 'nowhere' in the image."),
+        (("--module", "nowhere.train"), "there is no module 'nowhere.train'"),
+        (("--module", f"{PACKAGE}.train.deeper"), "there is no module"),
+        (("--module", PACKAGE), "a package without a __main__ module"),
+    ],
+)
+def test_a_program_that_is_not_there_is_named(image: Path, program: tuple[str, str], words: str) -> None:
+    assert words in look(*program)["program"]
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "words"),
+    [
+        ("trainer.pretrain", ["--frobnicate", "1"], "'--frobnicate' is not an option of trainer.pretrain"),
+        ("trainer.pretrain", ["--dropout", "2"], "--dropout is 2.0"),
+        ("trainer.mlp", ["--epochs", "0"], "--epochs is 0"),
+        ("trainer.classifier", ["--frobnicate", "1"], "'--frobnicate' is not an option of trainer.classifier"),
+    ],
+)
+def test_wrong_arguments_of_our_own_programs_are_found(module: str, given: list[str], words: str) -> None:
+    assert words in look("--module", module, "--", *given)["arguments"]
+
+
+def test_the_gangs_size_has_to_divide_the_global_batch() -> None:
+    gang = ("--world_size", "3", "--processes_per_node", "1")
+    batch = ("--scaling", "strong", "--global_batch_size", "64", "--micro_batch_size", "1")
+    assert "64" in look("--module", "trainer.pretrain", *gang, "--", *batch)["arguments"]
+
+
+def test_arguments_of_other_programs_are_their_own_business(image: Path) -> None:
+    seen = look("--script", "scripts/train.py", "--", "--frobnicate", "1", "--", "more")
+    assert (seen["arguments"], seen["checkpoint_bytes"]) == (None, None)
+
+
+@pytest.mark.parametrize("model", ["tiny", "base", "large"])
+def test_parameters_are_counted_as_the_model_has_them(model: ModelSize) -> None:
+    config = ModelConfig(model=model)
+    with torch.device("meta"):
+        built = BertPretraining(config)
+    assert probe.num_parameters(config.shape) == sum(weights.numel() for weights in built.parameters())
+
+
+def test_checkpoints_are_those_that_stay_and_one_that_is_being_written() -> None:
+    tiny = ("--module", "trainer.pretrain", "--", "--model", "tiny")
+    one = probe.num_parameters(ModelConfig(model="tiny").shape) * (4 + 2 * 4)
+    assert look(*tiny, "--keep_checkpoints", "2")["checkpoint_bytes"] == 3 * one
+    pure = look(*tiny, "--keep_checkpoints", "2", "--precision", "pure_bfloat16")["checkpoint_bytes"]
+    assert pure == 3 * one * (2 + 2 * 4) / (4 + 2 * 4)
+
+
+def test_free_space_is_that_of_a_folder_that_will_be_made(tmp_path: Path) -> None:
+    run_dir = tmp_path / "runs" / "bert-0123" / "checkpoints"
+    seen = look("--module", "json.tool", TRAINFLOW_RUN_DIR=str(run_dir))
+    assert seen["free_bytes"] > 0
+    assert not run_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("marker", "url"),
+    [('{"url": "s3://a/b.tar", "etag": "1"}', "s3://a/b.tar"), ("{}", None), ("[]", None), ("{", None)],
+)
+def test_a_data_set_that_is_there_says_where_it_came_from(tmp_path: Path, marker: str, url: str | None) -> None:
+    (tmp_path / "_READY").write_text(marker)
+    assert look("--module", "json.tool", TRAINFLOW_DATA_DIR=str(tmp_path))["staged_url"] == url
+
+
+def test_what_was_seen_is_one_small_line_of_json() -> None:
+    assert len(json.dumps(look("--module", f"x{'.y' * 100}")).encode()) < 4096
+
+
+@pytest.mark.parametrize("argv", [(), ("--module", "a", "--script", "b.py")])
+def test_the_probe_itself_wants_one_program(argv: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigInvalid, match="exactly one of --module and --script"):
+        look(*argv)

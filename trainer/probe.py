@@ -1,0 +1,189 @@
+"""Would this image run the workload? `python -m trainer.probe --module trainer.pretrain -- --max_steps 100`.
+
+Runs in a small pod before any node is asked for: whatever is wrong with the program, its arguments or the room that it
+needs costs nothing yet. Imports neither torch nor the program; what it finds is its result, and no finding is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+from trainer import arguments, program
+from trainer.config import ModelShape, PretrainConfig
+from trainer.environment import Environment
+from trainer.errors import ConfigInvalid
+from trainer.presets import with_preset
+from trainer.scaling import micro_batches_per_step
+
+MARKER = "_READY"
+"""Staging leaves it in a data set that is complete."""
+
+FLOAT32 = 4
+MOMENTS = 2
+"""AdamW and LAMB keep two, in float32 whatever the precision of the weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeConfig:
+    """What the workload will be started with; its own arguments come behind `--`."""
+
+    module: str | None = None
+    """Python module, as behind `python -m`. Either this or --script."""
+    script: str | None = None
+    """Python file below the working directory. Either this or --module."""
+    world_size: int = 1
+    """Processes of the gang."""
+    processes_per_node: int = 1
+    """Of them, those on each node."""
+
+    def __post_init__(self) -> None:
+        if (self.module is None) == (self.script is None):
+            raise ConfigInvalid("Give exactly one of --module and --script.")
+
+
+def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
+    """Look, and say what was seen."""
+    program.raise_on_sigterm()
+    own, given = _divided(argv)
+    config = arguments.parse(ProbeConfig, own, program="trainer.probe")
+    wrong, checkpoint_bytes = _wrong_arguments(config, given)
+    return {
+        "machine": platform.machine(),
+        "program": what_is_wrong_with(config),
+        "arguments": wrong,
+        "free_bytes": free_bytes(environment.run_dir or Path()),
+        "staged_url": staged_url(environment.data_dir),
+        "checkpoint_bytes": checkpoint_bytes,
+        "packages": packages_digest(),
+    }
+
+
+def packages_digest() -> str:
+    """A digest of the Python packages that are installed, with their versions: compilers are among them."""
+    installed = sorted(f"{found.name}=={found.version}" for found in importlib.metadata.distributions())
+    return f"sha256:{hashlib.sha256(' '.join(installed).encode()).hexdigest()}"
+
+
+def _divided(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    words = list(argv)
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
+
+
+def what_is_wrong_with(config: ProbeConfig) -> str | None:
+    """Why the program cannot be started, in a sentence; None if it is there."""
+    if config.script is not None:
+        there = Path(config.script).is_file()
+        return None if there else f"there is no file '{config.script}' in the image's folder {Path.cwd()}."
+    name = str(config.module)
+    found = find_module(name)
+    if found is None:
+        return f"there is no module '{name}' in the image."
+    if found.submodule_search_locations is not None and find_module(f"{name}.__main__") is None:
+        return f"'{name}' is a package without a __main__ module, so `python -m` cannot start it."
+    return None
+
+
+def find_module(name: str) -> ModuleSpec | None:
+    """Where a module is, without importing the packages around it as `importlib.util.find_spec` does."""
+    path: Sequence[str] | None = None
+    found: ModuleSpec | None = None
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        found = _find(".".join(parts[:depth]), path)
+        if found is None or (depth < len(parts) and found.submodule_search_locations is None):
+            return None
+        path = found.submodule_search_locations and list(found.submodule_search_locations)
+    return found
+
+
+def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        found = finder.find_spec(name, path)
+        if found is not None:
+            return found
+    return None
+
+
+def free_bytes(folder: Path) -> int:
+    """What may be written to the file system that a folder is on, or will be."""
+    there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+    return shutil.disk_usage(there).free
+
+
+def staged_url(data_dir: Path | None) -> str | None:
+    """Where the data set that is there already came from."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        url = json.loads((data_dir / MARKER).read_text()).get("url") if data_dir else None
+        return str(url) if url else None
+    return None
+
+
+def _wrong_arguments(config: ProbeConfig, given: Sequence[str]) -> tuple[str | None, int | None]:
+    """What is wrong with the arguments of a program of ours, and how large its checkpoints will be together."""
+    check = CHECKS.get(config.module or "")
+    if check is None:
+        return None, None
+    try:
+        return None, check(config, given)
+    except ConfigInvalid as error:
+        return str(error), None
+
+
+def _pretrain(config: ProbeConfig, given: Sequence[str]) -> int:
+    parsed = arguments.parse(PretrainConfig, given, program="trainer.pretrain", complete=with_preset)
+    micro_batches_per_step(
+        parsed.optimization, world_size=config.world_size, local_world_size=config.processes_per_node
+    )
+    return checkpoint_bytes(parsed)
+
+
+def _of_class(module: str, name: str) -> Callable[[ProbeConfig, Sequence[str]], None]:
+    def check(config: ProbeConfig, given: Sequence[str]) -> None:
+        arguments.parse(getattr(importlib.import_module(module), name), given, program=str(config.module))
+
+    return check
+
+
+CHECKS: Mapping[str, Callable[[ProbeConfig, Sequence[str]], int | None]] = {
+    "trainer.pretrain": _pretrain,
+    "trainer.mlp": _of_class("trainer.classification.config", "ClassificationConfig"),
+    "trainer.classifier": _of_class("trainer.classifier", "ClassifierConfig"),
+}
+"""Programs of ours whose arguments can be read without torch."""
+
+
+def checkpoint_bytes(config: PretrainConfig) -> int:
+    """Room that a pretraining's checkpoints take: those that are kept, and the one that is being written meanwhile."""
+    weight = 2 if config.precision == "pure_bfloat16" else FLOAT32
+    one = num_parameters(config.model.shape) * (weight + MOMENTS * FLOAT32)
+    return one * (config.checkpoints.keep_checkpoints + 1)
+
+
+def num_parameters(shape: ModelShape) -> int:
+    """Weights of a BERT with both pretraining heads (Devlin et al. 2019, §3); the decoder shares the embeddings'."""
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    norm = 2 * hidden
+    embeddings = (shape.vocab_size + shape.max_position_embeddings + 2) * hidden + norm
+    attention = 4 * (hidden * hidden + hidden) + norm
+    feed_forward = 2 * hidden * inner + inner + hidden + norm
+    pooler = hidden * hidden + hidden
+    heads = (hidden * hidden + hidden + norm + shape.vocab_size) + (2 * hidden + 2)
+    return embeddings + shape.num_hidden_layers * (attention + feed_forward) + pooler + heads
+
+
+if __name__ == "__main__":
+    sys.exit(program.run(main, sys.argv[1:], os.environ))
