@@ -1,0 +1,1 @@
+"""A real Slurm on this machine: Debian's daemons with several virtual nodes, on loopback, as nobody's service."""

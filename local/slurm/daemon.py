@@ -1,0 +1,136 @@
+"""One of Slurm's daemons, beneath a supervisor that leaves nothing of it behind."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from local.cluster.node import supervisor
+from local.slurm.errors import SlurmError
+
+STOP_SECONDS = 15.0
+"""For a daemon to end in good order."""
+
+
+class Daemon:
+    """A process that can be started and stopped again and again.
+
+    Its supervisor is the one of the process nodes: it adopts every orphan below the daemon, such as `slurmstepd` and
+    what jobs have started, and kills everything when told to, or when this process is gone, however it went.
+    """
+
+    def __init__(
+        self, name: str, argv: Sequence[str], *, environment: Mapping[str, str], log: Path, writes_log: bool = False
+    ) -> None:
+        """Prepare, without starting it.
+
+        Args:
+            name: For messages.
+            argv: Its command, to stay in the foreground.
+            environment: Everything that it finds in its environment.
+            log: Where its output goes.
+            writes_log: Whether it opens `log` itself; its output is the same, then, and dropped.
+        """
+        self.name, self._argv, self._environment, self._log = name, list(argv), dict(environment), log
+        self._writes_log = writes_log
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._confirmed = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has neither ended nor been stopped."""
+        return self._supervisor is not None and self._supervisor.poll() is None
+
+    def start(self) -> None:
+        """Start it, unless it runs.
+
+        Raises:
+            SlurmError: If its program cannot be executed.
+        """
+        start_all([self])
+
+    def spawn(self) -> None:
+        """Start its supervisor, unless it runs; what comes of it is `confirm`'s to say."""
+        if self.running:
+            return
+        self.stop()
+        self._control, theirs = socket.socketpair()
+        with theirs, (Path("/dev/null") if self._writes_log else self._log).open("ab") as output:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(supervisor.__file__), "", *self._argv],
+                env=self._environment,
+                cwd="/",
+                stdin=theirs.fileno(),
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._confirmed = False
+
+    def confirm(self) -> None:
+        """Wait until its program is executed.
+
+        The supervisor's report has to be read: unread, it would make the end of the connection an error.
+
+        Raises:
+            SlurmError: If it cannot be.
+        """
+        if self._confirmed or self._control is None:
+            return
+        report = self._control.recv(64).decode()
+        if not report.startswith("started"):
+            raise SlurmError(f"{self._argv[0]} cannot be executed ({report.strip() or 'its supervisor has ended'}).")
+        self._confirmed = True
+
+    def stop(self, *, graceful: bool = False) -> None:
+        """End it, and everything that it has started; safe to repeat.
+
+        Args:
+            graceful: Let it write down its state first.
+        """
+        if graceful and self._supervisor is not None and self._control is not None:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # it has ended, or will not
+                self._control.sendall(b"T")
+                self._supervisor.wait(STOP_SECONDS)
+        self.let_go()
+        if self._supervisor is not None:
+            self._supervisor.wait(STOP_SECONDS)
+            self._supervisor = None
+
+    def let_go(self) -> None:
+        """Have its supervisor kill everything, without waiting for it."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def require_running(self) -> None:
+        """It has to be there still.
+
+        Raises:
+            SlurmError: With the last line that it wrote.
+        """
+        if not self.running:
+            raise SlurmError(f"{self.name} could not be started: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The last line of its log."""
+        lines = self._log.read_text(errors="replace").strip().splitlines() if self._log.exists() else []
+        return lines[-1] if lines else "it said nothing"
+
+
+def start_all(daemons: Iterable[Daemon]) -> None:
+    """Start daemons side by side.
+
+    Raises:
+        SlurmError: If a program cannot be executed.
+    """
+    daemons = list(daemons)
+    for daemon in daemons:
+        daemon.spawn()
+    for daemon in daemons:
+        daemon.confirm()
