@@ -1,0 +1,208 @@
+"""Slurm as a backend: jobs in slurmctld's queue, and what they leave in S3.
+
+slurmctld forgets a job minutes after its end (MinJobAge), and knows neither its results nor its output. Those, and how
+it ended, are in the job's record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache
+
+from lambdas.errors import JobConflict, JobNotFound
+from lambdas.gateways.backend import JobStatus, LogLine, WorkerPod
+from lambdas.gateways.slurm_api import RestController
+from lambdas.gateways.slurm_controller import Controller
+from lambdas.gateways.slurm_files import JobFiles, failed_pods, pod_name
+from lambdas.gateways.slurm_ssm import SCHEME, SsmController
+from lambdas.gateways.slurm_status import is_over, job_status, obstacle, was_cancelled
+from lambdas.models.run import JobPhase, JobRef
+from lambdas.models.slurm import JobRecord, Partition, SlurmJob, Submission
+
+MAX_TELLING_PODS = 10
+
+NO_RECORD = (
+    "ended with an error and without a record: its nodes have to reach SLURM_SHARED_FOLDER, SLURM_ENVIRONMENT and the "
+    "artifact bucket"
+)
+
+
+@lru_cache(maxsize=2)
+def connect(url: str, *, key_secret: str, user: str, claims: str, bucket: str) -> SlurmBackend:
+    """A connection to the cluster, kept as long as the Lambda is warm.
+
+    Args:
+        url: Of slurmrestd; or `ssm://<instance id>` of a machine with Slurm's commands, where there is none.
+        key_secret: Secrets Manager's name of the key for slurmrestd's tokens.
+        user: Whom the jobs run as.
+        claims: JSON object of what else the tokens say; may be empty.
+        bucket: Of the artifacts.
+    """
+    controller: Controller
+    if url.startswith(SCHEME):
+        controller = SsmController(url.removeprefix(SCHEME), user=user)
+    else:
+        controller = RestController(url, key_secret=key_secret, user=user, claims=json.loads(claims or "{}"))
+    return SlurmBackend(controller, JobFiles(bucket), user=user)
+
+
+class SlurmBackend:
+    """Runs jobs with Slurm. Implements `lambdas.gateways.backend.Backend`."""
+
+    def __init__(self, controller: Controller, files: JobFiles, *, user: str) -> None:
+        self._controller, self._files, self._user = controller, files, user
+        self._ids: dict[str, int] = {}
+        """By name: jobs that need not be searched for again."""
+
+    def submit(self, objects: Sequence[Submission]) -> None:
+        """Put each job into the queue unless it is there, or has been.
+
+        Two submits at once, or one whose answer got lost and that is tried again, make one job: names are looked up
+        first; what two have submitted in the same moment is cancelled but for the first, and could not have started
+        before (`dependency=singleton`); the script runs once for a name in any case.
+
+        Raises:
+            JobConflict: If there is a job of its name that was made from another specification.
+            JobRefused: If Slurm will not run it.
+        """
+        for job in objects:
+            self._submit(job)
+
+    def status(self, job: JobRef) -> JobStatus:
+        """One call of constant size once the job has been found, and one of S3's when it is over.
+
+        Raises:
+            JobNotFound: If nobody knows of it (any more).
+        """
+        found = self._find(job.name)
+        if found is not None and not is_over(found):
+            return job_status(found)
+        record = self._files.record(job.name)
+        if record is not None and (found is None or record.exit_code == 0 or record.job_id != found.job_id):
+            return _ended(record)
+        if found is None:
+            raise JobNotFound(f"The job '{job.name}' is not in Slurm's queue (any more), and has left no record.")
+        if record is None and "FAILED" in found.states and found.reason in (None, "NonZeroExitCode"):
+            return replace(job_status(found), failure_message=NO_RECORD)
+        by = self._controller.cancelled_by(found.job_id) if was_cancelled(found) else None
+        status = job_status(found, cancelled_by=by)
+        return _ended(record) if record is not None and record.reason and status.phase is None else status
+
+    def failed_pods(self, job: JobRef) -> list[WorkerPod]:
+        """The job's parts that failed, the first to fail first."""
+        record = self._files.record(job.name)
+        return failed_pods(job.name, record) if record else []
+
+    def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
+        """At most five failed parts of the run's newest jobs."""
+        return self._files.failed_nodes(run_id)
+
+    def telling_pods(self, run_id: str) -> list[str]:
+        """Of the run's newest jobs, the part that has rank 0; and those that failed."""
+        return self._files.pods_with_last_lines(run_id, limit=MAX_TELLING_PODS)
+
+    def obstacle(self, job: JobRef) -> str | None:
+        """Why the job waits, in Slurm's words and ours."""
+        found = self._find(job.name)
+        return obstacle(found) if found else None
+
+    def rank0(self, job: JobRef) -> str | None:
+        """The job's part on its first node: there is one as soon as the job has started."""
+        found = self._find(job.name)
+        if found is None:
+            started = self._files.record(job.name) is not None
+        else:
+            started = is_over(found) or job_status(found).phase is not JobPhase.PENDING
+        return pod_name(job.name, 0) if started else None
+
+    def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
+        """What a part of the job left as its result; None while the job runs."""
+        record, wanted = self._files.record(job.name), pod or pod_name(job.name, 0)
+        nodes = record.nodes if record else ()
+        return next((node.message for node in nodes if pod_name(job.name, node.index) == wanted), None)
+
+    def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
+        """Lines in the order of writing: all of the first node's, of others their last ones if they failed."""
+        if tail_lines is not None:
+            return iter(self._files.tail(pod, lines=tail_lines))
+        return self._files.log(pod.rpartition("-")[0], since=since)
+
+    def cancel(self, run_id: str) -> list[str]:
+        """Cancel every job of the run that has not ended."""
+        jobs = [job for job in self._ours() if job.comment and job.comment.run_id == run_id and not is_over(job)]
+        for job in jobs:
+            self._controller.cancel(job.job_id)
+        return [job.name for job in jobs]
+
+    def delete(self, job: JobRef) -> None:
+        """Cancel one job. It may take Slurm a while to end it: the next one of its stage waits for that."""
+        for found in self._named(job.name):
+            if not is_over(found):
+                self._controller.cancel(found.job_id)
+
+    def partition(self, name: str) -> Partition | None:
+        """A partition of the cluster; None if there is none of that name."""
+        return self._controller.partition(name)
+
+    def _submit(self, job: Submission) -> None:
+        queue = self._ours()
+        if same := [found for found in queue if found.name == job.name]:
+            _require_same(job, [found.comment.spec_hash if found.comment else None for found in same])
+            self._keep_one(same)
+            return
+        if (record := self._files.record(job.name)) is not None:
+            _require_same(job, [record.spec_hash])
+            return
+        self._controller.submit(job, after=[found.job_id for found in queue if _comes_before(found, job)])
+        self._keep_one(self._named(job.name))
+
+    def _keep_one(self, same: Sequence[SlurmJob]) -> None:
+        """Of several jobs of one name, the first: everybody who looks picks the same."""
+        for found in sorted(same, key=lambda each: each.job_id)[1:]:
+            if not is_over(found):
+                self._controller.cancel(found.job_id)
+
+    def _find(self, name: str) -> SlurmJob | None:
+        """The job of a name, as slurmctld knows it; None if it does not."""
+        if name in self._ids:
+            found = self._controller.job(self._ids[name])
+            if found is not None and found.name == name:
+                return found
+            del self._ids[name]
+        first = min(self._named(name), key=lambda each: each.job_id, default=None)
+        if first is not None:
+            self._ids[name] = first.job_id
+        return first
+
+    def _named(self, name: str) -> list[SlurmJob]:
+        return [job for job in self._ours() if job.name == name]
+
+    def _ours(self) -> list[SlurmJob]:
+        return [job for job in self._controller.jobs() if job.user == self._user]
+
+
+def _require_same(job: Submission, hashes: Sequence[str | None]) -> None:
+    if any(spec_hash != job.comment.spec_hash for spec_hash in hashes):
+        raise JobConflict(f"A Slurm job named '{job.name}' exists and was made from another specification.")
+
+
+def _comes_before(found: SlurmJob, job: Submission) -> bool:
+    """Whether it is an earlier try of the same: what writes one folder does so one after the other."""
+    mine, its = job.comment, found.comment
+    return its is not None and (its.run_id, its.stage) == (mine.run_id, mine.stage) and not is_over(found)
+
+
+def _ended(record: JobRecord) -> JobStatus:
+    """The status of a job that has told itself how it ended."""
+    if record.exit_code == 0:
+        return JobStatus(phase=JobPhase.SUCCEEDED, submitted_at=record.started_at, started_at=record.started_at)
+    return JobStatus(
+        phase=None,
+        failure_reason=record.reason or "JobFailed",
+        failure_message=f"ended with exit code {record.exit_code}",
+        submitted_at=record.started_at,
+        started_at=record.started_at,
+    )

@@ -1,0 +1,207 @@
+"""Slurm's REST API: slurmrestd, with a token of our own making.
+
+The token is a JSON web token that slurmctld checks with the key that it shares with us (auth/jwt); it says which user's
+jobs these are. The version is the newest that both sides know, from the server's own OpenAPI document.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jwt
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, JobRefused
+from lambdas.gateways.aws import client, translated
+from lambdas.gateways.slurm_forms import (
+    complaints,
+    job_of,
+    knows_accounting,
+    newest_version,
+    partition_of,
+    submission_form,
+)
+from lambdas.models.slurm import Partition, SlurmJob, Submission
+
+TOKEN_LIFETIME_SECONDS = 600
+RENEWED_BEFORE_SECONDS = 120
+"""The end of a token: longer than any call, and than clocks differ."""
+
+TIMEOUT = urllib3.Timeout(connect=5, read=20)
+"""A Lambda that hangs costs a whole poll lap."""
+
+INVALID_PARTITION = 2000
+INVALID_JOB_ID = 2017
+ALREADY_DONE = 2021
+"""Slurm's error numbers (slurm/slurm_errno.h)."""
+
+REFUSALS = range(2000, 3000)
+"""Errors about what was asked for. Others are about the way to slurmctld, a token that it does not take included."""
+
+
+@dataclass(frozen=True)
+class _Server:
+    """What the server speaks."""
+
+    version: int
+    has_accounting: bool
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status: int
+    document: dict[str, Any]
+
+    @property
+    def refusal(self) -> tuple[int, str] | None:
+        """What Slurm does not accept, if that is what went wrong."""
+        return next((complaint for complaint in complaints(self.document) if complaint[0] in REFUSALS), None)
+
+
+class RestController:
+    """slurmctld behind slurmrestd. Implements `lambdas.gateways.slurm_controller.Controller`."""
+
+    def __init__(self, url: str, *, key_secret: str, user: str, claims: Mapping[str, Any] | None = None) -> None:
+        """Connect when asked for something.
+
+        Args:
+            url: Where slurmrestd listens.
+            key_secret: Secrets Manager's name or ARN of the key for tokens, in base64.
+            user: Whose token: whom the jobs run as.
+            claims: What else a token says: AWS PCS, which knows no users by name, wants their ids.
+        """
+        self._url, self._key_secret = url.rstrip("/"), key_secret
+        self._user, self._claims = user, dict(claims or {})
+        self._pool = urllib3.PoolManager(retries=False, timeout=TIMEOUT)
+        self._token: tuple[str, float] | None = None
+        self._server: _Server | None = None
+
+    def submit(self, job: Submission, *, after: Sequence[int]) -> None:
+        """Once: who does not hear the answer looks into the queue first."""
+        answer = self._call("POST", "job/submit", body=submission_form(job, self._version, after=after), repeat=False)
+        if answer.document.get("job_id"):
+            return  # its complaints, such as a time limit above the partition's, are why it waits
+        if answer.refusal or answer.status == 400:
+            reason = "; ".join(words for _, words in complaints(answer.document))
+            raise JobRefused(f"Slurm refuses the job '{job.name}': {reason}.")
+        raise self._unavailable(answer)
+
+    def jobs(self) -> list[SlurmJob]:
+        """One call, as long as the queue."""
+        return [job_of(found) for found in self._expected(self._call("GET", "jobs"))["jobs"]]
+
+    def job(self, job_id: int) -> SlurmJob | None:
+        """One call of constant size."""
+        answer = self._call("GET", f"job/{job_id}")
+        if answer.status == 404 or (answer.refusal and answer.refusal[0] == INVALID_JOB_ID):
+            return None
+        found = self._expected(answer)["jobs"]
+        return job_of(found[0]) if found else None
+
+    def cancel(self, job_id: int) -> None:
+        """SIGTERM first, SIGKILL after Slurm's KillWait."""
+        answer = self._call("DELETE", f"job/{job_id}")
+        if answer.refusal is None or answer.refusal[0] not in (INVALID_JOB_ID, ALREADY_DONE):
+            self._expected(answer)
+
+    def partition(self, name: str) -> Partition | None:
+        """One call."""
+        answer = self._call("GET", f"partition/{name}")
+        if answer.status == 404 or (answer.refusal and answer.refusal[0] == INVALID_PARTITION):
+            return None
+        found = self._expected(answer)["partitions"]
+        return partition_of(found[0]) if found else None
+
+    def cancelled_by(self, job_id: int) -> str | None:
+        """Only the accounting database knows, and not every cluster has one."""
+        version = self._version
+        if self._server is None or not self._server.has_accounting:
+            return None
+        answer = self._request("GET", f"/slurmdb/v0.0.{version}/job/{job_id}")
+        found = answer.document.get("jobs") or [{}]
+        return str(found[-1].get("kill_request_user") or "") or None
+
+    @property
+    def _version(self) -> int:
+        if self._server is None:
+            self._server = self._negotiated()
+        return self._server.version
+
+    def _negotiated(self) -> _Server:
+        answer = self._request("GET", "/openapi/v3")
+        if answer.status == 404:
+            answer = self._request("GET", "/openapi")
+        paths = answer.document.get("paths")
+        if answer.status != 200 or not isinstance(paths, dict):
+            raise self._unavailable(answer)
+        version = newest_version(paths)
+        if version is None:
+            raise ClusterAccessDenied(f"{self._url} offers no version of Slurm's REST API from v0.0.38 to v0.0.44.")
+        return _Server(version, knows_accounting(paths, version))
+
+    def _call(self, method: str, path: str, *, body: Any = None, repeat: bool = True) -> _Answer:
+        """Ask slurmctld; once more with a new token if that may help, because v0.0.38 does not say why it fails."""
+        answer = self._request(method, f"/slurm/v0.0.{self._version}/{path}", body=body)
+        if answer.status < 400 or answer.refusal or not repeat:
+            return answer
+        self._forget()
+        return self._request(method, f"/slurm/v0.0.{self._version}/{path}", body=body)
+
+    def _request(self, method: str, path: str, *, body: Any = None) -> _Answer:
+        headers = {"X-SLURM-USER-NAME": self._user, "X-SLURM-USER-TOKEN": self._current_token()}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        content = json.dumps(body) if body is not None else None
+        try:
+            response = self._pool.request(method, f"{self._url}{path}", headers=headers, body=content)
+            document = json.loads(response.data)
+        except HTTPError as error:
+            raise ClusterUnavailable(f"Slurm's REST API at {self._url} did not answer: {error}.") from error
+        except ValueError:
+            document = {}
+        return _Answer(response.status, document if isinstance(document, dict) else {})
+
+    def _expected(self, answer: _Answer) -> dict[str, Any]:
+        if answer.status >= 400:
+            raise self._unavailable(answer)
+        return answer.document
+
+    def _unavailable(self, answer: _Answer) -> ClusterUnavailable | ClusterAccessDenied:
+        self._forget()
+        reason = "; ".join(words for _, words in complaints(answer.document)) or "no reason given"
+        if answer.status in (401, 403):
+            return ClusterAccessDenied(
+                f"Slurm's REST API refused the token for the user '{self._user}' ({reason}): SLURM_KEY_SECRET "
+                "has to hold the cluster's key."
+            )
+        return ClusterUnavailable(
+            f"Slurm's REST API answered {answer.status} ({reason}): slurmctld does not answer it, or does not take the "
+            f"token for the user '{self._user}'."
+        )
+
+    def _current_token(self) -> str:
+        now = time.time()
+        if self._token is None or self._token[1] - now < RENEWED_BEFORE_SECONDS:
+            expires = now + TOKEN_LIFETIME_SECONDS
+            claims = {**self._claims, "iat": int(now), "exp": int(expires), "sun": self._user}
+            self._token = jwt.encode(claims, _key(self._key_secret), algorithm="HS256"), expires
+        return self._token[0]
+
+    def _forget(self) -> None:
+        """Token, key and version may all have been changed on the other side."""
+        self._token = self._server = None
+        _key.cache_clear()
+
+
+@lru_cache
+def _key(secret: str) -> bytes:
+    with translated("secretsmanager:GetSecretValue"):
+        text = client("secretsmanager").get_secret_value(SecretId=secret)["SecretString"]
+    return base64.b64decode(text)

@@ -1,0 +1,144 @@
+"""Amazon S3: what Slurm's jobs leave there, because a Lambda function mounts no file system.
+
+Below `runs/<run id>/` of the artifact bucket, written by `trainer.batch` on the first node of each job:
+
+* `logs/<job>/<time>-<offset>.log`: the first node's output, in segments. The time is that of the last line, in
+  microseconds; every line begins with its own. So whoever knows a time lists the newer segments alone.
+* `tails/<job>-<index>.log`: the last lines of a node, the same way: of the first one always, of others if they failed.
+* `jobs/<job>.json`: the job's record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+from pydantic import ValidationError
+
+from lambdas.gateways.aws import client, translated
+from lambdas.gateways.backend import LogLine, WorkerPod
+from lambdas.gateways.kubernetes_objects import log_lines
+from lambdas.models.slurm import MAX_RECORDED_NODES, JobRecord, NodeRecord
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+MICROSECONDS = 10**6
+DIGITS = 20
+"""Of the time in a segment's name: names sort as times do."""
+
+
+def pod_name(job: str, index: int) -> str:
+    """What a job's part on one of its nodes is called: as the pods of other backends are."""
+    return f"{job}-{index}"
+
+
+class JobFiles:
+    """What the jobs of all runs have left."""
+
+    def __init__(self, bucket: str) -> None:
+        self._bucket = bucket
+
+    def record(self, job: str) -> JobRecord | None:
+        """The record of a job; None before its program has ended, or if the job was ended by force."""
+        body = self._get(_key(job, f"jobs/{job}.json"))
+        return _parsed(body.read()) if body else None
+
+    def failed_nodes(self, run_id: str) -> list[WorkerPod]:
+        """A few failed nodes of the run's newest jobs."""
+        failed: list[WorkerPod] = []
+        for key in self._newest(f"runs/{run_id}/jobs/", limit=MAX_RECORDED_NODES):
+            body, job = self._get(key), key.rsplit("/", 1)[-1].removesuffix(".json")
+            record = _parsed(body.read()) if body else None
+            failed += failed_pods(job, record) if record else []
+        return failed[:MAX_RECORDED_NODES]
+
+    def pods_with_last_lines(self, run_id: str, *, limit: int) -> list[str]:
+        """Parts of the run's newest jobs whose last lines are here."""
+        keys = self._newest(f"runs/{run_id}/tails/", limit=limit)
+        return [key.rsplit("/", 1)[-1].removesuffix(".log") for key in keys]
+
+    def tail(self, pod: str, *, lines: int) -> list[LogLine]:
+        """The last lines of a part of a job; none if nobody has kept them."""
+        body = self._get(_key(pod.rpartition("-")[0], f"tails/{pod}.log"))
+        return list(log_lines(_lines(body)))[-lines:] if body else []
+
+    def log(self, job: str, *, since: datetime | None) -> Iterator[LogLine]:
+        """The first node's lines, oldest first, read segment by segment as they are asked for."""
+        folder = _key(job, f"logs/{job}/")
+        for key in self._keys_after(folder, since or EPOCH):
+            body = self._get(key)
+            for line in log_lines(_lines(body)) if body else ():
+                if since is None or line.logged_at >= since:
+                    yield line
+
+    def _keys_after(self, folder: str, since: datetime) -> Iterator[str]:
+        first = f"{folder}{int((since - EPOCH).total_seconds() * MICROSECONDS):0{DIGITS}d}"
+        with translated("s3:ListObjectsV2"):
+            pages = (
+                client("s3")
+                .get_paginator("list_objects_v2")
+                .paginate(Bucket=self._bucket, Prefix=folder, StartAfter=first)
+            )
+            for page in pages:
+                yield from (str(found["Key"]) for found in page.get("Contents", ()))
+
+    def _newest(self, folder: str, *, limit: int) -> list[str]:
+        with translated("s3:ListObjectsV2"):
+            found = client("s3").list_objects_v2(Bucket=self._bucket, Prefix=folder).get("Contents", ())
+        newest_first: Iterable[Any] = sorted(found, key=lambda each: each["LastModified"], reverse=True)
+        return [str(each["Key"]) for each in newest_first][:limit]
+
+    def _get(self, key: str) -> Any:
+        """The object's body; None if it is not there."""
+        try:
+            with translated("s3:GetObject"):
+                return client("s3").get_object(Bucket=self._bucket, Key=key)["Body"]
+        except ClientError as error:
+            # Without ListBucket, S3 answers 403 for a key that is not there.
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] in (403, 404):
+                return None
+            raise
+
+
+def failed_pods(job: str, record: JobRecord, *, reason: str | None = None) -> list[WorkerPod]:
+    """The nodes of a job whose program failed, the first to fail first.
+
+    Args:
+        job: The job's name.
+        record: What it left.
+        reason: What Slurm calls it, if it knows more than an exit code.
+    """
+    failed = [node for node in record.nodes if node.exit_code]
+    failed.sort(key=lambda node: (node.finished_at is None, node.finished_at, node.index))
+    return [_pod(job, node, reason) for node in failed]
+
+
+def _pod(job: str, node: NodeRecord, reason: str | None) -> WorkerPod:
+    return WorkerPod(
+        name=pod_name(job, node.index),
+        node=node.node,
+        exit_code=node.exit_code,
+        reason=reason,
+        message=node.message,
+        finished_at=node.finished_at,
+    )
+
+
+def _key(job: str, name: str) -> str:
+    """Of something that a job left; its name is `<run id>-<stage>-<attempt>`."""
+    return f"runs/{job.rsplit('-', 2)[0]}/{name}"
+
+
+def _lines(body: Any) -> list[bytes]:
+    """Of an object of a mebibyte at most; a carriage return is a character like any other."""
+    content: bytes = body.read()
+    return content.removesuffix(b"\n").split(b"\n")
+
+
+def _parsed(text: bytes) -> JobRecord | None:
+    """None for what is no record: the bucket is writable by every program of the run."""
+    try:
+        return JobRecord.model_validate_json(text)
+    except ValidationError:
+        return None

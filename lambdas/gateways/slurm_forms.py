@@ -1,0 +1,183 @@
+"""What the versions of Slurm's REST API call things: one family up to v0.0.38, another since v0.0.39.
+
+Slurm 22.05 serves v0.0.38, 23.02 v0.0.39, 23.11 v0.0.40, 24.05 v0.0.41, 24.11 v0.0.42, 25.05 v0.0.43 (schedmd.com,
+"OpenAPI Plugin Release Notes"). What `squeue --json` prints is in the form of the newest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from lambdas.models.slurm import JobComment, Partition, SlurmJob, Submission
+
+KNOWN_VERSIONS = tuple(range(38, 45))
+"""Of v0.0.N; those that these functions speak."""
+
+FIRST_OF_NEW_FAMILY = 39
+
+MARK = "trainflow"
+"""Field of a comment that makes a job one of ours."""
+
+LEAST_PATH = "/usr/local/bin:/usr/bin:/bin"
+"""Slurm takes no job without an environment; the script makes its own."""
+
+NO_VALUE = 0xFFFFFFFE
+"""Slurm's NO_VAL and, one above, INFINITE; v0.0.38 passes on some of them as -1 or null."""
+
+_VERSION = re.compile(r"^/slurm/v0\.0\.(\d+)/job/submit/?$")
+_CURRENT_USER = re.compile(r"^/slurmdb/v0\.0\.(\d+)/job/\{job_id\}/?$")
+
+
+def newest_version(paths: Iterable[str]) -> int | None:
+    """The N of the newest v0.0.N that the server has and we speak, from the paths of its OpenAPI document."""
+    offered = {int(found[1]) for path in paths if (found := _VERSION.match(path))}
+    return max(offered.intersection(KNOWN_VERSIONS), default=None)
+
+
+def knows_accounting(paths: Iterable[str], version: int) -> bool:
+    """Whether it also passes on what the accounting database knows of a job."""
+    return any((found := _CURRENT_USER.match(path)) and int(found[1]) == version for path in paths)
+
+
+def submission_form(job: Submission, version: int, *, after: Sequence[int] = ()) -> dict[str, Any]:
+    """The body of a submit.
+
+    The job waits for any other of its name and user (`singleton`): should two submits cross, one of the two jobs is
+    cancelled before it could start. Slurm shall never start it again by itself: a restart is the workflow's to decide.
+
+    Args:
+        job: What to submit.
+        version: The N of v0.0.N.
+        after: Jobs that have to have ended, well or not.
+    """
+    form: dict[str, Any] = {
+        "name": job.name,
+        "comment": comment_form(job.comment),
+        "tasks": job.num_nodes,
+        "tasks_per_node": 1,
+        "dependency": dependency(after),
+        "current_working_directory": "/tmp",  # noqa: S108  (exists on every node)
+        "standard_output": "/dev/null",  # the script writes its own log, into a folder that it makes
+        **({"partition": job.partition} if job.partition else {}),
+    }
+    if version < FIRST_OF_NEW_FAMILY:
+        form |= {
+            "nodes": [job.num_nodes, job.num_nodes],
+            "environment": {"PATH": LEAST_PATH},
+            "time_limit": job.time_limit_minutes,
+            "signal": f"TERM@{job.warn_seconds}",
+            "no_requeue": True,  # `requeue` means yes there, whatever its value
+            "memory_per_node": job.memory_mib or 0,
+            **({"exclusive": "exclusive"} if job.exclusive else {}),
+        }
+        return {"script": job.script, "job": form}
+    form |= {
+        "minimum_nodes": job.num_nodes,
+        "maximum_nodes": job.num_nodes,
+        "environment": [f"PATH={LEAST_PATH}"],
+        "time_limit": _some(job.time_limit_minutes),
+        "requeue": False,
+        "kill_warning_signal": "TERM",
+        "kill_warning_delay": _some(job.warn_seconds),
+        "memory_per_node": _some(job.memory_mib or 0),
+        **({"shared": ["none"]} if job.exclusive else {}),
+    }
+    return {"script": job.script, "job": form}
+
+
+def dependency(after: Sequence[int]) -> str:
+    """What a job waits for, as `sbatch --dependency` takes it."""
+    return ",".join(["singleton", *(f"afterany:{job_id}" for job_id in after)])
+
+
+def comment_form(comment: JobComment) -> str:
+    """A job's comment: one line of JSON."""
+    return json.dumps({MARK: 1, **asdict(comment)}, separators=(",", ":"))
+
+
+def comment_of(text: str | None) -> JobComment | None:
+    """The same back; None for a comment of somebody else's."""
+    try:
+        fields = json.loads(text or "")
+        if fields.pop(MARK) != 1:
+            return None
+        return JobComment(**fields)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def job_of(found: Mapping[str, Any]) -> SlurmJob:
+    """A job from any version's answer, or from `squeue --json`."""
+    states = found.get("job_state") or []
+    return SlurmJob(
+        job_id=int(found["job_id"]),
+        name=str(found.get("name") or ""),
+        user=str(found.get("user_name") or ""),
+        states=frozenset([states] if isinstance(states, str) else states),
+        comment=comment_of(found.get("comment")),
+        reason=_text(found.get("state_reason")),
+        description=_text(found.get("state_description")),
+        nodes=_text(found.get("nodes")),
+        failed_node=_text(found.get("failed_node")),
+        submitted_at=_time(found.get("submit_time")),
+        started_at=_time(found.get("start_time")),
+        ended_at=_time(found.get("end_time")),
+    )
+
+
+def partition_of(found: Mapping[str, Any]) -> Partition:
+    """A partition from any version's answer, or from `scontrol show partition --json`."""
+    if "total_nodes" in found:
+        return Partition(
+            name=str(found["name"]),
+            num_nodes=int(found["total_nodes"]),
+            max_nodes_per_job=_number(found.get("maximum_nodes_per_job")),
+            max_minutes=_number(found.get("max_time_limit")),
+            is_up=found.get("state") == "UP",
+        )
+    maximums = found.get("maximums") or {}
+    return Partition(
+        name=str(found["name"]),
+        num_nodes=int(found["nodes"]["total"]),
+        max_nodes_per_job=_number(maximums.get("nodes")),
+        max_minutes=_number(maximums.get("time")),
+        is_up="UP" in ((found.get("partition") or {}).get("state") or ["UP"]),
+    )
+
+
+def complaints(answer: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Number and words of each error in an answer; v0.0.38 has three names for the number."""
+    found = []
+    for error in answer.get("errors") or ():
+        numbers = (error.get(name) for name in ("error_number", "error_code", "errno"))
+        number = next((int(number) for number in numbers if number is not None), -1)
+        found.append((number, str(error.get("description") or error.get("error") or "no reason given").rstrip(".")))
+    return found
+
+
+def _some(number: int) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": number}
+
+
+def _number(value: Any) -> int | None:
+    """A number that may be missing, without bound, or wrapped; None for all but a number."""
+    if isinstance(value, Mapping):
+        return int(value["number"]) if value.get("set") and not value.get("infinite") else None
+    if value is None or not math.isfinite(value) or value < 0 or value >= NO_VALUE:
+        return None
+    return int(value)
+
+
+def _time(value: Any) -> datetime | None:
+    seconds = _number(value)
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+def _text(value: Any) -> str | None:
+    return str(value) if value and value not in ("None", "(null)") else None

@@ -1,0 +1,41 @@
+"""Can Slurm run the gang? What it would keep waiting for ever is told before anything starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from lambdas.logic.preflight.findings import Finding, Note, Problem
+from lambdas.models.run_spec import RunSpec
+from lambdas.models.slurm import Partition
+
+
+def of_partition(spec: RunSpec, partition: Partition | None) -> Iterator[Finding]:
+    """Everything that is wrong with the gang's partition, as far as this run is concerned.
+
+    Args:
+        spec: The run's.
+        partition: The one that `compute.queue` names; None if Slurm knows none of that name.
+    """
+    compute = spec.compute
+    if compute.queue is None:
+        yield Note("compute.queue: left out, so Slurm's default partition is used; its limits were not looked at.")
+        return
+    if partition is None:
+        yield Problem(f"compute.queue is '{compute.queue}', but Slurm has no such partition; `sinfo` lists them.")
+        return
+    if not partition.is_up:
+        yield Problem(f"compute.queue is '{compute.queue}', which is not up and starts no jobs; `scontrol` opens it.")
+    most = min(partition.num_nodes, partition.max_nodes_per_job or partition.num_nodes)
+    if compute.num_nodes > most:
+        yield Problem(
+            f"compute.num_nodes is {compute.num_nodes}, but a job in the partition '{partition.name}' may have at most "
+            f"{most} nodes; ask for fewer, or name another partition as compute.queue."
+        )
+    minutes = math.ceil(spec.limits.max_duration_hours * 60)
+    if partition.max_minutes is not None and minutes > partition.max_minutes:
+        yield Problem(
+            f"limits.max_duration_hours is {spec.limits.max_duration_hours:g}, but the partition '{partition.name}' "
+            f"ends jobs after {partition.max_minutes / 60:.4g} hours; ask for less, or name another partition as "
+            "compute.queue."
+        )

@@ -1,0 +1,162 @@
+"""Backend `slurm`: the job script. One template for every stage; a small program is a gang of one node.
+
+Whatever comes from a spec is quoted for the shell, so that it arrives as it was written. What the shell itself fills in
+are two words of the launcher's command, because only a node knows its own rank and where the first one is.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from string import Template
+
+from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, Job
+from lambdas.models.backends import MASTER_ADDRESS, NODE_RANK
+from lambdas.models.slurm import SIGNAL_BEFORE_LIMIT_SECONDS, JobComment, Site, Submission
+
+SMALL_PROGRAM_MEMORY_MIB = 2048
+"""Staging and publishing stream: their memory does not grow with the data."""
+
+SIGNAL_MAY_BE_EARLY_SECONDS = 60
+"""slurmctld looks at time limits now and then, so its signal may come a minute before it is due (`sbatch`'s
+manual)."""
+
+RESULT_VARIABLE = "TRAINFLOW_RESULT_FILE"
+"""Set on each node for itself."""
+
+FILLED_IN = {"--node_rank": NODE_RANK, "--master_addr": MASTER_ADDRESS}
+"""By the flag of the launcher before it."""
+
+TEMPLATE = Template(r"""#!/bin/bash -l
+# Trainflow: the job $name of the run $run_id.
+set -u
+
+folder=$folder
+mkdir -p $shared/jobs $shared/data $shared/runs $shared/cache
+# A job of this name runs once, however often it was submitted. The first one leaves its number.
+mkdir "$$folder" || { echo "$$folder is there: this job has been started before." >&2; exit 1; }
+exec > "$$folder/batch.log" 2>&1
+echo "$$SLURM_JOB_ID" > "$$folder/job_id"
+
+$exports
+export PATH=$environment/bin:"$$PATH" VIRTUAL_ENV=$environment
+export PYTHONPATH=$program_folder"$${PYTHONPATH:+:$$PYTHONPATH}"
+
+# The first node's address in numbers: a name with digits and dots is taken apart wrongly where host:port is expected.
+first=$$(scontrol show hostnames "$$SLURM_JOB_NODELIST" | head -n 1)
+address=$$(scontrol --oneliner show node "$$first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
+MASTER_ADDR=$$(getent ahostsv4 "$${address:-$$first}" | awk 'NR == 1 { print $$1 }')
+export MASTER_ADDR folder
+
+on_a_node() {
+    trap : TERM # the program's to answer; what it ends with has to be written down after it
+    export $result_variable="$$folder/$$SLURM_NODEID.result"
+    # What a program writes beside itself stays on its node: nodes that share a folder disturb each other.
+    TMPDIR=$$(mktemp --directory)
+    export TMPDIR
+    cd "$$TMPDIR" && ln -s $program_folder/* .
+    $command
+    code=$$?
+    echo "$$code $$SLURMD_NODENAME" > "$$folder/$$SLURM_NODEID.exit"
+    cd / && rm -rf "$$TMPDIR"
+    return "$$code"
+}
+export -f on_a_node
+
+# The log goes to S3 while the job runs, and again from where it was if this process is killed.
+(
+    trap '' TERM
+    until python -m trainer.batch.ship --folder "$$folder" --job $name --url $url; do
+        [[ -e "$$folder/ended" ]] && break
+        sleep 2
+    done
+) &
+shipper=$$!
+
+trap : TERM # scancel: the nodes are told the same, and what they end with is collected below
+srun --nodes $num_nodes --ntasks $num_nodes --ntasks-per-node 1 --cpus-per-task "$$SLURM_CPUS_ON_NODE" --cpu-bind none \
+    --kill-on-bad-exit=1 --input none --output "$$folder/%n.log" --open-mode truncate bash -c on_a_node &
+step=$$!
+wait "$$step"
+while kill -0 "$$step" 2> /dev/null; do wait "$$step"; done # a signal ends a wait, and not the step
+wait "$$step"
+code=$$?
+
+trap '' TERM
+touch "$$folder/ended"
+python -m trainer.batch.finish --folder "$$folder" --job $name --url $url --exit_code "$$code" \
+    --seconds "$$SECONDS" --warned_from $warned_from --spec_hash $spec_hash --num_nodes $num_nodes
+wait "$$shipper"
+exit "$$code"
+""")
+
+
+def render(job: Job, site: Site, *, artifacts_url: str) -> list[Submission]:
+    """The job to submit.
+
+    Args:
+        job: What to run.
+        site: What the nodes look like.
+        artifacts_url: `s3://bucket/prefix/` that the run's logs and records go to.
+    """
+    is_gang = job.instance is not None
+    folder = f"{site.shared_folder}/jobs/{job.ref.name}"
+    minutes = math.ceil(job.deadline_seconds / 60)
+    warn_seconds = min(SIGNAL_BEFORE_LIMIT_SECONDS, minutes * 60 // 4)
+    environment = {**job.environment, **site.properties}
+    environment.pop(RESULT_VARIABLE, None)
+    text = TEMPLATE.substitute(
+        name=shlex.quote(job.ref.name),
+        run_id=job.run_id,
+        folder=shlex.quote(folder),
+        shared=shlex.quote(site.shared_folder),
+        exports="\n".join(_exports(environment, site)),
+        environment=shlex.quote(job.python_environment or site.environment),
+        program_folder=shlex.quote(site.program_folder),
+        result_variable=RESULT_VARIABLE,
+        command=" ".join(_words(job.command, site)),
+        url=shlex.quote(artifacts_url),
+        num_nodes=job.ref.num_nodes,
+        warned_from=minutes * 60 - warn_seconds - min(warn_seconds, SIGNAL_MAY_BE_EARLY_SECONDS),
+        spec_hash=job.spec_hash,
+    )
+    return [
+        Submission(
+            name=job.ref.name,
+            script=text,
+            comment=JobComment(
+                run_id=job.run_id, stage=job.ref.stage.value, attempt=job.ref.attempt, spec_hash=job.spec_hash
+            ),
+            num_nodes=job.ref.num_nodes,
+            time_limit_minutes=minutes,
+            warn_seconds=warn_seconds,
+            partition=job.queue if is_gang else site.small_programs_queue,
+            exclusive=is_gang,
+            memory_mib=None if is_gang else SMALL_PROGRAM_MEMORY_MIB,
+        )
+    ]
+
+
+def _exports(environment: Mapping[str, str], site: Site) -> Iterator[str]:
+    for name, value in sorted(environment.items()):
+        yield f"export {name}={shlex.quote(_on_the_nodes(value, site))}"
+
+
+def _words(command: Sequence[str], site: Site) -> Iterator[str]:
+    """The command's words for the shell; a flag of the launcher's is its first one, ahead of the program's."""
+    still = dict(FILLED_IN)
+    for before, word in zip(("", *command), command, strict=False):
+        if still.get(before) == word:
+            del still[before]
+            yield f'"{word}"'
+        else:
+            yield shlex.quote(_on_the_nodes(word, site))
+
+
+def _on_the_nodes(text: str, site: Site) -> str:
+    """A path below one of the folders that pods mount, where the nodes have it."""
+    for mount in (DATA_MOUNT, RUNS_MOUNT, CACHE_MOUNT):
+        if text == mount or text.startswith(f"{mount}/"):
+            return f"{site.shared_folder}{text}"
+    return text

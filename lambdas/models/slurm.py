@@ -1,0 +1,124 @@
+"""What is said to Slurm and heard from it, whichever way and in whichever version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from lambdas.models.run import Fact
+
+SIGNAL_BEFORE_LIMIT_SECONDS = 120
+"""Time for a checkpoint between SIGTERM and the end of the time limit, as Spot and pods have it."""
+
+MAX_RECORDED_NODES = 5
+"""Nodes that failed of which a job's record tells: the first one is the cause, the others mostly its victims."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What Slurm's nodes look like."""
+
+    shared_folder: str
+    """Of the file system that all nodes mount: holds `data`, `runs`, `cache`, and `jobs` for what jobs say."""
+    environment: str
+    """Folder of a Python virtual environment."""
+    program_folder: str
+    """Where the `trainer` package and the specs' scripts lie."""
+    small_programs_queue: str | None = None
+    """Partition for staging and the like; Slurm's default if None."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Environment that every job gets besides its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobComment:
+    """What a job's comment says of it, so that it is found again and nobody else's is taken for it."""
+
+    run_id: str
+    stage: str
+    attempt: int
+    spec_hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job to submit."""
+
+    name: str
+    script: str
+    comment: JobComment
+    num_nodes: int
+    time_limit_minutes: int
+    warn_seconds: int
+    """SIGTERM comes so long before the time limit."""
+    partition: str | None = None
+    exclusive: bool = False
+    """Whether the nodes are the job's alone."""
+    memory_mib: int | None = None
+    """On each node; None for all that it has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmJob:
+    """A job as slurmctld knows it."""
+
+    job_id: int
+    name: str
+    user: str
+    states: frozenset[str]
+    """Its state and the flags beside it: RUNNING, COMPLETING."""
+    comment: JobComment | None
+    """None of a job that is not one of ours."""
+    reason: str | None = None
+    """Why it waits or failed, in one of Slurm's words."""
+    description: str | None = None
+    """The same in a sentence, where Slurm has one."""
+    nodes: str | None = None
+    """Those that it has, as Slurm writes lists of nodes."""
+    failed_node: str | None = None
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    """When it ended or, of a running job, will have to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """A queue of Slurm's."""
+
+    name: str
+    num_nodes: int
+    max_nodes_per_job: int | None = None
+    max_minutes: int | None = None
+    """Longest time limit of a job; None without one."""
+    is_up: bool = True
+
+
+class NodeRecord(Fact):
+    """How the program of one node ended."""
+
+    index: int
+    node: str
+    exit_code: int | None = None
+    """None if it was ended together with the job."""
+    message: str | None = None
+    """The result that it left."""
+    finished_at: datetime | None = None
+
+
+class JobRecord(Fact):
+    """What a job script leaves in S3 when its program has ended: `trainer.batch.finish` writes it.
+
+    It outlasts slurmctld's memory of the job, which is of minutes.
+    """
+
+    job_id: int
+    spec_hash: str
+    exit_code: int
+    reason: str | None = None
+    """Why it ended, where the script knows more than its exit code."""
+    started_at: datetime
+    ended_at: datetime
+    nodes: tuple[NodeRecord, ...]
+    """The first one, and those that failed."""

@@ -1,0 +1,222 @@
+"""Runs on a real Slurm, end to end in the twin: the tutorials' specs, and that they train what Kubernetes would."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.run_local import follow_run
+from cli.spec_file import read_spec
+from lambdas.models.metrics_line import parse_metrics_line
+from lambdas.models.run_record import RunRecord
+from lambdas.models.run_spec import RunSpec, parse_run_spec
+from local.aws import folder_buckets
+from local.slurm.cluster import SlurmCluster
+from local.slurm.configuration import SlurmSettings
+from local.twin import Twin
+from tests.integration.test_runs import demo_spec, processes_of, steps_spec
+
+pytestmark = [pytest.mark.slow, pytest.mark.slurm]
+
+SPECS = ("bert-lamb-slurm", "bert-lamb-slurm-weak", "bert-large-slurm")
+
+Run = Callable[[RunSpec, str], RunRecord]
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    home = tmp_path_factory.mktemp("home")
+    folder_buckets.ensure_demo_data(home / "s3")
+    settings = SlurmSettings(num_nodes=4, node_timeout_seconds=5)
+    with Twin(home=home, log_dir=tmp_path_factory.mktemp("logs"), time_scale=60, slurm=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def slurm(twin: Twin) -> SlurmCluster:
+    assert twin.slurm is not None
+    return twin.slurm
+
+
+@pytest.fixture
+def run(twin: Twin, tmp_path: Path) -> Run:
+    def start(spec: RunSpec, run_id: str) -> RunRecord:
+        return follow_run(twin, spec, run_id, folder=tmp_path / run_id, console=Console(file=io.StringIO()))
+
+    return start
+
+
+def on_slurm(spec: dict[str, Any], **limits: Any) -> RunSpec:
+    """The same spec with Slurm for Kubernetes: nothing else of it changes."""
+    del spec["workload"]["image"]
+    spec["compute"] |= {"backend": "slurm", "queue": "trn1"}
+    spec["limits"] = {**spec.get("limits", {}), **limits}
+    return parse_run_spec(spec)
+
+
+def assert_nothing_is_left(slurm: SlurmCluster, run_id: str) -> None:
+    deadline = time.monotonic() + 60  # Slurm gives a job's last processes half a minute
+    while slurm.command("squeue", "--noheader") and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert slurm.command("squeue", "--noheader") == ""
+    assert processes_of(run_id) == []
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_tutorial_goes_end_to_end(run: Run, slurm: SlurmCluster, name: str) -> None:
+    spec = read_spec(Path(f"runs/{name}.yaml"), [Path(f"runs/overrides/{name}.yaml")])
+    run_id = f"{name}-00000000seed"
+
+    record = run(spec, run_id)
+
+    assert (record.error, record.status) == (None, "SUCCEEDED")
+    assert record.training is not None
+    assert record.jobs["training"].rank0 == f"{run_id}-training-1-0"
+    published = record.metrics_published
+    assert published is not None
+    assert (published.gaps, published.duplicates) == (0, 0)
+    assert published.last_step == record.training.steps == published.datapoints
+    assert_nothing_is_left(slurm, run_id)
+
+
+def test_the_same_spec_has_the_same_loss_curve_on_kubernetes_and_on_slurm(run: Run, tmp_path: Path) -> None:
+    plain = {"precompile": {"enabled": False}}
+    for spec, run_id in (
+        (parse_run_spec(demo_spec() | plain), "demo-00000000job"),
+        (on_slurm(demo_spec() | plain), "demo-000000slurm"),
+    ):
+        assert run(spec, run_id).error is None
+    on_kubernetes, on_a_slurm = (losses(tmp_path / run_id) for run_id in ("demo-00000000job", "demo-000000slurm"))
+    assert len(on_kubernetes) == 12
+    assert on_a_slurm == on_kubernetes
+
+
+def losses(folder: Path) -> list[float]:
+    """Of every step that rank 0 logged."""
+    logs = [file for file in (folder / "logs").glob("*-training-1-0*.log") if file.is_file()]
+    lines = [line for file in logs for line in file.read_text().splitlines()]
+    return [step.loss for line in lines if (step := parse_metrics_line(line)) is not None]
+
+
+@pytest.mark.parametrize(("scaling", "growth"), [("strong", 1), ("weak", 2)])
+def test_strong_scaling_keeps_the_global_batch_and_weak_scaling_multiplies_it(
+    run: Run, twin: Twin, scaling: str, growth: int
+) -> None:
+    """By the trainer's own record beside its checkpoint."""
+    sequences = {}
+    for num_nodes in (2, 4):
+        spec = demo_spec() | {"precompile": {"enabled": False}}
+        arguments = {"scaling": scaling, "max_steps": 2, "checkpoint_steps": 2, "gradient_accumulation_steps": 4}
+        spec["workload"]["arguments"] |= arguments
+        spec["compute"] |= {"num_nodes": num_nodes, "processes_per_node": 1}
+        run_id = f"{scaling}-{num_nodes}-00000000"
+        assert run(on_slurm(spec), run_id).error is None
+        record = twin.home / "volumes" / "runs" / run_id / "checkpoints" / "step-00000002.json"
+        sequences[num_nodes] = json.loads(record.read_text())["samples_seen"] // 2
+    assert sequences[4] == growth * sequences[2]
+
+
+def during(run: Run, spec: RunSpec, run_id: str, *, when: Callable[[], bool], do: Callable[[], Any]) -> RunRecord:
+    """Run a spec, and do something to it in the middle."""
+    stopping = threading.Event()
+
+    def wait_and_do() -> None:
+        while not when():
+            if stopping.wait(0.1):
+                return
+        do()
+
+    thread = threading.Thread(target=wait_and_do)
+    thread.start()
+    try:
+        return run(spec, run_id)
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def workers(run_id: str, rank: int) -> Callable[[], bool]:
+    return lambda: any("steps.py" in " ".join(each.cmdline()) for each in processes_of(run_id, RANK=str(rank)))
+
+
+def test_a_job_that_somebody_cancels_ends_the_run_in_a_sentence(run: Run, slurm: SlurmCluster) -> None:
+    run_id = "cancelled-00000000"
+    cancel = lambda: slurm.command("scancel", f"--name={run_id}-training-1")  # noqa: E731
+    record = during(run, on_slurm(steps_spec(max_steps=600)), run_id, when=workers(run_id, 1), do=cancel)
+    assert record.error is not None
+    assert (record.status, record.error.name) == ("FAILED", "JobCancelled")
+    assert record.error.message == (
+        f"The job '{run_id}-training-1' was cancelled by somebody (Slurm does not say who)."
+    )
+    assert_nothing_is_left(slurm, run_id)
+
+
+def test_a_worker_that_dies_is_named(run: Run, slurm: SlurmCluster) -> None:
+    run_id = "killed-000000000"
+    spec = on_slurm(steps_spec(max_steps=600), max_restarts=0)
+    kill = lambda: [each.kill() for each in processes_of(run_id, RANK="1")]  # noqa: E731
+    record = during(run, spec, run_id, when=workers(run_id, 1), do=kill)
+    assert record.error is not None
+    assert (record.status, record.error.name) == ("FAILED", "WorkerFailed")
+    assert f"Pod '{run_id}-training-1-1' on node 'n" in record.error.message
+    assert_nothing_is_left(slurm, run_id)
+
+
+def test_a_node_that_is_lost_is_replaced(run: Run, slurm: SlurmCluster) -> None:
+    run_id = "lost-00000000000"
+    record = during(
+        run,
+        on_slurm(steps_spec(max_steps=100)),
+        run_id,
+        when=workers(run_id, 1),
+        do=lambda: slurm.kill_node(slurm.command("squeue", "--noheader", "--format=%B").strip()),
+    )
+    slurm.restart_controller()
+    assert (record.error, record.status) == (None, "SUCCEEDED")
+    assert record.jobs["training"].attempts == 2
+    assert_nothing_is_left(slurm, run_id)
+
+
+def test_slurmrestd_and_slurmctld_may_go_away_for_a_while(tmp_path: Path) -> None:
+    """Waits between tries are shortened as all others are: so in a twin in which a minute takes ten seconds."""
+    settings = SlurmSettings(num_nodes=2)
+    with Twin(home=tmp_path / "home", log_dir=tmp_path / "logs", time_scale=6, slurm=settings) as twin:
+        slurm, run_id = twin.slurm, "restarts-0000000"
+        assert slurm is not None
+
+        def run(spec: RunSpec, run_id: str) -> RunRecord:
+            return follow_run(twin, spec, run_id, folder=tmp_path / run_id, console=Console(file=io.StringIO()))
+
+        def restart() -> None:
+            slurm.stop_rest()
+            slurm.restart_controller()
+            slurm.start_rest()
+
+        record = during(run, on_slurm(steps_spec(max_steps=150)), run_id, when=workers(run_id, 1), do=restart)
+        assert (record.error, record.status) == (None, "SUCCEEDED")
+        assert record.jobs["training"].attempts == 1
+        assert_nothing_is_left(slurm, run_id)
+
+
+def test_what_slurm_can_never_run_is_refused_before_anything_starts(run: Run, slurm: SlurmCluster) -> None:
+    spec = steps_spec(max_steps=1)
+    spec["compute"] |= {"num_nodes": 3}
+    small = on_slurm(spec, max_duration_hours=1)
+    small = small.model_copy(update={"compute": small.compute.model_copy(update={"queue": "short"})})
+    record = run(small, "refused-00000000")
+    assert record.error is not None
+    assert (record.status, record.error.name) == ("FAILED", "PreflightFailed")
+    for sentence in (
+        "compute.num_nodes is 3, but a job in the partition 'short' may have at most 2 nodes",
+        "limits.max_duration_hours is 1, but the partition 'short' ends jobs after 0.08333 hours",
+    ):
+        assert sentence in record.error.message
+    assert slurm.command("squeue", "--noheader", "--states=all", "--name=refused-00000000-training-1") == ""

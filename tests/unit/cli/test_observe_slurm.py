@@ -1,0 +1,136 @@
+"""Jobs on Slurm are seen through what they leave in S3."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from cli.observe.pods import PodWatcher
+from cli.observe.slurm import SlurmJobs
+from cli.record.pods import PodView, pod_view
+
+BUCKET, RUN, JOB = "artifacts", "demo-0123456789ab", "demo-0123456789ab-training-1"
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket=BUCKET)
+        yield client
+
+
+@pytest.fixture
+def jobs(s3: Any) -> SlurmJobs:
+    return SlurmJobs(s3, bucket=BUCKET, run_id=RUN)
+
+
+def write_segment(s3: Any, second: int, *texts: str) -> None:
+    stamp = f"1970-01-01T00:00:{second:02d}.000000+00:00"
+    body = "".join(f"{stamp} {text}\n" for text in texts)
+    s3.put_object(Bucket=BUCKET, Key=f"runs/{RUN}/logs/{JOB}/{second * SECOND:020d}-{second:015d}.log", Body=body)
+
+
+def write_record(s3: Any, *nodes: dict[str, Any], exit_code: int) -> None:
+    record = {
+        "job_id": 7,
+        "spec_hash": "0" * 16,
+        "exit_code": exit_code,
+        "started_at": "1970-01-01T00:00:01Z",
+        "ended_at": "1970-01-01T00:01:00Z",
+        "nodes": nodes,
+    }
+    s3.put_object(Bucket=BUCKET, Key=f"runs/{RUN}/jobs/{JOB}.json", Body=json.dumps(record))
+
+
+def views(jobs: SlurmJobs) -> list[PodView]:
+    return [pod_view(pod) for pod in jobs.list_pods("")["items"]]
+
+
+def test_a_run_whose_jobs_have_said_nothing_has_no_pods(jobs: SlurmJobs) -> None:
+    assert views(jobs) == []
+
+
+def test_a_job_that_has_said_something_runs(s3: Any, jobs: SlurmJobs) -> None:
+    write_segment(s3, 2, "hello")
+    (pod,) = views(jobs)
+    assert (pod.name, pod.stage, pod.attempt, pod.index, pod.job_name) == (f"{JOB}-0", "training", 1, 0, JOB)
+    assert (pod.phase, pod.has_log, pod.finished) == ("Running", True, False)
+
+
+def test_a_job_that_has_ended_shows_its_first_node_and_those_that_failed(s3: Any, jobs: SlurmJobs) -> None:
+    first = {"index": 0, "node": "n0", "exit_code": None, "message": json.dumps({"result": {"steps": 5}})}
+    failed = {"index": 3, "node": "n3", "exit_code": 9, "message": "no memory", "finished_at": "1970-01-01T00:00:50Z"}
+    write_segment(s3, 2, "hello")
+    write_record(s3, first, failed, exit_code=9)
+    pods = views(jobs)
+    assert [(pod.index, pod.node, pod.phase, pod.exit_code) for pod in pods] == [
+        (0, "n0", "Failed", 9),
+        (3, "n3", "Failed", 9),
+    ]
+    assert pods[0].result == {"steps": 5}
+    assert pods[1].message == "no memory"
+
+
+def test_a_watch_tells_what_has_changed_since_the_list(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:
+    monkeypatch.setattr("cli.observe.slurm.LOOK_SECONDS", 0.01)
+    seen: list[PodView] = []
+    jobs.list_pods("")
+    write_segment(s3, 2, "hello")
+    stream = jobs.watch_pods("", "0")
+    for line in stream:
+        seen.append(pod_view(json.loads(line)["object"]))
+        if seen[-1].finished:
+            stream.close()
+        else:
+            write_record(s3, {"index": 0, "node": "n0", "exit_code": 0}, exit_code=0)
+    assert [pod.phase for pod in seen] == ["Running", "Succeeded"]
+
+
+def test_a_log_is_read_from_a_second_on_and_each_segment_once(s3: Any, jobs: SlurmJobs) -> None:
+    write_segment(s3, 2, "early")
+    write_segment(s3, 3, "late", "later")
+    texts = [line.partition(" ")[2] for line in jobs.pod_log(f"{JOB}-0", None, since=None, follow=False)]
+    assert texts == ["early\n", "late\n", "later\n"]
+    newer = jobs.pod_log(f"{JOB}-0", None, since="1970-01-01T00:00:03Z", follow=False)
+    assert [line.partition(" ")[2] for line in newer] == ["late\n", "later\n"]
+
+
+def test_a_log_that_is_followed_goes_on_with_the_next_segment(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:
+    monkeypatch.setattr("cli.observe.slurm.LOOK_SECONDS", 0.01)
+    write_segment(s3, 2, "first")
+    stream, texts = jobs.pod_log(f"{JOB}-0", None, since=None, follow=True), []
+    for line in stream:
+        texts.append(line.partition(" ")[2])
+        if len(texts) == 2:
+            stream.close()
+        else:
+            write_segment(s3, 4, "second")
+    assert texts == ["first\n", "second\n"]
+
+
+def test_of_another_node_there_are_its_last_lines(s3: Any, jobs: SlurmJobs) -> None:
+    s3.put_object(Bucket=BUCKET, Key=f"runs/{RUN}/tails/{JOB}-3.log", Body="1970-01-01T00:00:50+00:00 Killed\n")
+    assert [*jobs.pod_log(f"{JOB}-3", None, since=None, follow=True)] == ["1970-01-01T00:00:50+00:00 Killed\n"]
+    assert [*jobs.pod_log(f"{JOB}-4", None, since=None, follow=True)] == []
+
+
+def test_the_watcher_that_follows_pods_follows_these(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:
+    monkeypatch.setattr("cli.observe.slurm.LOOK_SECONDS", 0.01)
+    ended = threading.Event()
+    watcher = PodWatcher(jobs, RUN, lambda pod: ended.set() if pod.finished else None)
+    write_segment(s3, 2, "hello")
+    watcher.start()
+    write_record(s3, {"index": 0, "node": "n0", "exit_code": 0}, exit_code=0)
+    assert ended.wait(10)
+    watcher.stop()
+    assert [pod.phase for pod in watcher.pods()] == ["Succeeded"]

@@ -1,0 +1,328 @@
+"""Jobs on Slurm: one for a name however often it is submitted, and known of after slurmctld has forgotten it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lambdas.errors import BackendNotInstalled, ClusterUnavailable, JobConflict, JobNotFound
+from lambdas.gateways.slurm import SlurmBackend
+from lambdas.gateways.slurm_files import JobFiles
+from lambdas.handlers import backends, ensure_capacity, locate_rank0, poll_job, tear_down
+from lambdas.logic.jobs import Job, job_of
+from lambdas.logic.slurm.job_script import render
+from lambdas.models.functions import SLURM
+from lambdas.models.run import JobPhase, JobRef, Run, Stage
+from lambdas.models.slurm import Site, Submission
+from tests.fakes.runs import run_on
+from tests.fakes.slurm import NOW, USER, FakeController, job_in_queue
+from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
+
+SITE = Site(shared_folder="/fsx", environment="/opt/venv", program_folder="/opt/trainflow")
+URL = f"s3://{ARTIFACT_BUCKET}/runs/bert-slurm-0123456789ab/"
+
+
+@pytest.fixture
+def slurm() -> FakeController:
+    return FakeController()
+
+
+@pytest.fixture
+def backend(aws: Aws, slurm: FakeController) -> SlurmBackend:
+    return SlurmBackend(slurm, JobFiles(ARTIFACT_BUCKET), user=USER)
+
+
+@pytest.fixture
+def run() -> Run:
+    return run_on("slurm", workload__image=None)
+
+
+@pytest.fixture
+def ref(run: Run) -> JobRef:
+    return job(run).ref
+
+
+def job(run: Run, *, attempt: int = 1, stage: Stage = Stage.TRAINING) -> Job:
+    return job_of(run, stage, attempt, artifacts_url=URL)
+
+
+def submission(run: Run, **which: Any) -> list[Submission]:
+    return render(job(run, **which), SITE, artifacts_url=URL)
+
+
+def leave(aws: Aws, key: str, content: str | bytes) -> None:
+    body = content.encode() if isinstance(content, str) else content
+    aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key=f"runs/bert-slurm-0123456789ab/{key}", Body=body)
+
+
+def leave_record(aws: Aws, ref: JobRef, **fields: Any) -> None:
+    node = {"index": 0, "node": "n0", "exit_code": fields.get("exit_code", 0), "message": "{}", "finished_at": None}
+    record = {
+        "job_id": 1,
+        "spec_hash": "feed",
+        "exit_code": 0,
+        "reason": None,
+        "started_at": NOW.isoformat(),
+        "ended_at": NOW.isoformat(),
+        "nodes": [node],
+        **fields,
+    }
+    leave(aws, f"jobs/{ref.name}.json", json.dumps(record))
+
+
+def test_the_same_submit_twice_makes_one_job(backend: SlurmBackend, slurm: FakeController, run: Run) -> None:
+    backend.submit(submission(run))
+    backend.submit(submission(run))
+    assert slurm.states() == [("bert-slurm-0123456789ab-training-1", "PENDING")]
+
+
+def test_a_submit_whose_answer_got_lost_makes_one_job(backend: SlurmBackend, slurm: FakeController, run: Run) -> None:
+    slurm.loses_answers = True
+    with pytest.raises(ClusterUnavailable):
+        backend.submit(submission(run))
+    backend.submit(submission(run))
+    assert len(slurm.queue) == 1
+
+
+def test_of_two_submits_in_the_same_moment_the_first_job_stays(
+    backend: SlurmBackend, slurm: FakeController, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, alone = SlurmBackend(slurm, JobFiles(ARTIFACT_BUCKET), user=USER), FakeController.submit
+
+    def crossed(controller: FakeController, job: Submission, *, after: Any) -> None:
+        monkeypatch.setattr(FakeController, "submit", alone)
+        other.submit([job])  # between our look into the queue and our submit
+        alone(controller, job, after=after)
+
+    monkeypatch.setattr(FakeController, "submit", crossed)
+    backend.submit(submission(run))
+    name = "bert-slurm-0123456789ab-training-1"
+    assert slurm.states() == [(name, "PENDING"), (name, "CANCELLED")]
+
+
+def test_a_job_of_that_name_from_another_spec_is_a_conflict(
+    backend: SlurmBackend, slurm: FakeController, run: Run
+) -> None:
+    backend.submit(submission(run))
+    with pytest.raises(JobConflict, match="exists and was made from another specification"):
+        backend.submit(submission(run_on("slurm", workload__image=None, workload__arguments={"max_steps": 7})))
+
+
+def test_a_job_of_that_name_of_another_user_is_not_ours(
+    backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
+) -> None:
+    slurm.queue.append(job_in_queue(ref.name, user="ada"))
+    backend.submit(submission(run))
+    assert [job.user for job in slurm.queue] == ["ada", USER]
+    backend.cancel("bert-slurm-0123456789ab")
+    assert [job.states for job in slurm.queue] == [{"PENDING"}, {"CANCELLED"}]
+
+
+def test_a_job_that_slurm_has_forgotten_is_not_submitted_again(
+    backend: SlurmBackend, slurm: FakeController, aws: Aws, run: Run, ref: JobRef
+) -> None:
+    (wanted,) = submission(run)
+    leave_record(aws, ref, spec_hash=wanted.comment.spec_hash)
+    backend.submit([wanted])
+    assert slurm.queue == []
+    leave_record(aws, ref, spec_hash="another")
+    with pytest.raises(JobConflict):
+        backend.submit([wanted])
+
+
+def test_a_restart_waits_until_the_try_before_has_ended(backend: SlurmBackend, slurm: FakeController, run: Run) -> None:
+    backend.submit(submission(run, stage=Stage.PRECOMPILE))
+    backend.submit(submission(run))
+    slurm.change(2, states=frozenset({"COMPLETING"}))
+    backend.submit(submission(run, attempt=2))
+    assert slurm.waits_for == {1: [], 2: [], 3: [2]}
+
+
+def test_watching_a_job_costs_one_call_of_constant_size(
+    backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
+) -> None:
+    backend.submit(submission(run))
+    backend.status(ref)
+    slurm.asked.clear()
+    slurm.change(1, states=frozenset({"RUNNING"}), started_at=NOW)
+    assert backend.status(ref).phase is JobPhase.RUNNING
+    assert slurm.asked == ["job"]
+
+
+def test_a_number_that_slurm_has_given_to_somebody_elses_job_is_not_trusted(
+    backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
+) -> None:
+    backend.submit(submission(run))
+    assert backend.status(ref).phase is JobPhase.PENDING
+    slurm.queue = [job_in_queue("somebody-else", 1)]
+    with pytest.raises(JobNotFound):
+        backend.status(ref)
+
+
+def test_a_forgotten_job_is_known_by_its_record(backend: SlurmBackend, aws: Aws, ref: JobRef) -> None:
+    with pytest.raises(JobNotFound, match="is not in Slurm's queue \\(any more\\), and has left no record"):
+        backend.status(ref)
+    leave_record(aws, ref)
+    assert backend.status(ref).phase is JobPhase.SUCCEEDED
+    assert backend.rank0(ref) == f"{ref.name}-0"
+    leave_record(aws, ref, exit_code=143, reason="DeadlineExceeded")
+    assert (backend.status(ref).phase, backend.status(ref).failure_reason) == (None, "DeadlineExceeded")
+
+
+def test_a_program_that_ended_well_counts_whatever_happened_to_its_job_afterwards(
+    backend: SlurmBackend, slurm: FakeController, aws: Aws, run: Run, ref: JobRef
+) -> None:
+    backend.submit(submission(run))
+    slurm.change(1, states=frozenset({"NODE_FAIL"}))
+    assert backend.status(ref).failure_reason == "NodeLost"
+    leave_record(aws, ref)
+    assert backend.status(ref).phase is JobPhase.SUCCEEDED
+
+
+def test_a_job_that_could_not_even_leave_a_record_says_what_to_look_at(
+    backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
+) -> None:
+    backend.submit(submission(run))
+    slurm.change(1, states=frozenset({"FAILED"}), reason="NonZeroExitCode")
+    assert "have to reach SLURM_SHARED_FOLDER" in str(backend.status(ref).failure_message)
+
+
+def test_who_cancelled_a_job_is_asked_for(backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef) -> None:
+    backend.submit(submission(run))
+    slurm.canceller = "ada"
+    slurm.cancel(1)
+    assert backend.status(ref).failure_message == "was cancelled by the user 'ada'"
+
+
+def test_rank_0_is_on_the_first_node_once_the_job_runs(
+    backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
+) -> None:
+    assert backend.rank0(ref) is None
+    backend.submit(submission(run))
+    assert backend.rank0(ref) is None
+    slurm.change(1, states=frozenset({"RUNNING"}))
+    assert backend.rank0(ref) == f"{ref.name}-0"
+
+
+def test_a_result_is_there_when_the_program_has_ended(backend: SlurmBackend, aws: Aws, ref: JobRef) -> None:
+    assert backend.result(ref) is None
+    node = {"index": 0, "node": "n0", "message": '{"result": {"steps": 3}}'}
+    leave_record(aws, ref, nodes=[node])
+    assert backend.result(ref) == backend.result(ref, pod=f"{ref.name}-0") == '{"result": {"steps": 3}}'
+    assert backend.result(ref, pod=f"{ref.name}-1") is None
+
+
+def test_what_is_no_record_is_none(backend: SlurmBackend, aws: Aws, ref: JobRef) -> None:
+    leave(aws, f"jobs/{ref.name}.json", "{}")
+    assert backend.failed_pods(ref) == []
+    assert backend.failed_pods_of_run("bert-slurm-0123456789ab") == []
+
+
+def test_the_failed_nodes_of_a_run_and_their_last_lines_are_found(backend: SlurmBackend, aws: Aws, ref: JobRef) -> None:
+    nodes = [{"index": 0, "node": "n0", "exit_code": 0}, {"index": 2, "node": "n2", "exit_code": 1, "message": "bad"}]
+    leave_record(aws, ref, exit_code=1, nodes=nodes)
+    leave(
+        aws, f"tails/{ref.name}-2.log", "2026-11-21T12:00:00.000000+00:00 one\n2026-11-21T12:00:00.000000+00:00 two\n"
+    )
+    (pod,) = backend.failed_pods_of_run("bert-slurm-0123456789ab")
+    assert (pod.name, pod.node, pod.exit_code, pod.message) == (f"{ref.name}-2", "n2", 1, "bad")
+    assert [line.text for line in backend.read_log(pod.name, tail_lines=1)] == ["two"]
+    assert backend.telling_pods("bert-slurm-0123456789ab") == [f"{ref.name}-2"]
+    assert list(backend.read_log(f"{ref.name}-1", tail_lines=1)) == []
+
+
+def test_cancelling_a_run_ends_all_of_its_jobs_and_no_other(
+    backend: SlurmBackend, slurm: FakeController, run: Run
+) -> None:
+    backend.submit(submission(run))
+    backend.submit(submission(run, attempt=2))
+    slurm.queue.append(job_in_queue("bert-slurm-ffffffffffff-training-1", 3))
+    slurm.change(1, states=frozenset({"COMPLETED"}))
+    assert backend.cancel("bert-slurm-0123456789ab") == ["bert-slurm-0123456789ab-training-2"]
+    assert [state for _, state in slurm.states()] == ["COMPLETED", "CANCELLED", "PENDING"]
+    assert backend.cancel("bert-slurm-0123456789ab") == []
+
+
+# --- The log in segments -------------------------------------------------------------------------------------------
+
+
+def stamps(number: int) -> datetime:
+    return NOW + timedelta(milliseconds=300 * number)
+
+
+def leave_log(aws: Aws, ref: JobRef, *, lines: int, segment: int) -> None:
+    """Lines 300 ms apart, some to a segment."""
+    for first in range(0, lines, segment):
+        some = range(first, min(first + segment, lines))
+        stamp = int((stamps(some[-1]) - datetime.fromtimestamp(0, UTC)).total_seconds() * 1_000_000)
+        text = "".join(f"{stamps(each).isoformat(timespec='microseconds')} line {each}\n" for each in some)
+        leave(aws, f"logs/{ref.name}/{stamp:020d}-{some[-1]:015d}.log", text)
+
+
+@pytest.mark.parametrize("segment", [1, 4, 100])
+def test_a_log_read_from_a_second_on_has_every_line_of_that_second_and_none_before(
+    backend: SlurmBackend, aws: Aws, ref: JobRef, segment: int
+) -> None:
+    leave_log(aws, ref, lines=40, segment=segment)
+    pod = f"{ref.name}-0"
+    assert [line.text for line in backend.read_log(pod)] == [f"line {each}" for each in range(40)]
+    since = NOW + timedelta(seconds=6)
+    assert [line.logged_at for line in backend.read_log(pod, since=since)] == [stamps(each) for each in range(20, 40)]
+
+
+def test_older_segments_are_not_even_asked_for(
+    backend: SlurmBackend, aws: Aws, ref: JobRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_log(aws, ref, lines=40, segment=4)
+    asked: list[str] = []
+    get = JobFiles._get
+    monkeypatch.setattr(JobFiles, "_get", lambda files, key: asked.append(key) or get(files, key))
+    list(backend.read_log(f"{ref.name}-0", since=stamps(37).replace(microsecond=0)))
+    assert len(asked) == 1
+
+
+def test_a_line_comes_back_as_it_was_printed(backend: SlurmBackend, aws: Aws, ref: JobRef) -> None:
+    lines = ["", " spaces  ", "50%\r100%", "\u2028\x0b\x1c", "2026-11-21T12:00:00+00:00 not its time"]
+    text = "".join(f"{NOW.isoformat(timespec='microseconds')} {line}\n" for line in lines)
+    leave(aws, f"logs/{ref.name}/{10**15:020d}-{1:015d}.log", text)
+    assert [line.text for line in backend.read_log(f"{ref.name}-0")] == lines
+
+
+# --- Through the handlers ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def deployed(backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "connect_slurm", lambda: backend)
+
+
+def event(run: Run, ref: JobRef, **more: Any) -> dict[str, Any]:
+    return {"run": run.model_dump(mode="json"), "job": ref.model_dump(mode="json"), **more}
+
+
+def test_the_workflow_reaches_slurm_by_what_the_run_says(
+    deployed: None, slurm: FakeController, backend: SlurmBackend, run: Run, ref: JobRef
+) -> None:
+    backend.submit(submission(run))
+    assert locate_rank0.lambda_handler(event(run, ref), CONTEXT) == {"pod": None}
+    slurm.change(1, states=frozenset({"RUNNING"}), started_at=datetime.now(UTC))
+    polled = poll_job.lambda_handler(event(run, ref, progress={}), CONTEXT)
+    assert polled == {"phase": "running"}
+    torn_down = tear_down.lambda_handler({**event(run, ref), "job": None}, CONTEXT)
+    assert torn_down == {"deleted_jobs": [ref.name], "nodes_released": 0}
+
+
+def test_nodes_are_slurms_to_start(deployed: None, slurm: FakeController, run: Run) -> None:
+    asked = {"run": run.model_dump(mode="json"), "waiting_since": NOW.isoformat()}
+    assert ensure_capacity.lambda_handler(asked, CONTEXT) == {"ready": True, "nodes_ready": 2, "nodes_wanted": 2}
+    assert slurm.asked == []
+
+
+def test_a_deployment_without_slurm_says_so(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SLURM:
+        monkeypatch.setenv(name, "")
+    with pytest.raises(BackendNotInstalled, match="this deployment has no Slurm cluster"):
+        backends.connect("slurm")

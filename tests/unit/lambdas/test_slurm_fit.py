@@ -1,0 +1,53 @@
+"""What Slurm could never run is told before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from lambdas.logic.preflight.findings import Finding, Note, Problem
+from lambdas.logic.slurm.fit import of_partition
+from lambdas.models.run_spec import parse_run_spec
+from lambdas.models.slurm import Partition
+from tests.fakes.runs import spec_with
+
+
+def found(partition: Partition | None, **fields: object) -> list[Finding]:
+    spec = spec_with(workload__image=None, compute__backend="slurm", **{"compute__queue": "trn1", **fields})
+    return list(of_partition(parse_run_spec(spec), partition))
+
+
+def test_a_gang_that_fits_its_partition_has_nothing_in_its_way() -> None:
+    assert found(Partition(name="trn1", num_nodes=2, max_minutes=72 * 60)) == []
+
+
+def test_a_partition_that_does_not_exist_is_named() -> None:
+    assert found(None) == [
+        Problem("compute.queue is 'trn1', but Slurm has no such partition; `sinfo` lists them."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [Partition(name="trn1", num_nodes=16), Partition(name="trn1", num_nodes=99, max_nodes_per_job=16)],
+)
+def test_more_nodes_than_the_partition_may_give_are_refused(partition: Partition) -> None:
+    assert found(partition, compute__num_nodes=17) == [
+        Problem(
+            "compute.num_nodes is 17, but a job in the partition 'trn1' may have at most 16 nodes; ask for fewer, or "
+            "name another partition as compute.queue."
+        )
+    ]
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    problems = found(Partition(name="trn1", num_nodes=1, max_minutes=90, is_up=False), limits__max_duration_hours=2)
+    assert [type(each) for each in problems] == [Problem, Problem, Problem]
+    assert problems[2] == Problem(
+        "limits.max_duration_hours is 2, but the partition 'trn1' ends jobs after 1.5 hours; ask for less, or name "
+        "another partition as compute.queue."
+    )
+
+
+def test_what_was_not_looked_at_is_noted() -> None:
+    (note,) = found(None, compute__queue=None)
+    assert isinstance(note, Note)

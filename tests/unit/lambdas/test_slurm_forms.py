@@ -1,0 +1,182 @@
+"""What is said to the versions of Slurm's REST API, and what their answers mean.
+
+v0.0.38's are those of Slurm 22.05.8. Newer ones are in the form of their OpenAPI documents.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lambdas.gateways.slurm_forms import (
+    KNOWN_VERSIONS,
+    comment_form,
+    comment_of,
+    complaints,
+    job_of,
+    knows_accounting,
+    newest_version,
+    partition_of,
+    submission_form,
+)
+from lambdas.models.slurm import JobComment, Partition, SlurmJob, Submission
+
+ASSETS = Path(__file__).parents[2] / "assets" / "slurm"
+COMMENT = JobComment(run_id="bert-0123456789ab", stage="training", attempt=1, spec_hash="feed")
+JOB = Submission(
+    name="bert-0123456789ab-training-1",
+    script="#!/bin/bash\n",
+    comment=COMMENT,
+    num_nodes=2,
+    time_limit_minutes=90,
+    warn_seconds=120,
+    partition="trn1",
+    exclusive=True,
+)
+
+
+def recorded(name: str) -> Any:
+    return json.loads((ASSETS / name).read_text())
+
+
+def some(number: int) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": number}
+
+
+NOTHING = {"set": False, "infinite": False, "number": 0}
+ENDLESS = {"set": True, "infinite": True, "number": 0}
+
+
+@pytest.mark.parametrize(
+    ("paths", "version"),
+    [
+        (["/slurm/v0.0.37/job/submit", "/slurm/v0.0.38/job/submit"], 38),
+        (["/slurm/v0.0.40/job/submit/", "/slurm/v0.0.43/job/submit/", "/slurm/v0.0.41/ping/"], 43),
+        (["/slurm/v0.0.39/job/submit", "/slurm/v0.0.99/job/submit"], 39),
+        (["/slurm/v0.0.36/job/submit", "/slurm/v0.0.38/jobs", "/slurmdb/v0.0.38/job/submit"], None),
+    ],
+)
+def test_the_newest_version_that_both_sides_know_is_spoken(paths: list[str], version: int | None) -> None:
+    assert newest_version(paths) == version
+
+
+def test_the_accounting_database_is_asked_only_where_the_version_has_it() -> None:
+    paths = ["/slurmdb/v0.0.40/job/{job_id}/", "/slurm/v0.0.41/job/submit"]
+    assert knows_accounting(paths, 40)
+    assert not knows_accounting(paths, 41)
+
+
+def test_up_to_version_38_numbers_are_plain_and_the_environment_is_a_mapping() -> None:
+    assert submission_form(JOB, 38, after=[7]) == {
+        "script": "#!/bin/bash\n",
+        "job": {
+            "name": "bert-0123456789ab-training-1",
+            "comment": comment_form(COMMENT),
+            "partition": "trn1",
+            "nodes": [2, 2],
+            "tasks": 2,
+            "tasks_per_node": 1,
+            "time_limit": 90,
+            "signal": "TERM@120",
+            "memory_per_node": 0,
+            "exclusive": "exclusive",
+            "no_requeue": True,
+            "dependency": "singleton,afterany:7",
+            "environment": {"PATH": "/usr/local/bin:/usr/bin:/bin"},
+            "current_working_directory": "/tmp",
+            "standard_output": "/dev/null",
+        },
+    }
+
+
+@pytest.mark.parametrize("version", [version for version in KNOWN_VERSIONS if version > 38])
+def test_from_version_39_on_numbers_are_wrapped_and_the_environment_is_a_list(version: int) -> None:
+    job = submission_form(JOB, version)["job"]
+    assert job["time_limit"] == some(90)
+    assert job["memory_per_node"] == some(0)
+    assert (job["kill_warning_signal"], job["kill_warning_delay"]) == ("TERM", some(120))
+    assert (job["minimum_nodes"], job["maximum_nodes"]) == (2, 2)
+    assert job["shared"] == ["none"]
+    assert job["environment"] == ["PATH=/usr/local/bin:/usr/bin:/bin"]
+    assert job["requeue"] is False
+    assert not {"nodes", "signal", "exclusive", "no_requeue"} & job.keys()
+
+
+def test_a_job_of_slurm_22_05_is_understood() -> None:
+    running, waiting = (job_of(found) for found in recorded("jobs-v0.0.38.json")["jobs"])
+    assert running == SlurmJob(
+        job_id=7,
+        name="bert-0123456789ab-training-1",
+        user="root",
+        states=frozenset({"RUNNING"}),
+        comment=COMMENT,
+        nodes="n[0-1]",
+        submitted_at=running.submitted_at,
+        started_at=running.submitted_at,
+        ended_at=running.ended_at,
+    )
+    assert running.ended_at is not None
+    assert (waiting.states, waiting.reason, waiting.nodes) == (frozenset({"PENDING"}), "Resources", None)
+
+
+def test_a_job_of_a_newer_slurm_is_understood() -> None:
+    found = {
+        "job_id": 12,
+        "name": "bert-0123456789ab-training-1",
+        "user_name": "ec2-user",
+        "job_state": ["NODE_FAIL", "COMPLETING"],
+        "comment": comment_form(COMMENT),
+        "state_reason": "NodeDown",
+        "state_description": "",
+        "nodes": "trn1-[1-2]",
+        "failed_node": "trn1-2",
+        "submit_time": some(1795257600),
+        "start_time": some(1795257660),
+        "end_time": NOTHING,
+    }
+    assert job_of(found) == SlurmJob(
+        job_id=12,
+        name="bert-0123456789ab-training-1",
+        user="ec2-user",
+        states=frozenset({"NODE_FAIL", "COMPLETING"}),
+        comment=COMMENT,
+        reason="NodeDown",
+        nodes="trn1-[1-2]",
+        failed_node="trn1-2",
+        submitted_at=datetime.fromtimestamp(1795257600, UTC),
+        started_at=datetime.fromtimestamp(1795257660, UTC),
+    )
+
+
+def test_a_partition_is_understood_in_both_families() -> None:
+    old = partition_of(recorded("partition-v0.0.38.json")["partitions"][0])
+    assert old == Partition(name="short", num_nodes=2, max_minutes=5)
+    new = {
+        "name": "trn1",
+        "nodes": {"total": 16},
+        "maximums": {"nodes": some(8), "time": ENDLESS},
+        "partition": {"state": ["DRAIN"]},
+    }
+    assert partition_of(new) == Partition(name="trn1", num_nodes=16, max_nodes_per_job=8, is_up=False)
+
+
+@given(st.builds(JobComment, run_id=st.text(), stage=st.text(), attempt=st.integers(), spec_hash=st.text()))
+def test_a_comment_is_read_as_it_was_written(comment: JobComment) -> None:
+    assert comment_of(comment_form(comment)) == comment
+
+
+@given(st.text() | st.none() | st.recursive(st.integers() | st.text(), st.lists).map(json.dumps))
+def test_a_comment_of_somebody_else_is_none_of_ours(text: str | None) -> None:
+    assert comment_of(text) is None
+
+
+@pytest.mark.parametrize("name", ["error_number", "error_code", "errno"])
+def test_an_errors_number_is_found_under_each_of_its_names(name: str) -> None:
+    answer = {"errors": [{name: 2000, "error": "Invalid partition name specified"}]}
+    assert complaints(answer) == [(2000, "Invalid partition name specified")]

@@ -1,0 +1,268 @@
+"""The job script, run by a real shell with stand-ins for Slurm: what arrives at the program, what is left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lambdas.logic.jobs import Job, job_of
+from lambdas.logic.slurm.job_script import render
+from lambdas.models.run import Stage
+from lambdas.models.run_spec import parse_run_spec
+from lambdas.models.slurm import JobComment, Site, Submission
+from tests.fakes.runs import run_on, spec_with
+
+RUN = run_on("slurm", workload__image=None, compute__queue="trn1")
+URL = "s3://artifacts/runs/bert-slurm-0123456789ab/"
+NAME = "bert-slurm-0123456789ab-training-1"
+
+NASTY = [
+    "it's",
+    '"',
+    "$(touch pwned)",
+    "`touch pwned`",
+    "a\nb",
+    "; exit 7",
+    "$SLURM_NODEID",
+    "\\",
+    "",
+    "${name}",
+    "*",
+    "$$",
+]
+
+SRUN = """#!/usr/bin/env python3
+import os, subprocess, sys
+flags, command = sys.argv[1:-3], sys.argv[-3:]
+output, nodes = flags[flags.index("--output") + 1], int(flags[flags.index("--nodes") + 1])
+codes = []
+for index in range(nodes):
+    with open(output.replace("%n", str(index)), "w") as log:
+        environment = {**os.environ, "SLURM_NODEID": str(index), "SLURMD_NODENAME": f"n{index}"}
+        codes.append(subprocess.run(command, env=environment, stdout=log, stderr=log).returncode)
+sys.exit(max(codes))
+"""
+
+SCONTROL = """#!/bin/bash
+case "$*" in
+    "show hostnames "*) printf 'ip-10-0-3-1\\nip-10-0-3-2\\n' ;;
+    "--oneliner show node ip-10-0-3-1") echo "NodeName=ip-10-0-3-1 Arch=x86_64 NodeAddr=127.0.0.3 Port=6818" ;;
+    *) exit 1 ;;
+esac
+"""
+
+PROGRAM = """#!/usr/bin/env python3
+import json, os, pathlib, sys
+me = {"argv": sys.argv, "environ": dict(os.environ), "cwd": sorted(os.listdir("."))}
+if sys.argv[0].endswith("torchrun"):
+    pathlib.Path(os.environ["TRAINFLOW_RESULT_FILE"]).write_text(json.dumps(me))
+    print("trained")
+    sys.exit(int(os.environ.get("FAILS_WITH", "0")) if os.environ["SLURM_NODEID"] == "1" else 0)
+batch = pathlib.Path(os.environ["folder"]) / (sys.argv[2] + ".json")
+batch.write_text(json.dumps(sys.argv[1:]))
+"""
+
+
+@dataclass
+class Machine:
+    """A shared file system, and nodes on which programs are called as on a real one."""
+
+    folder: Path
+
+    @property
+    def site(self) -> Site:
+        return Site(
+            shared_folder=str(self.folder / "shared it's"),
+            environment=str(self.folder / "venv"),
+            program_folder=str(self.folder / "program"),
+            properties={"PROPERTY": "one $two"},
+        )
+
+    @property
+    def job_folder(self) -> Path:
+        return Path(self.site.shared_folder) / "jobs" / NAME
+
+    def run(self, submission: Submission, *, job_id: int = 12, **environment: str) -> subprocess.CompletedProcess[str]:
+        script = self.folder / "script.sh"
+        script.write_text(submission.script)
+        return subprocess.run(
+            ["bash", str(script)],
+            env={
+                "PATH": f"{self.folder / 'slurm'}:{Path(sys.executable).parent}:/usr/bin:/bin",
+                "HOME": str(self.folder),
+                "TMPDIR": str(self.folder),
+                "SLURM_JOB_ID": str(job_id),
+                "SLURM_JOB_NODELIST": "ip-10-0-3-[1-2]",
+                "SLURM_CPUS_ON_NODE": "128",
+                **environment,
+            },
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def seen_on(self, node: int) -> Mapping[str, Any]:
+        """What the program was given there."""
+        seen: Mapping[str, Any] = json.loads((self.job_folder / f"{node}.result").read_text())
+        return seen
+
+
+@contextmanager
+def a_machine() -> Iterator[Machine]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for place in ("slurm", "venv/bin", "program/trainer", "shared it's"):
+            (folder / place).mkdir(parents=True)
+        programs = {
+            "slurm/srun": SRUN,
+            "slurm/scontrol": SCONTROL,
+            "venv/bin/torchrun": PROGRAM,
+            "venv/bin/python": PROGRAM,
+        }
+        for path, text in programs.items():
+            (folder / path).write_text(text)
+            (folder / path).chmod(0o755)
+        yield Machine(folder)
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with a_machine() as made:
+        yield made
+
+
+def job(stage: Stage = Stage.TRAINING, **fields: Any) -> Job:
+    return replace(job_of(RUN, stage, 1, artifacts_url=URL), **fields)
+
+
+def submission(site: Site, stage: Stage = Stage.TRAINING, **fields: Any) -> Submission:
+    (made,) = render(job(stage, **fields), site, artifacts_url=URL)
+    return made
+
+
+def test_the_program_runs_on_every_node_with_its_rank_and_the_first_nodes_address(machine: Machine) -> None:
+    done = machine.run(submission(machine.site))
+    assert (done.returncode, done.stderr) == (0, "")
+    for node in (0, 1):
+        argv = machine.seen_on(node)["argv"]
+        given = dict(zip(argv[1::2], argv[2::2], strict=False))
+        assert (given["--nnodes"], given["--node_rank"]) == ("2", str(node))
+        assert given["--master_addr"] == "127.0.0.3"  # in numbers: ip-10-0-3-1 would be taken apart wrongly
+        assert (machine.job_folder / f"{node}.exit").read_text() == f"0 n{node}\n"
+        assert (machine.job_folder / f"{node}.log").read_text() == "trained\n"
+
+
+def test_folders_lie_where_the_nodes_have_them(machine: Machine) -> None:
+    environment = {"TRAINFLOW_RUN_DIR": "/runs/a", "OF_SOMEBODY": "/dataset", "TRAINFLOW_RESULT_FILE": "/dev/x"}
+    machine.run(
+        submission(machine.site, command=("torchrun", "/data", "/data/x", "--a=/data"), environment=environment)
+    )
+    seen, shared = machine.seen_on(1), machine.site.shared_folder
+    assert seen["argv"][1:] == [f"{shared}/data", f"{shared}/data/x", "--a=/data"]
+    assert seen["environ"]["TRAINFLOW_RUN_DIR"] == f"{shared}/runs/a"
+    assert seen["environ"]["OF_SOMEBODY"] == "/dataset"
+    assert seen["environ"]["TRAINFLOW_RESULT_FILE"] == str(machine.job_folder / "1.result")
+    assert seen["environ"]["PROPERTY"] == "one $two"
+
+
+def test_what_a_program_writes_beside_itself_stays_on_its_node(machine: Machine) -> None:
+    machine.run(submission(machine.site))
+    seen = machine.seen_on(0)
+    assert seen["cwd"] == ["trainer"]
+    assert seen["environ"]["PWD"] == seen["environ"]["TMPDIR"]
+    assert seen["environ"]["PYTHONPATH"] == machine.site.program_folder
+    assert not Path(seen["environ"]["TMPDIR"]).exists()
+
+
+def test_the_log_is_shipped_and_the_end_written_down(machine: Machine) -> None:
+    done = machine.run(submission(machine.site), FAILS_WITH="3")
+    assert done.returncode == 3
+    shipped = json.loads((machine.job_folder / "trainer.batch.ship.json").read_text())
+    assert shipped[2:] == ["--folder", str(machine.job_folder), "--job", NAME, "--url", URL]
+    finished = json.loads((machine.job_folder / "trainer.batch.finish.json").read_text())
+    given = dict(zip(finished[2::2], finished[3::2], strict=True))
+    assert (given["--exit_code"], given["--num_nodes"], given["--spec_hash"]) == ("3", "2", job().spec_hash)
+    assert (machine.job_folder / "ended").exists()
+
+
+def test_a_second_job_of_the_same_name_does_not_run(machine: Machine) -> None:
+    assert machine.run(submission(machine.site), job_id=12).returncode == 0
+    again = machine.run(submission(machine.site), job_id=13)
+    assert again.returncode == 1
+    assert "this job has been started before" in again.stderr
+    assert (machine.job_folder / "job_id").read_text() == "12\n"
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), max_size=6))
+@example(NASTY)
+def test_arguments_arrive_as_they_were_written(arguments: list[str]) -> None:
+    with a_machine() as machine:
+        done = machine.run(submission(machine.site, command=("torchrun", *arguments)))
+        assert machine.seen_on(0)["argv"][1:] == arguments
+        assert done.returncode == 0
+        assert not list(machine.folder.rglob("pwned"))
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_the_environment_and_folders_arrive_as_they_were_written(machine: Machine, text: str) -> None:
+    site = replace(machine.site, properties={"TEXT": text})
+    assert machine.run(submission(site)).returncode == 0
+    assert machine.seen_on(0)["environ"]["TEXT"] == text
+
+
+@pytest.mark.parametrize("argument", ["$SLURM_NODEID", "$MASTER_ADDR"])
+def test_only_the_launchers_own_words_are_filled_in(machine: Machine, argument: str) -> None:
+    spec = spec_with(
+        workload={"module": "trainer.pretrain", "arguments": {"node_rank": argument, "master_addr": argument}},
+        compute__backend="slurm",
+    )
+    made = job_of(RUN.model_copy(update={"spec": parse_run_spec(spec)}), Stage.TRAINING, 1, artifacts_url=URL)
+    machine.run(*render(made, machine.site, artifacts_url=URL))
+    assert machine.seen_on(1)["argv"][-4:] == ["--node_rank", argument, "--master_addr", argument]
+
+
+def test_a_gang_has_its_nodes_for_itself_and_a_signal_before_its_time_is_up() -> None:
+    site = Site(shared_folder="/fsx", environment="/venv", program_folder="/program", small_programs_queue="cpu")
+    made = submission(site, deadline_seconds=3601)
+    assert replace(made, script="") == Submission(
+        name=NAME,
+        script="",
+        comment=JobComment(
+            run_id="bert-slurm-0123456789ab",
+            stage="training",
+            attempt=1,
+            spec_hash=job(deadline_seconds=3601).spec_hash,
+        ),
+        num_nodes=2,
+        time_limit_minutes=61,
+        warn_seconds=120,
+        partition="trn1",
+        exclusive=True,
+    )
+    small = submission(site, stage=Stage.STAGE)
+    assert (small.partition, small.exclusive, small.num_nodes, small.memory_mib) == ("cpu", False, 1, 2048)
+
+
+def test_the_signal_comes_after_most_of_a_short_time_limit() -> None:
+    site = Site(shared_folder="/fsx", environment="/venv", program_folder="/program")
+    assert submission(site, deadline_seconds=60).warn_seconds == 15
+
+
+def test_the_script_is_what_the_shell_calls_well_formed() -> None:
+    site = Site(shared_folder="/fsx", environment="/venv", program_folder="/program")
+    checked = subprocess.run(["bash", "-n"], input=submission(site).script, text=True, capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")

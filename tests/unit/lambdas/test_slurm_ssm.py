@@ -1,0 +1,154 @@
+"""Slurm's commands over Systems Manager: what is run, and what its output means."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+
+from lambdas.errors import ClusterUnavailable, JobRefused
+from lambdas.gateways import slurm_ssm
+from lambdas.gateways.slurm_forms import comment_form
+from lambdas.gateways.slurm_ssm import SsmController
+from lambdas.models.slurm import Partition, SlurmJob
+from tests.unit.lambdas.test_slurm_forms import COMMENT, JOB
+
+HEAD_NODE = "i-0123456789abcdef0"
+
+
+class Ssm:
+    """The client with answers in advance, and the commands that were sent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        credentials = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+        self.client = boto3.client("ssm", region_name="us-west-2", **credentials)
+        self.stubber = Stubber(self.client)
+        self.sent: list[str] = []
+        self.client.meta.events.register(
+            "provide-client-params.ssm.SendCommand",
+            lambda params, **_: self.sent.append(params["Parameters"]["commands"][0]),
+        )
+        monkeypatch.setattr(slurm_ssm, "client", lambda _: self.client)
+        monkeypatch.setattr(slurm_ssm, "LOOK_SECONDS", 0.0)
+
+    def answer(self, status: str, *, output: str = "", error: str = "") -> None:
+        self.stubber.add_response(
+            "send_command",
+            {"Command": {"CommandId": "c" * 36}},
+            {"InstanceIds": [HEAD_NODE], "DocumentName": "AWS-RunShellScript", "Parameters": ANY},
+        )
+        self.stubber.add_client_error("get_command_invocation", "InvocationDoesNotExist")
+        for state in ("InProgress", status):
+            found: dict[str, Any] = {
+                "Status": state,
+                "StandardOutputContent": output,
+                "StandardErrorContent": error,
+            }
+            self.stubber.add_response("get_command_invocation", found)
+
+    def shell_command(self) -> str:
+        """What the user's login shell was given."""
+        words = shlex.split(self.sent[-1])
+        assert words[:6] == ["runuser", "-u", "trainer", "--", "bash", "-lc"]
+        return words[6]
+
+
+@pytest.fixture
+def ssm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ssm]:
+    found = Ssm(monkeypatch)
+    with found.stubber:
+        yield found
+        found.stubber.assert_no_pending_responses()
+
+
+@pytest.fixture
+def slurm(ssm: Ssm) -> SsmController:
+    return SsmController(HEAD_NODE, user="trainer")
+
+
+def test_a_job_is_submitted_with_sbatch_and_its_script_unread(slurm: SsmController, ssm: Ssm) -> None:
+    ssm.answer("Success", output="12\n")
+    slurm.submit(JOB, after=[7])
+    found = re.fullmatch(r"echo (\S+) \| base64 -d \| (sbatch .*)", ssm.shell_command())
+    assert found is not None
+    assert base64.b64decode(found[1]).decode() == JOB.script
+    assert shlex.split(found[2]) == [
+        *("sbatch", "--parsable", "--no-requeue", "--exclusive"),
+        *("--job-name=bert-0123456789ab-training-1", f"--comment={comment_form(COMMENT)}", "--nodes=2"),
+        *("--ntasks-per-node=1", "--time=90", "--signal=TERM@120", "--dependency=singleton,afterany:7", "--mem=0"),
+        *("--chdir=/tmp", "--output=/dev/null", "--export=NONE", "--partition=trn1"),
+    ]
+
+
+def test_what_sbatch_refuses_is_told_in_its_words(slurm: SsmController, ssm: Ssm) -> None:
+    ssm.answer("Failed", error="sbatch: error: invalid partition specified: trn1\n")
+    with pytest.raises(JobRefused, match="invalid partition specified: trn1"):
+        slurm.submit(JOB, after=[])
+
+
+def test_a_controller_that_does_not_answer_sbatch_is_worth_a_retry(slurm: SsmController, ssm: Ssm) -> None:
+    ssm.answer("Failed", error="sbatch: error: Batch job submission failed: Unable to contact slurm controller\n")
+    with pytest.raises(ClusterUnavailable):
+        slurm.submit(JOB, after=[])
+
+
+def test_the_queue_is_read_line_by_line(slurm: SsmController, ssm: Ssm) -> None:
+    times = "2026-11-21T12:00:00|2026-11-21T12:01:00|N/A"
+    ssm.answer(
+        "Success",
+        output=f"12|bert-0123456789ab-training-1|trainer|RUNNING|n[0-1]|{times}|None|{comment_form(COMMENT)}\n"
+        "13|wrap|trainer|PENDING||2026-11-21T12:00:00|N/A|N/A|Priority|(null)\n",
+    )
+    ours, other = slurm.jobs()
+    assert ours == SlurmJob(
+        job_id=12,
+        name="bert-0123456789ab-training-1",
+        user="trainer",
+        states=frozenset({"RUNNING"}),
+        comment=COMMENT,
+        nodes="n[0-1]",
+        submitted_at=datetime(2026, 11, 21, 12, 0, tzinfo=UTC),
+        started_at=datetime(2026, 11, 21, 12, 1, tzinfo=UTC),
+    )
+    assert (other.comment, other.reason, other.states) == (None, "Priority", frozenset({"PENDING"}))
+
+
+def test_a_job_that_slurm_has_forgotten_is_none(slurm: SsmController, ssm: Ssm) -> None:
+    ssm.answer("Failed", error="slurm_load_jobs error: Invalid job id specified\n")
+    assert slurm.job(12) is None
+
+
+def test_a_partition_is_read_from_scontrol(slurm: SsmController, ssm: Ssm) -> None:
+    ssm.answer(
+        "Success",
+        output="PartitionName=trn1 AllowGroups=ALL MaxNodes=UNLIMITED MaxTime=2-00:30:00 State=UP TotalCPUs=256 "
+        "TotalNodes=2 MaxMemPerNode=UNLIMITED\n",
+    )
+    assert slurm.partition("trn1") == Partition(name="trn1", num_nodes=2, max_minutes=2910)
+
+
+def test_an_unknown_partition_is_none(slurm: SsmController, ssm: Ssm) -> None:
+    ssm.answer("Failed", error="Partition nope not found\n")
+    assert slurm.partition("nope") is None
+
+
+@pytest.mark.parametrize(("output", "user"), [("CANCELLED by 1001|\n", "uid 1001"), ("COMPLETED|\n", None)])
+def test_accounting_tells_who_cancelled(slurm: SsmController, ssm: Ssm, output: str, user: str | None) -> None:
+    ssm.answer("Success", output=output)
+    assert slurm.cancelled_by(12) == user
+
+
+def test_a_head_node_that_does_not_run_commands_is_worth_a_retry(
+    slurm: SsmController, ssm: Ssm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssm.stubber.add_response("send_command", {"Command": {"CommandId": "c" * 36}})
+    monkeypatch.setattr(slurm_ssm, "LONGEST_SECONDS", 0.0)
+    with pytest.raises(ClusterUnavailable, match=f"Slurm's commands on {HEAD_NODE} did not answer"):
+        slurm.cancel(12)

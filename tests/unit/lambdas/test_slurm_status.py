@@ -1,0 +1,125 @@
+"""Slurm's words for a job, as the workflow understands them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lambdas.errors import (
+    JobCancelled,
+    JobDeadlineExceeded,
+    JobPreempted,
+    NodeLost,
+    ScriptFailed,
+    TrainflowError,
+    WorkerFailed,
+)
+from lambdas.gateways.slurm_files import failed_pods
+from lambdas.gateways.slurm_status import is_over, job_status, obstacle
+from lambdas.logic.watching import cause_of, failure
+from lambdas.models.run import JobPhase, JobRef, Stage
+from lambdas.models.slurm import JobRecord, NodeRecord
+from tests.fakes.slurm import NOW, job_in_queue
+
+NAME = "bert-0123456789ab-training-1"
+REF = JobRef(name=NAME, stage=Stage.TRAINING, attempt=1, num_nodes=2, backend="slurm")
+
+
+@pytest.mark.parametrize(
+    ("states", "phase"),
+    [
+        ({"PENDING"}, JobPhase.PENDING),
+        ({"RUNNING", "CONFIGURING"}, JobPhase.PENDING),
+        ({"CONFIGURING"}, JobPhase.PENDING),
+        ({"RUNNING"}, JobPhase.RUNNING),
+        ({"SUSPENDED"}, JobPhase.RUNNING),
+        ({"COMPLETING"}, JobPhase.RUNNING),
+        ({"COMPLETED", "COMPLETING"}, JobPhase.RUNNING),
+        ({"COMPLETED"}, JobPhase.SUCCEEDED),
+        ({"FAILED"}, None),
+        ({"CANCELLED"}, None),
+    ],
+)
+def test_each_state_is_a_phase(states: set[str], phase: JobPhase | None) -> None:
+    job = job_in_queue(NAME, states=frozenset(states))
+    assert job_status(job).phase is phase
+    assert is_over(job) == (phase in (None, JobPhase.SUCCEEDED))
+
+
+def test_a_job_has_started_only_once_it_runs() -> None:
+    assert job_status(job_in_queue(NAME, started_at=NOW)).started_at is None  # when Slurm expects it to
+    assert job_status(job_in_queue(NAME, states=frozenset({"RUNNING"}), started_at=NOW)).started_at == NOW
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "sentence"),
+    [
+        ("NODE_FAIL", NodeLost, f"The job '{NAME}' lost node 'n1' (NodeDown)."),
+        ("BOOT_FAIL", NodeLost, f"The job '{NAME}' did not start, because node 'n1' did not boot (NodeDown)."),
+        ("PREEMPTED", JobPreempted, f"The job '{NAME}' was preempted by a job of higher priority (NodeDown)."),
+        ("CANCELLED", JobCancelled, f"The job '{NAME}' was cancelled by the user 'ada' (NodeDown)."),
+        ("OUT_OF_MEMORY", WorkerFailed, f"The job '{NAME}' ran out of memory on one of its nodes (NodeDown)."),
+        ("TIMEOUT", JobDeadlineExceeded, f"The job '{NAME}' ran longer than limits.max_duration_hours allows."),
+        ("DEADLINE", JobDeadlineExceeded, f"The job '{NAME}' ran longer than limits.max_duration_hours allows."),
+    ],
+)
+def test_each_bad_end_has_its_error(state: str, error: type[TrainflowError], sentence: str) -> None:
+    job = job_in_queue(NAME, states=frozenset({state}), reason="NodeDown", failed_node="n1")
+    sentence = sentence.replace("(NodeDown)", "(a node that it needs is down: NodeDown)")
+    raised = failure(REF, job_status(job, cancelled_by="ada"), None, last_words="", last_step=3)
+    assert type(raised) is error
+    assert str(raised) == sentence
+
+
+def test_who_cancelled_a_job_is_not_made_up() -> None:
+    raised = failure(
+        REF, job_status(job_in_queue(NAME, states=frozenset({"CANCELLED"}))), None, last_words="", last_step=3
+    )
+    assert str(raised) == f"The job '{NAME}' was cancelled by somebody (Slurm does not say who)."
+
+
+def test_the_first_node_that_failed_is_the_cause_and_says_why() -> None:
+    record = JobRecord(
+        job_id=1,
+        spec_hash="feed",
+        exit_code=1,
+        started_at=NOW,
+        ended_at=NOW,
+        nodes=(
+            NodeRecord(index=0, node="n0", exit_code=1, message="PeerLost: gone", finished_at=NOW),
+            NodeRecord(index=3, node="n3", exit_code=1, message="bad", finished_at=NOW + timedelta(seconds=1)),
+            NodeRecord(index=2, node="n2", exit_code=None),
+        ),
+    )
+    cause = cause_of(failed_pods(NAME, record))
+    status = job_status(job_in_queue(NAME, states=frozenset({"FAILED"}), reason="NonZeroExitCode"))
+    raised = failure(REF, status, cause, last_words="ValueError: bad", last_step=None)
+    assert type(raised) is ScriptFailed
+    assert str(raised) == f"Pod '{NAME}-3' on node 'n3' ended with exit code 1 (Error): ValueError: bad"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("Resources", "its nodes are used by other jobs: Resources"),
+        ("PartitionTimeLimit", "its time limit is above its partition's: PartitionTimeLimit"),
+        (
+            "ReqNodeNotAvail, UnavailableNodes:n1",
+            "nodes that it needs are down, drained or reserved: ReqNodeNotAvail, UnavailableNodes:n1",
+        ),
+        ("SomethingNew", "SomethingNew"),
+        (None, None),
+    ],
+)
+def test_what_a_job_waits_for_is_said_in_slurms_words_and_ours(reason: str | None, said: str | None) -> None:
+    assert obstacle(job_in_queue(NAME, reason=reason)) == said
+
+
+def test_nodes_that_boot_are_an_obstacle_of_their_own() -> None:
+    job = job_in_queue(NAME, states=frozenset({"CONFIGURING"}), nodes="trn1-[1-2]", started_at=datetime.now(UTC))
+    assert obstacle(job) == "the nodes trn1-[1-2] are being started"
+
+
+def test_a_job_that_runs_has_no_obstacle() -> None:
+    assert obstacle(job_in_queue(NAME, states=frozenset({"RUNNING"}), reason="Priority")) is None
