@@ -20,6 +20,8 @@ from stacks.images import ImagesStack
 from stacks.network import NetworkStack
 from stacks.observability import ObservabilityStack
 from stacks.orchestration import OrchestrationStack
+from stacks.parts.slurm.access import existing_slurm
+from stacks.slurm import SlurmStack
 from stacks.storage import StorageStack
 from stacks.triggers import TriggersStack
 
@@ -45,16 +47,20 @@ def compose(app: cdk.App, configuration: Configuration) -> None:
         own = ClusterStack(app, "Cluster", network=network, storage=storage, **settings("cluster"))
         CapacityStack(app, "Capacity", network=network, cluster=own, **settings("capacity"))
         cluster = own.reference
+    slurm = existing_slurm(configuration)
+    if network is not None and configuration.pcs is not None:
+        own_slurm: dict[str, Any] = {"network": network, "storage": storage, "settings": configuration.pcs}
+        slurm = SlurmStack(app, "Slurm", **own_slurm, **settings("slurm")).reference
     ImagesStack(app, "Images", **settings("images"))
     shared: dict[str, Any] = {"storage": storage, "cluster": cluster}
-    orchestration = OrchestrationStack(app, "Orchestration", **shared, **settings("orchestration"))
+    orchestration = OrchestrationStack(app, "Orchestration", slurm=slurm, **shared, **settings("orchestration"))
     triggers = TriggersStack(app, "Triggers", orchestration=orchestration, **shared, **settings("triggers"))
     ObservabilityStack(
         app,
         "Observability",
         orchestration=orchestration,
         triggers=triggers,
-        **shared,
+        storage=storage,
         **settings("observability"),
     )
     cdk.Tags.of(app).add("trainflow:deployment", configuration.name)

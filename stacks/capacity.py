@@ -11,10 +11,11 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from lambdas.models.instances import nodegroup_name
-from stacks.configuration import Configuration, Nodegroup
+from stacks.configuration import Configuration
 from stacks.parts.capacity.launch_template import NodeTemplate
 from stacks.parts.capacity.nodegroup import TrainingNodegroup
 from stacks.parts.capacity.nodegroup_calls import NodegroupCalls
+from stacks.parts.configuration.nodes import Nodegroup
 
 if TYPE_CHECKING:
     from stacks.cluster import ClusterStack

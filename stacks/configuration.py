@@ -11,30 +11,33 @@ from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from lambdas.errors import InvalidRunSpec
-from lambdas.models.instances import INSTANCE_TYPES, InstanceType
 from lambdas.models.offerings import OFFERINGS
 from lambdas.models.run_spec import RunSpec, parse_run_spec
 from lambdas.models.sentences import sentences
+from stacks.parts.configuration import nodes, slurm
+from stacks.parts.configuration.nodes import Nodegroup, VcpuQuotas, check_quotas, same_type_twice
+from stacks.parts.configuration.section import Section
+from stacks.parts.configuration.slurm import Pcs, Slurm
 
 NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ACCOUNT = r"^\d{12}$"
 SCHEDULE = r"^(cron|rate|at)\(.+\)$"
 EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
 ROLE_ARN = r"^arn:aws[-a-z]*:iam::\d{12}:(role|user)/.+$"
-RESERVATION = r"^cr-[0-9a-f]{8,17}$"
 RELEASE = r"^\d+\.\d+\.\d+-\d{8}$"
 KUBERNETES = r"^1\.\d{2}$"
 
 IN_WORDS = {
+    **nodes.IN_WORDS,
+    **slurm.IN_WORDS,
     NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
     ACCOUNT: "must be the account's 12 digits, in quotes",
     SCHEDULE: "must be cron(…), rate(…) or at(…) as EventBridge Scheduler writes it",
     EMAIL: "must be an e-mail address",
     ROLE_ARN: "must be the ARN of an IAM role or user",
-    RESERVATION: "must be the id of a capacity reservation or capacity block (cr-…)",
     RELEASE: "must be an EKS AMI release such as 1.36.2-20261105",
     KUBERNETES: 'must be a Kubernetes version in quotes, such as "1.36"',
 }
@@ -57,11 +60,7 @@ class ConfigurationError(Exception):
     """The configuration cannot be deployed; the message names the field and what to do."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class Network(_Section):
+class Network(Section):
     """A VPC over two zones; everything that trains stands in the first."""
 
     zone_id: str
@@ -89,7 +88,7 @@ class Network(_Section):
         return self
 
 
-class ExistingCluster(_Section):
+class ExistingCluster(Section):
     """A cluster that somebody else looks after. Network, Cluster and Capacity stacks are not deployed then."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
@@ -109,7 +108,7 @@ class ExistingCluster(_Section):
         return self
 
 
-class Cluster(_Section):
+class Cluster(Section):
     """The EKS cluster."""
 
     kubernetes_version: Annotated[str, Field(pattern=KUBERNETES)] = "1.36"
@@ -133,70 +132,7 @@ class Cluster(_Section):
         return cidrs
 
 
-Mode = Literal["on-demand", "spot", "capacity-block", "reservation"]
-
-
-class Nodegroup(_Section):
-    """Nodes of one instance type: none while nothing trains."""
-
-    instance_type: Annotated[str, Field(json_schema_extra={"enum": list(INSTANCE_TYPES)})]
-    """EC2 instance type."""
-    max_nodes: Annotated[int, Field(ge=1, le=1024)]
-    """Most nodes that runs may ask for at once: the ceiling of the bill."""
-    mode: Mode = "on-demand"
-    """How the instances are bought."""
-    reservation_id: Annotated[str, Field(pattern=RESERVATION)] | None = None
-    """For the modes `capacity-block` and `reservation`."""
-    zone_confirmed: bool = False
-    """Say that the zone offers the type although Trainflow's snapshot of EC2's offerings does not list it."""
-
-    @field_validator("instance_type")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in INSTANCE_TYPES:
-            raise ValueError(f"'{name}' is not supported; choose one of {', '.join(INSTANCE_TYPES)}")
-        return name
-
-    @model_validator(mode="after")
-    def _bought_in_one_way(self) -> Self:
-        reserved = self.mode in ("capacity-block", "reservation")
-        if reserved and self.reservation_id is None:
-            raise ValueError(f"mode '{self.mode}' needs the reservation_id that it draws on")
-        if not reserved and self.reservation_id is not None:
-            raise ValueError(
-                f"mode '{self.mode}' cannot draw on {self.reservation_id}; use 'capacity-block' or 'reservation', "
-                "or remove reservation_id"
-            )
-        return self
-
-    @property
-    def instance(self) -> InstanceType:
-        """The catalogue's entry."""
-        return INSTANCE_TYPES[self.instance_type]
-
-    @property
-    def quota(self) -> str | None:
-        """The field of `VcpuQuotas` that limits it; None for capacity blocks, which are bought beside the quotas."""
-        if self.mode == "capacity-block":
-            return None
-        family = "trn" if self.instance.accelerated else "standard"
-        return f"{family}_{'spot' if self.mode == 'spot' else 'on_demand'}"
-
-
-class VcpuQuotas(_Section):
-    """The account's EC2 quotas for running instances, in vCPUs: a trn1.32xlarge takes 128."""
-
-    trn_on_demand: Annotated[int, Field(ge=0)] = 0
-    """Running On-Demand Trn instances (L-2C3B7624). New accounts have little or none."""
-    trn_spot: Annotated[int, Field(ge=0)] = 0
-    """All Trn Spot Instance Requests (L-6B0D517C)."""
-    standard_on_demand: Annotated[int, Field(ge=0)] = 64
-    """Running On-Demand Standard instances (L-1216C47A)."""
-    standard_spot: Annotated[int, Field(ge=0)] = 64
-    """All Standard Spot Instance Requests (L-34B43A08)."""
-
-
-class Capacity(_Section):
+class Capacity(Section):
     """What runs may train on."""
 
     nodegroups: tuple[Nodegroup, ...]
@@ -213,31 +149,18 @@ class Capacity(_Section):
     def _one_a_type(cls, nodegroups: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
         if not nodegroups:
             raise ValueError("there is no node group; name at least one")
-        types = [nodegroup.instance_type for nodegroup in nodegroups]
-        for name in types:
-            if types.count(name) > 1:
-                raise ValueError(f"there are two node groups of {name}; a run asks for a type, so keep one")
+        twice = same_type_twice(nodegroups)
+        if twice:
+            raise ValueError(f"there are two node groups of {twice}; a run asks for a type, so keep one")
         return nodegroups
 
     @model_validator(mode="after")
     def _within_the_quotas(self) -> Self:
-        wanted: dict[str, int] = {}
-        for nodegroup in self.nodegroups:
-            if nodegroup.quota is not None:
-                wanted[nodegroup.quota] = (
-                    wanted.get(nodegroup.quota, 0) + nodegroup.max_nodes * nodegroup.instance.vcpus
-                )
-        for quota, vcpus in wanted.items():
-            limit = getattr(self.vcpu_quotas, quota)
-            if vcpus > limit:
-                raise ValueError(
-                    f"the node groups may grow to {vcpus} vCPUs, but vcpu_quotas.{quota} is {limit}; lower max_nodes, "
-                    "or ask AWS for more and write the new quota here"
-                )
+        check_quotas(self.vcpu_quotas, self.nodegroups)
         return self
 
 
-class Lustre(_Section):
+class Lustre(Section):
     """FSx for Lustre, shared by all pods of all runs."""
 
     size_gib: int = 1200
@@ -263,7 +186,7 @@ class Lustre(_Section):
         return throughput
 
 
-class Storage(_Section):
+class Storage(Section):
     """Buckets, and the file system that the pods share."""
 
     lustre: Lustre | None = Lustre()
@@ -274,7 +197,7 @@ class Storage(_Section):
     """Artifacts are deleted after this time; None keeps them."""
 
 
-class Images(_Section):
+class Images(Section):
     """The base images that CodeBuild builds the trainer's images on."""
 
     neuron_base: str = "public.ecr.aws/neuron/pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.29.1-ubuntu24.04"
@@ -285,7 +208,7 @@ class Images(_Section):
     """For trn2: an image with the native TorchNeuron. Has no default because AWS has published no fixed name."""
 
 
-class Schedule(_Section):
+class Schedule(Section):
     """A run that starts by the clock."""
 
     name: Annotated[str, Field(pattern=NAME, max_length=40)]
@@ -309,7 +232,7 @@ class Schedule(_Section):
         return name
 
 
-class Alarms(_Section):
+class Alarms(Section):
     """When a person has to be told."""
 
     emails: tuple[Annotated[str, Field(pattern=EMAIL)], ...] = ()
@@ -322,7 +245,7 @@ class Alarms(_Section):
     """Where the runbooks are read: put the address of your copy of the repository in front."""
 
 
-class Configuration(_Section):
+class Configuration(Section):
     """Everything that `cdk deploy` has to know."""
 
     model_config = ConfigDict(title="Trainflow configuration")
@@ -346,6 +269,8 @@ class Configuration(_Section):
     """Use a cluster that is there already."""
     capacity: Capacity
     storage: Storage = Storage()
+    slurm: Slurm | None = None
+    """None: runs train in the EKS cluster alone."""
     images: Images = Images()
     schedules: tuple[Schedule, ...] = ()
     alarms: Alarms = Alarms()
@@ -371,6 +296,26 @@ class Configuration(_Section):
         return self
 
     @model_validator(mode="after")
+    def _slurm_can_be_reached(self) -> Self:
+        if self.slurm is None:
+            return self
+        if self.slurm.pcs is not None:
+            if self.network is None or self.storage.lustre is None:
+                raise ValueError(
+                    "slurm.pcs stands in the network of this deployment and mounts its file system, and one of them is "
+                    "missing; use slurm.existing, or add network and storage.lustre"
+                )
+            check_quotas(self.capacity.vcpu_quotas, self.capacity.nodegroups, self.slurm.pcs.vcpus_by_quota)
+        elif self.slurm.existing is not None and self.slurm.existing.api_url is not None:
+            theirs = self.existing_cluster
+            if theirs is not None and theirs.vpc_id is None:
+                raise ValueError(
+                    "slurm.existing.api_url is a private address, and the functions stand outside any VPC; give "
+                    "existing_cluster its vpc_id, subnet_ids and security_group_id"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _zones_offer_what_is_wanted(self) -> Self:
         if self.network is None:
             return self
@@ -379,7 +324,7 @@ class Configuration(_Section):
             zone = getattr(self.network, field)
             if not zone.startswith(f"{prefix}-az"):
                 raise ValueError(f"network.{field}: '{zone}' is no zone id of {self.region}, such as {prefix}-az1")
-        for nodegroup in self.capacity.nodegroups:
+        for nodegroup in (*self.capacity.nodegroups, *self.queues):
             offering = OFFERINGS[nodegroup.instance_type]
             if not (nodegroup.zone_confirmed or offering.is_in(self.network.zone_id)):
                 here = [zone for zone in offering.zone_ids if zone.startswith(prefix)]
@@ -425,6 +370,16 @@ class Configuration(_Section):
     def keeps_lustre(self) -> bool:
         """Whether the file system outlives the deployment."""
         return self.storage.lustre is not None and self.storage.lustre.on_destroy == "retain"
+
+    @property
+    def pcs(self) -> Pcs | None:
+        """A Slurm cluster of this deployment's own."""
+        return self.slurm.pcs if self.slurm is not None else None
+
+    @property
+    def queues(self) -> tuple[Nodegroup, ...]:
+        """Of that cluster."""
+        return self.pcs.queues if self.pcs is not None else ()
 
     @property
     def production(self) -> bool:
@@ -485,20 +440,31 @@ def scheduled_spec(configuration: Configuration, schedule: Schedule, *, reposito
         raise ConfigurationError(f"{where} cannot be read ({error.strerror}).") from None
     except (yaml.YAMLError, UnicodeDecodeError, InvalidRunSpec) as error:
         raise ConfigurationError(f"{where} is no run spec: {' '.join(str(error).split())}") from None
-    groups = {nodegroup.instance_type: nodegroup for nodegroup in configuration.capacity.nodegroups}
-    group = groups.get(spec.compute.instance_type)
-    if group is None:
-        raise ConfigurationError(
-            f"{where} asks for {spec.compute.instance_type}, of which capacity.nodegroups has none; add a node group."
-        )
-    if spec.compute.num_nodes > group.max_nodes:
+    group = _group(configuration, spec, where)
+    if group is not None and spec.compute.num_nodes > group.max_nodes:
         raise ConfigurationError(
             f"{where} asks for {spec.compute.num_nodes} nodes, but max_nodes of {group.instance_type} is "
             f"{group.max_nodes}; raise it or ask for fewer."
         )
-    if configuration.production and not is_pinned(spec.workload.image):
-        raise ConfigurationError(f"{where}: workload.image: {unpinned(spec.workload.image)}.")
+    image = spec.workload.image
+    if configuration.production and image is not None and not is_pinned(image):
+        raise ConfigurationError(f"{where}: workload.image: {unpinned(image)}.")
     return spec
+
+
+def _group(configuration: Configuration, spec: RunSpec, where: str) -> Nodegroup | None:
+    """The nodes that a spec asks for; None where somebody else's Slurm cluster has them."""
+    groups, field, remedy = configuration.capacity.nodegroups, "capacity.nodegroups", "a node group"
+    if spec.compute.backend == "slurm":
+        if configuration.slurm is None:
+            raise ConfigurationError(f"{where} asks for Slurm; add the section slurm, or choose another backend.")
+        if configuration.slurm.pcs is None:
+            return None
+        groups, field, remedy = configuration.queues, "slurm.pcs.queues", "a queue"
+    for group in groups:
+        if group.instance_type == spec.compute.instance_type:
+            return group
+    raise ConfigurationError(f"{where} asks for {spec.compute.instance_type}, of which {field} has none; add {remedy}.")
 
 
 def _network(cidr: str) -> ipaddress.IPv4Network:

@@ -14,7 +14,6 @@ from stacks.parts.observability.alarms import Alarms
 from stacks.parts.observability.dashboard import Dashboard, Shown
 
 if TYPE_CHECKING:
-    from stacks.cluster import ClusterReference
     from stacks.orchestration import OrchestrationStack
     from stacks.storage import StorageStack
     from stacks.triggers import TriggersStack
@@ -32,7 +31,6 @@ class ObservabilityStack(cdk.Stack):
         orchestration: OrchestrationStack,
         triggers: TriggersStack,
         storage: StorageStack,
-        cluster: ClusterReference,
         **kwargs: Any,
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)

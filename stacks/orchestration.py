@@ -17,13 +17,14 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from lambdas.models.functions import TASKS
+from lambdas.models.functions import LINK, TASKS
 from stacks.configuration import Configuration
 from stacks.parts.acknowledgements import Reason, acknowledge
 from stacks.parts.orchestration.bundling import function_code
 from stacks.parts.orchestration.functions import Surroundings, TrainflowFunction
 from stacks.parts.orchestration.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, objects, policy, service
-from stacks.parts.orchestration.state_machines import LOG_PREFIX, StateMachines
+from stacks.parts.orchestration.state_machines import LOG_PREFIX, StateMachines, executions_of
+from stacks.parts.slurm.access import NOWHERE, SlurmReference, let_functions_in
 from stacks.storage import DATA_PREFIX
 
 if TYPE_CHECKING:
@@ -42,23 +43,33 @@ class OrchestrationStack(cdk.Stack):
         configuration: Configuration,
         cluster: ClusterReference,
         storage: StorageStack,
+        slurm: SlurmReference | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)
-        self._configuration, self._cluster, self._storage = configuration, cluster, storage
+        self._configuration, self._cluster, self._storage, self._slurm = configuration, cluster, storage, slurm
         self.on_destroy = cdk.RemovalPolicy.RETAIN if configuration.production else cdk.RemovalPolicy.DESTROY
         self.log_days = logs.RetentionDays.ONE_YEAR if configuration.production else logs.RetentionDays.THREE_MONTHS
         self.key = self._make_key()
         self.topic = self._make_topic()
         self.run_table = self._make_run_table()
-        self.policies = SharedPolicies(self, "Policies", in_network=cluster.placement is not None)
+        self.cache_table = self._make_cache_table()
+        self.policies = SharedPolicies(
+            self,
+            "Policies",
+            in_network=cluster.placement is not None,
+            slurm=slurm.grants(self, storage) if slurm else (),
+        )
         self.resize_nodegroups = self._may_resize_nodegroups()
-        self._write_artifacts = self._may_write_artifacts()
+        self.write_artifacts = self._may_write_artifacts()
         acknowledge(self, "Serverless-LambdaDLQ", reason=Reason.TASKS_ARE_WAITED_FOR)
         surroundings = self.surroundings(self)
         self.functions = self._make_functions(surroundings)
         machines = StateMachines(self, "StateMachines", surroundings=surroundings, functions=self.functions)
         self.watch_job, self.training = machines.watch_job, machines.training
+        if slurm is not None and cluster.placement is not None:
+            ours = configuration.network is not None
+            let_functions_in(self, slurm, cluster.placement.security_group, functions_are_ours=ours)
         self._make_outputs()
 
     def surroundings(self, stack: cdk.Stack, **variables: str) -> Surroundings:
@@ -69,6 +80,9 @@ class OrchestrationStack(cdk.Stack):
             "ARTIFACT_BUCKET": self._storage.artifact_bucket.bucket_name,
             "TOPIC_ARN": self.topic.topic_arn,
             "RUN_TABLE": self.run_table.table_name,
+            "CACHE_TABLE": self.cache_table.table_name,
+            **(self._slurm.variables if self._slurm else NOWHERE),
+            **self._link(),
         }
         return Surroundings(
             deployment=self._configuration.name,
@@ -82,10 +96,27 @@ class OrchestrationStack(cdk.Stack):
             on_destroy=self.on_destroy,
         )
 
+    def _link(self) -> dict[str, str]:
+        """What the file system shows without a copy: nothing where somebody else's is mounted."""
+        shared = self._storage.shared
+        names = (shared.file_system_id, shared.linked_url) if shared else ("", "")
+        return dict(zip(LINK, names, strict=True))
+
     def use_table(self, *actions: str) -> list[Grant]:
         """Actions on the run table, and what DynamoDB then does with the table's key in the caller's name."""
+        return self._use(self.run_table, actions)
+
+    def use_caches(self, *actions: str) -> list[Grant]:
+        """The same on the table of compile caches."""
+        return self._use(self.cache_table, actions)
+
+    def release_caches(self) -> list[Grant]:
+        """Giving back what a run was compiling."""
+        return self.use_caches("dynamodb:Scan", "dynamodb:DeleteItem")
+
+    def _use(self, table: dynamodb.Table, actions: Sequence[str]) -> list[Grant]:
         return [
-            allow(*actions, on=self.run_table.table_arn),
+            allow(*actions, on=table.table_arn),
             allow("kms:Encrypt", "kms:Decrypt", "kms:DescribeKey", on=self.key.key_arn),
         ]
 
@@ -101,12 +132,18 @@ class OrchestrationStack(cdk.Stack):
     def _grants(self) -> dict[str, Sequence[Grant | iam.ManagedPolicy]]:
         """What each function's code may do, beside `eks:DescribeCluster` for those that talk to the cluster.
 
-        Data sets elsewhere than in the data bucket are read with the owner's grant to the role of ValidateRun.
+        Data sets elsewhere than in the data bucket are read with the owner's grant to the roles of ValidateRun and, for
+        their size, of Preflight.
         """
         data_sets = allow(
             "s3:GetObject",
             on=objects(self._storage, self._storage.data_bucket, f"{DATA_PREFIX}*"),
             pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        find_data_sets = allow(
+            "s3:ListBucket",
+            on=self._storage.data_bucket.bucket_arn,
+            when={"StringLike": {"s3:prefix": f"{DATA_PREFIX}*"}},
         )
         announcements = allow(
             "s3:GetObject",
@@ -117,29 +154,66 @@ class OrchestrationStack(cdk.Stack):
         return {
             "ValidateRun": [
                 data_sets,
+                find_data_sets,
                 decrypt,
                 *self.use_table("dynamodb:PutItem"),
             ],
             "EnsureCapacity": [self.resize_nodegroups],
-            "TearDown": [self.resize_nodegroups],
+            "StageData": [self.policies.publish_metrics, *self._import_names()],
+            "Preflight": [
+                self._may_look_at_nodegroups(),
+                self.policies.examine,
+                data_sets,
+                find_data_sets,
+                decrypt,
+                *self.use_caches("dynamodb:GetItem"),
+            ],
+            "AcquireCache": [
+                *self.use_caches("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"),
+                allow(
+                    "states:DescribeExecution",
+                    on=executions_of(self, f"{self._configuration.name}-training"),
+                    pattern_because=Reason.EXECUTIONS_ARE_NAMED_AFTER_RUNS,
+                ),
+            ],
+            "CheckCompilation": self.use_caches("dynamodb:UpdateItem"),
+            "TearDown": [self.resize_nodegroups, self.write_artifacts, *self.release_caches()],
             "PublishMetrics": [self.policies.publish_metrics],
             "LocateRank0": [announcements, decrypt],
-            "PublishArtifacts": [self._write_artifacts, announcements, decrypt],
-            "CollectDiagnostics": [self._write_artifacts],
+            "PublishArtifacts": [self.write_artifacts, announcements, decrypt],
+            "CollectDiagnostics": [self.write_artifacts],
             "Notify": [allow("sns:Publish", on=self.topic.topic_arn), *self.use_table("dynamodb:UpdateItem")],
         }
 
+    def _import_names(self) -> list[Grant]:
+        """As the FSx for Lustre user guide lists it ('API permissions'): a task is a resource of its own."""
+        shared = self._storage.shared
+        if shared is None:
+            return []
+        file_system = self.format_arn(service="fsx", resource="file-system", resource_name=shared.file_system_id)
+        tasks = self.format_arn(service="fsx", resource="task", resource_name="*")
+        create, describe = "fsx:CreateDataRepositoryTask", "fsx:DescribeDataRepositoryTasks"
+        return [
+            allow(create, on=file_system),
+            allow(create, describe, on=tasks, pattern_because=Reason.FSX_CHOOSES_IDS),
+        ]
+
     def _may_resize_nodegroups(self) -> iam.ManagedPolicy:
-        nodegroups = self.format_arn(
-            service="eks", resource="nodegroup", resource_name=f"{self._configuration.cluster_name}/trainflow-*/*"
-        )
         resize = allow(
             "eks:DescribeNodegroup",
             "eks:UpdateNodegroupConfig",
-            on=nodegroups,
+            on=self._nodegroups,
             pattern_because=Reason.EKS_CHOOSES_IDS,
         )
         return policy(self, "ResizeNodegroups", resize)
+
+    def _may_look_at_nodegroups(self) -> Grant:
+        return allow("eks:DescribeNodegroup", on=self._nodegroups, pattern_because=Reason.EKS_CHOOSES_IDS)
+
+    @property
+    def _nodegroups(self) -> str:
+        name = f"{self._configuration.cluster_name}/trainflow-*/*"
+        return self.format_arn(service="eks", resource="nodegroup", resource_name=name)
 
     def _may_write_artifacts(self) -> iam.ManagedPolicy:
         write = allow(
@@ -198,10 +272,17 @@ class OrchestrationStack(cdk.Stack):
 
     def _make_run_table(self) -> dynamodb.Table:
         """One item a run, kept for a year; by it the clean-up and the survey know whose nodes are whose."""
+        return self._make_table("Runs", key="run_id")
+
+    def _make_cache_table(self) -> dynamodb.Table:
+        """One item for each set of compiled graphs: who compiles it, or that it is ready."""
+        return self._make_table("Caches", key="cache_key")
+
+    def _make_table(self, construct_id: str, *, key: str) -> dynamodb.Table:
         return dynamodb.Table(
             self,
-            "Runs",
-            partition_key=dynamodb.Attribute(name="run_id", type=dynamodb.AttributeType.STRING),
+            construct_id,
+            partition_key=dynamodb.Attribute(name=key, type=dynamodb.AttributeType.STRING),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
             time_to_live_attribute="expires_at",
             encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED,

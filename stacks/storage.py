@@ -192,8 +192,9 @@ class StorageStack(cdk.Stack):
             subnet=network.training_subnet,
             key=self.key,
             log_group=log_group,
+            data=self.data_bucket,
         )
-        lustre.import_from(self, self.data_bucket)
+        lustre.import_data(self)
         lustre.export_to(self, self.artifact_bucket)
         return lustre.shared
 

@@ -128,7 +128,9 @@ class TriggersStack(cdk.Stack):
             ],
             "CleanUp": [
                 orchestration.resize_nodegroups,
+                orchestration.write_artifacts,
                 *orchestration.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
+                *orchestration.release_caches(),
                 notify,
             ],
             "SurveyFleet": [

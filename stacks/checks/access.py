@@ -24,9 +24,11 @@ WITHOUT_RESOURCE = {
         "Lambda and CodeBuild place interfaces in a VPC under ids that nobody knows before"
     ),
     r"autoscaling:Describe\w+": "takes no resource",
+    r"servicequotas:GetServiceQuota|cloudwatch:GetMetricStatistics": "takes no resource",
     r"ecr:GetAuthorizationToken": "takes no resource",
     r"ecr-public:GetAuthorizationToken": "takes no resource",
     r"sts:(GetCallerIdentity|GetServiceBearerToken)": "takes no resource",
+    r"ssm:GetCommandInvocation": "takes no resource; the command's id is known to whoever sent it",
 }
 """Actions that IAM does not narrow to resources (Service Authorization Reference), and why."""
 

@@ -9,6 +9,8 @@ from typing import Any
 from stacks.checks.templates import Finding, Resource, Templates
 from stacks.configuration import WIDEST_PREFIX
 
+SLURM_NODES = "AWS::PCS::ComputeNodeGroup"
+
 THE_WORLD = ("0.0.0.0/0", "::/0")
 
 
@@ -47,11 +49,15 @@ def _prefix(network: Any) -> int:
 
 
 def nodes_are_off(templates: Templates) -> Iterator[Finding]:
-    """Node groups are deployed empty; a run asks for its nodes."""
+    """Node groups are deployed empty; a run asks for its nodes, and Slurm for those of its jobs."""
     for group in templates.resources("AWS::EKS::Nodegroup"):
         desired = (group.properties.get("ScalingConfig") or {}).get("DesiredSize")
         if desired != 0:
             yield Finding.at(group, "nodes-off", f"the node group is deployed with desired size {desired}.")
+    for group in templates.resources(SLURM_NODES):
+        least = (group.properties.get("ScalingConfiguration") or {}).get("MinInstanceCount")
+        if least != 0:
+            yield Finding.at(group, "nodes-off", f"{least} nodes of Slurm are up while no job waits.")
 
 
 def reserved_capacity_has_no_placement_group(templates: Templates) -> Iterator[Finding]:
@@ -60,6 +66,10 @@ def reserved_capacity_has_no_placement_group(templates: Templates) -> Iterator[F
         templates.origin(group.stack, (group.properties.get("LaunchTemplate") or {}).get("Id"))
         for group in templates.resources("AWS::EKS::Nodegroup")
         if group.properties.get("CapacityType") == "CAPACITY_BLOCK"
+    } | {
+        templates.origin(group.stack, (group.properties.get("CustomLaunchTemplate") or {}).get("TemplateId"))
+        for group in templates.resources(SLURM_NODES)
+        if group.properties.get("PurchaseOption") == "CAPACITY_BLOCK"
     }
     for template in templates.resources("AWS::EC2::LaunchTemplate"):
         data = template.properties.get("LaunchTemplateData") or {}

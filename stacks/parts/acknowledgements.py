@@ -25,11 +25,16 @@ class Reason(StrEnum):
     NO_RESOURCE_LEVEL = (
         "AWS's service authorization reference lists no resource type for these actions: traces, metrics (limited to "
         "Trainflow's namespace by a condition), network interfaces of functions in a VPC, log deliveries, logins to a "
-        "registry. stacks/checks/access.py holds the list and refuses any other action on every resource."
+        "registry, and looking at zones, offerings and quotas. stacks/checks/access.py holds the list and refuses any "
+        "other action on every resource."
     )
     EKS_CHOOSES_IDS = (
         "The ARNs of node groups and of their Auto Scaling groups end with ids that EKS chooses. The patterns leave "
         "nothing else open: they name our prefix, and this cluster by name or by condition."
+    )
+    FSX_CHOOSES_IDS = (
+        "FSx chooses the ids of its tasks. Making one also takes the file system's own ARN, which is named: all that "
+        "the pattern leaves open is to look at tasks of others."
     )
     OBJECTS_ARE_NAMED_BY_RUNS = (
         "People and runs name data sets, run specs and results themselves, so these objects cannot be listed here. "

@@ -1,10 +1,20 @@
-"""Policies that AWS writes, where AWS alone knows what its own software needs."""
+"""What AWS asks for: policies that it writes where it alone knows its software, and lists of its user guides."""
 
 from __future__ import annotations
 
 from aws_cdk import aws_iam as iam
 
 from stacks.parts.acknowledgements import Reason, acknowledge
+
+IN_NETWORK = (
+    "ec2:CreateNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:DeleteNetworkInterface",
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:UnassignPrivateIpAddresses",
+)
+"""What Lambda does with a function's role to place it (AWSLambdaVPCAccessExecutionRole)."""
 
 
 def attach_aws_policies(role: iam.Role, *names: str, reason: Reason) -> None:

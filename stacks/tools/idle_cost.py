@@ -58,6 +58,10 @@ OBSERVATIONS_PER_MINUTE = 2000
 OBSERVATION_USD = 0.21e-6
 """Amazon CloudWatch Container Insights with enhanced observability, the first billion."""
 
+PCS_CONTROLLER_USD_PER_HOUR = {"SMALL": 0.60}
+"""AWS Parallel Computing Service, an estimate: its price list could not be read when this was written. The other sizes
+cost several times as much, and stand in the table without a price."""
+
 Template = Mapping[str, Any]
 
 
@@ -104,6 +108,10 @@ def _costs(resource: Template, resources: Mapping[str, Template]) -> Iterator[tu
         yield "Lambda SnapStart snapshot", memory_gb * 3600 * SNAPSHOT_USD_PER_GB_SECOND
     elif kind == "AWS::EKS::Addon" and properties["AddonName"] == "amazon-cloudwatch-observability":
         yield "Container Insights, an estimate", OBSERVATIONS_PER_MINUTE * 60 * OBSERVATION_USD
+    elif kind == "AWS::PCS::Cluster":
+        price = PCS_CONTROLLER_USD_PER_HOUR.get(properties["Size"])
+        how = "an estimate" if price else "NOT IN THE SUM: see AWS's price list"
+        yield f"Slurm controller, {properties['Size']}, {how}", price or 0.0
     elif kind == "AWS::EC2::VPCEndpoint" and properties.get("VpcEndpointType") == "Interface":
         yield "interface endpoint", 0.01 * len(properties["SubnetIds"])
 

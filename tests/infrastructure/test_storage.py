@@ -224,6 +224,14 @@ def test_data_is_imported_and_runs_are_exported_and_neither_goes_the_other_way()
     assert set(links) == {"/data", "/runs"}
 
 
+def test_others_are_told_the_very_prefix_that_is_linked() -> None:
+    app = make_app()
+    _, storage = network_and_storage(app, configuration())
+    assert storage.shared is not None
+    (link,) = (link for link in of_type(resources(app, "Storage"), LINK).values() if link["FileSystemPath"] == "/data")
+    assert storage.resolve(storage.shared.linked_url) == link["DataRepositoryPath"]
+
+
 def test_the_copy_of_a_run_s_folder_never_overwrites_or_deletes_its_published_artifacts() -> None:
     published = ArtifactEnvironment(artifact_bucket="artifacts").key_of("demo-1", "")
     (link,) = (link for link in of_type(_storage(), LINK).values() if link["FileSystemPath"] == "/runs")

@@ -9,7 +9,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from lambdas.models.instances import InstanceType
-from stacks.configuration import Mode
+from stacks.parts.configuration.nodes import Mode
 
 Template = ec2.CfnLaunchTemplate
 
@@ -40,7 +40,24 @@ class NodeTemplate(Construct):
         reservation_id: str | None,
         security_groups: Sequence[ec2.ISecurityGroup],
         efa_security_group: ec2.ISecurityGroup,
+        names_type: bool = True,
+        subnet_id: str | None = None,
+        user_data: str | None = None,
     ) -> None:
+        """
+        Args:
+            scope: Construct that the template is a part of.
+            construct_id: Of this construct.
+            tags: Of the instances and what belongs to them.
+            instance: Its type.
+            mode: How it is bought.
+            reservation_id: What it draws on.
+            security_groups: Of every interface.
+            efa_security_group: Added where there is EFA.
+            names_type: Whether the type stands in the template, or is the starter's to say.
+            subnet_id: Of every EFA interface, for starters that name none themselves.
+            user_data: What the instance does when it starts, in base64.
+        """
         super().__init__(scope, construct_id)
         efa = instance.efa_interfaces > 0
         groups = [group.security_group_id for group in (*security_groups, *([efa_security_group] if efa else []))]
@@ -49,9 +66,10 @@ class NodeTemplate(Construct):
             "Resource",
             launch_template_data=Template.LaunchTemplateDataProperty(
                 # Here and not in the node group: with the type in both places EKS refuses the group.
-                instance_type=instance.name,
+                instance_type=instance.name if names_type else None,
                 security_group_ids=None if efa else groups,
-                network_interfaces=efa_interfaces(instance.efa_interfaces, groups) if efa else None,
+                network_interfaces=efa_interfaces(instance.efa_interfaces, groups, subnet_id) if efa else None,
+                user_data=user_data,
                 placement=self._placement(instance, mode),
                 instance_market_options=_market(mode),
                 capacity_reservation_specification=_reservation(reservation_id),
@@ -81,7 +99,9 @@ class NodeTemplate(Construct):
         return Template.PlacementProperty(group_name=group.attr_group_name)
 
 
-def efa_interfaces(count: int, security_group_ids: Sequence[str]) -> list[Template.NetworkInterfaceProperty]:
+def efa_interfaces(
+    count: int, security_group_ids: Sequence[str], subnet_id: str | None = None
+) -> list[Template.NetworkInterfaceProperty]:
     """One EFA a network card: the first is the node's primary interface, the others are device 1 of their card."""
     return [
         Template.NetworkInterfaceProperty(
@@ -89,6 +109,7 @@ def efa_interfaces(count: int, security_group_ids: Sequence[str]) -> list[Templa
             device_index=0 if card == 0 else 1,
             interface_type="efa",
             groups=list(security_group_ids),
+            subnet_id=subnet_id,
             delete_on_termination=True,
         )
         for card in range(count)

@@ -7,9 +7,9 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from lambdas.models.instances import NEURON_DEVICE, nodegroup_name
-from stacks.configuration import Nodegroup
 from stacks.parts.capacity.launch_template import NodeTemplate
 from stacks.parts.capacity.nodegroup_calls import NodegroupCalls
+from stacks.parts.configuration.nodes import Nodegroup
 
 LABELS = {"trainflow/nodes": "training"}
 

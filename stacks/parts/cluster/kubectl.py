@@ -17,19 +17,11 @@ from aws_cdk import aws_logs as logs
 from constructs import IConstruct
 
 from stacks.parts.acknowledgements import Reason, acknowledge
+from stacks.parts.aws_policies import IN_NETWORK
+from stacks.parts.orchestration.bundling import PYTHON
 
-RUNTIME = "python3.14"
+RUNTIME = f"python{PYTHON}"
 """As our own functions; the AWS CLI in CDK's layer (1.45.61) lists it as supported."""
-
-IN_NETWORK = (
-    "ec2:CreateNetworkInterface",
-    "ec2:DescribeNetworkInterfaces",
-    "ec2:DescribeSubnets",
-    "ec2:DeleteNetworkInterface",
-    "ec2:AssignPrivateIpAddresses",
-    "ec2:UnassignPrivateIpAddresses",
-)
-"""What Lambda does in a function's name (AWSLambdaVPCAccessExecutionRole)."""
 
 PUBLIC_CHARTS = ("ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken")
 """The handler logs in to the public registry of ECR before it pulls a chart."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import aws_cdk as cdk
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_s3 as s3
 from constructs import Construct, IConstruct
 
 from lambdas.models.instances import EFA_INTERFACE, HUGE_PAGES, NEURON_CORE, NEURON_DEVICE
 from lambdas.models.kubernetes_access import access_manifests
 from lambdas.models.kubernetes_names import MANAGED_BY
 from stacks.configuration import Configuration
-from stacks.parts.acknowledgements import Reason, acknowledge
 from stacks.parts.cluster import system_nodes
 from stacks.parts.cluster.pod_identity import pod_identity
+from stacks.parts.storage.runs import let_runs_use
 
 if TYPE_CHECKING:
     from stacks.storage import SharedFileSystem, StorageStack
@@ -222,16 +220,7 @@ class Workload(Construct):
                 service_account=SERVICE_ACCOUNT,
             ),
         )
-        for statement in _pod_statements(storage):
-            role.add_to_policy(statement)
-        acknowledge(
-            role,
-            *(
-                f"AwsSolutions-IAM5[Resource::{_imported(bucket)}/*]"
-                for bucket in (storage.data_bucket, storage.artifact_bucket)
-            ),
-            reason=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
-        )
+        let_runs_use(storage, role)
         eks.CfnPodIdentityAssociation(
             self,
             "Association",
@@ -241,31 +230,3 @@ class Workload(Construct):
             role_arn=role.role_arn,
         )
         return role
-
-
-def _imported(bucket: s3.Bucket) -> str:
-    """As cdk-nag calls the ARN of another stack's bucket."""
-    stack = cdk.Stack.of(bucket)
-    return str(stack.resolve(stack.export_value(bucket.bucket_arn))["Fn::ImportValue"])
-
-
-def _pod_statements(storage: StorageStack) -> list[iam.PolicyStatement]:
-    """Read data; write artifacts, and read them back to compare. Nothing can be deleted."""
-    data, artifacts = storage.data_bucket, storage.artifact_bucket
-    return [
-        iam.PolicyStatement(
-            sid="FindObjects", actions=["s3:ListBucket"], resources=[data.bucket_arn, artifacts.bucket_arn]
-        ),
-        iam.PolicyStatement(sid="ReadData", actions=["s3:GetObject"], resources=[data.arn_for_objects("*")]),
-        iam.PolicyStatement(
-            sid="WriteArtifacts",
-            actions=["s3:PutObject", "s3:GetObject", "s3:AbortMultipartUpload"],
-            resources=[artifacts.arn_for_objects("*")],
-        ),
-        iam.PolicyStatement(
-            sid="ThroughTheBucketsOnly",
-            actions=["kms:Decrypt", "kms:GenerateDataKey"],
-            resources=[storage.key.key_arn],
-            conditions={"StringEquals": {"kms:ViaService": f"s3.{cdk.Stack.of(storage).region}.amazonaws.com"}},
-        ),
-    ]

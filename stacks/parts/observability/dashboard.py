@@ -169,6 +169,11 @@ def _runs() -> list[list[cloudwatch.IWidget]]:
         RunMetric.MODEL_FLOPS_UTILIZATION: "MFU, % of peak",
     }
     chosen = {metric: _chosen(metric, label) for metric, label in every.items()}
+    staging = {
+        RunMetric.STAGING_PROGRESS: ("% of the data set", PERCENT),
+        RunMetric.STAGED_BYTES: ("bytes", FROM_ZERO),
+        RunMetric.STAGING_BYTES_PER_SECOND: ("bytes/s", FROM_ZERO),
+    }
     return [
         [
             _graph(f"{title}, all runs", [metrics.of_every_run(metric)], width=QUARTER)
@@ -189,6 +194,10 @@ def _runs() -> list[list[cloudwatch.IWidget]]:
                 width=QUARTER,
             ),
             _graph("Chosen run: MFU", [chosen[RunMetric.MODEL_FLOPS_UTILIZATION]], axis=PERCENT, width=QUARTER),
+        ],
+        [
+            _graph(f"Staging, {title}, all runs", [metrics.of_every_run(metric)], axis=axis, width=THIRD)
+            for metric, (title, axis) in staging.items()
         ],
     ]
 

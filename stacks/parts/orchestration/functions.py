@@ -111,6 +111,8 @@ class TrainflowFunction(Construct):
             own.append(allow("eks:DescribeCluster", on=shared.cluster.arn))
             if shared.policies.stand_in_network is not None:
                 policies.append(shared.policies.stand_in_network)
+            if shared.policies.use_slurm is not None:
+                policies.append(shared.policies.use_slurm)
         if dead_letter_queue is not None:
             own.append(allow("sqs:SendMessage", on=dead_letter_queue.queue_arn))
         return role(self, "Role", service=iam.ServicePrincipal("lambda.amazonaws.com"), grants=own, policies=policies)

@@ -17,6 +17,7 @@ from constructs import Construct
 
 from lambdas.models.metric_names import NAMESPACE
 from stacks.parts.acknowledgements import Reason, acknowledge
+from stacks.parts.aws_policies import IN_NETWORK
 
 USE_OF_KEY = ("kms:Decrypt", "kms:GenerateDataKey")
 """What sending to an encrypted topic or queue takes, and reading from one."""
@@ -121,12 +122,13 @@ def service(scope: Construct, name: str) -> iam.ServicePrincipal:
 class SharedPolicies(Construct):
     """Policies for what has no resource to name, each for those that need it and nobody else."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, in_network: bool) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, in_network: bool, slurm: Sequence[Grant] = ()) -> None:
         """
         Args:
             scope: The stack of the functions and state machines.
             construct_id: Of this construct.
             in_network: Whether functions stand in a VPC.
+            slurm: What it takes to use Slurm; nothing where there is none.
         """
         super().__init__(scope, construct_id)
         acknowledge(self, "AwsSolutions-IAM5[Resource::*]", reason=Reason.NO_RESOURCE_LEVEL)
@@ -146,7 +148,19 @@ class SharedPolicies(Construct):
             "PublishMetrics",
             allow("cloudwatch:PutMetricData", on="*", when={"StringEquals": {"cloudwatch:namespace": NAMESPACE}}),
         )
+        self.examine = policy(
+            self,
+            "Examine",
+            allow(
+                "ec2:DescribeSubnets",
+                "ec2:DescribeInstanceTypeOfferings",
+                "servicequotas:GetServiceQuota",
+                "cloudwatch:GetMetricStatistics",
+                on="*",
+            ),
+        )
         self.stand_in_network = self._stand_in_network() if in_network else None
+        self.use_slurm = policy(self, "UseSlurm", *slurm) if slurm else None
         self.deliver_logs = policy(
             self,
             "DeliverLogs",
@@ -164,17 +178,4 @@ class SharedPolicies(Construct):
         )
 
     def _stand_in_network(self) -> iam.ManagedPolicy:
-        """What Lambda does with a function's role to place it (Lambda developer guide, 'Attaching to a VPC')."""
-        return policy(
-            self,
-            "StandInNetwork",
-            allow(
-                "ec2:CreateNetworkInterface",
-                "ec2:DescribeNetworkInterfaces",
-                "ec2:DescribeSubnets",
-                "ec2:DeleteNetworkInterface",
-                "ec2:AssignPrivateIpAddresses",
-                "ec2:UnassignPrivateIpAddresses",
-                on="*",
-            ),
-        )
+        return policy(self, "StandInNetwork", allow(*IN_NETWORK, on="*"))

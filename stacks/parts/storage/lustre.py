@@ -63,6 +63,8 @@ class SharedFileSystem:
     client_security_group: ec2.ISecurityGroup
     """Nodes that mount it join this one, beside the cluster's own: pods mount through their node's interface."""
     size_gib: int
+    linked_url: str
+    """`s3://bucket/prefix/` of what it shows below `/data`."""
 
 
 class LustreFileSystem(Construct):
@@ -78,8 +80,10 @@ class LustreFileSystem(Construct):
         subnet: ec2.ISubnet,
         key: kms.IKey,
         log_group: logs.ILogGroup,
+        data: s3.Bucket,
     ) -> None:
         super().__init__(scope, construct_id)
+        self._data = data
         self._own, self._clients = self._security_groups(vpc)
         self._file_system = fsx.CfnFileSystem(
             self,
@@ -114,9 +118,10 @@ class LustreFileSystem(Construct):
             security_group=self._own,
             client_security_group=self._clients,
             size_gib=settings.size_gib,
+            linked_url=data.s3_url_for_object(DATA_PREFIX),
         )
 
-    def import_from(self, scope: Construct, bucket: s3.Bucket) -> None:
+    def import_data(self, scope: Construct) -> None:
         """Show what lies below `data/` of the bucket in `/data`; contents are fetched when they are first read."""
         events = fsx.CfnDataRepositoryAssociation.AutoImportPolicyProperty(events=FILE_EVENTS)
         link = fsx.CfnDataRepositoryAssociation(
@@ -124,11 +129,11 @@ class LustreFileSystem(Construct):
             "ImportData",
             file_system_id=self._file_system.ref,
             file_system_path="/data",
-            data_repository_path=bucket.s3_url_for_object(DATA_PREFIX),
+            data_repository_path=self.shared.linked_url,
             batch_import_meta_data_on_create=True,
             s3=fsx.CfnDataRepositoryAssociation.S3Property(auto_import_policy=events),
         )
-        _cut_before_emptying(link, bucket)
+        _cut_before_emptying(link, self._data)
 
     def export_to(self, scope: Construct, bucket: s3.Bucket) -> None:
         """Keep a copy of `/runs` in the bucket."""

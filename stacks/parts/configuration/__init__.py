@@ -1,0 +1,1 @@
+"""Sections of the configuration that are a matter of their own."""

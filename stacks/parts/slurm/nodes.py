@@ -1,0 +1,152 @@
+"""Nodes of the Slurm cluster: none of them exist until a job waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_pcs as pcs
+from constructs import Construct
+
+from stacks.parts.capacity.launch_template import NodeTemplate
+from stacks.parts.configuration.nodes import Mode
+from stacks.parts.slurm.controller import Controller
+from stacks.parts.storage.lustre import SharedFileSystem
+from stacks.parts.storage.runs import let_runs_use
+
+if TYPE_CHECKING:
+    from stacks.storage import StorageStack
+
+PURCHASES: Mapping[Mode, str] = {
+    "on-demand": "ONDEMAND",
+    "spot": "SPOT",
+    "capacity-block": "CAPACITY_BLOCK",
+    "reservation": "ONDEMAND",
+}
+
+SHARED_FOLDER = "/fsx"
+"""Where nodes mount the file system."""
+
+FOLDERS = ("data", "runs", "cache", "jobs")
+"""On it: those of the pods, and what jobs write while they run."""
+
+USER_ID = 1000
+"""Of Amazon Linux's first user, and of the pods: both write to the same folders."""
+
+PCS_PATH = "/aws-pcs/"
+"""PCS passes on roles and instance profiles below this path, or with names that begin with AWSPCS."""
+
+
+def claims(user: str) -> dict[str, object]:
+    """What PCS wants to know of a token's user: it has no directory to look into (AWS PCS user guide, REST API)."""
+    identity = {"gecos": "Trainflow", "dir": f"/home/{user}", "shell": "/bin/bash", "gids": [USER_ID]}
+    return {"uid": USER_ID, "gid": USER_ID, "id": identity}
+
+
+def queue_name(instance_type: str) -> str:
+    """The partition that holds the nodes of an instance type; PCS allows no dots."""
+    return instance_type.replace(".", "-")
+
+
+def mount(shared: SharedFileSystem) -> str:
+    """User data that mounts the file system before slurmd starts, as the MIME archive that PCS merges with its own.
+
+    A node without the file system fails its first job, which says so; one that gave itself up would be replaced for
+    ever.
+    """
+    folders = " ".join(f"{SHARED_FOLDER}/{folder}" for folder in FOLDERS)
+    script = f"""\
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="==TRAINFLOW=="
+
+--==TRAINFLOW==
+Content-Type: text/x-shellscript; charset="us-ascii"
+
+#!/bin/bash
+set -euo pipefail
+command -v mount.lustre || dnf install -y lustre-client
+mkdir -p {SHARED_FOLDER}
+echo '{shared.dns_name}@tcp:/{shared.mount_name} {SHARED_FOLDER} lustre noatime,flock,_netdev 0 0' >> /etc/fstab
+mount -t lustre -o noatime,flock {shared.dns_name}@tcp:/{shared.mount_name} {SHARED_FOLDER}
+mkdir -p {folders}
+chown {USER_ID}:{USER_ID} {folders}
+
+--==TRAINFLOW==--
+"""
+    return cdk.Fn.base64(script)
+
+
+class NodeProfile(Construct):
+    """Who the nodes are: they register with PCS, and their jobs do with the buckets what pods may."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, controller: Controller, storage: StorageStack) -> None:
+        super().__init__(scope, construct_id)
+        self.role = iam.Role(
+            self,
+            "Role",
+            path=PCS_PATH,
+            description="Trainflow: nodes of the Slurm cluster, and their jobs",
+            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+        )
+        let_runs_use(storage, self.role)
+        join = iam.PolicyStatement(
+            sid="JoinTheCluster",
+            actions=["pcs:RegisterComputeNodeGroupInstance"],
+            resources=[controller.resource.attr_arn],
+        )
+        self.role.add_to_policy(join)
+        self.resource = iam.InstanceProfile(self, "Profile", path=PCS_PATH, role=self.role)
+
+
+class Queue(Construct):
+    """A queue and the nodes behind it."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        name: str,
+        instance_types: Sequence[str],
+        max_nodes: int,
+        mode: Mode,
+        ami_id: str,
+        controller: Controller,
+        profile: NodeProfile,
+        template: NodeTemplate,
+        subnet: ec2.ISubnet,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        nodes = pcs.CfnComputeNodeGroup(
+            self,
+            "Nodes",
+            name=name,
+            cluster_id=controller.id,
+            ami_id=ami_id,
+            custom_launch_template=pcs.CfnComputeNodeGroup.CustomLaunchTemplateProperty(
+                template_id=template.resource.ref, version=template.resource.attr_latest_version_number
+            ),
+            iam_instance_profile_arn=profile.resource.instance_profile_arn,
+            instance_configs=[
+                pcs.CfnComputeNodeGroup.InstanceConfigProperty(instance_type=kind) for kind in instance_types
+            ],
+            purchase_option=PURCHASES[mode],
+            scaling_configuration=pcs.CfnComputeNodeGroup.ScalingConfigurationProperty(
+                min_instance_count=0, max_instance_count=max_nodes
+            ),
+            subnet_ids=[subnet.subnet_id],
+        )
+        # Or a node starts, and cannot register.
+        nodes.node.add_dependency(profile.role)
+        self.resource = pcs.CfnQueue(
+            self,
+            "Queue",
+            name=name,
+            cluster_id=controller.id,
+            compute_node_group_configurations=[
+                pcs.CfnQueue.ComputeNodeGroupConfigurationProperty(compute_node_group_id=nodes.attr_id)
+            ],
+        )
