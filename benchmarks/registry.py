@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks import overhead, scaling, trainer
+from benchmarks import overhead, scale, scaling, staging, trainer
 from benchmarks.result import Result
 
 BENCHMARKS: Mapping[str, Callable[[], Result]] = {
     "overhead": overhead.run,
+    "scale": scale.run,
     "scaling": scaling.run,
+    "staging": staging.run,
     "trainer": trainer.run,
 }

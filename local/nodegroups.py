@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from local.loop import Loop
 
 LOOK_SECONDS = 0.2
 """Between two looks at the desired sizes; a node takes longer than that to start."""
@@ -31,6 +32,8 @@ class NodeSettings:
     """Given to every pod, as EKS's webhooks do: AWS credentials, region, endpoint."""
     log_file: Path
     """Where the nodes say what they have to say."""
+    no_op_seconds: float | None = None
+    """How long each pod runs, without a program; None for pods that run theirs."""
 
 
 @dataclass
@@ -52,31 +55,28 @@ class Nodegroups:
         self._desired_sizes = desired_sizes
         self._settings = settings
         self._groups: dict[str, _Group] = defaultdict(_Group)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="nodegroups", daemon=True)
+        self._loop = Loop(self._look, name="nodegroups", seconds=LOOK_SECONDS)
 
     def start(self) -> None:
-        """Follow the desired sizes from now on."""
-        self._thread.start()
+        """Start the nodes that are wanted already, and follow the desired sizes from now on."""
+        self._look()
+        self._loop.start()
 
     def stop(self) -> None:
         """End every node, with its pods."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._loop.stop()
         for group in self._groups.values():
             _end(group)
 
-    def _follow(self) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
-            for name, (instance_type, desired) in self._desired_sizes().items():
-                group = self._groups[name]
-                if desired > group.size:
-                    group.processes.append(self._start_nodes(name, instance_type, range(group.size, desired)))
-                    group.size = desired
-                elif desired == 0 and group.size:
-                    # Nodes share processes, so a group goes as a whole: that is all that tear-down asks for.
-                    _end(group)
+    def _look(self) -> None:
+        for name, (instance_type, desired) in self._desired_sizes().items():
+            group = self._groups[name]
+            if desired > group.size:
+                group.processes.append(self._start_nodes(name, instance_type, range(group.size, desired)))
+                group.size = desired
+            elif desired == 0 and group.size:
+                # Nodes share processes, so a group goes as a whole: that is all that tear-down asks for.
+                _end(group)
 
     def _start_nodes(self, nodegroup: str, instance_type: str, indices: range) -> subprocess.Popen[bytes]:
         settings = self._settings
@@ -89,6 +89,8 @@ class Nodegroups:
             *(text for name in names for text in ("--name", name)),
             *(text for key, value in settings.environment.items() for text in ("--env", f"{key}={value}")),
         ]
+        if settings.no_op_seconds is not None:
+            command += ["--no-op", str(settings.no_op_seconds)]
         with settings.log_file.open("ab") as log:
             return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
 

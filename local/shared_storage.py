@@ -9,8 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lambdas.models.instances import DEVICE_PLUGINS
 from lambdas.models.kubernetes_access import access_manifests
 from local.cluster.node.api import ApiError, KubernetesApi
+from local.cluster.resources.daemonsets import NOWHERE
 
 CLAIM = "fsx-claim"
 SERVICE_ACCOUNT = "training"
@@ -53,6 +55,21 @@ def offer(api: KubernetesApi, folder: Path, *, namespace: str) -> None:
             "spec": {**access, "volumeName": volume, "resources": {"requests": {"storage": "1200Gi"}}},
         },
     )
+
+
+def announce_plugins(api: KubernetesApi, *, namespace: str) -> None:
+    """Say who advertises devices, as charts do on EKS. Here it is the process node; so they run nowhere."""
+    for name in dict.fromkeys(DEVICE_PLUGINS.values()):
+        labels = {"name": name}
+        container = {"name": "process-node", "image": "trainflow/process-node"}
+        template = {"metadata": {"labels": labels}, "spec": {"nodeSelector": NOWHERE, "containers": [container]}}
+        manifest = {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        }
+        _ensure(api, f"/apis/apps/v1/namespaces/{namespace}/daemonsets", manifest)
 
 
 def grant(api: KubernetesApi, *, namespace: str) -> None:

@@ -6,6 +6,7 @@ own. Every one of them ends when this process does, however it ends: they watch 
 
 from __future__ import annotations
 
+import base64
 import gc
 import json
 import subprocess
@@ -18,16 +19,21 @@ from typing import Any, Self
 
 import yaml
 
-from local.aws import deployment, folder_buckets
+from local.aws import deployment, folder_buckets, kept_tables
 from local.aws.deployment import CLUSTER_NAME, NAMESPACE, Deployment
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.nodegroups import Nodegroups, NodeSettings
-from local.shared_storage import grant, offer
+from local.shared_storage import announce_plugins, grant, offer
+from local.slurm.cluster import SlurmCluster
+from local.slurm.configuration import SlurmSettings
 
 REPOSITORY = Path(__file__).parents[1]
+
+CACHES = "caches.json"
+"""Below the home: which compile caches of its file system are ready."""
 
 
 class TwinError(Exception):
@@ -57,17 +63,22 @@ class Twin:
         kubeconfig: Path | None = None,
         image_root: Path = REPOSITORY,
         deployed: bool = True,
+        no_op_seconds: float | None = None,
+        slurm: SlurmSettings | None = None,
     ) -> None:
         """Prepare, without starting anything.
 
         Args:
-            home: What outlasts a run: `s3/<bucket>/<key>`, and the shared file system in `volumes/`.
+            home: What outlasts a run: `s3/<bucket>/<key>`, the shared file system in `volumes/`, and which
+                compile caches in it are ready.
             log_dir: Where the twin's own parts write what they have to say.
             time_scale: Waits of the state machines take `1 / time_scale` of their time.
             kubeconfig: A cluster to use instead of the twin's own API server.
             image_root: The folder that stands for every container image's working directory.
             deployed: Whether everything is there that `cdk deploy` makes; if not, the account has a cluster and is
                 ready for the real one.
+            no_op_seconds: Pods run no programs: each says who it is and ends well after so long (`no_op.py`).
+            slurm: A Slurm cluster to start as well; None for a deployment without one.
         """
         self.home, self.log_dir, self.image_root = home.resolve(), log_dir.resolve(), image_root.resolve()
         self.namespace = NAMESPACE
@@ -75,7 +86,8 @@ class Twin:
         self._foreign_kubeconfig = kubeconfig
         self._temporary = tempfile.TemporaryDirectory(prefix="trainflow-")
         self.kubeconfig = kubeconfig or Path(self._temporary.name) / "kubeconfig"
-        self._deployed = deployed
+        self._deployed, self._no_op_seconds = deployed, no_op_seconds
+        self.slurm = SlurmCluster(slurm, log_dir=self.log_dir / "slurm") if slurm else None
         self._lambdas = LambdaRuntime(
             self._lambda_environment(), log_dir=self.log_dir / "lambda", credentials=self.aws.credentials_of
         )
@@ -95,6 +107,7 @@ class Twin:
 
         Raises:
             TwinError: If a part could not be started; nothing runs then.
+            SlurmError: If Slurm was asked for and could not be started; nothing runs then.
         """
         try:
             with _garbage_left():
@@ -114,8 +127,11 @@ class Twin:
             self._nodegroups.stop()
         if self.deployment is not None:
             folder_buckets.save(self.aws, deployment.ARTIFACT_BUCKET, self.home / "s3")
+            kept_tables.save(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
             self.deployment = None
         self._lambdas.stop()
+        if self.slurm is not None:
+            self.slurm.stop()
         if self._cluster is not None and self._cluster.stdin and self._cluster.stdout:
             self._cluster.stdin.close()
             self._cluster.wait(15)
@@ -127,6 +143,8 @@ class Twin:
     def _start(self) -> None:
         for folder in (self.home / "s3", self.log_dir):
             folder.mkdir(parents=True, exist_ok=True)
+        if self.slurm is not None:
+            self.slurm.start()
         # The slow imports run side by side: workers' libraries, the API server's, moto's.
         self._cluster = self._start_cluster()
         self._lambdas.start()
@@ -136,7 +154,8 @@ class Twin:
         folder_buckets.load(self.aws, self.home / "s3")
         deployment.make_cluster(self.aws)
         if self._deployed:
-            self.deployment = deployment.deploy(self.aws)
+            self.deployment = deployment.deploy(self.aws, slurm=self._slurm_settings())
+            kept_tables.load(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
         endpoint, ca_data = self._await_cluster()
         deployment.set_endpoint(kubernetes_endpoint=endpoint, ca_data=ca_data)
         self._prepare_cluster()
@@ -147,6 +166,7 @@ class Twin:
     def _prepare_cluster(self) -> None:
         api = KubernetesApi(load_connection(self.kubeconfig))
         offer(api, self.home / "volumes", namespace=NAMESPACE)
+        announce_plugins(api, namespace=NAMESPACE)
         if self._foreign_kubeconfig is None:  # whoever comes through the door has the kubeconfig's rights
             grant(api, namespace=NAMESPACE)
 
@@ -187,12 +207,28 @@ class Twin:
             pods_dir=Path(self._temporary.name) / "pods",
             log_file=self.log_dir / "nodes.log",
             image_root=self.image_root,
-            environment={
-                **self.aws.client_environment,
-                # Pods share the machine's loopback interface.
-                "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
-            },
+            environment=self._job_environment(),
+            no_op_seconds=self._no_op_seconds,
         )
+
+    def _job_environment(self) -> dict[str, str]:
+        """What EKS's webhooks and a node's instance profile give: AWS. And the loopback interface, which all share."""
+        return {**self.aws.client_environment, "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
+
+    def _slurm_settings(self) -> dict[str, str]:
+        """What the functions are told about Slurm, its key in Secrets Manager, as AWS PCS has it."""
+        if self.slurm is None:
+            return {}
+        key = base64.b64encode(self.slurm.jwt_key).decode()
+        return {
+            "SLURM_API_URL": self.slurm.rest_url,
+            "SLURM_KEY_SECRET": deployment.create_secret(self.aws, "trainflow-slurm-jwt", key),
+            "SLURM_USER": self.slurm.user,
+            "SLURM_SHARED_FOLDER": str(self.home / "volumes"),
+            "SLURM_ENVIRONMENT": sys.prefix,
+            "SLURM_PROGRAM_FOLDER": str(self.image_root),
+            "SLURM_PROPERTIES": json.dumps(self._job_environment()),
+        }
 
     def _lambda_environment(self) -> dict[str, str]:
         return {

@@ -18,10 +18,11 @@ from typing import Any
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
-from lambdas.models.functions import EVENT_HANDLERS, TASKS, Function
-from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
+from lambdas.models import compile_cache
+from lambdas.models.functions import EVENT_HANDLERS, LINK, SLURM, TASKS, Function
+from lambdas.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, SYSTEM_NODEGROUP, nodegroup_name
 from lambdas.models.run_table import KEY
-from local.aws import triggers
+from local.aws import quotas, triggers
 from local.aws.server import REGION, AwsServer
 
 STATE_MACHINES = Path(__file__).parents[2] / "statemachines"
@@ -31,13 +32,18 @@ NAMESPACE = "training"
 DATA_BUCKET = "trainflow-data"
 ARTIFACT_BUCKET = "trainflow-artifacts"
 RUN_TABLE = "trainflow-runs"
+CACHE_TABLE = "trainflow-caches"
 IDLE_MINUTES = 20
 """As `capacity.idle_minutes` has it by default."""
 
 MAX_NODES = 16
 """Nodes of each type that the twin will start on one machine."""
 
-_SUBNETS = ("subnet-twin0", "subnet-twin1")
+SYSTEM_NODES = 1
+"""As `cluster.system_nodes` in the example configuration."""
+
+ZONE_ID = "usw2-az4"
+"""As `network.zone_id` in the example configuration: it offers every trn1 type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,50 +57,66 @@ class Deployment:
 
 
 def make_cluster(aws: AwsServer) -> None:
-    """Make the EKS cluster and its node groups."""
+    """Make the EKS cluster and its node groups: empty ones to train on, and one for small pods."""
+    quotas.serve(max_nodes=MAX_NODES)
     eks, role = aws.client("eks"), _role(aws, "cluster")
-    eks.create_cluster(name=CLUSTER_NAME, roleArn=role, resourcesVpcConfig={"subnetIds": list(_SUBNETS)})
-    for instance_type in INSTANCE_TYPES:
+    in_zone = [{"Name": "availability-zone-id", "Values": [ZONE_ID]}]
+    subnets = [found["SubnetId"] for found in aws.client("ec2").describe_subnets(Filters=in_zone)["Subnets"]]
+    eks.create_cluster(name=CLUSTER_NAME, roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
+    empty = {"minSize": 0, "desiredSize": 0, "maxSize": MAX_NODES}
+    always = {"minSize": SYSTEM_NODES, "desiredSize": SYSTEM_NODES, "maxSize": SYSTEM_NODES + 1}
+    groups = {nodegroup_name(name): (name, empty) for name in INSTANCE_TYPES}
+    for name, (instance_type, size) in {**groups, SYSTEM_NODEGROUP: (SYSTEM_INSTANCE.name, always)}.items():
         eks.create_nodegroup(
             clusterName=CLUSTER_NAME,
-            nodegroupName=nodegroup_name(instance_type),
+            nodegroupName=name,
             nodeRole=role,
-            subnets=list(_SUBNETS),
+            subnets=subnets,
             instanceTypes=[instance_type],
-            scalingConfig={"minSize": 0, "desiredSize": 0, "maxSize": MAX_NODES},
+            scalingConfig=size,
         )
 
 
-def set_endpoint(*, kubernetes_endpoint: str, ca_data: str) -> None:
+def set_endpoint(*, kubernetes_endpoint: str, ca_data: str, cluster_name: str = CLUSTER_NAME) -> None:
     """Let `eks:DescribeCluster` name the cluster's Kubernetes API; moto invents one and has no call that sets it.
 
     Args:
         kubernetes_endpoint: HTTPS URL of the API.
         ca_data: Its certificate authority, PEM in base64.
+        cluster_name: Which cluster.
     """
-    cluster = eks_backends[DEFAULT_ACCOUNT_ID][REGION].clusters[CLUSTER_NAME]
+    cluster = eks_backends[DEFAULT_ACCOUNT_ID][REGION].clusters[cluster_name]
     cluster.endpoint, cluster.certificate_authority = kubernetes_endpoint, {"data": ca_data}
 
 
-def deploy(aws: AwsServer) -> Deployment:
-    """Make everything that a run needs beside the cluster."""
+def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deployment:
+    """Make everything that a run needs beside the cluster.
+
+    Args:
+        aws: Where.
+        slurm: What functions are told about a Slurm cluster; None if there is none.
+    """
     topic_arn = aws.client("sns").create_topic(Name="trainflow-runs")["TopicArn"]
     for bucket in (DATA_BUCKET, ARTIFACT_BUCKET):
         if not _exists(aws, bucket):
             create_bucket(aws, bucket)
-    aws.client("dynamodb").create_table(
-        TableName=RUN_TABLE,
-        BillingMode="PAY_PER_REQUEST",
-        KeySchema=[{"AttributeName": KEY, "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": KEY, "AttributeType": "S"}],
-    )
+    for table, key in ((RUN_TABLE, KEY), (CACHE_TABLE, compile_cache.KEY)):
+        aws.client("dynamodb").create_table(
+            TableName=table,
+            BillingMode="PAY_PER_REQUEST",
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+        )
     settings = {
         "CLUSTER_NAME": CLUSTER_NAME,
         "NAMESPACE": NAMESPACE,
         "ARTIFACT_BUCKET": ARTIFACT_BUCKET,
         "TOPIC_ARN": topic_arn,
         "RUN_TABLE": RUN_TABLE,
+        "CACHE_TABLE": CACHE_TABLE,
         "IDLE_MINUTES": str(IDLE_MINUTES),
+        **dict.fromkeys((*SLURM, *LINK), ""),
+        **(slurm or {}),
     }
     functions = _functions(aws, TASKS, settings)
     role = _role(aws, "states")
@@ -108,6 +130,11 @@ def deploy(aws: AwsServer) -> Deployment:
 def create_bucket(aws: AwsServer, name: str) -> None:
     """Make a bucket in the twin's region."""
     aws.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+
+
+def create_secret(aws: AwsServer, name: str, text: str) -> str:
+    """Keep a text in Secrets Manager; the ARN by which functions ask for it."""
+    return str(aws.client("secretsmanager").create_secret(Name=name, SecretString=text)["ARN"])
 
 
 def _exists(aws: AwsServer, bucket: str) -> bool:
@@ -176,3 +203,8 @@ def desired_sizes() -> dict[str, tuple[str, int]]:
         name: (nodegroup.instance_types[0], int(nodegroup.scaling_config["desiredSize"]))
         for name, nodegroup in nodegroups.items()
     }
+
+
+def gang_nodes() -> int:
+    """How many nodes runs have asked for and not given back: all but those that are always there."""
+    return sum(size for name, (_, size) in desired_sizes().items() if name != SYSTEM_NODEGROUP)

@@ -33,12 +33,16 @@ def ensure_demo_data(root: Path) -> None:
 
 
 def load(aws: AwsServer, root: Path) -> None:
-    """Make every folder below `root` a bucket, with its files as objects."""
+    """Make every folder below `root` a bucket, with its files as objects.
+
+    Anybody may read them, so that a spec of a public bucket runs here too; nobody but this machine can ask.
+    """
     s3 = aws.client("s3")
     for bucket in sorted(path for path in root.iterdir() if path.is_dir()):
         create_bucket(aws, bucket.name)
         for file in sorted(path for path in bucket.rglob("*") if path.is_file()):
-            s3.upload_file(str(file), bucket.name, file.relative_to(bucket).as_posix())
+            key = file.relative_to(bucket).as_posix()
+            s3.upload_file(str(file), bucket.name, key, ExtraArgs={"ACL": "public-read"})
 
 
 def save(aws: AwsServer, bucket: str, root: Path) -> None:

@@ -39,6 +39,11 @@ class FunctionConfiguration:
         return json.dumps(asdict(self), sort_keys=True)
 
 
+MAX_CONCURRENCY = max(8, 2 * (os.cpu_count() or 1))
+"""Invocations at a time, as an account has a limit. Those behind it wait here: a machine that runs hundreds of workers
+at once gives each of them too little time."""
+
+
 class Worker:
     """One execution environment: serves one invocation at a time."""
 
@@ -102,6 +107,7 @@ class LambdaRuntime:
         self._idle: dict[str, list[Worker]] = defaultdict(list)
         self._busy: set[Worker] = set()
         self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(MAX_CONCURRENCY)
         self._zygote: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -141,6 +147,10 @@ class LambdaRuntime:
         Returns:
             Its result or its error as JSON, and whether it is an error.
         """
+        with self._free:
+            return self._invoke(function, event)
+
+    def _invoke(self, function: FunctionConfiguration, event: Any) -> tuple[str, bool]:
         request_id = str(uuid.uuid4())
         worker = self._take(function)
         try:

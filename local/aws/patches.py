@@ -9,9 +9,10 @@ import copy
 import datetime as dt
 import json
 import re
+import threading
 import types
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -39,6 +40,8 @@ def apply_all() -> None:
     json_task_results()
     presigned_requests()
     variable_references()
+    comparisons_with_variables()
+    atomic_writes()
 
 
 def context_start_time() -> None:
@@ -170,6 +173,40 @@ def variable_references() -> None:
 
 
 _VARIABLE = re.compile(r"\$(\w+)(.*)")
+
+
+def comparisons_with_variables() -> None:
+    """moto compares the wrong way round where a comparison such as `NumericLessThanPath` names a variable."""
+    from moto.stepfunctions.parser.asl.component.state.choice.comparison.comparison_func import (
+        ComparisonFuncStringVariableSample,
+        ComparisonFuncValue,
+    )
+
+    def eval_body(self: Any, env: Any) -> None:
+        self.string_variable_sample.eval(env=env)
+        env.stack[-2:] = reversed(env.stack[-2:])  # the operator takes the left side from the top
+        ComparisonFuncValue._eval_body(self, env)
+        del env.stack[-2]
+
+    ComparisonFuncStringVariableSample._eval_body = eval_body
+
+
+def atomic_writes() -> None:
+    """moto looks at a write's condition and then writes: of two at once, both may find it fulfilled."""
+    from moto.dynamodb.models import DynamoDBBackend
+
+    writing = threading.RLock()
+    for name in ("put_item", "update_item", "delete_item"):
+        setattr(DynamoDBBackend, name, _one_at_a_time(original(getattr(DynamoDBBackend, name)), writing))
+
+
+def _one_at_a_time(function: Callable[..., Any], lock: threading.RLock) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        with lock:
+            return function(*arguments, **named)
+
+    return replacing(function, call)
 
 
 def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, str]]) -> None:

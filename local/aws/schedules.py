@@ -7,7 +7,6 @@ seconds at a time scale of 30. What came due while nobody looked fires once.
 from __future__ import annotations
 
 import re
-import threading
 import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from local.aws.targets import Target, Targets
+from local.loop import Loop
 
 LOOK_SECONDS = 0.2
 UNITS = {"minute": 60, "hour": 3600, "day": 86400}
@@ -44,22 +44,15 @@ class Schedules:
         self.clock = Clock(time_scale=time_scale)
         self._targets = targets
         self._next: dict[str, tuple[str, datetime | None]] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="schedules", daemon=True)
+        self._loop = Loop(self.look, name="schedules", seconds=LOOK_SECONDS)
 
     def start(self) -> None:
         """Fire what comes due from now on."""
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
         """Fire nothing any more."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _follow(self) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
-            self.look()
+        self._loop.stop()
 
     def look(self) -> None:
         """Fire what has come due since the last look."""

@@ -12,7 +12,7 @@ import boto3
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
-from local.aws import access_entries, events, patches
+from local.aws import access_entries, events, hundreds_of_runs, patches
 from local.aws.queues import QueueConsumers
 from local.aws.schedules import Schedules
 from local.aws.targets import Targets
@@ -63,6 +63,7 @@ class AwsServer:
         default_user_config["lambda"] = {"use_docker": True}
         patches.apply_all()
         patches.scaled_waits(self._time_scale)
+        hundreds_of_runs.apply_all()
         access_entries.serve()
         events.deliver_to(self.targets)
         events.status_changes(self.targets)

@@ -19,6 +19,7 @@ import typer
 
 if TYPE_CHECKING:
     from lambdas.models.instances import InstanceType
+    from local.cluster.node.registration import NodeSpec
     from local.cluster.server import ApiServer
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -90,6 +91,10 @@ def node(
         Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
     ] = None,
     image_root: ImageRootOption = None,
+    no_op: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Run no programs: each pod prints who it is and ends after this time."),
+    ] = None,
     until_stdin_closes: StdinOption = False,
 ) -> None:
     """Attach nodes to the API server that a kubeconfig names, until interrupted.
@@ -101,7 +106,11 @@ def node(
         raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
     options = _node_options(instance_type, label, env, image_root, taint)
     stop = _stop_signal(until_stdin_closes)
-    with _nodes(names, kubeconfig, options, pods_dir):
+    if no_op is None:
+        nodes = _nodes(names, kubeconfig, options, pods_dir)
+    else:
+        nodes = _no_ops(names, kubeconfig, options, pods_dir, run_seconds=no_op)
+    with nodes:
         for ready in names:
             _announce({"node": ready})
         stop.wait()
@@ -184,6 +193,12 @@ class _NodeOptions:
     environment: dict[str, str]
     image_root: Path | None
 
+    def node_named(self, name: str) -> NodeSpec:
+        """One of the nodes."""
+        from local.cluster.node.registration import NodeSpec
+
+        return NodeSpec(name=name, instance_type=self.instance, labels=self.labels, taints=self.taints)
+
 
 def _node_options(
     instance_type: str, labels: list[str], env: list[str], image_root: Path | None, taints: list[str]
@@ -208,10 +223,9 @@ def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: 
     from local.cluster.node.api import KubernetesApi
     from local.cluster.node.fleet import running
     from local.cluster.node.kubeconfig import load_connection
-    from local.cluster.node.registration import NodeSpec
 
     def node_named(name: str) -> ProcessNode:
-        spec = NodeSpec(name=name, instance_type=options.instance, labels=options.labels, taints=options.taints)
+        spec = options.node_named(name)
         return ProcessNode(api, spec, pods_dir=pods_dir, image_root=options.image_root, environment=options.environment)
 
     with contextlib.closing(KubernetesApi(load_connection(kubeconfig))) as api:
@@ -221,6 +235,25 @@ def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: 
             raise BadArgument(f"{error.filename}: the folder for pods cannot be made: {error.strerror}") from error
         with running(nodes):
             yield
+
+
+@contextlib.contextmanager
+def _no_ops(
+    names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: Path | None, *, run_seconds: float
+) -> Iterator[None]:
+    """Have nodes whose pods run nothing Ready inside of the block."""
+    from local.cluster.node.api import KubernetesApi
+    from local.cluster.node.kubeconfig import load_connection
+    from local.cluster.node.no_op import NoOpNodes
+
+    with contextlib.closing(KubernetesApi(load_connection(kubeconfig))) as api:
+        specs = [options.node_named(name) for name in names]
+        nodes = NoOpNodes(api, specs, run_seconds=run_seconds, pods_dir=pods_dir)
+        nodes.start()
+        try:
+            yield
+        finally:
+            nodes.stop()
 
 
 def _taints(texts: list[str]) -> list[dict[str, str]]:

@@ -17,6 +17,7 @@ from local.cluster.api.logs import LogProxy
 from local.cluster.api.negotiation import encode, error_response, negotiate, page_not_found, respond
 from local.cluster.api.openapi import EMPTY_V2, V2_MEDIA_TYPE, OpenApi
 from local.cluster.api.reading import Reader
+from local.cluster.api.request_metrics import RequestMetrics
 from local.cluster.api.requests import RequestInfo, parse_request
 from local.cluster.api.reviews import Reviews, review_of
 from local.cluster.api.scale import Scales
@@ -58,6 +59,7 @@ class Application:
         self.reviews = Reviews(cluster.registry, self.authorizer, identify)
         self.scales = Scales(cluster)
         self.openapi = OpenApi(cluster.registry)
+        self.request_metrics = RequestMetrics()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -74,6 +76,7 @@ class Application:
     async def _respond(self, request: Request) -> Response:
         user = acting_user(await self._user(request.headers), request.headers, self.authorizer)
         info = parse_request(request.method, request.url.path, request.query_params)
+        self.request_metrics.count(info)
         self.authorizer.check(user, info)
         if not info.is_resource:
             return self._document(request, info)
@@ -148,7 +151,7 @@ class Application:
 
     def _document(self, request: Request, info: RequestInfo) -> Response:
         path = info.path.rstrip("/") or "/"
-        known = path in ("/", "/version", "/api", "/apis", *_HEALTH)
+        known = path in ("/", "/version", "/metrics", "/api", "/apis", *_HEALTH)
         parts = path.split("/")[1:]
         if not known and parts[0] not in ("api", "apis", "openapi"):
             raise PageNotFound
@@ -158,10 +161,12 @@ class Application:
             return _health(path[1:], verbose="verbose" in request.query_params)
         if path == "/version":
             return respond(VERSION)
+        if path == "/metrics":
+            return Response(self.request_metrics.text(), media_type="text/plain")
         if parts[0] == "openapi":
             return self._openapi(path)
         if path == "/":
-            return respond({"paths": ["/api", "/api/v1", "/apis", *_HEALTH, "/version"]})
+            return respond({"paths": ["/api", "/api/v1", "/apis", *_HEALTH, "/metrics", "/version"]})
         return self._discovery(request, parts)
 
     def _openapi(self, path: str) -> Response:

@@ -33,6 +33,8 @@ from local.cluster.state.cluster import Cluster
 OFFERED = ("text/plain", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 CONNECT_SECONDS = 10
 _CHUNK = 64 * 1024
+_CHUNKS_AHEAD = 16
+"""Of a log, what waits here for a client that reads slowly; the rest waits at the kubelet."""
 _NUMBERS = ("tailLines", "limitBytes", "sinceSeconds")
 _SWITCHES = ("timestamps", "follow", "previous")
 
@@ -157,6 +159,8 @@ class _Stream:
         self._socket: socket.socket | None = None
         self.started: asyncio.Future[tuple[int, str]] = loop.create_future()
         self.queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._room = threading.Semaphore(_CHUNKS_AHEAD)
+        self._given_up = False
         threading.Thread(target=self._run, name=f"kubelet {path}", daemon=True).start()
 
     async def head(self) -> tuple[int, str]:
@@ -166,12 +170,15 @@ class _Stream:
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
             while (chunk := await self.queue.get()) is not None:
+                self._room.release()
                 yield chunk
         finally:
             self._hang_up()
 
     def _hang_up(self) -> None:
         """Wake the thread: closing a socket does not end a read that waits on it."""
+        self._given_up = True
+        self._room.release()
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -187,6 +194,9 @@ class _Stream:
                 if self._socket is not None:
                     self._socket.settimeout(None)  # a followed log may be silent for hours
                 while chunk := response.read1(_CHUNK):
+                    self._room.acquire()
+                    if self._given_up:
+                        break
                     self._call(self.queue.put_nowait, chunk)
         except (OSError, http.client.HTTPException, ValueError) as fault:
             self._tell(500, f'Get "https://{self.connection.host}:{self.connection.port}{self.path}": {fault}')

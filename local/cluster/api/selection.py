@@ -62,7 +62,9 @@ def selected(store: Store, resource: Resource, selection: Selection) -> list[Obj
     if name and (namespace or not resource.namespaced):
         found = store.get(resource.key, namespace, name)
         return [found] if found is not None and selection.matches(found) else []
-    return [obj for obj in store.objects(resource.key, namespace) if selection.matches(obj)]
+    labels = selection.labels.required_values
+    objects = store.labelled(resource.key, namespace, labels) if labels else store.objects(resource.key, namespace)
+    return [obj for obj in objects if selection.matches(obj)]
 
 
 @dataclass(frozen=True)

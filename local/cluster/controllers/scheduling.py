@@ -63,7 +63,7 @@ def place(pod: Object, nodes: Sequence[Object], usage: Mapping[str, Usage]) -> P
 
     Args:
         pod: A pod without a node.
-        nodes: All nodes.
+        nodes: All nodes, in the order of their names.
         usage: What is in use on each, by name.
     """
     if not nodes:
@@ -76,6 +76,8 @@ def place(pod: Object, nodes: Sequence[Object], usage: Mapping[str, Usage]) -> P
         refusal = _refusal(pod, requests, node, used)
         if refusal is None:
             fitting.append((_load(node, used), node["metadata"]["name"]))
+            if fitting[-1][0] == 0:
+                break  # none is less used, and none with as little use comes before it
         else:
             refusals.append(refusal)
     if fitting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 _FORM = re.compile(r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$")
 _SUFFIXES = {
@@ -39,7 +40,12 @@ def parse_quantity(text: str | int | float) -> Fraction:
     Raises:
         BadQuantity: If the text has another form than a number and one known suffix.
     """
-    matched = _FORM.match(str(text))
+    return _parsed(str(text))
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Fraction:
+    matched = _FORM.match(text)
     if matched is None:
         raise BadQuantity
     digits, suffix = matched.groups()

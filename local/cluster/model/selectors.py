@@ -52,6 +52,16 @@ class LabelSelector:
     def matches(self, labels: Mapping[str, str] | None) -> bool:
         return all(requirement.matches(labels or {}) for requirement in self.requirements)
 
+    @property
+    def required_values(self) -> list[tuple[str, str]]:
+        """Labels that whatever matches has with just this value."""
+        return [
+            (requirement.key, value)
+            for requirement in self.requirements
+            if requirement.operator == "in" and len(requirement.values) == 1
+            for value in requirement.values
+        ]
+
 
 class _Parser:
     def __init__(self, text: str) -> None:

@@ -42,17 +42,17 @@ class _ListAgain(Exception):
 
 
 class PodWatch:
-    """A thread that lists and watches the pods of one node.
+    """A thread that lists and watches the pods of one node, or of all.
 
     Args:
         api: The cluster.
-        node_name: The node.
+        node_name: The node; None for every node there is.
         observer: Is told of every change, in order and from one thread.
     """
 
-    def __init__(self, api: KubernetesApi, node_name: str, observer: PodObserver) -> None:
+    def __init__(self, api: KubernetesApi, node_name: str | None, observer: PodObserver) -> None:
         self._api = api
-        self._selector = f"spec.nodeName={node_name}"
+        self._selector = f"spec.nodeName={node_name}" if node_name else ""
         self._observer = observer
         self._stopping = threading.Event()
         self._watch: Watch | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from lambdas.models.instances import INSTANCE_TYPE_LABEL, INSTANCE_TYPES, InstanceType
+from lambdas.models.instances import INSTANCE_TYPE_LABEL, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
 from local.cluster.model import times
 from local.cluster.node.rewriting import LOOPBACK
 
@@ -43,11 +43,10 @@ def instance_type_named(name: str) -> InstanceType:
     Raises:
         UnknownInstanceType: If there is none.
     """
-    if name not in INSTANCE_TYPES:
-        raise UnknownInstanceType(
-            f"instance type {name!r} is not known; choose one of {', '.join(sorted(INSTANCE_TYPES))}"
-        )
-    return INSTANCE_TYPES[name]
+    known = {**INSTANCE_TYPES, SYSTEM_INSTANCE.name: SYSTEM_INSTANCE}
+    if name not in known:
+        raise UnknownInstanceType(f"instance type {name!r} is not known; choose one of {', '.join(sorted(known))}")
+    return known[name]
 
 
 def parse_taint(text: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ Everything runs on the server's event loop, so there are no locks. Stored object
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,6 +38,8 @@ class Change:
 
 
 Listener = Callable[[Change], None]
+Label = tuple[str, str]
+"""Name and value."""
 
 
 class TooOld(Exception):
@@ -56,6 +58,7 @@ class Store:
         self._history: dict[str, deque[Change]] = defaultdict(lambda: deque(maxlen=WINDOW))
         self._forgotten: dict[str, int] = defaultdict(int)
         self._listeners: dict[str, list[Listener]] = defaultdict(list)
+        self._labelled: dict[str, dict[Label, set[tuple[str, str]]]] = defaultdict(lambda: defaultdict(set))
 
     def get(self, key: str, namespace: str, name: str) -> Object | None:
         return self._objects[key][namespace].get(name)
@@ -65,6 +68,12 @@ class Store:
         by_namespace = self._objects[key]
         chosen = [namespace] if namespace else sorted(by_namespace)
         return [obj for place in chosen for _, obj in sorted(by_namespace[place].items())]
+
+    def labelled(self, key: str, namespace: str, labels: Iterable[Label]) -> list[Object]:
+        """Objects that have at least the rarest of some labels; what it costs does not grow with all the others."""
+        places = min((self._labelled[key].get(label, set()) for label in labels), key=len)
+        found = sorted(place for place in places if namespace in ("", place[0]))
+        return [self._objects[key][place][name] for place, name in found]
 
     def put(self, key: str, obj: Object) -> Object:
         """Store a new state; the object that is returned carries its revision."""
@@ -111,5 +120,21 @@ class Store:
         if len(history) == WINDOW:
             self._forgotten[change.key] = history[0].revision
         history.append(change)
+        self._index(change)
         for listener in [*self._listeners[change.key], *self._listeners[""]]:
             listener(change)
+
+    def _index(self, change: Change) -> None:
+        index, place = self._labelled[change.key], (change.namespace, change.name)
+        before = _labels(change.previous)
+        after = set() if change.type == "DELETED" else _labels(change.object)
+        for label in after - before:
+            index[label].add(place)
+        for label in before - after:
+            index[label].discard(place)
+            if not index[label]:
+                del index[label]
+
+
+def _labels(obj: Object | None) -> set[Label]:
+    return set((obj["metadata"].get("labels") or {}).items()) if obj else set()

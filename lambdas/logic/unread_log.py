@@ -1,0 +1,102 @@
+"""The lines of a log that have not been read yet, each once: also where a look ends within a second.
+
+A log can be asked for from a second on, no finer, and thousands of lines may be of one second. So a position is a
+second and the number of lines that have been read from there on. The log only grows at its end, hence these are the
+first ones of whatever is read from that second on; unless it has been replaced, by rotation or by a restart of its
+container. Then its first line is another one, and every line is new.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lambdas.gateways.backend import LogLine
+from lambdas.models.run import LogPosition
+
+SECOND = timedelta(seconds=1)
+
+OVERLAP = SECOND
+"""Read again before the newest line: a container's two streams are stamped apart and may be stored out of order."""
+
+
+@dataclass
+class _Second:
+    """The lines of one second that have been met."""
+
+    order: int
+    checksum: int
+    """Of the first one."""
+    num_lines: int = 1
+
+
+class UnreadLines:
+    """Iterates over the lines behind a position, and knows the position behind the line it gave last.
+
+    Args:
+        lines: The log of `pod` from the position's second on; all of it if there is no position.
+        position: How far the log has been read before; None for a log that is new.
+        pod: Whose log it is.
+
+    Attributes:
+        exhausted: Whether the end of the log has been reached.
+        replaced: Whether it is another log than the position's.
+    """
+
+    def __init__(self, lines: Iterable[LogLine], position: LogPosition | None, *, pod: str) -> None:
+        self._lines = iter(lines)
+        self._before = position
+        self._pod = pod
+        self._seconds: dict[datetime, _Second] = {}
+        self._newest = _Second(0, 0)
+        self._newest_starts: datetime | None = None
+        self._gave_one = False
+        self.exhausted = False
+        self.replaced = False
+
+    def __iter__(self) -> Iterator[LogLine]:
+        to_skip = self._before.num_lines if self._before else 0
+        for number, line in enumerate(self._lines):
+            if number == 0 and self._before is not None and _checksum(line) != self._before.first_line:
+                self.replaced, to_skip = True, 0
+            self._count(number, line)
+            if number >= to_skip:
+                self._gave_one = True
+                yield line
+        self.exhausted = True
+
+    @property
+    def position(self) -> LogPosition | None:
+        """Behind the line that was given last; the one before if there was none."""
+        if not self._gave_one or self._newest_starts is None:
+            return self._before
+        first = min(self._seconds.values(), key=lambda second: second.order)
+        return LogPosition(
+            pod=self._pod,
+            since=self._newest_starts - OVERLAP,
+            num_lines=sum(second.num_lines for second in self._seconds.values()),
+            first_line=first.checksum,
+        )
+
+    def _count(self, number: int, line: LogLine) -> None:
+        starts = self._newest_starts
+        if starts is not None and starts <= line.logged_at < starts + SECOND:
+            self._newest.num_lines += 1
+            return
+        second = line.logged_at.replace(microsecond=0)
+        if starts is not None and second < starts - OVERLAP:
+            return  # will not be read again
+        if found := self._seconds.get(second):
+            found.num_lines += 1
+            return
+        self._seconds[second] = _Second(number, _checksum(line))
+        if starts is None or second > starts:
+            self._newest, self._newest_starts = self._seconds[second], second
+            for old in [old for old in self._seconds if old < second - OVERLAP]:
+                del self._seconds[old]
+
+
+def _checksum(line: LogLine) -> int:
+    return zlib.crc32(f"{line.logged_at.isoformat()} {line.text}".encode(errors="replace"))

@@ -1,0 +1,185 @@
+"""`PublishMetrics` reads a log once, in bounded memory, in as many looks as it takes."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat
+from typing import Any
+
+import pytest
+from kubernetes import client
+from urllib3.exceptions import ProtocolError
+
+from lambdas.errors import ClusterUnavailable, ServiceUnavailable
+from lambdas.gateways import metrics
+from lambdas.handlers import publish_metrics
+from lambdas.handlers.publish_metrics import LINES_BETWEEN_LOOKS_AT_THE_CLOCK
+from lambdas.logic.step_metrics import MAX_LINES_TOLD
+from lambdas.models.run import MetricsCursor
+from tests.fakes.kubernetes_api import FakeKubernetesApi
+from tests.fakes.runs import run_of
+from tests.unit.lambdas.conftest import CONTEXT, Aws
+
+RUN = run_of()
+NOW = datetime.now(UTC).replace(microsecond=0)
+MIB = 1024 * 1024
+
+
+def metrics_line(step: int) -> str:
+    """One every three seconds, the newest now."""
+    at = f"{NOW - timedelta(seconds=3 * step):%a %b %d %H:%M:%S %Y}"
+    return f"LOG {at} - (0, {step}) step_loss : {10 - step / 1e4:.4f} learning_rate : 4e-4 throughput : 200.00"
+
+
+def stamped(text: str) -> str:
+    return f"{NOW:%Y-%m-%dT%H:%M:%S}.000000000Z {text}\n"
+
+
+def look(cursor: Any = None, *, pod: str = "pod") -> dict[str, Any]:
+    event = {
+        "run": RUN.model_dump(mode="json"),
+        "rank0": pod,
+        "cursor": cursor or MetricsCursor().model_dump(mode="json"),
+    }
+    answer = publish_metrics.lambda_handler(event, CONTEXT)
+    return dict(json.loads(json.dumps(answer, allow_nan=False)))
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps whose loss was sent, in the order of sending."""
+    steps: list[int] = []
+
+    def publish(data: list[metrics.Datum]) -> None:
+        steps.extend(round((10 - datum.value) * 1e4) for datum in data if datum.metric == "StepLoss")
+
+    monkeypatch.setattr(metrics, "publish", publish)
+    return steps
+
+
+@pytest.fixture
+def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_metrics, "READING_SECONDS", -1.0)
+
+
+@pytest.mark.usefixtures("aws", "no_time")
+def test_a_look_without_time_gets_on_and_the_next_one_goes_on(cluster: FakeKubernetesApi, published: list[int]) -> None:
+    num_steps = 3 * LINES_BETWEEN_LOOKS_AT_THE_CLOCK + 1
+    cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, num_steps + 1))
+    cursor, caught_up = None, []
+    for _ in range(4):
+        answer = look(cursor)
+        cursor = answer["cursor"]
+        caught_up.append(answer["caught_up"])
+    assert caught_up == [False, False, False, True]
+    assert published == list(range(1, num_steps + 1))
+    assert cursor["datapoints"] == num_steps
+
+
+@pytest.mark.usefixtures("aws")
+def test_rank_0_in_another_pod_is_read_from_its_beginning(cluster: FakeKubernetesApi, published: list[int]) -> None:
+    cluster.logs["first"] = stamped(metrics_line(1)) + stamped(metrics_line(2))
+    cluster.logs["second"] = stamped(metrics_line(2)) + stamped(metrics_line(3))
+    look(look(pod="first")["cursor"], pod="second")
+    assert published == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("aws")
+def test_what_was_published_before_a_fault_is_not_published_again(
+    cluster: FakeKubernetesApi, published: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_steps = 2 * MAX_LINES_TOLD + 10
+    cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, num_steps + 1))
+    publish = metrics.publish
+
+    def refuses_the_second(data: list[metrics.Datum]) -> None:
+        if published and len(published) == MAX_LINES_TOLD:
+            raise ServiceUnavailable("throttled")
+        publish(data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics, "publish", refuses_the_second)
+        answer = look()
+    assert (answer["caught_up"], answer["cursor"]["last_step"]) == (False, MAX_LINES_TOLD)
+    look(answer["cursor"])
+    assert published == list(range(1, num_steps + 1))
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_log_that_cannot_be_read_at_all_is_worth_a_retry(
+    cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks_off(*_arguments: Any, **_options: Any) -> Any:
+        raise ProtocolError("Connection broken")
+
+    monkeypatch.setattr(cluster, "call_api", breaks_off)
+    with pytest.raises(ClusterUnavailable, match="Connection broken"):
+        look()
+
+    def is_busy(*_arguments: Any, **_options: Any) -> Any:
+        raise client.ApiException(status=503, reason="Service Unavailable")
+
+    monkeypatch.setattr(cluster, "call_api", is_busy)
+    with pytest.raises(ClusterUnavailable, match="503"):
+        look()
+
+
+def test_a_look_that_dies_before_it_answers_changes_nothing_that_is_read(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, 8))
+
+    def charts() -> list[dict[str, Any]]:
+        found = aws.client("cloudwatch").get_metric_statistics(
+            Namespace="Trainflow",
+            MetricName="StepLoss",
+            Dimensions=[{"Name": "RunId", "Value": RUN.run_id}],
+            StartTime=NOW - timedelta(minutes=2),
+            EndTime=NOW + timedelta(minutes=2),
+            Period=1,
+            Statistics=["Average", "Minimum", "Maximum"],
+        )["Datapoints"]
+        return sorted(found, key=lambda datapoint: datapoint["Timestamp"])
+
+    look()
+    once = charts()
+    look()  # with the same cursor: nobody has heard of the look before
+    assert charts() == once
+    assert len(once) == 7
+
+
+class Endless:
+    """An answer of the API: as many bytes of log as are asked for, made while they are read."""
+
+    def __init__(self, num_bytes: int) -> None:
+        block = stamped("x" * 80).encode() * 800
+        self._blocks = chain(repeat(block, num_bytes // len(block)), [stamped(metrics_line(1)).encode()])
+
+    def stream(self, _amount: int) -> Iterator[bytes]:
+        return iter(self._blocks)
+
+    def release_conn(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def peak_bytes(cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch, num_bytes: int) -> int:
+    monkeypatch.setattr(cluster, "call_api", lambda *_arguments, **_options: Endless(num_bytes))
+    tracemalloc.start()
+    try:
+        look()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("aws")
+def test_memory_does_not_grow_with_the_log(
+    cluster: FakeKubernetesApi, published: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish_metrics, "READING_SECONDS", 600.0)
+    small = peak_bytes(cluster, monkeypatch, MIB)
+    large = peak_bytes(cluster, monkeypatch, 16 * MIB)
+    assert published == [1, 1]
+    assert large < small + MIB
