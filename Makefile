@@ -42,6 +42,8 @@ benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks overhead --out benchmarks/results/overhead.json
 	$(BIN)/python -m benchmarks trainer --out benchmarks/results/trainer.json
 	$(BIN)/python -m benchmarks scaling --out benchmarks/results/scaling.json
+	$(BIN)/python -m benchmarks scale --out benchmarks/results/scale.json
+	$(BIN)/python -m benchmarks staging --out benchmarks/results/staging.json
 
 synth: $(INSTALLED) $(NODE_TOOLS) ## The templates of config/$(CONFIG).yaml into cdk.out/, with every check; no credentials, no Docker
 	$(CDK) synth --quiet --no-lookups $(CDK_APP)

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 from lambdas.errors import DatasetNotFound, InvalidRunSpec, TrainflowError
-from lambdas.models.run_spec import RunSpec, Workload
+from lambdas.models.run_spec import RunSpec, Workload, object_of
+from local.slurm import packages
+from local.slurm.errors import SlurmMissing
 
 
 class MachineUnfit(TrainflowError):
@@ -37,18 +39,41 @@ def require_program(workload: Workload, image_root: Path) -> None:
 
 
 def require_dataset(spec: RunSpec, s3_root: Path) -> None:
-    """The data set has to be in the folder that the twin's S3 is.
+    """The data set has to be in the folder that the twin's S3 is; what is behind https:// only the pod can know.
 
     Raises:
         DatasetNotFound: If it is not; says where to put it.
     """
-    if spec.dataset is None:
+    dataset = spec.dataset
+    if dataset is None:
         return
-    path = s3_root / spec.dataset.bucket / spec.dataset.key
-    if not path.is_file():
+    path = s3_root / dataset.bucket / dataset.key
+    if dataset.in_s3 and dataset.is_prefix and not any(found.is_file() for found in path.rglob("*")):
         raise DatasetNotFound(
-            f"dataset.url: {spec.dataset.url} does not exist; in the twin it would be the file {path}."
+            f"dataset.url: there is nothing below {dataset.url}; in the twin it would be files in the folder {path}."
         )
+    if dataset.in_s3 and not dataset.is_prefix and not path.is_file():
+        raise DatasetNotFound(f"dataset.url: {dataset.url} does not exist; in the twin it would be the file {path}.")
+    if (
+        dataset.manifest_url is not None
+        and not (manifest := s3_root.joinpath(*object_of(dataset.manifest_url))).is_file()
+    ):
+        raise DatasetNotFound(
+            f"dataset.manifest_url: {dataset.manifest_url} does not exist; in the twin it would be the file {manifest}."
+        )
+
+
+def require_backend(spec: RunSpec) -> None:
+    """What the twin does not bring itself for the spec's backend has to be installed.
+
+    Raises:
+        MachineUnfit: Naming the packages to install.
+    """
+    if spec.compute.backend == "slurm":
+        try:
+            packages.require()
+        except SlurmMissing as missing:
+            raise MachineUnfit(f"compute.backend: {missing}") from None
 
 
 def require_machine(out: Path, *, shared_memory: Path = Path("/dev/shm")) -> None:  # noqa: S108  (where Linux has it)

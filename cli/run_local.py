@@ -17,6 +17,7 @@ from rich.console import Console
 from cli import preflight
 from cli.follow import follow, summarize
 from cli.observe import ClusterError, RunObserver
+from cli.observe.slurm import SlurmJobs
 from cli.record import write_record
 from cli.report import write_report
 from cli.spec_file import read_spec
@@ -24,6 +25,9 @@ from lambdas.errors import named_errors
 from lambdas.models.run_record import RunError, RunRecord, RunStatus
 from lambdas.models.run_spec import RunSpec
 from local.aws import folder_buckets
+from local.aws.deployment import ARTIFACT_BUCKET
+from local.slurm.configuration import SlurmSettings
+from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
 
 EXIT_STATUS = {RunStatus.SUCCEEDED: 0, RunStatus.ABORTED: 130}
@@ -67,6 +71,7 @@ def run_local(
         signal.signal(number, _interrupt_once)
     spec = read_spec(spec_path, overrides)
     preflight.require_program(spec.workload, REPOSITORY)
+    preflight.require_backend(spec)
     if spec.dataset is not None and spec.dataset.bucket == folder_buckets.DEMO_BUCKET:
         _make_demo_data(home, console)
     preflight.require_dataset(spec, home / "s3")
@@ -74,11 +79,17 @@ def run_local(
     started_at = datetime.now(UTC)
     run_id = f"{spec.name}-{_twelve_hex(spec, started_at)}"
     folder = out / run_id
-    twin = Twin(home=home, log_dir=folder / "logs" / "twin", time_scale=time_scale, kubeconfig=kubeconfig)
+    twin = Twin(
+        home=home,
+        log_dir=folder / "logs" / "twin",
+        time_scale=time_scale,
+        kubeconfig=kubeconfig,
+        slurm=SlurmSettings() if spec.compute.backend == "slurm" else None,
+    )
     try:
         with console.status("Starting the twin …"):
             twin.start()
-    except (TwinError, ClusterError, OSError) as error:
+    except (TwinError, SlurmError, ClusterError, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise Refused(str(error)) from None
     try:
@@ -125,6 +136,7 @@ def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console:
         log_dir=folder / "logs",
         namespace=twin.namespace,
         poll_seconds=0.5,
+        cluster=_slurm_jobs(twin, run_id) if spec.compute.backend == "slurm" else None,
     )
     observer.start()
     aborted = False
@@ -142,6 +154,10 @@ def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console:
     write_record(record, folder / "run.json")
     write_report(record, observer.steps(), folder / "report.html")
     return record
+
+
+def _slurm_jobs(twin: Twin, run_id: str) -> SlurmJobs:
+    return SlurmJobs(twin.client("s3"), bucket=ARTIFACT_BUCKET, run_id=run_id)
 
 
 def _has_ended(stepfunctions: Any, arn: str) -> bool:

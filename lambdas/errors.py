@@ -31,6 +31,13 @@ class RunRequestInvalid(TrainflowError):
     input_at_fault = True
 
 
+class PreflightFailed(TrainflowError):
+    """The run could not have started: everything that is in its way, in one list."""
+
+    what_to_do = "Put right what the message lists, then start the run again; nothing was billed for this one."
+    input_at_fault = True
+
+
 class DatasetNotFound(TrainflowError):
     """The data set's URL leads to no object that the run may read."""
 
@@ -74,6 +81,15 @@ class CheckpointNotFound(TrainflowError):
     what_to_do = "Read the training pods' logs for what kept the checkpoints from being written whole."
 
 
+class StagingStalled(TrainflowError):
+    """Nothing of the data set arrived for longer than the spec allows."""
+
+    what_to_do = (
+        "Look at the staging pod's log and at the network's way to the source, or raise `limits.stall_minutes`; a new "
+        "run goes on with the files that are complete."
+    )
+
+
 class StorageFailed(TrainflowError):
     """A file system or bucket refused a write or a read: full, read-only, access denied."""
 
@@ -112,7 +128,7 @@ class GangTooLarge(TrainflowError):
 
 
 class GangIncomplete(TrainflowError):
-    """Not all pods of a gang ran in time. The job is deleted and submitted again, twice."""
+    """Not all pods of a gang ran in time."""
 
     what_to_do = (
         "Look at what kept the pods (the message, and `kubectl describe pod`), or raise `limits.gang_timeout_minutes`."
@@ -154,7 +170,35 @@ class ScriptFailed(TrainflowError):
 class WorkerFailed(TrainflowError):
     """A worker died after training had begun."""
 
-    what_to_do = "Read the pod's last lines in the report; a new run of the same spec starts from the beginning."
+    what_to_do = (
+        "Read the worker's last lines in the report; restarts from the newest checkpoint did not help, so the cause "
+        "may lie in the program, its data or its memory."
+    )
+
+
+class NodeLost(TrainflowError):
+    """A node of the gang died or was taken away."""
+
+    what_to_do = "Look at the node's health events; raise `limits.max_restarts` if nodes are lost often."
+
+
+class JobPreempted(TrainflowError):
+    """The scheduler took the job's nodes for a more important one."""
+
+    what_to_do = "Give the run a higher priority or a queue that is not preempted, or raise `limits.max_restarts`."
+
+
+class JobCancelled(TrainflowError):
+    """Somebody cancelled the job behind the run's back."""
+
+    what_to_do = "Ask whoever cancelled it, then start the run again: it is not restarted against somebody's will."
+
+
+class JobRefused(TrainflowError):
+    """Slurm does not take the job as it is."""
+
+    what_to_do = "Correct what the message names, in the spec's `compute` or `limits` or with whoever runs the cluster."
+    input_at_fault = True
 
 
 class JobDeadlineExceeded(TrainflowError):
@@ -172,7 +216,13 @@ class JobStalled(TrainflowError):
 class GraphCompilationFailed(TrainflowError):
     """At least one graph of the model did not compile."""
 
-    what_to_do = "Read the compiler's message in the precompile job's log in the report."
+    what_to_do = "Read the compiler's message about the named graphs in the precompile job's log in the report."
+
+
+class CompileCacheGone(TrainflowError):
+    """A compile cache that was found ready has been deleted from the file system. The run compiles it anew, once."""
+
+    what_to_do = "Find out what empties `/cache` while runs train, and start the run again."
 
 
 class CompilationNotReported(TrainflowError):
@@ -207,3 +257,6 @@ def named_errors() -> dict[str, type[TrainflowError]]:
 
 RETRYABLE = (ClusterUnavailable, ServiceUnavailable)
 """What a Task state retries, besides Lambda's own service errors."""
+
+RESTARTED = (GangIncomplete, WorkerFailed, JobStalled, NodeLost, JobPreempted)
+"""What may go well on other nodes: the job is started anew, as often as `limits.max_restarts` says."""

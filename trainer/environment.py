@@ -20,6 +20,8 @@ class Environment:
     """TRAINFLOW_RUN_DIR: where checkpoints and event files go."""
     result_file: Path | None
     """TRAINFLOW_RESULT_FILE: the container's termination message; None outside a pod."""
+    cache_dir: Path | None = None
+    """TRAINFLOW_CACHE_DIR: compiled graphs; None outside a pod."""
     rank: int = 0
     """RANK: this process among all processes of the gang."""
     local_rank: int = 0
@@ -56,6 +58,7 @@ def read(environ: Mapping[str, str]) -> Environment:
         data_dir=_path(environ, "TRAINFLOW_DATA_DIR"),
         run_dir=_path(environ, "TRAINFLOW_RUN_DIR"),
         result_file=_path(environ, "TRAINFLOW_RESULT_FILE"),
+        cache_dir=_path(environ, "TRAINFLOW_CACHE_DIR"),
         rank=_number(environ, "RANK", default=0),
         local_rank=_number(environ, "LOCAL_RANK", default=0),
         world_size=_number(environ, "WORLD_SIZE", default=1),

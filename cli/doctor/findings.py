@@ -10,6 +10,7 @@ from typing import Any
 from cli.doctor import gang
 from cli.doctor.gang import Object
 from lambdas.models.instances import EFA_INTERFACE, NEURON_CORE, NEURON_DEVICE
+from lambdas.models.kubernetes_names import NO_IMAGE
 
 LOW_SPACE_BYTES = 5 * 1024**3
 """BERT-large with LAMB's two moments in float32 makes checkpoints of 336 million × 12 bytes = 4 GB."""
@@ -20,8 +21,6 @@ PLUGINS = {
     EFA_INTERFACE: "the daemon set aws-efa-k8s-device-plugin",
 }
 DEVICE_FILES = {NEURON_DEVICE: "neuron", EFA_INTERFACE: "efa"}
-
-NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 
 
 class Outcome(StrEnum):

@@ -14,7 +14,7 @@ Object = Mapping[str, Any]
 DOCTOR_LABEL = "trainflow/doctor"
 """On the doctor's own pods, which are no part of the run."""
 
-GANG_STAGES = ("training", "precompile", "publish", "stage")
+GANG_STAGES = ("training", "precompile", "publish", "stage", "preflight")
 """Whose pods are looked at, the most telling first."""
 
 CACHE_VARIABLE = "TRAINFLOW_CACHE_DIR"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cli.follow.staging import staging_line
 from cli.observe.snapshot import RunSnapshot
 from cli.record.history import Visit
 from cli.record.pods import PodView
@@ -15,6 +16,9 @@ STEPS_PER_LINE = 10
 
 MAX_STEP_LINES = 200
 """About as many lines tell of the steps at most."""
+
+STAGING_LINE_SECONDS = 30
+"""Between two lines on how far staging is."""
 
 SILENT_KINDS = frozenset({"Choice", "Pass", "Succeed"})
 """Types of states that pass in no time and say nothing to somebody who waits."""
@@ -29,6 +33,7 @@ class PlainView:
     def __init__(self) -> None:
         self._states_told: set[str] = set()
         self._phases: dict[str, str] = {}
+        self._staging_told_at: float | None = None
         self._last_step = 0
         self._logs_told: set[str] = set()
         self._trouble: str | None = None
@@ -39,6 +44,7 @@ class PlainView:
         for line in (
             *self._states(snapshot),
             *self._pods(snapshot.pods),
+            *self._staging(snapshot),
             *self._steps(snapshot),
             *self._logs(snapshot),
             *self._troubles(snapshot.trouble),
@@ -57,6 +63,13 @@ class PlainView:
             if self._phases.get(pod.uid) != pod.phase:
                 self._phases[pod.uid] = pod.phase
                 yield _pod_line(pod)
+
+    def _staging(self, snapshot: RunSnapshot) -> Iterator[str]:
+        if snapshot.staging is None:
+            return
+        if self._staging_told_at is None or snapshot.seconds >= self._staging_told_at + STAGING_LINE_SECONDS:
+            self._staging_told_at = snapshot.seconds
+            yield staging_line(snapshot.staging)
 
     def _steps(self, snapshot: RunSnapshot) -> Iterator[str]:
         final = snapshot.steps[-1].step if snapshot.steps and snapshot.ended_at else None

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.follow.plain import is_told
+from cli.follow.staging import staging_line
 from cli.observe.snapshot import RunSnapshot
 from cli.record.history import Visit
 from cli.record.pods import PodView
@@ -42,6 +43,8 @@ def screen(snapshot: RunSnapshot, *, max_height: int = 40) -> RenderableType:
     parts: list[RenderableType] = [_heading(snapshot), Text(), _states(snapshot, room)]
     if pods:
         parts += [Text(), _pods(pods, snapshot)]
+    if snapshot.staging:
+        parts += [Text(), Text(staging_line(snapshot.staging), no_wrap=True, overflow="ellipsis")]
     if snapshot.steps:
         parts += [Text(), _progress(snapshot)]
     if snapshot.status is not RunStatus.RUNNING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from cli.record.published import compare, latest_of_each_step
 from lambdas.models.metrics_line import StepMetrics, parse_metrics_line
 from lambdas.models.run import Stage
 from lambdas.models.run_record import MetricsPublished, RunError, RunRecord, RunStatus
+from lambdas.models.staging_line import StagingReport, parse_staging_line
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.client import CloudWatchClient
@@ -81,6 +82,7 @@ class RunObserver:
         self._watcher = PodWatcher(self._cluster, run_id, self._on_pod)
         self._followers: dict[str, LogFollower] = {}
         self._lines: list[StepMetrics] = []
+        self._staging: StagingReport | None = None
         self._visits: tuple[Visit, ...] = ()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -121,6 +123,7 @@ class RunObserver:
             states=self._visits,
             current_state=current.name if current is not None and history.status is RunStatus.RUNNING else None,
             pods=pods,
+            staging=self._staging if any(pod.stage == Stage.STAGE and pod.phase == "Running" for pod in pods) else None,
             steps=steps,
             total_steps=total_steps(self._spec(), steps[0].step if steps else None),
             error=run_error(history),
@@ -202,19 +205,28 @@ class RunObserver:
         return len(gang) <= MAX_FOLLOWED_GANG
 
     def _follower_of(self, pod: PodView) -> LogFollower:
-        # Only rank 0 prints metrics, so in an elastic gang, where any pod may hold it, every log is read for them.
-        may_be_rank0 = pod.stage == Stage.TRAINING and (pod.index == 0 or pod.elastic)
         return LogFollower(
             self._cluster,
             pod=pod.name,
             container=pod.container,
             path=self._log_dir / f"{pod.name}.log",
             has_ended=lambda: self._has_ended(pod.uid),
-            on_line=self._on_rank0_line if may_be_rank0 else None,
+            on_line=self._reader_of(pod),
         )
+
+    def _reader_of(self, pod: PodView) -> Callable[[str], None] | None:
+        """Who wants to know what the pod says."""
+        if pod.stage == Stage.STAGE:
+            return self._on_staging_line
+        # Only rank 0 prints metrics, so in an elastic gang, where any pod may hold it, every log is read for them.
+        may_be_rank0 = pod.stage == Stage.TRAINING and (pod.index == 0 or pod.elastic)
+        return self._on_rank0_line if may_be_rank0 else None
 
     def _has_ended(self, uid: str) -> bool:
         return any(pod.uid == uid and pod.finished for pod in self._watcher.pods())
+
+    def _on_staging_line(self, text: str) -> None:
+        self._staging = parse_staging_line(text) or self._staging
 
     def _on_rank0_line(self, text: str) -> None:
         step = parse_metrics_line(text)

@@ -12,6 +12,7 @@ from cli.record.history import Visit
 from cli.record.pods import PodView
 from lambdas.models.metrics_line import StepMetrics
 from lambdas.models.run_record import RunError, RunStatus
+from lambdas.models.staging_line import StagingReport
 
 RECENT_STEPS = 50
 """Steps from which speed and remaining time are judged: enough to smooth, few enough to follow a change."""
@@ -34,6 +35,8 @@ class RunSnapshot:
     """The state of the run's own execution in which it is."""
     pods: tuple[PodView, ...] = ()
     """Every pod that was ever seen, deleted ones as they were last."""
+    staging: StagingReport | None = None
+    """How far staging is; None while nothing is being staged."""
     steps: tuple[StepMetrics, ...] = ()
     """Logged steps of the training job in their order, repeated ones once."""
     total_steps: int | None = None

@@ -70,10 +70,11 @@ def build_record(
             for one in (history, *children)
         ],
         jobs=jobs_of(run_id, pods),
-        compile=_compilation(task_output(history, "CheckCompilation")),
+        compile=_compilation(task_output(history, "CheckCompilation"), task_output(history, "AcquireCache")),
         training=_training(lines, training_pods, task_output(history, "PublishArtifacts")),
         metrics_published=published,
         overhead_seconds=_overhead(Interval(started_at, ended_at or now), pods),
+        not_checked=(task_output(history, "Preflight") or {}).get("notes", []),
         diagnostics=_diagnostics(task_output(history, "CollectDiagnostics")),
     )
 
@@ -123,7 +124,9 @@ def _overhead(window: Interval, pods: Iterable[PodView]) -> float:
     return round(uncovered_seconds(window, running_intervals(pods, window.end)), 3)
 
 
-def _compilation(answer: Any) -> Compilation | None:
+def _compilation(checked: Any, acquired: Any) -> Compilation | None:
+    """What the run compiled itself; else what it found compiled."""
+    answer = checked or (acquired or {}).get("compilation")
     if not isinstance(answer, dict) or "graphs" not in answer:
         return None
     return Compilation(

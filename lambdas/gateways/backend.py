@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lambdas.models.run import JobPhase, JobRef
 
@@ -18,7 +18,7 @@ class WorkerPod:
     node: str | None = None
     exit_code: int | None = None
     reason: str | None = None
-    """Kubernetes' word for it: Error, OOMKilled, DeadlineExceeded, Evicted."""
+    """In Kubernetes' words: Error, OOMKilled, DeadlineExceeded, Evicted. Slurm's are put into the same."""
     message: str | None = None
     """The container's termination message: a result, or the last lines of its log."""
     finished_at: datetime | None = None
@@ -47,9 +47,8 @@ class Claim:
     num_nodes: int
 
 
-@dataclass(frozen=True)
-class LogLine:
-    """One complete line of a container's log."""
+class LogLine(NamedTuple):
+    """One complete line of a container's log. Millions are made of a long log, so it is the cheapest of types."""
 
     logged_at: datetime
     text: str
@@ -58,14 +57,18 @@ class LogLine:
 class Backend(Protocol):
     """What runs jobs. Submitting and cancelling are safe to repeat."""
 
-    def submit(self, objects: Sequence[dict[str, Any]]) -> None:
-        """Create the job; one that is there already and is the same counts as created."""
+    def submit(self, objects: Sequence[Any]) -> None:
+        """Create the job from what its backend makes of it; one that is there already and is the same counts as
+        created."""
 
     def status(self, job: JobRef) -> JobStatus:
         """The job as a whole."""
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
         """A few of the job's failed pods, the first to fail first."""
+
+    def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
+        """A few failed pods of any job of the run."""
 
     def obstacle(self, job: JobRef) -> str | None:
         """What keeps a pod of the job from running, in the cluster's words; None if nothing is known of one."""
@@ -76,8 +79,18 @@ class Backend(Protocol):
     def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
         """The termination message of a pod, of index 0 if none is named; None while it runs."""
 
-    def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> list[LogLine]:
-        """Complete lines of a pod's log, oldest first; a pod that has none yet gives none."""
+    def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
+        """Complete lines of a pod's log in the order of writing; a pod that has none yet gives none.
+
+        Args:
+            pod: The pod's name.
+            since: Only lines at or after this time, a whole second. Asked the same again, it gives the same lines and
+                those that have come since, unless the log has been replaced by another one.
+            tail_lines: Only so many of the last lines.
+        """
+
+    def telling_pods(self, run_id: str) -> list[str]:
+        """Names of a few pods of the run whose last words are worth keeping: rank 0's, and those that failed."""
 
     def cancel(self, run_id: str) -> list[str]:
         """Delete every job of the run; returns their names."""

@@ -70,6 +70,10 @@ class Nodegroup:
     """Nodes that it shall have; those that are starting cost money too."""
     minimum: int
     maximum: int
+    subnets: tuple[str, ...] = ()
+    """Where its nodes are."""
+    capacity_type: str = "ON_DEMAND"
+    """As EKS calls it: ON_DEMAND, SPOT, CAPACITY_BLOCK."""
 
     @property
     def surplus(self) -> int:
@@ -122,15 +126,18 @@ class Nodegroups:
         Raises:
             NodegroupNotFound: If the cluster has no such group.
         """
-        scaling = self._scaling(nodegroup)
+        found = self._describe(nodegroup)
+        scaling = found["scalingConfig"]
         return Nodegroup(
             name=nodegroup,
             desired=int(scaling["desiredSize"]),
             minimum=int(scaling["minSize"]),
             maximum=int(scaling["maxSize"]),
+            subnets=tuple(found.get("subnets") or ()),
+            capacity_type=found.get("capacityType") or "ON_DEMAND",
         )
 
-    def _scaling(self, nodegroup: str) -> Any:
+    def _describe(self, nodegroup: str) -> Any:
         eks = client("eks")
         try:
             with translated("eks:DescribeNodegroup"):
@@ -139,7 +146,7 @@ class Nodegroups:
             raise NodegroupNotFound(
                 f"The cluster '{self._cluster}' has no node group '{nodegroup}' for the spec's compute.instance_type."
             ) from None
-        return description["nodegroup"]["scalingConfig"]
+        return description["nodegroup"]
 
     def _set_desired_size(self, nodegroup: str, num_nodes: int) -> None:
         with translated("eks:UpdateNodegroupConfig"):

@@ -42,5 +42,13 @@ def status(execution_arn: str) -> RunStatus:
     return RunStatus.RUNNING if found["status"] == "PENDING_REDRIVE" else RunStatus(found["status"])
 
 
+def is_running(execution_arn: str) -> bool:
+    """Whether an execution goes on; one that Step Functions does not know (any more) does not."""
+    try:
+        return status(execution_arn) is RunStatus.RUNNING
+    except client("stepfunctions").exceptions.ExecutionDoesNotExist:
+        return False
+
+
 def _execution_arn(state_machine_arn: str, name: str) -> str:
     return f"{state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{name}"

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from kubernetes import client
-from urllib3.exceptions import HTTPError
 
-from lambdas.errors import BackendNotInstalled, ClusterAccessDenied, ClusterUnavailable, JobConflict, JobNotFound
+from lambdas.errors import BackendNotInstalled, JobConflict, JobNotFound
 from lambdas.gateways import eks
 from lambdas.gateways.backend import Claim, JobStatus, LogLine, WorkerPod
+from lambdas.gateways.examination import Examination
 from lambdas.gateways.job_status import job_status
+from lambdas.gateways.kubernetes_api import KubernetesApi, is_status, translated
 from lambdas.gateways.kubernetes_objects import Node, claim_of, log_lines, obstacle, worker_pod
-from lambdas.models.backends import BACKENDS, Backend
+from lambdas.models.backends import KUBERNETES_KINDS, KubernetesKind
 from lambdas.models.instances import INSTANCE_TYPE_LABEL
 from lambdas.models.kubernetes_names import (
     BACKEND_LABEL,
@@ -35,19 +34,14 @@ from lambdas.models.run import JobRef
 TOKEN_LIFETIME_SECONDS = 600
 """EKS accepts a token for 15 minutes; it is renewed well before."""
 
-REQUEST_TIMEOUT_SECONDS = (5, 20)
-"""To connect, to read. A Lambda that hangs costs a whole poll lap."""
-
-LOG_LIMIT_BYTES = 8 * 1024 * 1024
-"""Most that one look at a log reads; the rest waits for the next look."""
-
 MAX_FAILED_PODS = 5
 """Failed pods that are looked at: the first one is the cause, the others mostly its victims."""
 
-MANAGED_BY_SELECTOR = ",".join(f"{name}={value}" for name, value in MANAGED_BY.items())
+MAX_TELLING_PODS = 8
+"""Of a kind of job: a run has one job of each stage, and one more for each failure that it is restarted after."""
 
 CORE = "/api/v1"
-KIND_API = {(backend.api_version, backend.kind): backend.api for backend in BACKENDS.values()}
+KIND_API = {(backend.api_version, backend.kind): backend.api for backend in KUBERNETES_KINDS.values()}
 """Where the objects that are jobs live; all others that we make are in the core group."""
 
 
@@ -71,15 +65,22 @@ def _api_client(cluster: str, _token_period: int) -> client.ApiClient:
 
 def connect(cluster: str, *, namespace: str) -> KubernetesBackend:
     """A connection to the cluster; client and token are shared by the invocations of a warm Lambda."""
-    with _translated():
+    with translated():
         return KubernetesBackend(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), namespace=namespace)
 
 
+def examine(cluster: str, *, namespace: str) -> Examination:
+    """The same connection, for looking at what the cluster has for a run."""
+    with translated():
+        api = KubernetesApi(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)))
+    return Examination(api, namespace=namespace)
+
+
 class KubernetesBackend:
-    """Runs jobs of every kind in `BACKENDS`. Implements `lambdas.gateways.backend.Backend`."""
+    """Runs jobs of every kind in `KUBERNETES_KINDS`. Implements `lambdas.gateways.backend.Backend`."""
 
     def __init__(self, api: client.ApiClient, *, namespace: str) -> None:
-        self._api = api
+        self._api = KubernetesApi(api)
         self._namespace = namespace
 
     def submit(self, objects: Sequence[dict[str, Any]]) -> None:
@@ -90,7 +91,7 @@ class KubernetesBackend:
         """
         for manifest in objects:
             try:
-                self._call("POST", self._collection_of(manifest), body=manifest)
+                self._api.call("POST", self._collection_of(manifest), body=manifest)
             except client.ApiException as error:
                 if error.status == 409:
                     self._expect_same(manifest)
@@ -105,7 +106,7 @@ class KubernetesBackend:
             JobNotFound: If the job is not there (any more).
         """
         try:
-            found = self._call("GET", f"{self._jobs(BACKENDS[job.backend])}/{job.name}")
+            found = self._api.call("GET", f"{self._jobs(KUBERNETES_KINDS[job.backend])}/{job.name}")
         except client.ApiException as error:
             if error.status == 404:
                 raise JobNotFound(f"The job '{job.name}' is not in the cluster (any more).") from None
@@ -122,6 +123,14 @@ class KubernetesBackend:
         pods = self._pods(f"{RUN_LABEL}={run_id}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
         return [worker_pod(pod) for pod in pods]
 
+    def telling_pods(self, run_id: str) -> list[str]:
+        """Of every job that the run still has, the pod of index 0; and the failed pods. A call a kind of job."""
+        names = [pod.name for pod in self.failed_pods_of_run(run_id)]
+        for backend in KUBERNETES_KINDS.values():
+            labels = {RUN_LABEL: run_id, BACKEND_LABEL: backend.name, **backend.rank0}
+            names += [str(pod["metadata"]["name"]) for pod in self._pods(_selector(labels), limit=MAX_TELLING_PODS)]
+        return list(dict.fromkeys(names))
+
     def obstacle(self, job: JobRef) -> str | None:
         """What one of the pending pods waits for: a node, as the scheduler says it, or its image."""
         pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Pending", limit=1)
@@ -137,39 +146,42 @@ class KubernetesBackend:
         found = self._pod_of_index_0(job) if pod is None else self._pod(pod)
         return worker_pod(found).message if found else None
 
-    def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> list[LogLine]:
-        """Complete lines, oldest first; `since` is exact to the second, so lines of that second come again."""
-        query: list[tuple[str, Any]] = [("timestamps", "true"), ("limitBytes", LOG_LIMIT_BYTES)]
+    def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
+        """Complete lines, oldest first, read as they are asked for: whatever a log's size, few are held at a time.
+
+        The kubelet knows `since` to the second only. Its `limitBytes` is not used: what it cuts off within a second
+        could never be asked for.
+        """
+        query: list[tuple[str, Any]] = [("timestamps", "true")]
         if since is not None:
             query.append(("sinceTime", since.strftime("%Y-%m-%dT%H:%M:%SZ")))
         if tail_lines is not None:
             query.append(("tailLines", tail_lines))
         try:
-            text = self._call("GET", f"{self._core('pods')}/{pod}/log", query=query, as_text=True)
+            yield from log_lines(self._api.lines(f"{self._core('pods')}/{pod}/log", query=query))
         except client.ApiException as error:
             # 400: the container has not started; 404: the pod is gone. Neither has a log to read.
-            if error.status in (400, 404):
-                return []
-            raise
-        return list(log_lines(text))
+            if error.status not in (400, 404):
+                raise
 
     def cancel(self, run_id: str) -> list[str]:
         """Delete the run's jobs with their pods, its services, and its claim on nodes."""
-        names = [name for backend in BACKENDS.values() for name in self._delete_jobs(backend, run_id)]
+        names = [name for backend in KUBERNETES_KINDS.values() for name in self._delete_jobs(backend, run_id)]
         for plural in ("services", "configmaps"):
-            for found in self._list(self._core(plural), f"{RUN_LABEL}={run_id}"):
-                self._delete(f"{self._core(plural)}/{found['metadata']['name']}")
+            for found in self._api.list(self._core(plural), f"{RUN_LABEL}={run_id}"):
+                self._api.delete(f"{self._core(plural)}/{found['metadata']['name']}")
         return names
 
     def delete(self, job: JobRef) -> None:
         """Delete one job with its pods and its service, and nothing else of the run. Safe to repeat."""
-        self._delete(f"{self._jobs(BACKENDS[job.backend])}/{job.name}")
-        if job.backend == "job":
-            self._delete(f"{self._core('services')}/{job.name}")
+        kind = KUBERNETES_KINDS[job.backend]
+        self._api.delete(f"{self._jobs(kind)}/{job.name}")
+        if kind.makes_service:
+            self._api.delete(f"{self._core('services')}/{job.name}")
 
     def nodes(self, instance_type: str) -> list[Node]:
         """Every node of an instance type."""
-        return [Node(found) for found in self._list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
+        return [Node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
 
     def claim_nodes(self, run_id: str, instance_type: str, num_nodes: int) -> None:
         """Say that the run needs nodes, until it is cancelled. Safe to repeat."""
@@ -181,7 +193,7 @@ class KubernetesBackend:
             "data": {"num_nodes": str(num_nodes)},
         }
         try:
-            self._call("POST", self._core("configmaps"), body=claim)
+            self._api.call("POST", self._core("configmaps"), body=claim)
         except client.ApiException as error:
             if error.status != 409:
                 raise
@@ -196,11 +208,11 @@ class KubernetesBackend:
 
     def drop_claim(self, claim: Claim) -> None:
         """Forget a claim of a run that is over. Safe to repeat."""
-        self._delete(f"{self._core('configmaps')}/{claim.name}")
+        self._api.delete(f"{self._core('configmaps')}/{claim.name}")
 
     def pods_by_phase(self) -> Counter[str]:
         """How many pods of all runs there are in each phase."""
-        return Counter(str(pod["status"].get("phase")) for pod in self._pods(MANAGED_BY_SELECTOR))
+        return Counter(str(pod["status"].get("phase")) for pod in self._pods(_selector(MANAGED_BY)))
 
     def nodes_used_by_others(self, run_id: str) -> set[str]:
         """Nodes that hold unfinished pods of other runs."""
@@ -210,30 +222,30 @@ class KubernetesBackend:
         return {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
 
     def _claims(self, selector: str) -> list[Claim]:
-        return [claim_of(found) for found in self._list(self._core("configmaps"), selector)]
+        return [claim_of(found) for found in self._api.list(self._core("configmaps"), selector)]
 
     def _expect_same(self, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
-        existing = self._call("GET", f"{self._collection_of(manifest)}/{name}")
+        existing = self._api.call("GET", f"{self._collection_of(manifest)}/{name}")
         wanted = manifest["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
         if (existing["metadata"].get("annotations") or {}).get(SPEC_HASH_ANNOTATION) != wanted:
             raise JobConflict(f"A {manifest['kind']} named '{name}' exists and was made from another specification.")
 
-    def _delete_jobs(self, backend: Backend, run_id: str) -> list[str]:
+    def _delete_jobs(self, backend: KubernetesKind, run_id: str) -> list[str]:
         """Of one kind; of a kind that the cluster does not know there are none."""
         try:
             # The pods of other kinds of jobs go with those; of a JobSet's own Job nothing is labelled so.
-            found = self._list(self._jobs(backend), f"{RUN_LABEL}={run_id},{BACKEND_LABEL}={backend.name}")
+            found = self._api.list(self._jobs(backend), f"{RUN_LABEL}={run_id},{BACKEND_LABEL}={backend.name}")
         except client.ApiException as error:
             if backend.software and error.status == 404:
                 return []
             raise
         names = [str(job["metadata"]["name"]) for job in found]
         for name in names:
-            self._delete(f"{self._jobs(backend)}/{name}")
+            self._api.delete(f"{self._jobs(backend)}/{name}")
         return names
 
-    def _jobs(self, backend: Backend) -> str:
+    def _jobs(self, backend: KubernetesKind) -> str:
         return f"{backend.api}/namespaces/{self._namespace}/{backend.plural}"
 
     def _core(self, plural: str) -> str:
@@ -244,82 +256,24 @@ class KubernetesBackend:
         return f"{api}/namespaces/{self._namespace}/{manifest['kind'].lower()}s"
 
     def _pod_of_index_0(self, job: JobRef) -> Any:
-        labels = {JOB_LABEL: job.name, **BACKENDS[job.backend].rank0}
-        pods = self._pods(",".join(f"{name}={value}" for name, value in labels.items()), limit=1)
+        labels = {JOB_LABEL: job.name, **KUBERNETES_KINDS[job.backend].rank0}
+        pods = self._pods(_selector(labels), limit=1)
         return pods[0] if pods else None
 
     def _pod(self, name: str) -> Any:
         try:
-            return self._call("GET", f"{self._core('pods')}/{name}")
+            return self._api.call("GET", f"{self._core('pods')}/{name}")
         except client.ApiException as error:
             if error.status == 404:
                 return None
             raise
 
     def _pods(self, label_selector: str, *, field_selector: str = "", limit: int = 0) -> list[Any]:
-        return self._list(self._core("pods"), label_selector, field_selector=field_selector, limit=limit)
-
-    def _list(self, path: str, label_selector: str, *, field_selector: str = "", limit: int = 0) -> list[Any]:
-        query: list[tuple[str, Any]] = [("labelSelector", label_selector)]
-        if field_selector:
-            query.append(("fieldSelector", field_selector))
-        if limit:
-            query.append(("limit", limit))
-        items: list[Any] = self._call("GET", path, query=query)["items"]
-        return items
-
-    def _delete(self, path: str) -> None:
-        try:
-            self._call("DELETE", path, query=[("propagationPolicy", "Background")])
-        except client.ApiException as error:
-            if error.status != 404:
-                raise
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Sequence[tuple[str, Any]] = (),
-        body: Any = None,
-        as_text: bool = False,
-    ) -> Any:
-        """One request, as plain JSON: the generated models would cost more time than the request itself."""
-        with _translated():
-            response = self._api.call_api(
-                path,
-                method,
-                query_params=list(query),
-                header_params={"Accept": "*/*" if as_text else "application/json", "Content-Type": "application/json"},
-                body=body,
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _return_http_data_only=True,
-                _request_timeout=REQUEST_TIMEOUT_SECONDS,
-            )
-        return response.data.decode(errors="replace") if as_text else json.loads(response.data)
+        return self._api.list(self._core("pods"), label_selector, field_selector=field_selector, limit=limit)
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Raise our errors for what any call may meet; 404 and 409 are the caller's to understand."""
-    try:
-        yield
-    except client.ApiException as error:
-        if error.status == 429 or error.status >= 500:
-            raise ClusterUnavailable(f"The Kubernetes API answered {error.status} {error.reason}.") from error
-        if error.status in (401, 403):
-            raise ClusterAccessDenied(f"The Kubernetes API refused: {_status_message(error)}.") from error
-        raise
-    except HTTPError as error:
-        raise ClusterUnavailable(f"The Kubernetes API did not answer: {error}.") from error
-
-
-def _status_message(error: client.ApiException) -> str:
-    try:
-        return str(json.loads(error.body)["message"])
-    except (TypeError, ValueError, KeyError):
-        return f"{error.status} {error.reason}"
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in labels.items())
 
 
 def _require_installed(manifest: dict[str, Any], error: client.ApiException) -> None:
@@ -328,18 +282,8 @@ def _require_installed(manifest: dict[str, Any], error: client.ApiException) -> 
     Raises:
         BackendNotInstalled: If it was such a path.
     """
-    if error.status != 404 or _is_status(error):
+    if error.status != 404 or is_status(error):
         return
-    for backend in BACKENDS.values():
+    for backend in KUBERNETES_KINDS.values():
         if backend.software and (backend.api_version, backend.kind) == (manifest["apiVersion"], manifest["kind"]):
-            raise BackendNotInstalled(
-                f"compute.backend is '{backend.name}', but {backend.software} is not installed in the cluster: it does "
-                f"not know {backend.plural}.{backend.group}."
-            ) from None
-
-
-def _is_status(error: client.ApiException) -> bool:
-    try:
-        return bool(json.loads(error.body)["kind"] == "Status")
-    except (TypeError, ValueError, KeyError):
-        return False
+            raise BackendNotInstalled(backend.not_installed) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -62,16 +62,13 @@ def worker_pod(pod: Any) -> WorkerPod:
     )
 
 
-def log_lines(text: str) -> Iterator[LogLine]:
-    """Split `<RFC 3339 time> <line>`; a last line without its end is still being written and left for later."""
-    for line in text.splitlines(keepends=True):
-        stamp, _, message = line.partition(" ")
-        if line.endswith("\n"):
-            yield LogLine(datetime.fromisoformat(_to_microseconds(stamp)), message.rstrip("\n"))
-
-
-def _to_microseconds(stamp: str) -> str:
-    """RFC 3339 with nanoseconds, as kubelets write it, cut to what Python's datetime holds."""
-    head, dot, rest = stamp.partition(".")
-    digits = rest.rstrip("Z")
-    return f"{head}{dot}{digits[:6].ljust(6, '0')}+00:00" if dot else stamp
+def log_lines(lines: Iterable[bytes]) -> Iterator[LogLine]:
+    """Lines of the form `<RFC 3339 time> <text>`. Others are the kubelet's own, such as that it cannot find the log."""
+    for line in lines:
+        stamp, _, text = line.decode(errors="replace").partition(" ")
+        try:
+            logged_at = datetime.fromisoformat(stamp)
+        except ValueError:
+            continue
+        if logged_at.tzinfo is not None:
+            yield LogLine(logged_at, text)

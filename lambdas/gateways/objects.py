@@ -1,4 +1,4 @@
-"""Amazon S3: does an object exist, and small documents, read and written."""
+"""Amazon S3: do objects exist, and small documents, read and written."""
 
 from __future__ import annotations
 
@@ -6,18 +6,73 @@ from botocore.exceptions import ClientError
 
 from lambdas.gateways.aws import client, translated
 
+UNREADABLE = (403, 404)
+"""S3's answers for what is not there; without ListBucket it does not tell that from what may not be read."""
 
-def exists(bucket: str, key: str) -> bool:
-    """Whether the object is there and may be read. A bucket that does not exist holds nothing."""
+
+MAX_PAGES = 20
+"""Of a thousand objects each, a quarter of a second a page: more files than data sets of shards have."""
+
+
+def exists(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> bool:
+    """Whether the object is there and may be read. A bucket that does not exist holds nothing.
+
+    Args:
+        bucket: Where it would be.
+        key: What it would be called.
+        region: The bucket's; boto3 asks S3 for it when it is another one than this.
+        signed: False for a bucket that anybody may read.
+    """
     try:
         with translated("s3:HeadObject"):
-            client("s3").head_object(Bucket=bucket, Key=key)
+            client("s3", region=region, signed=signed).head_object(Bucket=bucket, Key=key)
     except ClientError as error:
-        # Without ListBucket, S3 answers 403 for a key that is not there.
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] in (403, 404):
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
             return False
         raise
     return True
+
+
+def any_below(bucket: str, prefix: str, *, region: str | None = None, signed: bool = True) -> bool:
+    """Whether there is an object below a prefix that ends in a slash, and may be listed. Arguments as for `exists`."""
+    try:
+        with translated("s3:ListObjectsV2"):
+            answer = client("s3", region=region, signed=signed).list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=2)
+    except ClientError as error:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
+            return False
+        raise
+    # The console makes an object of the prefix itself to show an empty folder.
+    return any(found["Key"] != prefix for found in answer.get("Contents", ()))
+
+
+def size(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> int | None:
+    """Bytes of an object; None if it is not there or may not be read. Arguments as for `exists`."""
+    try:
+        with translated("s3:HeadObject"):
+            answer = client("s3", region=region, signed=signed).head_object(Bucket=bucket, Key=key)
+    except ClientError as error:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
+            return None
+        raise
+    return int(answer["ContentLength"])
+
+
+def size_below(bucket: str, prefix: str, *, region: str | None = None, signed: bool = True) -> int | None:
+    """Bytes of all objects below a prefix; None if they may not be listed, or are too many to be counted here."""
+    pages = client("s3", region=region, signed=signed).get_paginator("list_objects_v2")
+    total = 0
+    try:
+        with translated("s3:ListObjectsV2"):
+            for number, page in enumerate(pages.paginate(Bucket=bucket, Prefix=prefix)):
+                if number == MAX_PAGES:
+                    return None
+                total += sum(int(found["Size"]) for found in page.get("Contents", ()))
+    except ClientError as error:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
+            return None
+        raise
+    return total
 
 
 def read(bucket: str, key: str, *, version_id: str | None, limit_bytes: int) -> bytes | None:
@@ -42,7 +97,7 @@ def read(bucket: str, key: str, *, version_id: str | None, limit_bytes: int) -> 
     return content
 
 
-def write(bucket: str, key: str, text: str) -> None:
-    """Put a JSON document."""
+def write(bucket: str, key: str, text: str, *, content_type: str = "application/json") -> None:
+    """Put a document."""
     with translated("s3:PutObject"):
-        client("s3").put_object(Bucket=bucket, Key=key, Body=text.encode(), ContentType="application/json")
+        client("s3").put_object(Bucket=bucket, Key=key, Body=text.encode(), ContentType=content_type)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lambdas.gateways import kubernetes, objects
+from lambdas.errors import BackendNotInstalled
+from lambdas.gateways import kubernetes, objects, slurm
+from lambdas.gateways.backend import Backend
 from lambdas.gateways.kubernetes import KubernetesBackend
-from lambdas.handlers.environment import ArtifactEnvironment, ClusterEnvironment, read
+from lambdas.gateways.slurm import SlurmBackend
+from lambdas.handlers.environment import ArtifactEnvironment, ClusterEnvironment, SlurmEnvironment, read
 from lambdas.logic.jobs import Job, announcement_key
 from lambdas.logic.manifests import bare_pod, indexed_job, jobset, pytorchjob, volcano
+from lambdas.logic.slurm import job_script
 from lambdas.models.backends import BackendName
 from lambdas.models.run import JobRef
 
@@ -20,24 +24,55 @@ MANIFESTS: Mapping[BackendName, Callable[[Job], list[dict[str, Any]]]] = {
     "pytorchjob": pytorchjob.render,
     "pod": bare_pod.render,
 }
-"""By `compute.backend`: from a job to the objects that run it."""
+"""By `compute.backend`: from a job to the Kubernetes objects that run it."""
 
 LONGEST_POD_NAME = 253
 """RFC 1123 subdomain: what an announcement may hold."""
 
 
-def connect() -> KubernetesBackend:
-    """The cluster that this function was deployed for."""
+def connect(name: BackendName) -> Backend:
+    """Whatever runs the jobs of a backend.
+
+    Args:
+        name: As `compute.backend` has it.
+    """
+    return connect_slurm() if name == "slurm" else connect_cluster()
+
+
+def connect_cluster() -> KubernetesBackend:
+    """The Kubernetes cluster that this function was deployed for."""
     environment = read(ClusterEnvironment)
     return kubernetes.connect(environment.cluster_name, namespace=environment.namespace)
 
 
-def submit(backend: KubernetesBackend, job: Job) -> None:
+def connect_slurm() -> SlurmBackend:
+    """The Slurm cluster that this function was deployed for.
+
+    Raises:
+        BackendNotInstalled: If there is none.
+    """
+    environment = read(SlurmEnvironment)
+    if not environment.slurm_api_url:
+        raise BackendNotInstalled("compute.backend is 'slurm', but this deployment has no Slurm cluster.")
+    return slurm.connect(
+        environment.slurm_api_url,
+        key_secret=environment.slurm_key_secret,
+        user=environment.slurm_user,
+        claims=environment.slurm_claims,
+        bucket=read(ArtifactEnvironment).artifact_bucket,
+    )
+
+
+def submit(backend: Backend, job: Job) -> None:
     """Submit a job in the form of its backend; safe to repeat."""
-    backend.submit(MANIFESTS[job.ref.backend](job))
+    if job.ref.backend == "slurm":
+        artifacts_url = read(ArtifactEnvironment).url_of(job.run_id)
+        backend.submit(job_script.render(job, read(SlurmEnvironment).site, artifacts_url=artifacts_url))
+    else:
+        backend.submit(MANIFESTS[job.ref.backend](job))
 
 
-def rank0_pod(backend: KubernetesBackend, run_id: str, job: JobRef) -> str | None:
+def rank0_pod(backend: Backend, run_id: str, job: JobRef) -> str | None:
     """The pod that holds rank 0, with one call; None while nobody knows.
 
     An elastic job deals its ranks out at run time, so there rank 0 says itself where it is: in an object beside the

@@ -18,7 +18,7 @@ from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends
 from lambdas.handlers.environment import ClusterEnvironment, NotificationEnvironment, RunTableEnvironment, read
-from lambdas.handlers.releasing import Released, release_run
+from lambdas.handlers.releasing import Released, release_caches, release_run
 from lambdas.handlers.task import logger, task
 from lambdas.logic.messages import stopped, subject
 from lambdas.models.run import run_id_for
@@ -45,6 +45,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         # It did not get past validation, and only validated runs claim nodes.
         return {"run_id": None, "deleted_jobs": [], "nodes_released": 0}
     logger.append_keys(run_id=row.run_id)
+    release_caches(row.run_id)
     ended = row.model_copy(update={"status": event.detail.status})
     released = Released([], 0) if ended.needs_nodes else _release(row)
     if row.status is not event.detail.status:
@@ -63,7 +64,7 @@ def _row(table: RunTable, execution_name: str) -> RunRow | None:
 
 def _release(row: RunRow) -> Released:
     nodegroups = Nodegroups(read(ClusterEnvironment).cluster_name)
-    return release_run(backends.connect(), nodegroups, row.run_id, row.instance_type)
+    return release_run(backends.connect(row.backend), nodegroups, row.run_id, row.instance_type)
 
 
 def _tell(row: RunRow, execution_arn: str, released: Released) -> None:

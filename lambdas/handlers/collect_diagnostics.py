@@ -23,7 +23,7 @@ class Event(BaseModel):
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """The error in words, and a few last lines of each failed pod; all of them go to S3."""
-    environment, backend = read(ArtifactEnvironment), backends.connect()
+    environment, backend = read(ArtifactEnvironment), backends.connect(event.run.spec.compute.backend)
     diagnoses = [
         pod_diagnosis(pod, (line.text for line in backend.read_log(pod.name, tail_lines=TAIL_LINES)))
         for pod in backend.failed_pods_of_run(event.run.run_id)

@@ -25,7 +25,10 @@ class Event(BaseModel):
 def lambda_handler(event: Event) -> dict[str, Any]:
     """Whether every node of the gang is ready, and how many are."""
     run_id, compute = event.run.run_id, event.run.spec.compute
-    cluster = backends.connect()
+    if compute.backend == "slurm":
+        # It starts nodes for the jobs in its queue; they wait there, within limits.gang_timeout_minutes.
+        return {"ready": True, "nodes_ready": compute.num_nodes, "nodes_wanted": compute.num_nodes}
+    cluster = backends.connect_cluster()
     cluster.claim_nodes(run_id, compute.instance_type, compute.num_nodes)
     used_by_others = cluster.nodes_used_by_others(run_id)
     ready = count_ready(cluster.nodes(compute.instance_type), compute.instance, used_by_others=used_by_others)

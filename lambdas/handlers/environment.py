@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TypeVar
+
+from lambdas.models.slurm import Site
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,41 @@ class ClusterEnvironment:
 
     cluster_name: str
     namespace: str
+
+
+@dataclass(frozen=True)
+class SlurmEnvironment:
+    """Where Slurm is, and what its nodes look like; all are empty in a deployment without one."""
+
+    slurm_api_url: str
+    """Of slurmrestd; `ssm://<instance id>` of a machine with Slurm's commands, where there is none."""
+    slurm_key_secret: str
+    """Secrets Manager's name of the key for tokens, in base64."""
+    slurm_user: str
+    """Whom the jobs run as."""
+    slurm_claims: str
+    """JSON object of what a token says beside its user and its end."""
+    slurm_system_queue: str
+    """Partition of small programs; empty where it is Slurm's default."""
+    slurm_shared_folder: str
+    """Of the file system that all nodes mount."""
+    slurm_environment: str
+    """Folder of a Python virtual environment on the nodes."""
+    slurm_program_folder: str
+    """Where the `trainer` package and the specs' scripts lie."""
+    slurm_properties: str
+    """JSON object of environment variables for every job."""
+
+    @property
+    def site(self) -> Site:
+        """What the nodes look like."""
+        return Site(
+            shared_folder=self.slurm_shared_folder,
+            environment=self.slurm_environment,
+            program_folder=self.slurm_program_folder,
+            small_programs_queue=self.slurm_system_queue or None,
+            properties=json.loads(self.slurm_properties or "{}"),
+        )
 
 
 @dataclass(frozen=True)
@@ -46,10 +84,27 @@ class RunTableEnvironment:
 
 
 @dataclass(frozen=True)
+class CacheEnvironment:
+    """Where caches of compiled graphs are written down."""
+
+    cache_table: str
+
+
+@dataclass(frozen=True)
 class WorkflowEnvironment:
     """What a run is an execution of."""
 
     training_state_machine_arn: str
+
+
+@dataclass(frozen=True)
+class LinkEnvironment:
+    """Which data the file system shows without a copy; both are empty where there is no link."""
+
+    linked_file_system: str
+    """The file system's id."""
+    linked_url: str
+    """`s3://bucket/prefix/` of what it shows below `/data`."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +122,13 @@ class ReapingEnvironment:
 Settings = TypeVar(
     "Settings",
     ClusterEnvironment,
+    SlurmEnvironment,
     ArtifactEnvironment,
     NotificationEnvironment,
     RunTableEnvironment,
+    CacheEnvironment,
     WorkflowEnvironment,
+    LinkEnvironment,
     ReapingEnvironment,
 )
 

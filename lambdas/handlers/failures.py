@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lambdas.errors import TrainflowError
-from lambdas.gateways.backend import JobStatus
-from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.gateways.backend import Backend, JobStatus
 from lambdas.logic.last_words import last_words
 from lambdas.logic.watching import cause_of, failure
 from lambdas.models.run import JobRef
@@ -13,7 +12,7 @@ TAIL_LINES = 100
 """torchrun's report takes some forty lines; the program's last words come before it."""
 
 
-def failure_of(backend: KubernetesBackend, job: JobRef, status: JobStatus, *, last_step: int | None) -> TrainflowError:
+def failure_of(backend: Backend, job: JobRef, status: JobStatus, *, last_step: int | None) -> TrainflowError:
     """What to raise for a job whose status is failed."""
     cause = cause_of(backend.failed_pods(job))
     log = backend.read_log(cause.name, tail_lines=TAIL_LINES) if cause else []

@@ -19,4 +19,4 @@ class Event(BaseModel):
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """The pod's name, or null while nobody knows."""
-    return {"pod": backends.rank0_pod(backends.connect(), event.run.run_id, event.job)}
+    return {"pod": backends.rank0_pod(backends.connect(event.job.backend), event.run.run_id, event.job)}

@@ -25,12 +25,12 @@ class Event(BaseModel):
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """The job's phase; a failed job raises the name of its failure."""
-    backend = backends.connect()
+    backend = backends.connect(event.job.backend)
     status = backend.status(event.job)
     if status.phase is None:
         raise failure_of(backend, event.job, status, last_step=event.progress.last_step)
     limits, now = event.run.spec.limits, datetime.now(UTC)
-    phase = phase_since(event.phase, status.phase, event.progress)
+    phase = phase_since(event.phase, status.phase)
     if phase is JobPhase.PENDING and gang_is_overdue(status, limits=limits, now=now):
         raise incomplete_gang(event.job, backend.obstacle(event.job), limits=limits)
     require_progress(event.job, status, event.progress, limits=limits, now=now)

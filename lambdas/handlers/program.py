@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.gateways.backend import Backend
 from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.logic.jobs import Job
@@ -12,13 +12,22 @@ from lambdas.logic.watching import decoded_result
 from lambdas.models.run import JobPhase
 
 
-def advance_program(backend: KubernetesBackend, job: Job) -> dict[str, Any] | None:
+def advance_program(backend: Backend, job: Job) -> dict[str, Any] | None:
     """The program's result, or None while it runs; submits it when that has not been done.
 
     Raises:
         TrainflowError: If the program failed: the error that it named itself, if it named one.
     """
     backends.submit(backend, job)
+    return outcome_of_program(backend, job)
+
+
+def outcome_of_program(backend: Backend, job: Job) -> dict[str, Any] | None:
+    """The result of a program that was submitted, or None while it runs.
+
+    Raises:
+        TrainflowError: As above.
+    """
     status = backend.status(job.ref)
     if status.phase is None:
         raise failure_of(backend, job.ref, status, last_step=None)

@@ -29,7 +29,7 @@ class Event(BaseModel):
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """Whether publishing is finished, and where the artifacts are."""
-    environment, backend = read(ArtifactEnvironment), backends.connect()
+    environment, backend = read(ArtifactEnvironment), backends.connect(event.run.spec.compute.backend)
     url = environment.url_of(event.run.run_id)
     job = job_of(event.run, Stage.PUBLISH, 1, artifacts_url=url)
     artifacts = advance_program(backend, job)

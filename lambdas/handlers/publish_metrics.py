@@ -1,19 +1,33 @@
-"""Task state `PublishMetrics`: bring the steps that rank 0 has logged since the last look to CloudWatch."""
+"""Task state `PublishMetrics`: bring the steps that rank 0 has logged since the last look to CloudWatch.
+
+A log may be longer than what there is time for. So it goes batch by batch, each published before the next is read:
+what is held does not grow with the log, and where time runs out the next look goes on.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel
 
+from lambdas.errors import TrainflowError
 from lambdas.gateways import metrics
+from lambdas.gateways.backend import Backend, LogLine
 from lambdas.handlers import backends
 from lambdas.handlers.environment import ClusterEnvironment, read
-from lambdas.handlers.task import task
+from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
-from lambdas.logic.step_metrics import advanced, new_reports, new_steps
+from lambdas.logic.step_metrics import Batch, advanced, next_batch
+from lambdas.logic.unread_log import UnreadLines
 from lambdas.models.run import MetricsCursor, Run
+
+READING_SECONDS = 30.0
+"""Of the function's 60: a request that hangs, and one more try of it, have to fit into the rest."""
+
+LINES_BETWEEN_LOOKS_AT_THE_CLOCK = 1000
 
 
 class Event(BaseModel):
@@ -24,17 +38,46 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The cursor behind what has been published."""
-    run_id, cluster, now = event.run.run_id, read(ClusterEnvironment).cluster_name, datetime.now(UTC)
-    lines = backends.connect().read_log(event.rank0, since=event.cursor.since)
-    steps, reports = new_steps(lines, event.cursor), new_reports(lines, event.cursor)
-    cursor = advanced(event.cursor, lines, steps, reports, now=now)
-    floor = event.run.spec.limits.min_throughput
+    """The cursor behind what has been published, and whether that was all that there is."""
+    unread = _unread(backends.connect(event.run.spec.compute.backend), event.rank0, event.cursor)
+    lines = _until(time.monotonic() + READING_SECONDS, unread)
+    cursor, batch = event.cursor, None
+    try:
+        while batch is None or batch.is_full:
+            batch = next_batch(lines, cursor)
+            now = datetime.now(UTC)
+            ahead = advanced(cursor, batch, log=unread.position, now=now)
+            _publish(event.run, batch, ahead, now=now)
+            cursor = ahead
+    except TrainflowError as error:
+        if cursor is event.cursor:
+            raise
+        # What has been published stays so; a retry of this look would publish it again.
+        logger.warning("stopped early", extra={"error": type(error).__name__, "reason": str(error)})
+    if unread.replaced:
+        logger.warning("the log was replaced: lines between the last look and its end were not read")
+    return {"cursor": cursor.model_dump(mode="json"), "caught_up": unread.exhausted}
+
+
+def _unread(backend: Backend, pod: str, cursor: MetricsCursor) -> UnreadLines:
+    position = cursor.log if cursor.log and cursor.log.pod == pod else None
+    return UnreadLines(backend.read_log(pod, since=position.since if position else None), position, pod=pod)
+
+
+def _until(deadline: float, lines: Iterable[LogLine]) -> Iterator[LogLine]:
+    """The lines that are read before the deadline; a thousand of them in any case, so that every look gets on."""
+    for number, line in enumerate(lines, start=1):
+        yield line
+        if number % LINES_BETWEEN_LOOKS_AT_THE_CLOCK == 0 and time.monotonic() > deadline:
+            return
+
+
+def _publish(run: Run, batch: Batch, cursor: MetricsCursor, *, now: datetime) -> None:
+    cluster, floor = read(ClusterEnvironment).cluster_name, run.spec.limits.min_throughput
     metrics.publish(
         [
-            *metric_data.of_progress(cluster, steps, cursor, min_throughput=floor, now=now),
-            *metric_data.of_steps(run_id, steps),
-            *metric_data.of_reports(run_id, reports),
+            *metric_data.of_progress(cluster, batch.steps, cursor, min_throughput=floor, now=now),
+            *metric_data.of_steps(run.run_id, batch.steps),
+            *metric_data.of_reports(run.run_id, batch.reports),
         ]
     )
-    return {"cursor": cursor.model_dump(mode="json")}

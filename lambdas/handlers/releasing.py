@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lambdas.gateways.backend import Backend
+from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.handlers.environment import CacheEnvironment, read
+from lambdas.handlers.last_lines import keep_last_lines
 from lambdas.models.instances import nodegroup_name
 
 
@@ -17,10 +21,24 @@ class Released:
     nodes: int
 
 
-def release_run(backend: KubernetesBackend, nodegroups: Nodegroups, run_id: str, instance_type: str) -> Released:
-    """Delete a run's jobs, services and claim, and let its nodes go. Safe to repeat."""
+def release_run(backend: Backend, nodegroups: Nodegroups, run_id: str, instance_type: str) -> Released:
+    """Delete a run's jobs, services and claim, and let its nodes go. Safe to repeat.
+
+    Slurm's nodes are not ours to give back: it ends them itself when no job wants them.
+    """
+    keep_last_lines(backend, run_id)
     jobs = backend.cancel(run_id)
+    if not isinstance(backend, KubernetesBackend):
+        return Released(jobs, 0)
     return Released(jobs, release_nodes(backend, nodegroups, instance_type))
+
+
+def release_caches(run_id: str) -> None:
+    """Let others compile what the run did not finish compiling. Safe to repeat.
+
+    A run that keeps its pods and nodes for debugging gets by without: its lease is taken over once it has ended.
+    """
+    CompileCaches(read(CacheEnvironment).cache_table).release(run_id)
 
 
 def release_nodes(backend: KubernetesBackend, nodegroups: Nodegroups, instance_type: str) -> int:

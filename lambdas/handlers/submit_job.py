@@ -10,6 +10,7 @@ from lambdas.handlers import backends
 from lambdas.handlers.environment import ArtifactEnvironment, read
 from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
+from lambdas.models.compile_cache import CacheUse
 from lambdas.models.run import Run, Stage
 
 
@@ -17,12 +18,13 @@ class Event(BaseModel):
     run: Run
     stage: Stage
     attempt: int
+    cache: CacheUse | None
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """The job's name and size, which is all that the other states need."""
     artifacts_url = read(ArtifactEnvironment).url_of(event.run.run_id)
-    job = job_of(event.run, event.stage, event.attempt, artifacts_url=artifacts_url)
-    backends.submit(backends.connect(), job)
+    job = job_of(event.run, event.stage, event.attempt, artifacts_url=artifacts_url, cache=event.cache)
+    backends.submit(backends.connect(job.ref.backend), job)
     return {"job": job.ref.model_dump(mode="json")}

@@ -37,7 +37,7 @@ class Event(BaseModel):
 def lambda_handler(_event: Event) -> dict[str, Any]:
     """What was found and given back."""
     cluster = read(ClusterEnvironment).cluster_name
-    nodegroups, backend = Nodegroups(cluster), backends.connect()
+    nodegroups, backend = Nodegroups(cluster), backends.connect_cluster()
     table, now = RunTable(read(RunTableEnvironment).run_table), datetime.now(UTC)
     last = table.last_survey()
     groups = _groups(nodegroups)  # before the claims: a run claims nodes before it asks for them

@@ -36,11 +36,7 @@ def count_ready(nodes: Iterable[Node], instance: InstanceType, *, used_by_others
 
 
 def _advertises(node: Node, instance: InstanceType) -> bool:
-    return all(
-        int(node.allocatable.get(name, "0")) >= count
-        for name, count in instance.devices.items()
-        if "/" in name  # device plugins' own; huge pages are there from the start
-    )
+    return all(int(node.allocatable.get(name, "0")) >= count for name, count in instance.plugin_devices.items())
 
 
 def require_fit(spec: RunSpec, nodegroup: Nodegroup) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lambdas.errors import named_errors
-from lambdas.gateways.backend import WorkerPod
+from lambdas.gateways.backend import LogLine, WorkerPod
 from lambdas.logic.last_words import program_lines
 from lambdas.models.run_record import RunError
 
@@ -18,6 +18,12 @@ LAST_LINES = 30
 """Lines of each failed pod's program that are kept: a Python traceback and what came before it."""
 
 MAX_LINE_LENGTH = 300
+
+KEPT_LINES = 1000
+"""Last lines of a log that outlive its pod."""
+
+MAX_KEPT_LINE_LENGTH = 2000
+"""So that what is kept of a log is 2 MB at most."""
 
 TRAVELLING_LINES = 5
 """Lines that travel through the state machine: its payload is for small facts, S3 holds the rest."""
@@ -61,6 +67,11 @@ def pod_diagnosis(pod: WorkerPod, lines: Iterable[str]) -> dict[str, Any]:
         "reason": pod.reason,
         "last_lines": [line[:MAX_LINE_LENGTH] for line in program_lines(lines)][-LAST_LINES:],
     }
+
+
+def kept_text(lines: Iterable[LogLine]) -> str:
+    """Lines with their times, as a file."""
+    return "".join(f"{line.logged_at.isoformat()} {line.text[:MAX_KEPT_LINE_LENGTH]}\n" for line in lines)
 
 
 def travelling(diagnoses: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

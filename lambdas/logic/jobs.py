@@ -12,19 +12,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from lambdas.models.backends import BACKENDS, BackendName
+from lambdas.models.compile_cache import CacheUse, own_folder
 from lambdas.models.instances import InstanceType
 from lambdas.models.run import JobRef, Run, Stage, job_name
-from lambdas.models.run_spec import Argument, Elastic, RunSpec
+from lambdas.models.run_spec import Argument, Dataset, Elastic, RunSpec
 
 DATA_MOUNT = "/data"
 RUNS_MOUNT = "/runs"
 CACHE_MOUNT = "/cache"
+SCRATCH = "/tmp"  # noqa: S108  (the pod's own)
+"""On the node itself, and gone with the pod."""
 
 RESULT_FILE = "/dev/termination-log"
 """Where a program leaves its result: Kubernetes carries the file's text in the pod's status."""
 
 GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
-"""Stages that take the run's nodes and run on its backend; the others are one small program in a Kubernetes Job."""
+"""Stages that take the run's nodes and run on its backend; the others are one small program."""
 
 POD_NAME_VARIABLE = "TRAINFLOW_POD_NAME"
 """In pods whose program has to tell where it is: the manifests fill it from the pod itself."""
@@ -46,7 +49,8 @@ class Job:
 
     ref: JobRef
     run_id: str
-    image: str
+    image: str | None
+    """None where Slurm's nodes have the program themselves."""
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     instance: InstanceType | None = None
@@ -60,6 +64,8 @@ class Job:
     """Limits of a gang that may shrink; None for one that needs all of its nodes."""
     writable_root: bool = False
     """Whether the program may write into its image's file system."""
+    python_environment: str | None = None
+    """Folder of the virtual environment on Slurm's nodes; None for the deployment's."""
 
     @property
     def port(self) -> int:
@@ -73,7 +79,7 @@ class Job:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str) -> Job:
+def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: CacheUse | None = None) -> Job:
     """The job of one stage.
 
     Args:
@@ -81,6 +87,7 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str) -> Job:
         stage: Which of its jobs.
         attempt: 1 for the first try; part of the job's name.
         artifacts_url: `s3://bucket/prefix/` that the run's artifacts are published to.
+        cache: Where its compiled graphs are; None for a run that does not precompile, which keeps them for itself.
     """
     spec, gang = run.spec, stage in GANGS
     ref = _ref(run, stage, attempt)
@@ -88,8 +95,8 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str) -> Job:
         ref=ref,
         run_id=run.run_id,
         image=spec.workload.image,
-        command=_command(run, ref, artifacts_url=artifacts_url),
-        environment=_environment(run, ref, artifacts_url=artifacts_url),
+        command=_command(run, ref, artifacts_url=artifacts_url, cache=cache),
+        environment=_environment(run, ref, artifacts_url=artifacts_url, cache=cache),
         instance=spec.compute.instance if gang else None,
         processes_per_node=spec.compute.processes_per_node if gang else 1,
         deadline_seconds=round(spec.limits.max_duration_hours * 3600),
@@ -97,12 +104,13 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str) -> Job:
         priority_class=spec.compute.priority_class if gang else None,
         elastic=spec.compute.elastic if ref.elastic else None,
         writable_root=spec.workload.writable_root if gang else False,
+        python_environment=spec.workload.environment,
     )
 
 
 def _ref(run: Run, stage: Stage, attempt: int) -> JobRef:
     compute, gang = run.spec.compute, stage in GANGS
-    backend: BackendName = compute.backend if gang else "job"
+    backend: BackendName = compute.backend if gang else BACKENDS[compute.backend].small_programs
     # Compiling needs every node: a graph that one of them did not see would be compiled while the others wait.
     elastic = compute.elastic if stage is Stage.TRAINING else None
     return JobRef(
@@ -130,20 +138,49 @@ def run_folder(run_id: str) -> str:
     return f"{RUNS_MOUNT}/{run_id}"
 
 
-def _command(run: Run, ref: JobRef, *, artifacts_url: str) -> tuple[str, ...]:
-    spec = run.spec
+def cache_folder(run_id: str, cache: CacheUse | None) -> str:
+    """Where a run's compiled graphs are, inside its pods."""
+    return f"{CACHE_MOUNT}/{cache.folder if cache else own_folder(run_id)}"
+
+
+def _command(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | None) -> tuple[str, ...]:
+    spec, workload = run.spec, run.spec.workload
     match ref.stage:
+        case Stage.PREFLIGHT:
+            program = ("--module", workload.module) if workload.module else ("--script", str(workload.script))
+            gang = {"world_size": spec.compute.world_size, "processes_per_node": spec.compute.processes_per_node}
+            flags = (*program, *_options(gang), "--", *_options(workload.arguments))
+            return ("python", "-m", "trainer.probe", *flags)
         case Stage.STAGE:
             if spec.dataset is None:
                 raise ValueError("a run without a data set has nothing to stage")
-            return ("python", "-m", "trainer.stage", "--url", spec.dataset.url)
+            return ("python", "-m", "trainer.stage", *_source(spec.dataset, linked_folder=run.linked_folder))
         case Stage.PUBLISH:
             return ("python", "-m", "trainer.publish", "--source", run_folder(run.run_id), "--url", artifacts_url)
         case Stage.PRECOMPILE:
             few_steps = {**spec.workload.arguments, "steps_this_run": spec.precompile.steps}
-            return ("python", "-m", "trainer.precompile", "--", *_torchrun(spec, ref, few_steps))
+            again = ("--retry_failed",) if ref.attempt > 1 else ()
+            return ("python", "-m", "trainer.precompile", *again, "--", *_torchrun(spec, ref, few_steps))
         case Stage.TRAINING:
-            return _torchrun(spec, ref, spec.workload.arguments)
+            torchrun = _torchrun(spec, ref, spec.workload.arguments)
+            return (*_with_copy_of(cache_folder(run.run_id, cache)), *torchrun) if cache else torchrun
+
+
+def _source(dataset: Dataset, *, linked_folder: str | None) -> tuple[str, ...]:
+    given = {
+        "url": dataset.url,
+        "no_sign_request": "true" if dataset.public else None,
+        "region": dataset.region,
+        "sha256": dataset.sha256,
+        "manifest_url": dataset.manifest_url,
+        "linked_folder": linked_folder,
+    }
+    return tuple(text for name, value in given.items() if value is not None for text in (f"--{name}", value))
+
+
+def _with_copy_of(folder: str) -> tuple[str, ...]:
+    """Others may read the cache at the same time, so a training's compiler works on a copy of it."""
+    return ("python", "-m", "trainer.compile_cache", "--source", folder, "--scratch", SCRATCH, "--")
 
 
 def _torchrun(spec: RunSpec, ref: JobRef, arguments: Mapping[str, Argument]) -> tuple[str, ...]:
@@ -155,8 +192,12 @@ def _torchrun(spec: RunSpec, ref: JobRef, arguments: Mapping[str, Argument]) -> 
         *("--nproc_per_node", str(spec.compute.processes_per_node)),
         *(("-m", "trainer.announce") if elastic else ()),
         *program,
-        *(text for name, value in arguments.items() for text in (f"--{name}", _as_text(value))),
+        *_options(arguments),
     )
+
+
+def _options(arguments: Mapping[str, Argument]) -> tuple[str, ...]:
+    return tuple(text for name, value in arguments.items() for text in (f"--{name}", as_text(value)))
 
 
 def _static_rendezvous(ref: JobRef) -> tuple[str, ...]:
@@ -181,6 +222,16 @@ def _elastic_rendezvous(ref: JobRef, elastic: Elastic) -> tuple[str, ...]:
     )
 
 
+def _compilers(cache: str) -> dict[str, str]:
+    """What tells each compiler where its cache is: torch's own, Neuron's for PyTorch/XLA, Neuron's for TorchNeuron."""
+    return {
+        "TRAINFLOW_CACHE_DIR": cache,
+        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
+        "NEURON_COMPILE_CACHE_URL": f"{cache}/neuron",
+        "TORCH_NEURONX_NEFF_CACHE_DIR": f"{cache}/torch_neuronx",
+    }
+
+
 def rendezvous_port(job: str) -> int:
     """A port for the job's rendezvous, so that two jobs whose pods share one network do not meet in it.
 
@@ -189,25 +240,23 @@ def rendezvous_port(job: str) -> int:
     return 20000 + int(hashlib.sha256(job.encode()).hexdigest()[:8], 16) % 10000
 
 
-def _as_text(value: Argument) -> str:
+def as_text(value: Argument) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _environment(run: Run, ref: JobRef, *, artifacts_url: str) -> dict[str, str]:
-    cache = f"{CACHE_MOUNT}/{run.spec.cacheset}"
+def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | None) -> dict[str, str]:
     environment = {
         "PYTHONUNBUFFERED": "1",
         "TRAINFLOW_RUN_ID": run.run_id,
         "TRAINFLOW_STAGE": ref.stage.value,
         "TRAINFLOW_ATTEMPT": str(ref.attempt),
         "TRAINFLOW_RUN_DIR": run_folder(run.run_id),
-        "TRAINFLOW_CACHE_DIR": cache,
         "TRAINFLOW_RESULT_FILE": RESULT_FILE,
-        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-        "NEURON_COMPILE_CACHE_URL": f"{cache}/neuron",
     }
+    if ref.stage in GANGS:
+        environment |= _compilers(cache_folder(run.run_id, cache))
     if run.spec.dataset is not None:
-        environment["TRAINFLOW_DATA_DIR"] = f"{DATA_MOUNT}/{run.spec.dataset.folder}"
+        environment["TRAINFLOW_DATA_DIR"] = run.linked_folder or f"{DATA_MOUNT}/{run.spec.dataset.folder}"
     instance = run.spec.compute.instance
     if instance.accelerated:
         environment |= NEURON_ENVIRONMENT

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from lambdas.models.metrics_line import parse_metrics_line, parse_report_line
+from lambdas.models.staging_line import parse_staging_line
 
 _REPORT = re.compile(
     r"torch/distributed/elastic/.*failed \(exitcode: |^W\d{4} .*torch/distributed/elastic/.*Sending process "
@@ -24,10 +25,10 @@ def program_lines(lines: Iterable[str]) -> list[str]:
 
 
 def last_words(lines: Iterable[str]) -> str:
-    """The last line that says something: of a Python traceback, the error; nothing, if it was a logged step."""
+    """The last line that says something: of a Python traceback, the error; nothing, if it told of progress."""
     spoken = [line.strip() for line in program_lines(lines) if line.strip()]
-    return spoken[-1] if spoken and not _tells_of_a_step(spoken[-1]) else ""
+    return spoken[-1] if spoken and not _tells_of_progress(spoken[-1]) else ""
 
 
-def _tells_of_a_step(line: str) -> bool:
-    return parse_metrics_line(line) is not None or parse_report_line(line) is not None
+def _tells_of_progress(line: str) -> bool:
+    return any(parse(line) is not None for parse in (parse_metrics_line, parse_report_line, parse_staging_line))

@@ -1,4 +1,4 @@
-"""What is put into CloudWatch of steps and of the fleet."""
+"""What is put into CloudWatch of staging, of steps and of the fleet."""
 
 from __future__ import annotations
 
@@ -11,8 +11,21 @@ from lambdas.logic.fleet import Fleet
 from lambdas.models.metric_names import CLUSTER_DIMENSION, RUN_DIMENSION, ClusterMetric, RunMetric
 from lambdas.models.metrics_line import StepMetrics, StepReport
 from lambdas.models.run import MetricsCursor
+from lambdas.models.staging_line import StagingReport
 
 PER_SECOND = (RunMetric.THROUGHPUT, RunMetric.TOKENS_PER_SECOND)
+
+
+def of_staging(run_id: str, report: StagingReport, *, now: datetime) -> Iterator[Datum]:
+    """How far staging is, by the minute."""
+    values = (
+        (RunMetric.STAGED_BYTES, report.done_bytes, "Bytes"),
+        (RunMetric.STAGING_BYTES_PER_SECOND, report.bytes_per_second, "Bytes/Second"),
+        (RunMetric.STAGING_PROGRESS, report.percent, "Percent"),
+    )
+    for metric, value, unit in values:
+        if value is not None:
+            yield Datum(metric=metric.value, dimension=RUN_DIMENSION, of=run_id, value=value, at=now, unit=unit)
 
 
 def of_steps(run_id: str, steps: Sequence[StepMetrics]) -> Iterator[Datum]:

@@ -3,63 +3,75 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from lambdas.gateways.backend import LogLine
 from lambdas.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
-from lambdas.models.run import MetricsCursor
+from lambdas.models.run import LogPosition, MetricsCursor
 
-Reports = Sequence[tuple[datetime, StepReport]]
-"""With the time at which each was logged."""
+MAX_LINES_TOLD = 300
+"""Steps and reports of one batch: at three data each they fit one call of PutMetricData, which takes 1,000."""
 
 
-def new_steps(lines: Iterable[LogLine], cursor: MetricsCursor) -> list[StepMetrics]:
-    """Steps that the cursor has not seen, in ascending order.
+@dataclass
+class Batch:
+    """Steps and reports, in ascending order, that the cursor has not seen."""
 
-    The log is read from the cursor's second on, so lines come again; the step number tells which are new. Steps that
-    a restarted job replays have been published before and stay as they are.
+    steps: list[StepMetrics] = field(default_factory=list)
+    reports: list[tuple[datetime, StepReport]] = field(default_factory=list)
+    """With the time at which each was logged."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be more in the lines behind it."""
+        return len(self.steps) + len(self.reports) >= MAX_LINES_TOLD
+
+
+def next_batch(lines: Iterable[LogLine], cursor: MetricsCursor) -> Batch:
+    """What the next lines tell that is new.
+
+    The step number tells what is new: steps that a restarted job replays have been published before and stay as they
+    are. A step's report may come a poll later than its metrics line, so one number cannot stand for both.
+
+    Args:
+        lines: Read up to the end or until the batch is full, and no further.
+        cursor: What has been published.
     """
-    newest = cursor.last_step
-    found = []
+    batch = Batch()
+    last_step, last_report = cursor.last_step, cursor.last_report
     for line in lines:
-        step = parse_metrics_line(line.text)
-        if step is not None and (newest is None or step.step > newest):
-            found.append(step)
-            newest = step.step
-    return found
+        # Almost every line of a talkative program is neither: a search for a word is cheaper than a pattern.
+        if "step_loss" in line.text:
+            step = parse_metrics_line(line.text)
+            if step is not None and (last_step is None or step.step > last_step):
+                batch.steps.append(step)
+                last_step = step.step
+        elif "trainflow_metrics" in line.text:
+            report = parse_report_line(line.text)
+            if report is not None and (last_report is None or report.step > last_report):
+                batch.reports.append((line.logged_at, report))
+                last_report = report.step
+        if batch.is_full:
+            break
+    return batch
 
 
-def new_reports(lines: Iterable[LogLine], cursor: MetricsCursor) -> list[tuple[datetime, StepReport]]:
-    """Reports that the cursor has not seen, by a step number of their own.
+def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, now: datetime) -> MetricsCursor:
+    """The cursor after a batch has been published.
 
-    A step's report may come a poll later than its metrics line, so one number cannot stand for both.
+    Args:
+        cursor: Before it.
+        batch: What has been published.
+        log: Behind the batch's last line.
+        now: The time of the look.
     """
-    newest = cursor.last_report
-    found = []
-    for line in lines:
-        report = parse_report_line(line.text)
-        if report is not None and (newest is None or report.step > newest):
-            found.append((line.logged_at, report))
-            newest = report.step
-    return found
-
-
-def advanced(
-    cursor: MetricsCursor,
-    lines: Sequence[LogLine],
-    steps: Sequence[StepMetrics],
-    reports: Reports = (),
-    *,
-    now: datetime,
-) -> MetricsCursor:
-    """The cursor after `steps` and `reports`, found in `lines`, have been published."""
-    since = lines[-1].logged_at if lines else cursor.since
-    last_report = reports[-1][1].step if reports else cursor.last_report
+    steps, last_report = batch.steps, batch.reports[-1][1].step if batch.reports else cursor.last_report
     if not steps:
-        return cursor.model_copy(update={"since": since, "last_report": last_report})
+        return cursor.model_copy(update={"log": log, "last_report": last_report})
     return MetricsCursor(
-        since=since,
+        log=log,
         first_step=steps[0].step if cursor.first_step is None else cursor.first_step,
         last_step=steps[-1].step,
         datapoints=cursor.datapoints + len(steps),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from lambdas.errors import (
     GangIncomplete,
+    JobCancelled,
     JobDeadlineExceeded,
+    JobPreempted,
     JobStalled,
+    NodeLost,
     ScriptFailed,
     TrainflowError,
     WorkerFailed,
@@ -24,6 +27,14 @@ MAX_MESSAGE_LENGTH = 500
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 """Kubernetes' word for a Job, and for a pod, that was ended for having run too long."""
+
+BY_REASON: Mapping[str | None, type[TrainflowError]] = {
+    "NodeLost": NodeLost,
+    "Preempted": JobPreempted,
+    "Cancelled": JobCancelled,
+    "OutOfMemory": WorkerFailed,
+}
+"""What ended a job as a whole, whatever its programs say of it: the status' message tells it."""
 
 LOST_A_PEER = "PeerLost: "
 """In the last words of a worker that ended because another one had gone away."""
@@ -51,6 +62,8 @@ def failure(
     """
     if DEADLINE_EXCEEDED in (status.failure_reason, cause.reason if cause else None):
         return JobDeadlineExceeded(f"The job '{job.name}' ran longer than limits.max_duration_hours allows.")
+    if (named := BY_REASON.get(status.failure_reason)) is not None:
+        return named(f"The job '{job.name}' {status.failure_message}.")
     if cause is None:
         return WorkerFailed(f"The job '{job.name}' failed: {status.failure_message or status.failure_reason}.")
     if (reported := _reported(cause)) is not None:
@@ -84,10 +97,9 @@ def decoded_result(message: str | None) -> dict[str, object]:
     return document if isinstance(document, dict) else {}
 
 
-def phase_since(before: JobPhase, now: JobPhase, progress: MetricsCursor) -> JobPhase:
+def phase_since(before: JobPhase, now: JobPhase) -> JobPhase:
     """A gang that has been complete stays so: its pods do not end all at once, and nobody counts them in one moment."""
-    has_run = before is not JobPhase.PENDING or progress.last_step is not None
-    return JobPhase.RUNNING if now is JobPhase.PENDING and has_run else now
+    return JobPhase.RUNNING if now is JobPhase.PENDING and before is not JobPhase.PENDING else now
 
 
 def gang_is_overdue(status: JobStatus, *, limits: Limits, now: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""The kinds of Kubernetes objects that run a gang: what each is called, how its pods find each other, who brings it.
+"""What runs a gang: the kinds of Kubernetes objects, and Slurm. What each is called, how its nodes find each other.
 
 Everything that differs between the backends and is no manifest stands here as data. Names of hosts and labels are
 those that the controllers give: Kubernetes' Job controller, JobSet 0.12, Volcano 1.15, the training operator 1.9.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-BackendName = Literal["job", "jobset", "volcano", "pytorchjob", "pod"]
+BackendName = Literal["job", "jobset", "volcano", "pytorchjob", "pod", "slurm"]
 
 GANG = "node"
 """Name of the one part that JobSets and Volcano Jobs have here: the replicated job, the task."""
@@ -18,12 +18,38 @@ GANG = "node"
 MAX_HOST_NAME = 63
 """Of a DNS label (RFC 1123), and so of a pod's host name and of a Service."""
 
+NODE_RANK = "$SLURM_NODEID"
+MASTER_ADDRESS = "$MASTER_ADDR"
+"""In a job's command, as words of their own: the job script lets the shell fill them in, and nothing else."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """One kind of object, as the API serves it."""
+    """What every backend has."""
 
     name: BackendName
+    node_rank: str = "0"
+    """Filled in on each node, from the environment that whoever starts the program adds."""
+    rank0_host: str = "localhost"
+    """Where the rendezvous is, as the other nodes of the gang call it."""
+    longest_name: str = "{job}"
+    """The longest name that is made of the job's: of a pod, its host or its Service."""
+    small_programs: BackendName = "job"
+    """What runs the run's other programs, of one process each: staging, publishing."""
+
+    def rank0_address(self, job: str) -> str:
+        """Host name of rank 0's node."""
+        return self.rank0_host.format(job=job)
+
+    def name_length(self, job: str, *, num_nodes: int) -> int:
+        """Length of the longest name that has to fit `MAX_HOST_NAME`."""
+        return len(self.longest_name.format(job=job, last=num_nodes - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesKind(Backend):
+    """One kind of object, as the API serves it."""
+
     group: str
     """API group; empty for the core group."""
     version: str
@@ -33,12 +59,8 @@ class Backend:
     """What has to be installed in the cluster; None for what Kubernetes brings itself."""
     rank0: Mapping[str, str] = field(default_factory=dict)
     """Labels that, of a job's pods, only the one of node rank 0 has."""
-    node_rank: str = "0"
-    """Expanded by the kubelet from the environment that the controller adds."""
-    rank0_host: str = "localhost"
-    """Where the rendezvous is, as the other pods of the gang call it."""
-    longest_name: str = "{job}"
-    """The longest name that the controller makes of the job's: of a pod, its host or its Service."""
+    makes_service: bool = False
+    """Whether we make a Service of the job's name beside it, which goes with the job."""
 
     @property
     def api(self) -> str:
@@ -50,30 +72,31 @@ class Backend:
         """As manifests write it."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def rank0_address(self, job: str) -> str:
-        """Host name of rank 0's pod."""
-        return self.rank0_host.format(job=job)
+    @property
+    def not_installed(self) -> str:
+        """What to say where the cluster lacks it."""
+        return (
+            f"compute.backend is '{self.name}', but {self.software} is not installed in the cluster: it does not know "
+            f"{self.plural}.{self.group}."
+        )
 
-    def name_length(self, job: str, *, num_nodes: int) -> int:
-        """Length of the longest name that has to fit `MAX_HOST_NAME`."""
-        return len(self.longest_name.format(job=job, last=num_nodes - 1))
 
-
-BACKENDS: Mapping[BackendName, Backend] = {
-    backend.name: backend
-    for backend in (
-        Backend(
+KUBERNETES_KINDS: Mapping[BackendName, KubernetesKind] = {
+    kind.name: kind
+    for kind in (
+        KubernetesKind(
             name="job",
             group="batch",
             version="v1",
             kind="Job",
             plural="jobs",
             rank0={"batch.kubernetes.io/job-completion-index": "0"},
+            makes_service=True,
             node_rank="$(JOB_COMPLETION_INDEX)",
             rank0_host="{job}-0.{job}",
             longest_name="{job}-{last}",
         ),
-        Backend(
+        KubernetesKind(
             name="jobset",
             group="jobset.x-k8s.io",
             version="v1alpha2",
@@ -86,7 +109,7 @@ BACKENDS: Mapping[BackendName, Backend] = {
             # Its webhook counts the five random characters behind a pod's host name too.
             longest_name=f"{{job}}-{GANG}-0-{{last}}-abcde",
         ),
-        Backend(
+        KubernetesKind(
             name="volcano",
             group="batch.volcano.sh",
             version="v1alpha1",
@@ -98,7 +121,7 @@ BACKENDS: Mapping[BackendName, Backend] = {
             rank0_host=f"{{job}}-{GANG}-0.{{job}}",
             longest_name=f"{{job}}-{GANG}-{{last}}",
         ),
-        Backend(
+        KubernetesKind(
             name="pytorchjob",
             group="kubeflow.org",
             version="v1",
@@ -111,7 +134,13 @@ BACKENDS: Mapping[BackendName, Backend] = {
             rank0_host="{job}-master-0",
             longest_name="{job}-worker-{last}",
         ),
-        Backend(name="pod", group="", version="v1", kind="Pod", plural="pods"),
+        KubernetesKind(name="pod", group="", version="v1", kind="Pod", plural="pods"),
     )
 }
-"""By the name in `compute.backend`."""
+"""Those that the cluster serves, by the name in `compute.backend`."""
+
+SLURM = Backend(name="slurm", node_rank=NODE_RANK, rank0_host=MASTER_ADDRESS, small_programs="slurm")
+"""Of whose jobs no host is named: they run on the nodes as they are called."""
+
+BACKENDS: Mapping[BackendName, Backend] = {**KUBERNETES_KINDS, SLURM.name: SLURM}
+"""All, by the name in `compute.backend`."""

@@ -9,12 +9,32 @@ from dataclasses import dataclass
 
 from lambdas.models.kubernetes_access import Access
 
-CLUSTER = ("CLUSTER_NAME", "NAMESPACE")
+SLURM = (
+    "SLURM_API_URL",
+    "SLURM_KEY_SECRET",
+    "SLURM_USER",
+    "SLURM_CLAIMS",
+    "SLURM_SYSTEM_QUEUE",
+    "SLURM_SHARED_FOLDER",
+    "SLURM_ENVIRONMENT",
+    "SLURM_PROGRAM_FOLDER",
+    "SLURM_PROPERTIES",
+)
+"""Where Slurm is and what its nodes look like; empty in a deployment without one.
+
+SLURM_CLAIMS is a JSON object of what a token says beside its user and its end: AWS PCS wants the user's ids there.
+SLURM_SYSTEM_QUEUE is the partition of small programs; empty where it is Slurm's default.
+"""
+CLUSTER = ("CLUSTER_NAME", "NAMESPACE", *SLURM)
+"""What runs jobs: any function that reaches the one reaches the other, because the run says which it is."""
 ARTIFACTS = ("ARTIFACT_BUCKET",)
 NOTIFICATIONS = ("TOPIC_ARN",)
 RUNS = ("RUN_TABLE",)
+CACHES = ("CACHE_TABLE",)
 WORKFLOW = ("TRAINING_STATE_MACHINE_ARN",)
 REAPING = ("IDLE_MINUTES",)
+LINK = ("LINKED_FILE_SYSTEM", "LINKED_URL")
+"""Data that the file system shows without a copy; empty in a deployment without such a link."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,21 +58,28 @@ class Function:
 
 
 TASKS = (
-    Function(name="ValidateRun", module="validate_run", environment=RUNS),
+    Function(name="ValidateRun", module="validate_run", environment=RUNS + LINK),
+    Function(name="Preflight", module="preflight", environment=CLUSTER + ARTIFACTS + CACHES, access=Access.EXAMINE),
+    Function(name="AcquireCache", module="acquire_cache", environment=CACHES),
     Function(name="EnsureCapacity", module="ensure_capacity", environment=CLUSTER, access=Access.SCALE),
-    Function(name="StageData", module="stage_data", environment=CLUSTER + ARTIFACTS, access=Access.SUBMIT),
+    Function(name="StageData", module="stage_data", environment=CLUSTER + ARTIFACTS + LINK, access=Access.SUBMIT),
     Function(name="SubmitJob", module="submit_job", environment=CLUSTER + ARTIFACTS, access=Access.SUBMIT),
-    Function(name="PollJob", module="poll_job", environment=CLUSTER, access=Access.WATCH),
+    Function(name="PollJob", module="poll_job", environment=CLUSTER + ARTIFACTS, access=Access.WATCH),
     Function(name="LocateRank0", module="locate_rank0", environment=CLUSTER + ARTIFACTS, access=Access.WATCH),
-    Function(name="PublishMetrics", module="publish_metrics", environment=CLUSTER, access=Access.WATCH),
-    Function(name="CheckCompilation", module="check_compilation", environment=CLUSTER, access=Access.WATCH),
+    Function(name="PublishMetrics", module="publish_metrics", environment=CLUSTER + ARTIFACTS, access=Access.WATCH),
+    Function(
+        name="CheckCompilation",
+        module="check_compilation",
+        environment=CLUSTER + ARTIFACTS + CACHES,
+        access=Access.WATCH,
+    ),
     Function(
         name="PublishArtifacts", module="publish_artifacts", environment=CLUSTER + ARTIFACTS, access=Access.SUBMIT
     ),
     Function(
         name="CollectDiagnostics", module="collect_diagnostics", environment=CLUSTER + ARTIFACTS, access=Access.WATCH
     ),
-    Function(name="TearDown", module="tear_down", environment=CLUSTER, access=Access.CLEAN_UP),
+    Function(name="TearDown", module="tear_down", environment=CLUSTER + ARTIFACTS + CACHES, access=Access.CLEAN_UP),
     Function(name="Notify", module="notify", environment=NOTIFICATIONS + RUNS),
 )
 """Behind the Task states, in the order in which a run meets them."""
@@ -62,7 +89,7 @@ EVENT_HANDLERS = (
     Function(
         name="CleanUp",
         module="clean_up",
-        environment=CLUSTER + NOTIFICATIONS + RUNS,
+        environment=CLUSTER + NOTIFICATIONS + RUNS + CACHES + ARTIFACTS,
         access=Access.CLEAN_UP,
     ),
     Function(

@@ -8,6 +8,9 @@ instance has; `allocatable_memory_gib` keeps what the kubelet and the system res
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 NEURON_DEVICE = "aws.amazon.com/neuron"
 """Extended resource of the Neuron device plugin: one whole chip."""
@@ -17,6 +20,13 @@ NEURON_CORE = "aws.amazon.com/neuroncore"
 
 EFA_INTERFACE = "vpc.amazonaws.com/efa"
 """Extended resource of the EFA device plugin: one interface."""
+
+DEVICE_PLUGINS = {
+    NEURON_DEVICE: "neuron-device-plugin",
+    NEURON_CORE: "neuron-device-plugin",
+    EFA_INTERFACE: "aws-efa-k8s-device-plugin",
+}
+"""Who advertises them: what the names of the daemon sets hold, as their charts and manifests call them."""
 
 HUGE_PAGES = "hugepages-2Mi"
 """Resource of pages of 2 MiB, which libfabric's EFA provider allocates its buffers from."""
@@ -59,6 +69,8 @@ class InstanceType:
     efa_interfaces: int = 0
     tflops_per_device: float | None = None
     """Dense bfloat16, in 10^12 operations a second; None where utilisation is not measured."""
+    architecture: str = "x86_64"
+    """What images have to be built for, as `uname -m` calls it."""
 
     @property
     def accelerated(self) -> bool:
@@ -114,6 +126,11 @@ class InstanceType:
         }
         return {resource: count for resource, count in offered.items() if count}
 
+    @property
+    def plugin_devices(self) -> dict[str, int]:
+        """Those that a device plugin advertises: huge pages are there from the start."""
+        return {resource: count for resource, count in self.devices.items() if resource in DEVICE_PLUGINS}
+
 
 TRAINIUM_TFLOPS = 190
 TRAINIUM2_TFLOPS = 667
@@ -163,6 +180,23 @@ INSTANCE_TYPES = {
     )
 }
 """Every supported type by its EC2 name."""
+
+
+def _known(name: str) -> str:
+    if name not in INSTANCE_TYPES:
+        raise ValueError(f"'{name}' is not supported; choose one of {', '.join(INSTANCE_TYPES)}")
+    return name
+
+
+InstanceTypeName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(INSTANCE_TYPES)})]
+"""Name of a supported type, as a field of specs and configurations."""
+
+SYSTEM_INSTANCE = InstanceType(name="t3a.large", vcpus=2, memory_gib=8)
+"""Of the nodes that are always there. No run may ask for it, so no gang waits for nodes that hold everybody's small
+pods."""
+
+SYSTEM_NODEGROUP = "system"
+"""The node group that they are of."""
 
 
 def nodegroup_name(instance_type: str) -> str:

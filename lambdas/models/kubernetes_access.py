@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from lambdas.models.backends import BACKENDS
+from lambdas.models.backends import KUBERNETES_KINDS
 from lambdas.models.kubernetes_names import MANAGED_BY
 
 RBAC = "rbac.authorization.k8s.io"
@@ -19,6 +19,8 @@ RBAC = "rbac.authorization.k8s.io"
 class Access(StrEnum):
     """Kubernetes groups by what their members do."""
 
+    EXAMINE = "trainflow:examine"
+    """Looks at what a run will need, and launches the small pod that looks from inside."""
     SUBMIT = "trainflow:submit"
     """Launches jobs and reads how they end."""
     WATCH = "trainflow:watch"
@@ -26,7 +28,7 @@ class Access(StrEnum):
     SCALE = "trainflow:scale"
     """Reads nodes, and claims them for a run."""
     CLEAN_UP = "trainflow:clean-up"
-    """Deletes a run's jobs, services and claim."""
+    """Deletes a run's jobs, services and claim, once it has read the last lines of its logs."""
     SURVEY = "trainflow:survey"
     """Counts pods and claims; deletes the claims of runs that are over, and nothing else."""
 
@@ -42,12 +44,21 @@ def _jobs(*verbs: str, pods: tuple[str, ...]) -> tuple[Rule, ...]:
     """Rules for every kind of job; pods are one of them, and of all the others."""
     rules = (
         _rule(backend.group, backend.plural, *verbs, *(pods if backend.plural == "pods" else ()))
-        for backend in BACKENDS.values()
+        for backend in KUBERNETES_KINDS.values()
     )
     return tuple(rules)
 
 
 IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
+    Access.EXAMINE: (
+        *(_rule(kind.group, kind.plural, "get") for kind in KUBERNETES_KINDS.values() if kind.software),
+        _rule("batch", "jobs", "create", "get"),
+        _rule("", "pods", "list"),
+        _rule("", "services", "create", "get"),
+        _rule("", "pods/log", "get"),
+        _rule("", "serviceaccounts", "get"),
+        _rule("", "persistentvolumeclaims", "get"),
+    ),
     Access.SUBMIT: (
         *_jobs("create", "get", pods=("list",)),
         _rule("", "services", "create", "get"),
@@ -57,6 +68,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     Access.SCALE: (_rule("", "pods", "list"), _rule("", "configmaps", "create", "list")),
     Access.CLEAN_UP: (
         *_jobs("list", "delete", pods=()),
+        _rule("", "pods/log", "get"),
         _rule("", "services", "list", "delete"),
         _rule("", "configmaps", "list", "delete"),
     ),
@@ -64,8 +76,17 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
 }
 """In the runs' namespace only."""
 
-IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {Access.SCALE: (_rule("", "nodes", "list"),)}
-"""Nodes belong to no namespace."""
+IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
+    Access.EXAMINE: (
+        _rule("", "nodes", "list"),
+        _rule("", "persistentvolumes", "get"),
+        _rule("scheduling.volcano.sh", "queues", "get"),
+        _rule("scheduling.k8s.io", "priorityclasses", "get"),
+        _rule("apps", "daemonsets", "list"),
+    ),
+    Access.SCALE: (_rule("", "nodes", "list"),),
+}
+"""Nodes and the like belong to no namespace; daemon sets belong to those of whoever installed them."""
 
 
 def access_manifests(namespace: str) -> list[dict[str, Any]]:

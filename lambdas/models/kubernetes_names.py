@@ -22,5 +22,8 @@ ELASTIC_LABEL = "trainflow/elastic"
 CLAIM_LABEL = "trainflow/claims"
 """On the ConfigMap by which a run claims nodes: their instance type."""
 
+NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+"""The kubelet's reasons of a container whose image it cannot have."""
+
 SPEC_HASH_ANNOTATION = "trainflow/spec-hash"
 """Tells whether an existing job of the same name is the same job."""

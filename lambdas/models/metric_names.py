@@ -14,7 +14,7 @@ CLUSTER_DIMENSION = "ClusterName"
 
 
 class RunMetric(StrEnum):
-    """One datapoint a logged step, by run."""
+    """By run; those of the training have one datapoint a logged step."""
 
     STEP_LOSS = "StepLoss"
     LEARNING_RATE = "LearningRate"
@@ -24,6 +24,11 @@ class RunMetric(StrEnum):
     """Over all ranks; of programs that report it."""
     MODEL_FLOPS_UTILIZATION = "ModelFlopsUtilization"
     """In percent of the devices' peak; of programs that report it on devices whose peak is known."""
+    STAGED_BYTES = "StagedBytes"
+    """Of the data set's source, one datapoint a look while it is being staged."""
+    STAGING_BYTES_PER_SECOND = "StagingBytesPerSecond"
+    STAGING_PROGRESS = "StagingProgress"
+    """In percent; of sources whose size is known."""
 
 
 class ClusterMetric(StrEnum):

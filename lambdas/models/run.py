@@ -24,6 +24,7 @@ class Fact(BaseModel):
 class Stage(StrEnum):
     """The jobs of a run, in their order."""
 
+    PREFLIGHT = "preflight"
     STAGE = "stage"
     PRECOMPILE = "precompile"
     TRAINING = "training"
@@ -45,6 +46,8 @@ class Run(Fact):
     execution_arn: str
     started_at: datetime
     spec: RunSpec
+    linked_folder: str | None = None
+    """Where the pods find the data set without a copy, because the file system is linked to its bucket."""
 
 
 class JobRef(Fact):
@@ -69,11 +72,25 @@ class JobRef(Fact):
         return self.min_nodes or self.num_nodes
 
 
+class LogPosition(Fact):
+    """How far a pod's log has been read: a second, from which it can be read again, and a number of lines."""
+
+    pod: str
+    since: datetime
+    num_lines: int = Field(ge=1)
+    """Lines at or after `since` that have been read."""
+    first_line: int
+    """Checksum of the first of these: if another line is the first one, it is another log."""
+
+
 class MetricsCursor(Fact):
     """How far rank 0's log has been read and published."""
 
-    since: datetime | None = None
-    """Time stamp of the newest log line that was read; None before the first."""
+    # A run may outlast a deployment: fields of earlier versions are passed over.
+    model_config = ConfigDict(extra="ignore")
+
+    log: LogPosition | None = None
+    """None before the first line."""
     first_step: int | None = None
     last_step: int | None = None
     datapoints: int = 0
@@ -84,6 +101,15 @@ class MetricsCursor(Fact):
     """Newest step whose report line has been published; it may come a poll later than the step's metrics line."""
     progressed_at: datetime | None = None
     """When a new step was last seen, by the Lambda's clock."""
+
+
+class StagingProgress(Fact):
+    """How far staging was at the last look."""
+
+    done_bytes: int = 0
+    files: int = 0
+    moved_at: datetime | None = None
+    """When these were first seen, by the Lambda's clock; None before the program's first report."""
 
 
 def run_id_for(execution_name: str) -> str:

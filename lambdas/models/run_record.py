@@ -114,5 +114,7 @@ class RunRecord(_Entry):
     metrics_published: MetricsPublished | None = None
     overhead_seconds: float | None = None
     """Wall time of the execution during which no pod of the run was running."""
+    not_checked: list[str] = Field(default_factory=list)
+    """What preflight could not check, a sentence each."""
     diagnostics: list[dict[str, Any]] = Field(default_factory=list)
     """Of a failed run: each unhealthy pod's reason and last lines, taken before tear-down."""

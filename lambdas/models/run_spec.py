@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from lambdas.errors import InvalidRunSpec
 from lambdas.models.backends import BACKENDS, MAX_HOST_NAME, BackendName
-from lambdas.models.instances import INSTANCE_TYPES, InstanceType
+from lambdas.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
 from lambdas.models.sentences import sentences
 
 MAX_NAME_LENGTH = 30
@@ -30,14 +30,26 @@ NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 FOLDER = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 OBJECT = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
 FLAG = r"^[A-Za-z][\w-]*$"
+ABSOLUTE_FOLDER = r"^/[^\x00-\x1f:]*$"
 MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+SHA256 = r"^[0-9a-f]{64}$"
+REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]$"
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+"""How the names of archives end."""
+
+LONGEST_FOLDER = 63
+"""As `dataset.name` may be."""
 
 IN_WORDS = {
     NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
     FOLDER: "must be lower-case letters, digits and dashes, at most 63",
     OBJECT: "must be the name of an object in the cluster: lower-case letters, digits, dashes and dots",
     FLAG: "must be a flag's name without its dashes",
+    ABSOLUTE_FOLDER: "must be the full path of a folder on the nodes, without a colon",
     MODULE: "must be a Python module's name such as 'trainer.pretrain'",
+    SHA256: "must be 64 hexadecimal digits in lower case, as `sha256sum` prints them",
+    REGION: "must be an AWS Region such as us-west-2",
 }
 """What each pattern asks for, for messages."""
 
@@ -45,6 +57,8 @@ IN_WORDS = {
 def _is_argument(value: Any) -> Any:
     if not isinstance(value, str | int | float | bool):
         raise ValueError(f"must be text, a number, true or false, got {value!r}")
+    if isinstance(value, str) and "\x00" in value:
+        raise ValueError(f"must hold no NUL character, which no command line can, got {value!r}")
     return value
 
 
@@ -59,15 +73,20 @@ class Workload(_Section):
     """The program that every process of the gang runs."""
 
     module: Annotated[str, Field(pattern=MODULE)] | None = None
-    """Python module inside the image, as behind `python -m`. Either this or `script`."""
+    """Python module inside the image, as behind `python -m`; with Slurm, in `environment`. Either this or `script`."""
     script: str | None = None
     """Path of a Python file inside the image, relative to its working directory. Either this or `module`."""
     arguments: dict[Annotated[str, Field(pattern=FLAG)], Argument] = Field(default_factory=dict)
     """Command-line flags without their dashes: `max_steps: 100` becomes `--max_steps 100`."""
-    image: Annotated[str, Field(min_length=1)]
-    """Container image. Production runs name it by digest, so that a run can be repeated."""
+    image: Annotated[str, Field(min_length=1)] | None = None
+    """Container image. Production runs name it by digest, so that a run can be repeated. Needed by every backend but
+    `slurm`, which has none."""
+    environment: Annotated[str, Field(pattern=ABSOLUTE_FOLDER)] | None = None
+    """Folder of a Python virtual environment on Slurm's nodes; the deployment's if left out. Only for backend
+    `slurm`."""
     writable_root: bool = False
-    """True for programs that write outside of `/tmp` and the mounted folders; otherwise the image is read-only."""
+    """True for programs that write outside of `/tmp` and the mounted folders; otherwise the image is read-only. Not for
+    backend `slurm`."""
 
     @field_validator("script")
     @classmethod
@@ -97,28 +116,22 @@ class Elastic(_Section):
 class Compute(_Section):
     """The gang: which nodes, how many, and what launches them."""
 
-    instance_type: Annotated[str, Field(json_schema_extra={"enum": list(INSTANCE_TYPES)})]
+    instance_type: InstanceTypeName
     """EC2 instance type of every node."""
     num_nodes: Annotated[int, Field(ge=1, le=1024)] = 1
     """Nodes of the gang. All of them or none."""
     processes_per_node: Annotated[int, Field(ge=1)] = 1
     """Training processes on each node; at most one a NeuronCore, or one a vCPU on CPU instances."""
     backend: BackendName = "job"
-    """What runs the gang in the cluster: `job` is a Kubernetes Indexed Job, `pod` a bare Pod; the others need software
-    of that name in it. docs/jobs.md says which for what."""
+    """What runs the gang: `job` is a Kubernetes Indexed Job, `pod` a bare Pod, `slurm` a Slurm job; the others need
+    software of that name in the cluster. docs/jobs.md says which for what."""
     queue: Annotated[str, Field(pattern=OBJECT)] | None = None
-    """Volcano queue; `default` if left out. Only for backend `volcano`."""
+    """Volcano queue, or Slurm partition; the default one if left out. Only for backends `volcano` and `slurm`."""
     priority_class: Annotated[str, Field(pattern=OBJECT)] | None = None
-    """PriorityClass of the gang's pods; has to be in the cluster. Where nodes are short, higher ones come first."""
+    """PriorityClass of the gang's pods; has to be in the cluster. Where nodes are short, higher ones come first. Not
+    for backend `slurm`."""
     elastic: Elastic | None = None
     """Goes on when nodes are lost. Only for backend `pytorchjob`; without it every node is needed all the time."""
-
-    @field_validator("instance_type")
-    @classmethod
-    def _known_instance_type(cls, name: str) -> str:
-        if name not in INSTANCE_TYPES:
-            raise ValueError(f"'{name}' is not supported; choose one of {', '.join(INSTANCE_TYPES)}")
-        return name
 
     @model_validator(mode="after")
     def _processes_fit_the_node(self) -> Self:
@@ -133,7 +146,12 @@ class Compute(_Section):
 
     @model_validator(mode="after")
     def _the_backend_can_do_it(self) -> Self:
-        for problem in (self._too_many_for_a_pod(), self._queue_of_others(), self._elastic_of_others()):
+        for problem in (
+            self._too_many_for_a_pod(),
+            self._queue_of_others(),
+            self._priority_of_others(),
+            self._elastic_of_others(),
+        ):
             if problem:
                 raise ValueError(problem)
         return self
@@ -144,9 +162,20 @@ class Compute(_Section):
         return f"backend 'pod' is one node, but num_nodes is {self.num_nodes}; choose 'job', or ask for one node"
 
     def _queue_of_others(self) -> str | None:
-        if self.queue is None or self.backend == "volcano":
+        if self.queue is None or self.backend in ("volcano", "slurm"):
             return None
-        return f"queue is '{self.queue}', but backend '{self.backend}' has no queues; remove it, or choose 'volcano'"
+        return (
+            f"queue is '{self.queue}', but backend '{self.backend}' has no queues; remove it, or choose 'volcano' or "
+            "'slurm'"
+        )
+
+    def _priority_of_others(self) -> str | None:
+        if self.priority_class is None or self.backend != "slurm":
+            return None
+        return (
+            f"priority_class is '{self.priority_class}', but Slurm has none; remove it, and name a partition of higher "
+            "priority as queue"
+        )
 
     def _elastic_of_others(self) -> str | None:
         if self.elastic is None:
@@ -172,37 +201,101 @@ class Compute(_Section):
 
 
 class Dataset(_Section):
-    """The archive of shards that is staged before anything else starts."""
+    """The data that is staged before anything else starts: an archive, or every object below a prefix."""
 
     url: str
-    """`s3://bucket/key.tar` (or `.tar.gz`) of HDF5 shards."""
+    """An archive, `s3://bucket/key.tar` or `https://…/name.tar` (or `.tar.gz`, `.tgz`, `.tar.zst`), which is unpacked;
+    or `s3://bucket/prefix/` with a slash at its end for every object below it."""
     name: Annotated[str, Field(pattern=FOLDER)] | None = None
-    """Folder below `/data`; runs that name the same folder share one copy. Default: from the archive's name."""
+    """Folder below `/data`; runs that name the same folder share one copy. Default: from the archive's or prefix's
+    name. Has no effect on a prefix that the file system is linked to: that data stays where it lies."""
+    sha256: Annotated[str, Field(pattern=SHA256)] | None = None
+    """Checksum of the archive as `sha256sum` prints it. Required with https://, where nothing else vouches for it."""
+    public: bool = False
+    """True for a bucket that anybody may read: requests are not signed, so that no role needs a grant for it."""
+    region: Annotated[str, Field(pattern=REGION)] | None = None
+    """The bucket's AWS Region. Default: S3 is asked for it."""
+    manifest_url: str | None = None
+    """`s3://bucket/key` of a list of files and checksums in the form of `sha256sum`: every file has to be as it says.
+    It is read as the data set is: `public` and `region` hold for its bucket too."""
 
     @field_validator("url")
     @classmethod
-    def _an_archive_in_s3(cls, url: str) -> str:
-        parts = urlsplit(url)
-        archive = parts.path.endswith((".tar", ".tar.gz", ".tgz"))
-        if parts.scheme != "s3" or not parts.netloc or not archive:
-            raise ValueError(f"'{url}' must be s3://bucket/key ending in .tar, .tar.gz or .tgz")
+    def _an_archive_or_a_prefix(cls, url: str) -> str:
+        parts = _split(url)
+        if parts.scheme not in ("s3", "https") or not parts.netloc:
+            raise ValueError(f"{url!r} must be s3://bucket/key, s3://bucket/prefix/ or https://host/path")
+        if parts.scheme == "https" and "@" in parts.netloc:
+            raise ValueError("must hold no user name and no password: specs are kept, logged and shown to everybody")
+        if not parts.path.endswith(ARCHIVES) and (parts.scheme, parts.path[-1:]) != ("s3", "/"):
+            endings = ", ".join(ARCHIVES)
+            raise ValueError(f"{url!r} must end in {endings} for an archive, or in s3://…/ for all below a prefix")
+        if parts.path.endswith("/") and {"", ".", ".."} & set(parts.path[1:-1].split("/")):
+            raise ValueError(f"{url!r} must be a prefix of which folders can be made: no part empty, '.' or '..'")
         return url
+
+    @field_validator("manifest_url")
+    @classmethod
+    def _an_object_in_s3(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = _split(url)
+        if parts.scheme != "s3" or not parts.netloc or parts.path in ("", "/") or parts.path.endswith("/"):
+            raise ValueError(f"{url!r} must be s3://bucket/key")
+        return url
+
+    @model_validator(mode="after")
+    def _vouched_for(self) -> Self:
+        if self.in_s3 and self.is_prefix and self.sha256:
+            raise ValueError("sha256 is of one archive, but the url is a prefix; use manifest_url, or remove sha256")
+        if not self.in_s3 and self.sha256 is None:
+            raise ValueError("sha256 is missing, and an https:// archive needs it; add what `sha256sum` prints of it")
+        if not self.in_s3 and (self.public or self.region) and self.manifest_url is None:
+            raise ValueError("public and region are said of a bucket, but the url is https://; remove them")
+        return self
+
+    @property
+    def in_s3(self) -> bool:
+        """Whether the source is a bucket, and not a web server."""
+        return _split(self.url).scheme == "s3"
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether it is every object below the URL, and not one archive."""
+        return self.url.endswith("/")
 
     @property
     def bucket(self) -> str:
-        """Bucket part of the URL."""
-        return urlsplit(self.url).netloc
+        """Bucket part of an s3:// URL."""
+        return _split(self.url).netloc
 
     @property
     def key(self) -> str:
-        """Object key part of the URL."""
-        return urlsplit(self.url).path.lstrip("/")
+        """Object key part of an s3:// URL, or the prefix."""
+        return _split(self.url).path.removeprefix("/")
 
     @property
     def folder(self) -> str:
         """Folder below `/data` that holds the unpacked shards."""
-        stem = re.sub(r"\.(tar|tar\.gz|tgz)$", "", self.key.rsplit("/", 1)[-1])
-        return self.name or re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "dataset"
+        last = self.key.rstrip("/").rsplit("/", 1)[-1]
+        stem = last if self.is_prefix else re.sub(r"\.(tar|tar\.gz|tgz|tar\.zst)$", "", last)
+        slug = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")
+        return self.name or slug[:LONGEST_FOLDER].rstrip("-") or "dataset"
+
+
+def object_of(url: str) -> tuple[str, str]:
+    """Bucket and key of an s3:// URL."""
+    parts = _split(url)
+    return parts.netloc, parts.path.removeprefix("/")
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of a URL; in S3 a question mark or a hash is a character of the key like any other."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme == "s3":
+        bucket, slash, key = rest.partition("/")
+        return SplitResult(scheme, bucket, slash + key, "", "")
+    return urlsplit(url)
 
 
 class Precompile(_Section):
@@ -211,7 +304,14 @@ class Precompile(_Section):
     enabled: bool = True
     """Off for programs that compile nothing."""
     cacheset: Annotated[str, Field(pattern=FOLDER)] | None = None
-    """Folder below `/cache`. Runs that share it must not run at the same time. Default: the spec's name."""
+    """Begins the name of the cache's folder below `/cache`; what follows is made of all that changes the graphs, so no
+    two runs spoil each other's. Another name makes everything be compiled anew. Default: the spec's name."""
+    ignore_arguments: Annotated[list[Annotated[str, Field(pattern=FLAG)]], Field(max_length=100)] = Field(
+        default_factory=list
+    )
+    """Arguments of the workload that do not change its graphs, beside those known: docs/compile-cache.md."""
+    ignore_dataset: bool = False
+    """True if any data set has the same shapes here; otherwise another one makes the graphs be compiled anew."""
     steps: Annotated[int, Field(ge=1, le=100)] = 10
     """Steps that reach every graph of the program (the tutorial's ten)."""
 
@@ -224,10 +324,15 @@ class Limits(_Section):
     capacity_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 60.0
     """Longest wait for the gang's nodes, in minutes."""
     gang_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 30.0
-    """Longest time that a submitted gang may have fewer pods running than it needs, in minutes; then it is deleted and
-    submitted again, twice. Covers pulling the image, and waiting in a queue."""
+    """Longest time that a submitted gang may have fewer pods running than it needs, in minutes; then it is started
+    anew. Covers pulling the image, and waiting in a queue."""
+    max_restarts: Annotated[int, Field(ge=0, le=20)] = 2
+    """How often in a row a job is started anew, from its newest checkpoint, without getting further than before: after
+    a lost worker or node, a stall, a gang that did not come together. A run that gets further may go on being
+    restarted."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
-    """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints."""
+    """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints. While a data set is
+    being staged: longest time in which nothing of it arrives."""
     min_throughput: Annotated[float, Field(gt=0)] | None = None
     """Sequences per second over all ranks below which an alarm calls a person; the run goes on. None sets no floor."""
     poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30
@@ -261,6 +366,34 @@ class RunSpec(_Section):
     teardown: Teardown = Teardown()
 
     @model_validator(mode="after")
+    def _the_program_is_where_the_backend_looks(self) -> Self:
+        problem = self._kubernetes_alone() if self.compute.backend == "slurm" else self._slurm_alone()
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    def _kubernetes_alone(self) -> str | None:
+        if self.workload.image is not None:
+            return (
+                "workload.image is set, but Slurm runs no containers; remove it, and name the nodes' virtual "
+                "environment with workload.environment if it is not the deployment's"
+            )
+        if self.workload.writable_root:
+            return "workload.writable_root is of containers, and Slurm runs none; remove it"
+        return None
+
+    def _slurm_alone(self) -> str | None:
+        backend = self.compute.backend
+        if self.workload.environment is not None:
+            return (
+                f"workload.environment is a folder on Slurm's nodes, but backend '{backend}' runs an image; remove it, "
+                "or choose 'slurm'"
+            )
+        if self.workload.image is None:
+            return f"workload.image is missing, and backend '{backend}' runs an image; add it"
+        return None
+
+    @model_validator(mode="after")
     def _names_fit(self) -> Self:
         run_id = f"{self.name}-{'0' * RUN_HASH_LENGTH}"
         if (excess := excess_of_names(run_id, self.compute)) > 0:
@@ -272,7 +405,7 @@ class RunSpec(_Section):
 
     @property
     def cacheset(self) -> str:
-        """Folder below `/cache` for this run's compiled graphs."""
+        """What the folder of this run's compiled graphs begins with."""
         return self.precompile.cacheset or self.name
 
 

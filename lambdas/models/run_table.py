@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from pydantic import Field
 
+from lambdas.models.backends import BackendName
 from lambdas.models.run import Fact, Run
 from lambdas.models.run_record import RunStatus
 
@@ -28,6 +29,8 @@ class RunRow(Fact):
     spec_name: str
     instance_type: str
     num_nodes: int
+    backend: BackendName = "job"
+    """What runs its jobs. Rows from before there was a choice have none."""
     status: RunStatus
     started_at: datetime
     ended_at: datetime | None = None
@@ -63,6 +66,7 @@ def row_of(run: Run) -> RunRow:
         spec_name=run.spec.name,
         instance_type=run.spec.compute.instance_type,
         num_nodes=run.spec.compute.num_nodes,
+        backend=run.spec.compute.backend,
         status=RunStatus.RUNNING,
         started_at=run.started_at,
         keep_nodes=not run.spec.teardown.on_failure,

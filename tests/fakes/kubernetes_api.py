@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,6 +26,13 @@ class Use(NamedTuple):
 
 class Answer(NamedTuple):
     data: bytes
+
+    def stream(self, _amount: int) -> Iterator[bytes]:
+        yield self.data
+
+    def release_conn(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass

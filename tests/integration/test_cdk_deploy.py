@@ -120,7 +120,7 @@ def test_an_uploaded_spec_becomes_a_run_and_the_same_text_no_other(account: Acco
     assert json.loads(run["input"])["workload"]["arguments"] == {"max_steps": 3}
     assert account.row(run["name"])["status"] == "SUCCEEDED"
     wait_until(lambda: account.is_told(f"{run['name']} SUCCEEDED"), seconds=10)
-    assert all(size == 0 for _, size in deployment.desired_sizes().values())
+    assert deployment.gang_nodes() == 0
 
     account.upload("the-same", spec)
     wait_until(lambda: account.is_told(f"{run['name']} has run before"), seconds=30)
@@ -178,7 +178,7 @@ def test_a_run_that_is_stopped_is_cleaned_up_after(account: Account) -> None:
 
     wait_until(lambda: account.row(run["name"])["status"] == "ABORTED", seconds=60)
     assert api.get(f"/apis/batch/v1/namespaces/{deployment.NAMESPACE}/jobs")["items"] == []
-    assert all(size == 0 for _, size in deployment.desired_sizes().values())
+    assert deployment.gang_nodes() == 0
     watching = [found for found in executions(account, "WatchJob") if found["name"].startswith(run["name"])]
     assert {found["status"] for found in watching} == {"ABORTED"}, "children go with their parent"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from kubernetes import client
 
 from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, JobConflict, JobNotFound
 from lambdas.gateways.kubernetes import KubernetesBackend
-from lambdas.gateways.kubernetes_objects import log_lines
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.manifests.indexed_job import render
 from lambdas.models.run import JobPhase, Stage
@@ -49,7 +47,7 @@ def backend(server: ApiServer) -> KubernetesBackend:
         ("/api/v1/namespaces", "Namespace", NAMESPACE),
         (f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", "ServiceAccount", "training"),
     ):
-        backend._call("POST", path, body={"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
+        backend._api.call("POST", path, body={"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
     return backend
 
 
@@ -64,7 +62,7 @@ COLLECTIONS = {
 
 
 def names(backend: KubernetesBackend, kind: str) -> list[str]:
-    found: list[Any] = backend._list(COLLECTIONS[kind], "app.kubernetes.io/managed-by=trainflow")
+    found: list[Any] = backend._api.list(COLLECTIONS[kind], "app.kubernetes.io/managed-by=trainflow")
     return sorted(item["metadata"]["name"] for item in found)
 
 
@@ -80,7 +78,7 @@ def test_another_job_of_the_same_name_is_a_conflict_and_changes_nothing(backend:
     backend.submit(render(first))
     with pytest.raises(JobConflict, match=f"named '{first.ref.name}' exists and was made from another"):
         backend.submit(render(replace(first, image="another")))
-    stored = backend._call("GET", f"{COLLECTIONS['Job']}/{first.ref.name}")
+    stored = backend._api.call("GET", f"{COLLECTIONS['Job']}/{first.ref.name}")
     assert stored["spec"]["template"]["spec"]["containers"][0]["image"] == first.image
 
 
@@ -129,11 +127,4 @@ def test_a_cluster_that_does_not_answer_is_worth_a_retry(server: ApiServer) -> N
 
 
 def test_a_pod_that_is_not_there_has_no_log(backend: KubernetesBackend) -> None:
-    assert backend.read_log("missing") == []
-
-
-def test_a_line_that_is_still_being_written_waits_for_its_end() -> None:
-    text = "2026-11-21T12:00:00.123456789Z one\n2026-11-21T12:00:01Z two\n2026-11-21T12:00:02.5Z thr"
-    lines = list(log_lines(text))
-    assert [line.text for line in lines] == ["one", "two"]
-    assert lines[0].logged_at == datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)
+    assert list(backend.read_log("missing")) == []

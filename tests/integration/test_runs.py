@@ -77,7 +77,7 @@ def state_names(record: RunRecord) -> list[str]:
 
 
 def assert_nothing_is_left(twin: Twin, run_id: str) -> None:
-    assert all(size == 0 for _, size in deployment.desired_sizes().values())
+    assert deployment.gang_nodes() == 0
     deadline = time.monotonic() + 20
     while processes_of(run_id) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -102,12 +102,21 @@ def test_the_demo_goes_end_to_end(run: Run, twin: Twin, tmp_path: Path) -> None:
     record = run(demo_spec(), "demo-0000000000aa")
 
     assert (record.status, record.error) == ("SUCCEEDED", None)
-    expected = ["ValidateRun", "EnsureCapacity", "StageData", "SubmitPrecompile", "WatchPrecompile", "CheckCompilation"]
-    expected += ["SubmitTraining", "WatchTraining", "PublishArtifacts", "TearDown", "Notify", "RunSucceeded"]
+    expected = ["ValidateRun", "Preflight", "StageData", "AcquireCache", "EnsureCapacity", "SubmitPrecompile"]
+    expected += [
+        "WatchPrecompile",
+        "CheckCompilation",
+        "SubmitTraining",
+        "WatchTraining",
+        "PublishArtifacts",
+        "TearDown",
+        "Notify",
+        "RunSucceeded",
+    ]
     assert [name for name in state_names(record) if name in expected] == expected
 
     assert {stage: job.phase for stage, job in record.jobs.items()} == dict.fromkeys(
-        ["stage", "precompile", "training", "publish"], "Succeeded"
+        ["preflight", "stage", "precompile", "training", "publish"], "Succeeded"
     )
     training = record.jobs["training"]
     assert [pod.exit_code for pod in training.pods] == [0, 0]
@@ -152,7 +161,7 @@ def test_a_staged_data_set_is_found_again(run: Run, twin: Twin, tmp_path: Path) 
 
 def test_a_killed_worker_fails_the_run_and_is_named_after_diagnostics_and_tear_down(run: Run, twin: Twin) -> None:
     run_id = "steps-00000000dead"
-    spec = steps_spec(max_steps=600, seconds_per_step=0.1)
+    spec = steps_spec(max_steps=600, seconds_per_step=0.1) | {"limits": {"max_restarts": 0}}
 
     def kill_worker_1() -> None:
         deadline = time.monotonic() + 60

@@ -311,10 +311,24 @@ def test_without_a_compiler_precompilation_says_so_and_training_goes_on(training
     assert trained.result["result"]["compiled"] is False
 
 
+def test_a_graph_that_does_not_compile_is_named(training: Callable[..., Training]) -> None:
+    job = training(compile="true", max_steps=2)
+    broken = job.folder / "c++"
+    broken.parent.mkdir(parents=True, exist_ok=True)
+    broken.write_text('#!/bin/sh\ncase "$*" in *.cpp* | *.hpp*) exit 1 ;; esac\nexec c++ "$@"\n')
+    broken.chmod(0o755)
+    job.environ = {"CXX": str(broken), "TORCHINDUCTOR_CACHE_DIR": str(job.folder / "cache")}
+    failed = job.run(1, sys.executable, "-m", "trainer.precompile", "--")
+    assert failed.code == 1
+    assert failed.result["error"] == "GraphCompilationFailed"
+    assert re.search(r"1 of 1 graphs failed to compile: \w+ \(\w+\.py:\d+\); read", failed.result["message"])
+
+
 @pytest.mark.slow
 def test_training_takes_its_graphs_from_the_precompile_jobs_cache(training: Callable[..., Training]) -> None:
     job = training(compile="true", max_steps=3, gradient_accumulation_steps=2)
-    job.environ = {"TORCHINDUCTOR_CACHE_DIR": str(job.folder / "cache")}
+    cache = job.folder / "cache" / "key" / "run"
+    job.environ = {"TRAINFLOW_CACHE_DIR": str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
     precompile = (sys.executable, "-m", "trainer.precompile", "--")
     cold = job.run(2, *precompile)
     assert cold.code == 0, cold.err
@@ -323,8 +337,11 @@ def test_training_takes_its_graphs_from_the_precompile_jobs_cache(training: Call
     assert not (job.folder / "run").exists()
     warm = job.run(2, *precompile)
     assert warm.result["result"]["cached"] == 1
-    trained = job.run(2)
+    before = sorted(cache.rglob("*"))
+    copying = ("--source", str(cache), "--scratch", str(job.folder), "--")
+    trained = job.run(2, sys.executable, "-m", "trainer.compile_cache", *copying)
     assert trained.code == 0, trained.err
+    assert sorted(cache.rglob("*")) == before
     assert {key: trained.result["result"][key] for key in ("compiled", "graphs", "cached_graphs")} == {
         "compiled": True,
         "graphs": 1,

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
+from moto.core import DEFAULT_ACCOUNT_ID
 from moto.core.config import default_user_config
+from moto.dynamodb.exceptions import ConditionalCheckFailed
+from moto.dynamodb.models import dynamodb_backends
 
 from local.aws.deployment import create_bucket, empty_archive
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime
@@ -103,6 +109,18 @@ def test_choices_and_waits_read_variables(execute: Execute) -> None:
     assert ended["status"] == "SUCCEEDED"
 
 
+def test_a_choice_compares_one_variable_with_another(execute: Execute) -> None:
+    rule = {"Variable": "$left", "NumericLessThanPath": "$limits.right", "Next": "Less"}
+    for left, right in ((1, 2), (2, 1), (2, 2)):
+        states = {
+            "Assign": {"Type": "Pass", "Assign": {"left": left, "limits": {"right": right}}, "Next": "Choose"},
+            "Choose": {"Type": "Choice", "Choices": [rule], "Default": "NotLess"},
+            "Less": {"Type": "Pass", "Result": True, "End": True},
+            "NotLess": {"Type": "Pass", "Result": False, "End": True},
+        }
+        assert json.loads(execute(states, name=f"compare-{left}-{right}")["output"]) is (left < right)
+
+
 def test_the_start_time_is_a_text(execute: Execute) -> None:
     ended = execute({"Look": passing(Parameters={"at.$": "$$.Execution.StartTime"})})
     assert json.loads(ended["output"])["at"].endswith("Z")
@@ -136,6 +154,52 @@ def test_a_child_execution_is_awaited_and_its_output_read(execute: Execute, aws:
     assert json.loads(ended["output"]) == {"n": 7}
 
 
+def test_a_definition_is_parsed_once_and_executed_each_time_anew(
+    execute: Execute, aws: AwsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moto.stepfunctions.parser.asl.antlr.runtime.ASLParser import ASLParser
+
+    parsed: list[Any] = []
+    parse = ASLParser.state_machine
+    monkeypatch.setattr(ASLParser, "state_machine", lambda self: parsed.append(self) or parse(self))
+    states = {
+        "Remember": {"Type": "Pass", "Assign": {"word.$": "$.word"}, "Next": "Recall"},
+        "Recall": passing(Parameters={"parsed once.$": "$word"}),
+    }
+    ended = [execute(states, document={"word": word}, name=f"anew-{word}") for word in ("one", "two")]
+    assert [json.loads(each["output"])["parsed once"] for each in ended] == ["one", "two"]
+    assert len(parsed) == 1
+
+
+def test_a_definition_that_does_not_parse_is_refused_each_time(aws: AwsServer, role: str) -> None:
+    for _ in range(2):
+        with pytest.raises(ClientError, match="ASLParserException"):
+            aws.client("stepfunctions").create_state_machine(name="bad", roleArn=role, definition='{"States": 3}')
+
+
+def test_a_parent_does_not_ask_for_a_child_that_runs(
+    execute: Execute, aws: AwsServer, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moto.stepfunctions.responses import StepFunctionResponse
+
+    asked: list[str] = []
+    describe = StepFunctionResponse.describe_execution
+
+    def counted(self: Any) -> Any:
+        asked.append(self._get_param("executionArn"))
+        return describe(self)
+
+    monkeypatch.setattr(StepFunctionResponse, "describe_execution", counted)
+    child = aws.client("stepfunctions").create_state_machine(
+        name="slow-child",
+        roleArn=role,
+        definition=json.dumps({"StartAt": "A", "States": {"A": {"Type": "Wait", "Seconds": 100, "End": True}}}),
+    )["stateMachineArn"]
+    resource = "arn:aws:states:::states:startExecution.sync:2"
+    execute({"Watch": {"Type": "Task", "Resource": resource, "Parameters": {"StateMachineArn": child}, "End": True}})
+    assert len([arn for arn in asked if ":slow-child:" in arn]) == 1
+
+
 def test_results_with_times_can_be_described(execute: Execute, aws: AwsServer) -> None:
     create_bucket(aws, "with-a-creation-date")
     ended = execute({"List": {"Type": "Task", "Resource": "arn:aws:states:::aws-sdk:s3:listBuckets", "End": True}})
@@ -143,6 +207,35 @@ def test_results_with_times_can_be_described(execute: Execute, aws: AwsServer) -
     created = json.loads(ended["output"])["Buckets"][0]["CreationDate"]
     assert datetime.fromisoformat(created).tzinfo is not None
     assert aws.client("stepfunctions").get_execution_history(executionArn=ended["executionArn"])["events"]
+
+
+def test_of_many_conditional_writes_at_once_one_is_made(aws: AwsServer) -> None:
+    table = aws.client("dynamodb")
+    table.create_table(
+        TableName="raced",
+        KeySchema=[{"AttributeName": "item_id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "item_id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    backend = dynamodb_backends[DEFAULT_ACCOUNT_ID][table.meta.region_name]
+    barrier = threading.Barrier(8)
+
+    def write(key: str) -> bool:
+        barrier.wait()
+        try:
+            backend.put_item("raced", {"item_id": {"S": key}}, condition_expression="attribute_not_exists(item_id)")
+        except ConditionalCheckFailed:
+            return False
+        return True
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads get in each other's way more often
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            for attempt in range(60):
+                assert sum(pool.map(write, [str(attempt)] * 8)) == 1
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_presigned_request_reaches_its_service(aws: AwsServer) -> None:
@@ -185,6 +278,15 @@ def test_a_function_sees_its_own_environment_and_nothing_of_ours(
 def test_a_warm_worker_is_used_again(runtime: LambdaRuntime, tmp_path: Path) -> None:
     pids = {json.loads(runtime.invoke(function(runtime, tmp_path), {})[0])["pid"] for _ in range(3)}
     assert len(pids) == 1
+
+
+def test_invocations_beyond_the_limit_wait_for_their_turn(
+    runtime: LambdaRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_free", threading.BoundedSemaphore(1))
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: runtime.invoke(function(runtime, tmp_path), {}), range(4)))
+    assert len({json.loads(answer)["pid"] for answer, _ in answers}) == 1
 
 
 def test_an_exception_is_an_error_of_its_name(runtime: LambdaRuntime, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from lambdas.logic.jobs import Job
 from lambdas.logic.manifests import pods
-from lambdas.models.backends import BACKENDS, GANG
+from lambdas.models.backends import GANG, KUBERNETES_KINDS
 
 
 def render(job: Job) -> list[dict[str, Any]]:
@@ -16,7 +16,7 @@ def render(job: Job) -> list[dict[str, Any]]:
     """
     return [
         {
-            "apiVersion": BACKENDS["jobset"].api_version,
+            "apiVersion": KUBERNETES_KINDS["jobset"].api_version,
             "kind": "JobSet",
             "metadata": pods.metadata(job),
             "spec": {

@@ -6,7 +6,7 @@ from typing import Any
 
 from lambdas.logic.jobs import Job
 from lambdas.logic.manifests import pods
-from lambdas.models.backends import BACKENDS
+from lambdas.models.backends import KUBERNETES_KINDS
 from lambdas.models.kubernetes_names import FIRST_NODE_RANK_LABEL
 from lambdas.models.run_spec import Elastic
 
@@ -34,7 +34,7 @@ def render(job: Job) -> list[dict[str, Any]]:
         spec = {"runPolicy": run_policy, "pytorchReplicaSpecs": _master_and_workers(job)}
     return [
         {
-            "apiVersion": BACKENDS["pytorchjob"].api_version,
+            "apiVersion": KUBERNETES_KINDS["pytorchjob"].api_version,
             "kind": "PyTorchJob",
             "metadata": pods.metadata(job),
             "spec": spec,

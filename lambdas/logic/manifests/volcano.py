@@ -6,7 +6,7 @@ from typing import Any
 
 from lambdas.logic.jobs import Job
 from lambdas.logic.manifests import pods
-from lambdas.models.backends import BACKENDS, GANG
+from lambdas.models.backends import GANG, KUBERNETES_KINDS
 
 DEFAULT_QUEUE = "default"
 """Made by Volcano itself."""
@@ -21,7 +21,7 @@ def render(job: Job) -> list[dict[str, Any]]:
     """
     return [
         {
-            "apiVersion": BACKENDS["volcano"].api_version,
+            "apiVersion": KUBERNETES_KINDS["volcano"].api_version,
             "kind": "Job",
             "metadata": pods.metadata(job),
             "spec": {

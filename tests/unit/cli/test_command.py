@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from cli import preflight
 from cli.main import app
+from lambdas.errors import DatasetNotFound
 from lambdas.models.run_spec import parse_run_spec
 from tests.fakes.runs import SPEC, spec_with
 
@@ -80,6 +81,7 @@ def test_a_run_says_where_it_can_run(spec_file: Path) -> None:
     ("fields", "sentence"),
     [
         ({"dataset": {"url": "s3://nowhere/a.tar"}}, "dataset.url: s3://nowhere/a.tar does not exist"),
+        ({"dataset": {"url": "s3://nowhere/wiki/"}}, "dataset.url: there is nothing below s3://nowhere/wiki/; in the"),
         ({"workload": {"script": "no/such.py", "image": "i"}}, "workload.script: there is no file 'no/such.py'"),
         ({"workload": {"module": "trainer.absent", "image": "i"}}, "workload.module: there is no module"),
     ],
@@ -94,6 +96,23 @@ def test_what_is_missing_is_found_before_anything_is_created(
     assert sentence in answer.stderr
     assert not out.exists()
     assert not home.exists()
+
+
+def test_data_has_to_be_in_the_folder_that_stands_for_s3(tmp_path: Path) -> None:
+    (tmp_path / "corpus" / "wiki" / "part").mkdir(parents=True)
+    spec = parse_run_spec(spec_with(dataset={"url": "s3://corpus/wiki/", "manifest_url": "s3://corpus/wiki.sha256"}))
+    with pytest.raises(DatasetNotFound, match="there is nothing below s3://corpus/wiki/"):
+        preflight.require_dataset(spec, tmp_path)
+    (tmp_path / "corpus" / "wiki" / "part" / "0.hdf5").touch()
+    with pytest.raises(DatasetNotFound, match=r"dataset\.manifest_url: s3://corpus/wiki\.sha256 does not"):
+        preflight.require_dataset(spec, tmp_path)
+    (tmp_path / "corpus" / "wiki.sha256").touch()
+    preflight.require_dataset(spec, tmp_path)
+
+
+def test_data_behind_https_is_not_looked_for(tmp_path: Path) -> None:
+    spec = parse_run_spec(spec_with(dataset={"url": "https://nowhere.invalid/a.tar", "sha256": "0" * 64}))
+    preflight.require_dataset(spec, tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from rich.console import Console
 from cli.follow import follow, summarize
 from cli.follow.plain import PlainView
 from cli.follow.screen import screen
+from cli.follow.staging import staging_line
 from cli.observe.snapshot import RunSnapshot, total_steps
+from lambdas.errors import WorkerFailed
 from lambdas.models.run_record import RunStatus
+from lambdas.models.staging_line import StagingReport
 
 
 def followed(run: RecordedRun, *, looks: int = 400) -> list[str]:
@@ -124,6 +127,44 @@ def test_the_picture_shows_states_pods_and_progress() -> None:
     assert " left" in picture
 
 
+MIB, GIB = 1024**2, 1024**3
+
+
+@pytest.mark.parametrize(
+    ("report", "line"),
+    [
+        (StagingReport(done_bytes=0, total_bytes=None, files=0, bytes_per_second=0), "staging 0 B, 0 B/s"),
+        (
+            StagingReport(done_bytes=GIB * 6 // 5, total_bytes=48 * GIB, files=9, bytes_per_second=410 * MIB),
+            "staging 1.2 of 48.0 GiB, 410.0 MiB/s, 1 min 57 s left",
+        ),
+        (
+            StagingReport(done_bytes=3 * MIB, total_bytes=None, files=9, bytes_per_second=2 * 1024),
+            "staging 3.0 MiB, 2.0 KiB/s",
+        ),
+        (
+            StagingReport(done_bytes=9, total_bytes=9, files=1, bytes_per_second=3),
+            "staging 9 of 9 B, 3 B/s",
+        ),
+    ],
+)
+def test_staging_is_told_in_units_that_people_read(report: StagingReport, line: str) -> None:
+    assert staging_line(report) == line
+    staging = replace(after(recorded("succeeded"), 30), staging=report)
+    assert line in drawn(staging)
+    assert any(told.endswith(line) for told in PlainView().news(staging))
+
+
+def test_a_long_staging_is_told_every_half_minute() -> None:
+    view, start = PlainView(), after(recorded("succeeded"), 0)
+    report = StagingReport(done_bytes=1, total_bytes=9, files=1, bytes_per_second=3)
+    told = []
+    for seconds in range(0, 91, 5):
+        now = replace(start, observed_at=start.observed_at + timedelta(seconds=seconds), staging=report)
+        told += [seconds for line in view.news(now) if "staging" in line]
+    assert told == [0, 30, 60, 90]
+
+
 def test_the_picture_fits_a_small_terminal() -> None:
     run = recorded("succeeded")
 
@@ -171,7 +212,7 @@ def test_the_summary_of_a_failure_says_what_to_do() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "WorkerFailed" in text
     assert "after step 61." in text
-    assert "Read the pod's last lines in the report; a new run of the same spec starts from the beginning." in text
+    assert WorkerFailed.what_to_do in text
 
 
 def test_the_summary_of_an_aborted_run_is_short() -> None:

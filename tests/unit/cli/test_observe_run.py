@@ -16,6 +16,7 @@ from test_observe_executions import FakeStepFunctions
 from cli.observe import RunObserver
 from lambdas.models.metrics_line import StepMetrics
 from lambdas.models.run_record import RunError, RunStatus
+from lambdas.models.staging_line import StagingReport
 
 
 class FakeCloudWatch:
@@ -149,6 +150,19 @@ def test_of_a_large_gang_only_rank_0_and_failed_pods_are_followed(observed: Obse
 
     eventually(lambda: observed.observer.snapshot().last_lines == {"train-07": ("last words",)})
     assert {path.name for path in observed.log_dir.iterdir()} == {"train-00.log", "train-07.log"}
+
+
+def test_how_far_staging_is_is_known_while_its_pod_runs(observed: Observed) -> None:
+    observed.show(20)
+    observed.observer.start()
+    stream = observed.cluster.watches.get(timeout=10)
+    log = observed.cluster.logs.setdefault("stage", FakeLog())
+    stream.lines.put(event("ADDED", running_pod("stage", stage="stage")))
+    log.write(*stamped(("STAGE 4/9 bytes 0 files 2 B/s", "Unpacking.", "STAGE 6/9 bytes 1 files 2 B/s", "Still.")))
+    expected = StagingReport(done_bytes=6, total_bytes=9, files=1, bytes_per_second=2)
+    eventually(lambda: observed.observer.snapshot().staging == expected)
+    stream.lines.put(event("MODIFIED", finished_pod("stage", stage="stage")))
+    eventually(lambda: observed.observer.snapshot().staging is None)
 
 
 def test_a_run_that_is_given_up_is_recorded_with_what_was_seen(observed: Observed) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,23 @@ def test_a_run_that_was_given_up_is_recorded_as_its_user_left_it() -> None:
     record = run.record(history=unfinished, status=RunStatus.ABORTED, error=stopped, now=now)
 
     assert (record.status, record.error, record.ended_at) == (RunStatus.ABORTED, stopped, now)
+
+
+def test_a_run_that_found_its_graphs_compiled_says_so() -> None:
+    run = recorded("succeeded")
+    found = {"graphs": 6, "succeeded": 6, "failed": 0, "cache": "hit"}
+    events = json.loads(json.dumps(run.history.events, default=str).replace('"CheckCompilation"', '"AcquireCache"'))
+    for event in events:
+        event["timestamp"] = datetime.fromisoformat(event["timestamp"])
+        answer = json.loads(event.get("taskSucceededEventDetails", {}).get("output") or "{}")
+        if "graphs" in answer.get("Payload", ()):
+            answer["Payload"] = {"acquired": True, "compilation": found}
+            event["taskSucceededEventDetails"]["output"] = json.dumps(answer)
+
+    record = run.record(history=ExecutionHistory(arn=run.history.arn, events=tuple(events)))
+
+    assert record.compile is not None
+    assert record.compile.model_dump() == found
 
 
 def test_a_run_of_which_nothing_is_known_yet_has_a_record() -> None:

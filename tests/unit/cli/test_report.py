@@ -126,7 +126,7 @@ def test_a_failed_runs_report_says_what_happened_and_what_to_do() -> None:
 
     assert "WorkerFailed" in text
     assert "ended with exit code 137" in text
-    assert "Read the pod's last lines in the report" in text
+    assert "Read the worker's last lines in the report" in text
     assert "<script>alert('from a log')</script>" in text
 
 

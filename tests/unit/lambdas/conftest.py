@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ from lambdas.gateways import aws as clients
 from lambdas.gateways import kubernetes
 from lambdas.gateways.runs import RunTable
 from lambdas.models.instances import nodegroup_name
+from local.aws import patches
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 
 REGION = "us-west-2"
@@ -26,6 +27,7 @@ CLUSTER = "trainflow"
 DATA_BUCKET = "data"
 ARTIFACT_BUCKET = "artifacts"
 RUN_TABLE = "runs"
+CACHE_TABLE = "caches"
 NAMESPACE = "training"
 
 CONTEXT = SimpleNamespace(aws_request_id="request", function_name="function", memory_limit_in_mb=512)
@@ -60,12 +62,14 @@ class Aws:
             for each in found
         }
 
-    def add_nodegroup(self, instance_type: str, *, desired: int = 0, minimum: int = 0) -> None:
+    def add_nodegroup(
+        self, instance_type: str, *, desired: int = 0, minimum: int = 0, subnets: Sequence[str] = ("subnet-1",)
+    ) -> None:
         self.client("eks").create_nodegroup(
             clusterName=CLUSTER,
             nodegroupName=nodegroup_name(instance_type),
             nodeRole=f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/node",
-            subnets=["subnet-1"],
+            subnets=list(subnets),
             scalingConfig={"minSize": minimum, "desiredSize": desired, "maxSize": 16},
         )
 
@@ -89,6 +93,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, own_clients: None) -> Iterator[Aws]:
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    patches.atomic_writes()
     with mock_aws():
         account = _account()
         for name, value in {
@@ -96,9 +101,12 @@ def aws(monkeypatch: pytest.MonkeyPatch, own_clients: None) -> Iterator[Aws]:
             "NAMESPACE": NAMESPACE,
             "ARTIFACT_BUCKET": ARTIFACT_BUCKET,
             "RUN_TABLE": RUN_TABLE,
+            "CACHE_TABLE": CACHE_TABLE,
             "TOPIC_ARN": account.topic_arn,
             "TRAINING_STATE_MACHINE_ARN": account.state_machine_arn,
             "IDLE_MINUTES": "30",
+            "LINKED_FILE_SYSTEM": "",
+            "LINKED_URL": "",
         }.items():
             monkeypatch.setenv(name, value)
         yield account
@@ -116,12 +124,13 @@ def _account() -> Aws:
     for bucket in (DATA_BUCKET, ARTIFACT_BUCKET):
         account.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
     account.client("s3").put_bucket_versioning(Bucket=DATA_BUCKET, VersioningConfiguration={"Status": "Enabled"})
-    account.client("dynamodb").create_table(
-        TableName=RUN_TABLE,
-        KeySchema=[{"AttributeName": "run_id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "run_id", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    for table, key in ((RUN_TABLE, "run_id"), (CACHE_TABLE, "cache_key")):
+        account.client("dynamodb").create_table(
+            TableName=table,
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
     account.client("eks").create_cluster(name=CLUSTER, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1"]})
     return account
 

@@ -12,7 +12,7 @@ from lambdas.errors import BackendNotInstalled, GangIncomplete, GangTooLarge, Jo
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers import backends, ensure_capacity, locate_rank0, poll_job, tear_down
 from lambdas.logic.jobs import Job, job_of
-from lambdas.models.backends import BACKENDS, BackendName
+from lambdas.models.backends import KUBERNETES_KINDS, BackendName
 from lambdas.models.kubernetes_names import JOB_LABEL, RUN_LABEL
 from lambdas.models.run import Run, Stage
 from lambdas.models.run_record import RunStatus
@@ -21,8 +21,8 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, job_ref, run_on
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
 
-each_backend = pytest.mark.parametrize("backend", BACKENDS)
-CUSTOM = [backend for backend in BACKENDS.values() if backend.software]
+each_backend = pytest.mark.parametrize("backend", KUBERNETES_KINDS)
+CUSTOM = [backend for backend in KUBERNETES_KINDS.values() if backend.software]
 
 
 def gateway(cluster: FakeKubernetesApi) -> KubernetesBackend:
@@ -37,7 +37,7 @@ def stored(cluster: FakeKubernetesApi, job: Job) -> dict[str, Any]:
     (found,) = [
         manifest
         for (_, name), manifest in cluster.objects.items()
-        if name == job.ref.name and manifest["kind"] == BACKENDS[job.ref.backend].kind
+        if name == job.ref.name and manifest["kind"] == KUBERNETES_KINDS[job.ref.backend].kind
     ]
     return found
 
@@ -107,7 +107,7 @@ def test_rank_0_is_found_by_its_labels_and_with_one_call(cluster: FakeKubernetes
     if backend != "pod":
         others |= {"training.kubeflow.org/replica-type": "worker"}
         add_pod(cluster, job, "a-worker", {"phase": "Running"}, **others)
-    add_pod(cluster, job, "rank0", {"phase": "Running"}, **BACKENDS[backend].rank0)
+    add_pod(cluster, job, "rank0", {"phase": "Running"}, **KUBERNETES_KINDS[backend].rank0)
     calls: list[str] = []
     answer = cluster.call_api
 
@@ -132,7 +132,7 @@ def test_rank_0_of_an_elastic_job_is_where_it_says(aws: Aws, cluster: FakeKubern
 
 
 def poll(run: Run, job: Job, **fields: Any) -> dict[str, Any]:
-    progress = {"since": None}
+    progress = {"log": None}
     event = {"run": run.model_dump(mode="json"), "job": job.ref.model_dump(mode="json"), "progress": progress}
     return poll_job.lambda_handler(event | fields, CONTEXT)
 

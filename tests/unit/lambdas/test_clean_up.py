@@ -12,13 +12,14 @@ from lambdas.errors import ServiceUnavailable
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers import clean_up, notify, tear_down, validate_run
 from lambdas.logic.jobs import job_of
+from lambdas.logic.manifests import pods
 from lambdas.logic.manifests.indexed_job import render
 from lambdas.models.run import Run, Stage
 from lambdas.models.run_record import RunStatus
 from lambdas.models.run_table import row_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, spec_with
-from tests.unit.lambdas.conftest import CONTEXT, NAMESPACE, Aws
+from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
 
 TYPE = "trn1.32xlarge"
 OTHER = "other-0123456789ab"
@@ -200,3 +201,51 @@ def test_people_are_told_of_a_runs_end_though_the_table_does_not_answer(
     refusing("UpdateItem", "ThrottlingException")
     notified(run_of(), "SUCCEEDED")
     assert len(aws.told) == 1
+
+
+def put_pod(cluster: FakeKubernetesApi, run: Run, name: str, *, phase: str, index: int = 0) -> None:
+    """A pod of the run's training, with a log."""
+    job = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")
+    labels = {**pods.labels(job), "batch.kubernetes.io/job-completion-index": str(index)}
+    cluster.add("pods", {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": {"phase": phase}})
+    cluster.logs[name] = f"2026-11-21T12:00:00.5Z hello from {name}\n"
+
+
+def kept_logs(aws: Aws, run: Run) -> dict[str, str]:
+    s3, prefix = aws.client("s3"), f"runs/{run.run_id}/logs/"
+    keys = [each["Key"] for each in s3.list_objects_v2(Bucket=ARTIFACT_BUCKET, Prefix=prefix).get("Contents", ())]
+    return {
+        key.removeprefix(prefix): s3.get_object(Bucket=ARTIFACT_BUCKET, Key=key)["Body"].read().decode() for key in keys
+    }
+
+
+@pytest.mark.parametrize("way", ["stopped", "torn down", "restarted"])
+def test_the_last_lines_of_rank_0_and_of_failed_pods_outlive_them(
+    aws: Aws, cluster: FakeKubernetesApi, way: str
+) -> None:
+    run = running(aws, cluster)
+    put_pod(cluster, run, "rank0", phase="Running")
+    put_pod(cluster, run, "worker", phase="Running", index=1)
+    put_pod(cluster, run, "failed", phase="Failed", index=2)
+    event = {"run": run.model_dump(mode="json")}
+    if way == "stopped":
+        clean(run)
+    elif way == "torn down":
+        tear_down.lambda_handler(event, CONTEXT)
+    else:
+        job = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/").ref
+        tear_down.lambda_handler({**event, "job": job.model_dump(mode="json")}, CONTEXT)
+    assert cluster.names("jobs") == []
+    assert kept_logs(aws, run) == {
+        f"{name}.log": f"2026-11-21T12:00:00.500000+00:00 hello from {name}\n" for name in ("rank0", "failed")
+    }
+
+
+def test_a_log_that_cannot_be_had_keeps_no_node(
+    aws: Aws, cluster: FakeKubernetesApi, refusing: Callable[[str, str | None], None]
+) -> None:
+    run = running(aws, cluster)
+    put_pod(cluster, run, "rank0", phase="Running")
+    refusing("PutObject", "AccessDenied")
+    assert clean(run)["nodes_released"] == 2
+    assert kept_logs(aws, run) == {}

@@ -17,7 +17,8 @@ from lambdas.errors import TrainflowError
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers import backends
 from lambdas.logic.jobs import job_of
-from lambdas.models.backends import BACKENDS
+from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
+from lambdas.models.backends import KUBERNETES_KINDS
 from lambdas.models.functions import FUNCTIONS, Function
 from lambdas.models.kubernetes_access import IN_CLUSTER, IN_NAMESPACE, Access, Rule, access_manifests
 from lambdas.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL
@@ -31,7 +32,9 @@ from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
 RUN = run_of()
 TYPE = RUN.spec.compute.instance_type
 CURSOR = MetricsCursor().model_dump(mode="json")
-RUNS = [run_on(backend) for backend in BACKENDS] + [run_on("pytorchjob", elastic=True)]
+CHOOSY = {"compute__queue": "research", "compute__priority_class": "urgent"}
+RUNS = [run_on(backend, **(CHOOSY if backend == "volcano" else {})) for backend in KUBERNETES_KINDS]
+RUNS.append(run_on("pytorchjob", elastic=True))
 
 State = Mapping[str, Any] | None
 
@@ -41,13 +44,14 @@ def events(run: Run) -> dict[str, dict[str, Any]]:
     document, job = run.model_dump(mode="json"), job_ref(run).model_dump(mode="json")
     of_job = {"run": document, "job": job, "progress": CURSOR}
     return {
+        "Preflight": {"run": document},
         "EnsureCapacity": {"run": document, "waiting_since": datetime.now(UTC).isoformat()},
         "StageData": {"run": document},
-        "SubmitJob": {"run": document, "stage": "training", "attempt": 1},
+        "SubmitJob": {"run": document, "stage": "training", "attempt": 1, "cache": None},
         "PollJob": of_job,
         "LocateRank0": of_job,
         "PublishMetrics": {"run": document, "rank0": "pod", "cursor": CURSOR},
-        "CheckCompilation": of_job,
+        "CheckCompilation": {**of_job, "cache": {"key": "bert-0", "folder": "bert-0/bert", "hold": "lease"}},
         "PublishArtifacts": {"run": document, "training": job, "progress": CURSOR, "compilation": None},
         "CollectDiagnostics": {"run": document, "error": {"Error": "WorkerFailed", "Cause": ""}},
         "TearDown": {"run": document},
@@ -74,7 +78,7 @@ def put_jobs_into(cluster: FakeKubernetesApi, run: Run, status: State) -> None:
             manifest["status"] = dict(status or {})
     for stage in Stage:
         job = job_ref(run, stage)
-        labels = {**MANAGED_BY, RUN_LABEL: run.run_id, JOB_LABEL: job.name, **BACKENDS[job.backend].rank0}
+        labels = {**MANAGED_BY, RUN_LABEL: run.run_id, JOB_LABEL: job.name, **KUBERNETES_KINDS[job.backend].rank0}
         metadata = {"name": f"{job.name}-0-abcde", "labels": labels}
         cluster.add("pods", {"metadata": metadata, "spec": {}, "status": {"phase": "Failed"}})
 
@@ -97,6 +101,9 @@ def meet_everything(function: Function, cluster: FakeKubernetesApi, run: Run) ->
 
 def used_by(access: Access, aws: Aws, cluster: FakeKubernetesApi) -> tuple[set[Use], set[Use]]:
     aws.add_nodegroup(TYPE, desired=2)
+    cluster.add("serviceaccounts", {"metadata": {"name": SERVICE_ACCOUNT}})
+    claim = {"metadata": {"name": CLAIM}, "spec": {"volumeName": "shared"}, "status": {"phase": "Bound"}}
+    cluster.add("persistentvolumeclaims", claim)
     for run in RUNS:
         aws.table.begin(row_of(run))
         aws.table.finish(run.run_id, status=RunStatus.FAILED, ended_at=STARTED_AT + timedelta(hours=1))
@@ -138,7 +145,7 @@ def test_only_clean_up_and_the_survey_may_delete_and_only_clean_up_jobs() -> Non
         for access, rules in IN_NAMESPACE.items()
     }
     assert {access: resources for access, resources in deletes.items() if resources} == {
-        Access.CLEAN_UP: {"services", "configmaps", *(backend.plural for backend in BACKENDS.values())},
+        Access.CLEAN_UP: {"services", "configmaps", *(backend.plural for backend in KUBERNETES_KINDS.values())},
         Access.SURVEY: {"configmaps"},
     }
 

@@ -31,7 +31,7 @@ from lambdas.logic.capacity import Capacity, count_ready, require_fit, require_t
 from lambdas.logic.compilation import compilation
 from lambdas.logic.diagnostics import run_error
 from lambdas.logic.last_words import last_words
-from lambdas.logic.step_metrics import advanced, new_steps
+from lambdas.logic.step_metrics import next_batch
 from lambdas.logic.watching import (
     cause_of,
     failure,
@@ -219,19 +219,18 @@ def test_an_incomplete_gang_is_told_with_the_schedulers_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "last_step", "phase"),
+    ("before", "now", "phase"),
     [
-        (JobPhase.PENDING, JobPhase.PENDING, None, JobPhase.PENDING),
-        (JobPhase.RUNNING, JobPhase.PENDING, None, JobPhase.RUNNING),
-        (JobPhase.PENDING, JobPhase.PENDING, 7, JobPhase.RUNNING),
-        (JobPhase.PENDING, JobPhase.RUNNING, None, JobPhase.RUNNING),
-        (JobPhase.RUNNING, JobPhase.SUCCEEDED, 7, JobPhase.SUCCEEDED),
+        (JobPhase.PENDING, JobPhase.PENDING, JobPhase.PENDING),
+        (JobPhase.RUNNING, JobPhase.PENDING, JobPhase.RUNNING),
+        (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RUNNING),
+        (JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.SUCCEEDED),
     ],
 )
 def test_a_gang_that_was_complete_is_not_called_incomplete_when_its_pods_end_one_by_one(
-    before: JobPhase, now: JobPhase, last_step: int | None, phase: JobPhase
+    before: JobPhase, now: JobPhase, phase: JobPhase
 ) -> None:
-    assert phase_since(before, now, MetricsCursor(last_step=last_step)) is phase
+    assert phase_since(before, now) is phase
 
 
 def test_a_gang_beyond_the_node_groups_maximum_is_refused() -> None:
@@ -292,28 +291,10 @@ def test_any_other_line_is_no_step(text: str) -> None:
     assert parse_metrics_line(text) is None or text.lstrip("[0123456789]: ").startswith("LOG ")
 
 
-@given(
-    cuts=st.lists(st.integers(min_value=0, max_value=40), max_size=8),
-    overlap=st.integers(min_value=0, max_value=5),
-    steps=st.integers(min_value=1, max_value=40),
-)
-def test_no_step_is_lost_or_counted_twice_wherever_the_polls_fall(cuts: list[int], overlap: int, steps: int) -> None:
-    log = [LogLine(STARTED_AT + timedelta(seconds=number // 3), line(number)) for number in range(1, steps + 1)]
-    cursor, published = MetricsCursor(), []
-    for end in [*sorted(min(cut, steps) for cut in cuts), steps]:
-        start = max(0, cursor.datapoints - overlap)
-        seen = log[start:end]
-        found = new_steps(seen, cursor)
-        published += [step.step for step in found]
-        cursor = advanced(cursor, seen, found, now=STARTED_AT)
-    assert published == list(range(1, steps + 1))
-    assert (cursor.datapoints, cursor.first_step, cursor.last_step) == (steps, 1, steps)
-
-
 def test_steps_that_a_restart_replays_are_not_published_again() -> None:
     cursor = MetricsCursor(last_step=10, datapoints=10, first_step=1)
     lines = [LogLine(STARTED_AT, line(step)) for step in (8, 9, 10, 11)]
-    assert [step.step for step in new_steps(lines, cursor)] == [11]
+    assert [step.step for step in next_batch(lines, cursor).steps] == [11]
 
 
 def test_an_error_of_a_lambda_is_told_in_its_own_words() -> None:

@@ -13,16 +13,17 @@ import yaml
 from cli.spec_file import read_spec
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import GANGS, Job, job_of
-from lambdas.models.backends import BACKENDS, MAX_HOST_NAME, BackendName
+from lambdas.models.backends import KUBERNETES_KINDS, MAX_HOST_NAME, BackendName
+from lambdas.models.compile_cache import CacheUse, Hold, shared_folder
 from lambdas.models.run import Run, Stage
 from tests.fakes.runs import STARTED_AT, run_on
 
 GOLDEN = Path("tests/assets/manifests")
 SUBMITTED = Path("tests/assets/k8s-contract/golden-manifests")
-SEEDS = sorted(Path("runs").glob("*.yaml"))
+SEEDS = sorted(path for path in Path("runs").glob("*.yaml") if read_spec(path).compute.backend in KUBERNETES_KINDS)
 KUBERNETES = "1.36"
 
-each_backend = pytest.mark.parametrize("backend", BACKENDS)
+each_backend = pytest.mark.parametrize("backend", KUBERNETES_KINDS)
 
 
 def job(backend: BackendName, stage: Stage = Stage.TRAINING, **fields: Any) -> Job:
@@ -61,6 +62,13 @@ def seed_run(path: Path) -> Run:
     return Run(run_id=f"{spec.name}-0123456789ab", execution_arn=arn, started_at=STARTED_AT, spec=spec)
 
 
+def seed_cache(run: Run) -> CacheUse | None:
+    """What a run that precompiles was told by `AcquireCache`."""
+    key = f"{run.spec.cacheset}-0123456789ab"
+    leased = CacheUse(key=key, folder=shared_folder(key, run.run_id), hold=Hold.LEASE)
+    return leased if run.spec.precompile.enabled else None
+
+
 @pytest.mark.parametrize("stage", Stage)
 @pytest.mark.parametrize("path", SEEDS, ids=lambda path: path.stem)
 def test_the_manifests_of_a_seed_are_the_golden_ones(path: Path, stage: Stage) -> None:
@@ -71,7 +79,8 @@ def test_the_manifests_of_a_seed_are_the_golden_ones(path: Path, stage: Stage) -
     ):
         assert not golden.exists()
         return
-    objects = rendered(job_of(run, stage, 1, artifacts_url=f"s3://artifacts/runs/{run.run_id}/"))
+    url = f"s3://artifacts/runs/{run.run_id}/"
+    objects = rendered(job_of(run, stage, 1, artifacts_url=url, cache=seed_cache(run)))
     assert list(yaml.safe_load_all(golden.read_text())) == objects
 
 
@@ -157,7 +166,7 @@ def test_a_priority_reaches_the_pods(backend: BackendName) -> None:
     assert "priorityClassName" not in pods(job(backend))[0]
 
 
-@pytest.mark.parametrize("backend", [backend for backend in BACKENDS if backend != "pod"])
+@pytest.mark.parametrize("backend", [backend for backend in KUBERNETES_KINDS if backend != "pod"])
 def test_a_gang_over_efa_is_placed_in_one_node_group(backend: BackendName) -> None:
     for pod in pods(job(backend)):
         assert pod["nodeSelector"] == {
@@ -244,9 +253,11 @@ def test_two_runs_of_one_spec_have_nothing_in_common(backend: BackendName) -> No
 
 @each_backend
 def test_the_longest_name_that_a_spec_may_have_gives_names_that_a_cluster_takes(backend: BackendName) -> None:
-    longest = BACKENDS[backend].name_length("n" * 30 + "-0123456789ab-precompile-1", num_nodes=2) - MAX_HOST_NAME
+    longest = (
+        KUBERNETES_KINDS[backend].name_length("n" * 30 + "-0123456789ab-precompile-1", num_nodes=2) - MAX_HOST_NAME
+    )
     training = job(backend, Stage.PRECOMPILE, name="n" * (30 - max(0, longest)))
-    assert BACKENDS[backend].name_length(training.ref.name, num_nodes=2) <= MAX_HOST_NAME
+    assert KUBERNETES_KINDS[backend].name_length(training.ref.name, num_nodes=2) <= MAX_HOST_NAME
 
 
 @each_backend

@@ -18,7 +18,8 @@ from lambdas.gateways.metrics import Datum
 from lambdas.handlers import publish_metrics
 from lambdas.logic import metric_data
 from lambdas.logic.last_words import last_words
-from lambdas.logic.step_metrics import advanced, new_reports, new_steps
+from lambdas.logic.step_metrics import Batch, advanced, next_batch
+from lambdas.logic.unread_log import UnreadLines
 from lambdas.models.metric_names import ClusterMetric, RunMetric
 from lambdas.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
 from lambdas.models.run import MetricsCursor
@@ -86,16 +87,16 @@ def test_no_step_and_no_report_is_lost_or_doubled_wherever_the_polls_fall(
             log.append(LogLine(at + timedelta(milliseconds=1), report(step)))
     cursor, told, reported = MetricsCursor(), [], []
     for end in [*sorted(min(cut, len(log)) for cut in cuts), len(log)]:
-        # As the API reads it: everything from the cursor's second on, as far as it is written.
-        since = cursor.since.replace(microsecond=0) if cursor.since else STARTED_AT
-        seen = [each for each in log[:end] if each.logged_at >= since]
-        found, reports = new_steps(seen, cursor), new_reports(seen, cursor)
-        told += [step.step for step in found]
-        reported += [each.step for _, each in reports]
-        cursor = advanced(cursor, seen, found, reports, now=NOW)
+        since = cursor.log.since if cursor.log else STARTED_AT
+        unread = UnreadLines([each for each in log[:end] if each.logged_at >= since], cursor.log, pod="pod")
+        batch = next_batch(unread, cursor)
+        told += [step.step for step in batch.steps]
+        reported += [each.step for _, each in batch.reports]
+        cursor = advanced(cursor, batch, log=unread.position, now=NOW)
         cursor = MetricsCursor.model_validate_json(json.dumps(cursor.model_dump(mode="json"), allow_nan=False))
     assert told == list(range(1, steps + 1))
     assert reported == sorted(step for step in reporting if step <= steps)
+    assert (cursor.datapoints, cursor.first_step, cursor.last_step) == (steps, 1, steps)
 
 
 def test_a_cursor_of_an_older_version_goes_on() -> None:
@@ -104,7 +105,7 @@ def test_a_cursor_of_an_older_version_goes_on() -> None:
 
 
 def test_a_diverged_loss_travels_through_the_state_machine_as_no_number() -> None:
-    cursor = advanced(MetricsCursor(), [], [step_of(1, loss=math.nan)], now=NOW)
+    cursor = advanced(MetricsCursor(), Batch(steps=[step_of(1, loss=math.nan)]), log=None, now=NOW)
     assert (cursor.first_loss, cursor.last_loss, cursor.last_step) == (None, None, 1)
 
 

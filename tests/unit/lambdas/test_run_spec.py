@@ -13,13 +13,23 @@ from hypothesis import strategies as st
 
 from lambdas.errors import InvalidRunSpec
 from lambdas.models.run import job_name, run_id_for
-from lambdas.models.run_spec import MAX_NAME_LENGTH, parse_run_spec
+from lambdas.models.run_spec import FOLDER, MAX_NAME_LENGTH, object_of, parse_run_spec
 from tests.fakes.runs import SPEC, spec_with
 
 
 def elastic(**limits: int) -> dict[str, Any]:
     return spec_with(compute__backend="pytorchjob", compute__elastic=limits)
 
+
+def slurm(**fields: Any) -> dict[str, Any]:
+    return spec_with(compute__backend="slurm", workload__image=None, **fields)
+
+
+def dataset(**fields: Any) -> dict[str, Any]:
+    return spec_with(dataset={"url": "s3://b/a.tar", **fields})
+
+
+SHA256 = "0123456789abcdef" * 4
 
 REFUSED = {
     "an unknown field": (spec_with(colour="red"), "colour: there is no such field"),
@@ -52,6 +62,39 @@ REFUSED = {
         "name has 23 characters, but the names that backend 'jobset' makes of it for pods on 2 nodes leave room for 22",
     ),
     "a queue in capitals": (spec_with(compute__backend="volcano", compute__queue="Q"), "compute.queue: must be the"),
+    "an image on Slurm": (
+        spec_with(compute__backend="slurm"),
+        "run spec: workload.image is set, but Slurm runs no containers; remove it, and name the nodes' virtual "
+        "environment with workload.environment if it is not the deployment's.",
+    ),
+    "a writable root on Slurm": (
+        slurm(workload__writable_root=True),
+        "run spec: workload.writable_root is of containers, and Slurm runs none; remove it.",
+    ),
+    "a priority class on Slurm": (
+        slurm(compute__priority_class="high"),
+        "compute: priority_class is 'high', but Slurm has none; remove it, and name a partition of higher priority as ",
+    ),
+    "an elastic job on Slurm": (
+        slurm(compute__elastic={"min_nodes": 1, "max_nodes": 2}),
+        "compute: backend 'slurm' has no elastic jobs; remove elastic, or choose 'pytorchjob'.",
+    ),
+    "a virtual environment in an image": (
+        spec_with(workload__environment="/opt/venv"),
+        "run spec: workload.environment is a folder on Slurm's nodes, but backend 'job' runs an image; remove it, or ",
+    ),
+    "a virtual environment somewhere": (
+        slurm(workload__environment="venv"),
+        "workload.environment: must be the full path of a folder on the nodes, without a colon, got 'venv'",
+    ),
+    "no image where one is run": (
+        spec_with(workload__image=None),
+        "run spec: workload.image is missing, and backend 'job' runs an image; add it.",
+    ),
+    "an argument that no command line holds": (
+        spec_with(workload__arguments={"name": "a\x00b"}),
+        "workload.arguments.name: must hold no NUL character",
+    ),
     "an unknown instance type": (
         spec_with(compute__instance_type="p5.48xlarge"),
         "compute.instance_type: 'p5.48xlarge' is not supported; choose one of trn1.2xlarge",
@@ -68,10 +111,38 @@ REFUSED = {
     "a list as an argument": (spec_with(workload__arguments={"lr": [1]}), "workload.arguments.lr: must be text"),
     "dashes in a flag": (spec_with(workload__arguments={"--lr": 1}), "workload.arguments.--lr: must be a flag's name"),
     "a data set elsewhere": (
-        spec_with(dataset={"url": "http://x/a.tar"}),
-        "dataset.url: 'http://x/a.tar' must be s3://",
+        dataset(url="http://x/a.tar"),
+        "dataset.url: 'http://x/a.tar' must be s3://bucket/key, s3://bucket/prefix/ or https://host/path.",
     ),
-    "a data set that is no archive": (spec_with(dataset={"url": "s3://b/a.zip"}), "dataset.url: "),
+    "a data set that is no archive": (
+        dataset(url="s3://b/a.zip"),
+        "dataset.url: 's3://b/a.zip' must end in .tar, .tar.gz, .tgz, .tar.zst for an archive, or in s3://…/ for all ",
+    ),
+    "a whole bucket": (dataset(url="s3://b/"), "dataset.url: 's3://b/' must be a prefix of which folders can be made"),
+    "a prefix that leads upwards": (dataset(url="s3://b/a/../c/"), "must be a prefix of which folders can be made"),
+    "a folder of a web server": (dataset(url="https://x/a/", sha256=SHA256), "dataset.url: 'https://x/a/' must end in"),
+    "a password in a URL": (
+        dataset(url="https://me:secret@x/a.tar", sha256=SHA256),
+        "dataset.url: must hold no user name and no password: specs are kept, logged and shown to everybody.",
+    ),
+    "an archive from the web that nobody vouches for": (
+        dataset(url="https://x/a.tar"),
+        "dataset: sha256 is missing, and an https:// archive needs it; add what `sha256sum` prints of it.",
+    ),
+    "a checksum that is none": (dataset(sha256="A" * 64), "dataset.sha256: must be 64 hexadecimal digits in lower"),
+    "one checksum of many objects": (
+        dataset(url="s3://b/a/", sha256=SHA256),
+        "dataset: sha256 is of one archive, but the url is a prefix; use manifest_url, or remove sha256.",
+    ),
+    "a region of a web server": (
+        dataset(url="https://x/a.tar", sha256=SHA256, region="us-west-2"),
+        "dataset: public and region are said of a bucket, but the url is https://; remove them.",
+    ),
+    "a region in words": (dataset(region="Oregon"), "dataset.region: must be an AWS Region such as us-west-2"),
+    "a manifest elsewhere": (
+        dataset(manifest_url="https://x/manifest"),
+        "dataset.manifest_url: 'https://x/manifest' must be s3://bucket/key.",
+    ),
     "polling too often": (spec_with(limits={"poll_seconds": 1}), "limits.poll_seconds: must be at least 20, got 1"),
 }
 
@@ -120,12 +191,51 @@ def test_whatever_stands_in_a_field_is_a_spec_or_a_sentence(field: str, value: A
 
 @pytest.mark.parametrize(
     ("key", "folder"),
-    [("a/Wiki_Corpus.128.tar", "wiki-corpus-128"), ("x.tar.gz", "x"), ("y.tgz", "y"), ("_.tar", "dataset")],
+    [
+        ("a/Wiki_Corpus.128.tar", "wiki-corpus-128"),
+        ("x.tar.gz", "x"),
+        ("y.tgz", "y"),
+        ("z.tar.zst", "z"),
+        ("_.tar", "dataset"),
+        ("data/Wiki.v2/", "wiki-v2"),
+        ("what?.tar/#1.tar", "1"),
+        (f"{'x' * 70}.tar", "x" * 63),
+    ],
 )
 def test_a_data_set_is_unpacked_into_a_folder_named_after_its_archive(key: str, folder: str) -> None:
     spec = parse_run_spec(spec_with(dataset={"url": f"s3://bucket/{key}"}))
     assert spec.dataset is not None
     assert spec.dataset.folder == folder
+
+
+URL_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@given(
+    scheme=st.sampled_from(["s3://", "https://", "file://", "s3:/", ""]),
+    rest=URL_TEXT,
+    ending=st.sampled_from([".tar", ".tar.zst", "/", "/x/", "/a.tgz?v=1", ""]),
+    sha256=st.none() | st.just(SHA256),
+    public=st.booleans(),
+    name=st.none() | st.from_regex(FOLDER),
+)
+def test_any_url_is_refused_in_a_sentence_or_leads_to_one_folder_and_source(
+    scheme: str, rest: str, ending: str, sha256: str | None, public: bool, name: str | None
+) -> None:
+    url = f"{scheme}{rest}{ending}"
+    try:
+        found = parse_run_spec(dataset(url=url, sha256=sha256, public=public, name=name)).dataset
+    except InvalidRunSpec as refused:
+        assert str(refused).startswith("dataset")
+        return
+    assert found is not None
+    assert re.match(FOLDER, found.folder)
+    if found.in_s3:
+        assert f"s3://{found.bucket}/{found.key}" == url
+        assert object_of(url) == (found.bucket, found.key)
+        assert found.bucket and found.key.strip("/")
+    else:
+        assert found.sha256
 
 
 @pytest.mark.parametrize("path", sorted(Path("runs").glob("*.yaml")), ids=lambda path: path.name)

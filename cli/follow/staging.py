@@ -1,0 +1,32 @@
+"""How far staging is, in a line: `staging 1.2 of 48.0 GiB, 410.0 MiB/s, 1 min 57 s left`."""
+
+from __future__ import annotations
+
+from cli.record.wording import duration, number
+from lambdas.models.staging_line import StagingReport
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def staging_line(report: StagingReport) -> str:
+    """What has arrived of the data set's source, how fast, and how long the rest takes."""
+    exponent = _exponent(report.total_bytes or report.done_bytes)
+    done = _amount(report.done_bytes, exponent)
+    total = f" of {_amount(report.total_bytes, exponent)}" if report.total_bytes is not None else ""
+    speed = _exponent(report.bytes_per_second)
+    parts = [
+        f"staging {done}{total} {UNITS[exponent]}",
+        f"{_amount(report.bytes_per_second, speed)} {UNITS[speed]}/s",
+    ]
+    if report.seconds_left:
+        parts.append(f"{duration(report.seconds_left)} left")
+    return ", ".join(parts)
+
+
+def _exponent(count: float) -> int:
+    """Which unit the count is told in: the largest of which there is at least one."""
+    return max(step for step in range(len(UNITS)) if count >= 1024**step or step == 0)
+
+
+def _amount(count: float, exponent: int) -> str:
+    return number(count / 1024**exponent, 1 if exponent else 0)

@@ -1,0 +1,69 @@
+"""FSx for Lustre: is all that lies below a prefix of a linked bucket visible in the file system?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from lambdas.errors import StorageFailed
+from lambdas.gateways.aws import client, translated
+
+IMPORT = "IMPORT_METADATA_FROM_REPOSITORY"
+
+BUSY = ("DataRepositoryTaskExecuting", "ServiceLimitExceeded")
+"""Error codes that say: another task first."""
+
+
+def imported(file_system_id: str, url: str, *, since: datetime) -> bool:
+    """Whether the names below `url` have been imported; the first call asks for it, later ones look how far it is.
+
+    New objects show up by themselves, but nobody says when: an import that has ended vouches for all of them.
+
+    Args:
+        file_system_id: With a data repository association that covers the URL.
+        url: `s3://bucket/prefix/`.
+        since: An import that began before may have missed what was uploaded since.
+
+    Raises:
+        StorageFailed: If FSx could not import them.
+    """
+    tasks = [task for task in _imports(file_system_id, url) if task["CreationTime"] >= since]
+    task = max(tasks, key=lambda task: task["CreationTime"]) if tasks else _ask(file_system_id, url, since)
+    if task is not None and task["Lifecycle"] in ("FAILED", "CANCELED", "CANCELING"):
+        why = task.get("FailureDetails", {}).get("Message") or f"the task is {task['Lifecycle']}"
+        raise StorageFailed(f"FSx did not import the names below {url} into {file_system_id} ({task['TaskId']}): {why}")
+    return task is not None and task["Lifecycle"] == "SUCCEEDED"
+
+
+def _imports(file_system_id: str, url: str) -> Iterator[Any]:
+    of_file_system = [{"Name": "file-system-id", "Values": [file_system_id]}]
+    answer: Any = {"NextToken": None}
+    while "NextToken" in answer:
+        page = {"NextToken": answer["NextToken"]} if answer["NextToken"] else {}
+        with translated("fsx:DescribeDataRepositoryTasks"):
+            answer = client("fsx").describe_data_repository_tasks(Filters=of_file_system, **page)
+        for task in answer["DataRepositoryTasks"]:
+            if task["Type"] == IMPORT and url in task.get("Paths", ()):
+                yield task
+
+
+def _ask(file_system_id: str, url: str, since: datetime) -> Any:
+    """The task that imports the names; None while FSx has another one to do. Safe to repeat."""
+    token = hashlib.sha256(f"{url} {since.isoformat()}".encode()).hexdigest()[:32]
+    try:
+        with translated("fsx:CreateDataRepositoryTask"):
+            return client("fsx").create_data_repository_task(
+                Type=IMPORT,
+                FileSystemId=file_system_id,
+                Paths=[url],
+                Report={"Enabled": False},
+                ClientRequestToken=token,
+            )["DataRepositoryTask"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] in BUSY:
+            return None
+        raise

@@ -1,0 +1,52 @@
+"""The line that the staging program prints every few seconds, with the bytes of the source that it is through:
+
+    STAGE 1288490188/51539607552 bytes 42 files 429916160 B/s
+
+The total is a question mark while it is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_LINE = re.compile(r"^STAGE (?P<done>\d+)/(?P<total>\d+|\?) bytes (?P<files>\d+) files (?P<rate>\d+(?:\.\d+)?) B/s\s*$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagingReport:
+    """How far staging is."""
+
+    done_bytes: int
+    total_bytes: int | None
+    """None while nobody knows."""
+    files: int
+    """Complete ones."""
+    bytes_per_second: float
+
+    @property
+    def percent(self) -> float | None:
+        """Of the source; an empty one is done."""
+        if self.total_bytes is None:
+            return None
+        return min(100.0, 100 * self.done_bytes / self.total_bytes) if self.total_bytes else 100.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the present speed; None while that cannot be told."""
+        if self.total_bytes is None or self.bytes_per_second <= 0:
+            return None
+        return max(0, self.total_bytes - self.done_bytes) / self.bytes_per_second
+
+
+def parse_staging_line(line: str) -> StagingReport | None:
+    """The report in a log line, or None if it is another line."""
+    found = _LINE.match(line)
+    if found is None:
+        return None
+    return StagingReport(
+        done_bytes=int(found["done"]),
+        total_bytes=None if found["total"] == "?" else int(found["total"]),
+        files=int(found["files"]),
+        bytes_per_second=float(found["rate"]),
+    )

@@ -1,0 +1,80 @@
+"""A run that loses a worker goes on from its newest checkpoint, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.run_local import follow_run
+from lambdas.models.run_record import RunRecord
+from lambdas.models.run_spec import parse_run_spec
+from local.aws import folder_buckets
+from local.twin import Twin
+from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, demo_spec, processes_of, steps_spec
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    home = tmp_path_factory.mktemp("home")
+    folder_buckets.ensure_demo_data(home / "s3")
+    with Twin(home=home, log_dir=tmp_path_factory.mktemp("logs"), time_scale=TIME_SCALE) as running:
+        yield running
+
+
+def start(twin: Twin, spec: dict[str, Any], run_id: str, folder: Path) -> RunRecord:
+    return follow_run(twin, parse_run_spec(spec), run_id, folder=folder / run_id, console=Console(file=io.StringIO()))
+
+
+def test_a_killed_worker_costs_the_steps_since_the_checkpoint_and_no_more(twin: Twin, tmp_path: Path) -> None:
+    """The last loss is that of the run that nobody disturbed, bit for bit, and every step is published once."""
+    spec = demo_spec()
+    spec["precompile"] = {"enabled": False}
+    spec["workload"]["arguments"] |= {"max_steps": 30, "checkpoint_steps": 5}
+    run_id = "demo-00000restart"
+    checkpoints = twin.home / "volumes" / "runs" / run_id / "checkpoints"
+
+    def kill_a_worker_after_its_first_checkpoint() -> None:
+        while not list(checkpoints.glob("*")):
+            if stopping.wait(0.05):
+                return
+        for process in processes_of(run_id, RANK="3", TRAINFLOW_STAGE="training"):
+            process.kill()
+
+    stopping = threading.Event()
+    killer = threading.Thread(target=kill_a_worker_after_its_first_checkpoint)
+    killer.start()
+    try:
+        disturbed = start(twin, spec, run_id, tmp_path)
+    finally:
+        stopping.set()
+        killer.join()
+    calm = start(twin, spec, "demo-0000000calm", tmp_path)
+
+    for record in (disturbed, calm):
+        assert (record.error, record.status) == (None, "SUCCEEDED")
+        assert record.training is not None
+        assert record.metrics_published is not None
+        assert (record.metrics_published.gaps, record.metrics_published.duplicates) == (0, 0)
+    assert [visit.name for visit in disturbed.states].count("DeleteJob") == 1
+    assert disturbed.training is not None and calm.training is not None
+    assert (disturbed.training.steps, disturbed.training.last_loss) == (calm.training.steps, calm.training.last_loss)
+    assert_nothing_is_left(twin, run_id)
+
+
+def test_a_worker_that_always_dies_at_the_same_step_ends_the_run_after_two_restarts(twin: Twin, tmp_path: Path) -> None:
+    run_id = "steps-0000in-vain"
+    record = start(twin, steps_spec(max_steps=3, dies_by_signal_at=3), run_id, tmp_path)
+
+    assert (record.status, record.error and record.error.name) == ("FAILED", "WorkerFailed")
+    assert record.error is not None
+    assert f"Pod '{run_id}-training-3-" in record.error.message, "the third attempt is named"
+    assert [visit.name for visit in record.states].count("DeleteJob") == 2
+    assert record.metrics_published is not None
+    assert record.metrics_published.duplicates == 0
+    assert_nothing_is_left(twin, run_id)
