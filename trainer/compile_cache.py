@@ -1,4 +1,4 @@
-"""Work on a copy of a compile cache: `python -m trainer.compile_cache --source FOLDER --scratch FOLDER -- torchrun …`.
+"""Work on a copy of a compile cache: `python -m trainer.compile_cache --source FOLDER -- torchrun …`.
 
 Compilers write into a cache even when all they want is in it, and two that write into one spoil it ("NEFF is
 invalid"). So whoever makes a cache has it alone and marks it when it is whole; everybody else takes a copy onto their
@@ -40,8 +40,8 @@ class CopyConfig:
 
     source: Path
     """Folder of the cache that is shared."""
-    scratch: Path
-    """Folder on this node, in which the copy gets a folder of its own."""
+    scratch: Path | None = None
+    """Folder on this node, in which the copy gets a folder of its own; if left out, where temporary files go."""
 
 
 def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
@@ -51,7 +51,7 @@ def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
     if not command:
         raise ConfigInvalid("Give the training's command behind `--`: python -m trainer.compile_cache … -- torchrun …")
     config = parse(CopyConfig, argv[:end], program="trainer.compile_cache")
-    folder = copy(config.source, config.scratch)
+    folder = copy(config.source, config.scratch or Path(tempfile.gettempdir()))
     try:
         os.execvpe(command[0], command, {**os.environ, **variables(folder)})  # noqa: S606  (the command that was given)
     except OSError as error:

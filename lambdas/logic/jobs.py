@@ -20,8 +20,6 @@ from lambdas.models.run_spec import Argument, Dataset, Elastic, RunSpec
 DATA_MOUNT = "/data"
 RUNS_MOUNT = "/runs"
 CACHE_MOUNT = "/cache"
-SCRATCH = "/tmp"  # noqa: S108  (the pod's own)
-"""On the node itself, and gone with the pod."""
 
 RESULT_FILE = "/dev/termination-log"
 """Where a program leaves its result: Kubernetes carries the file's text in the pod's status."""
@@ -180,7 +178,7 @@ def _source(dataset: Dataset, *, linked_folder: str | None) -> tuple[str, ...]:
 
 def _with_copy_of(folder: str) -> tuple[str, ...]:
     """Others may read the cache at the same time, so a training's compiler works on a copy of it."""
-    return ("python", "-m", "trainer.compile_cache", "--source", folder, "--scratch", SCRATCH, "--")
+    return ("python", "-m", "trainer.compile_cache", "--source", folder, "--")
 
 
 def _torchrun(spec: RunSpec, ref: JobRef, arguments: Mapping[str, Argument]) -> tuple[str, ...]:

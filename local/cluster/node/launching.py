@@ -89,6 +89,7 @@ def prepare_launch(
         argv=[names.value(paths.value(expand(word, asked))) for word in command],
         environment={
             **_given_environment(pod, folder, settings),
+            "TMPDIR": paths.path("/tmp"),  # noqa: S108  (the container's own, where one is mounted)
             **settings.environment,
             **{
                 name: paths.value(value) if name in told else names.value(paths.value(value))

@@ -2,8 +2,8 @@
 
 Functions that talk to the cluster start from a snapshot (SnapStart), because a cold start would compile the Kubernetes
 client for 3.5 s of CPU, which is 12 s at 512 MiB. Keeping a snapshot costs 0.0000015046 USD for each GB-second of
-memory and a restore 0.0001397998 USD for each GB (AWS Lambda pricing, us-west-2, November 2026): twelve functions of
-512 MiB are 0.033 USD an hour, whether anything runs or not. The others start fast enough without.
+memory and a restore 0.0001397998 USD for each GB (AWS Lambda pricing, us-west-2, November 2026): thirteen functions of
+512 MiB are 0.035 USD an hour, whether anything runs or not. The others start fast enough without.
 """
 
 from __future__ import annotations

@@ -286,7 +286,7 @@ def test_only_the_precompile_job_works_in_the_shared_folder() -> None:
     assert precompile.environment["NEURON_COMPILE_CACHE_URL"] == f"{folder}/neuron"
     assert precompile.command[:4] == ("python", "-m", "trainer.precompile", "--")
     training = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/", cache=SHARED)
-    wrapped = ("python", "-m", "trainer.compile_cache", "--source", folder, "--scratch", "/tmp", "--")
+    wrapped = ("python", "-m", "trainer.compile_cache", "--source", folder, "--")
     plain = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")
     assert training.command == (*wrapped, *plain.command)
 
