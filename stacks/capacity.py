@@ -12,6 +12,7 @@ from constructs import Construct
 
 from lambdas.models.instances import nodegroup_name
 from stacks.configuration import Configuration
+from stacks.parts.capacity import kubelet
 from stacks.parts.capacity.launch_template import NodeTemplate
 from stacks.parts.capacity.nodegroup import TrainingNodegroup
 from stacks.parts.capacity.nodegroup_calls import NodegroupCalls
@@ -56,6 +57,7 @@ class CapacityStack(cdk.Stack):
             reservation_id=settings.reservation_id,
             security_groups=self._cluster.node_security_groups,
             efa_security_group=self._network.efa_security_group,
+            user_data=kubelet.user_data(),
         )
         return TrainingNodegroup(
             self,

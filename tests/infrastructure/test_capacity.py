@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import email
 import json
+from email.message import Message
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
 import aws_cdk as cdk
 import pytest
+import yaml
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 
@@ -103,6 +107,17 @@ def test_every_network_card_of_a_type_has_one_efa_interface(instance_type: str) 
     places = [(interface["NetworkCardIndex"], interface["DeviceIndex"]) for interface in interfaces]
     assert places == [(card, 0 if card == 0 else 1) for card in range(count)]
     assert all(interface["InterfaceType"] == "efa" for interface in interfaces)
+
+
+def test_a_log_is_not_rotated_away_between_two_looks_at_it() -> None:
+    """At 10 MiB/s, looked at every 30 seconds."""
+    document = email.message_from_bytes(base64.b64decode(_template(_capacity("trn1.32xlarge"))["UserData"]))
+    (part,) = cast("list[Message]", document.get_payload())
+    assert part.get_content_type() == "application/node.eks.aws"
+    config = yaml.safe_load(str(part.get_payload()))
+    assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
+    kept = config["spec"]["kubelet"]["config"]
+    assert (kept["containerLogMaxSize"], kept["containerLogMaxFiles"]) == ("1Gi", 2)
 
 
 @pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
