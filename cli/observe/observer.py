@@ -56,6 +56,7 @@ class RunObserver:
         namespace: str = "training",
         poll_seconds: float = 1.0,
         cluster: PodSource | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Prepares to observe; makes no request yet.
 
@@ -69,10 +70,12 @@ class RunObserver:
             namespace: Namespace of the pods.
             poll_seconds: Time between two looks at the execution's history.
             cluster: Takes the place of the kubeconfig.
+            clock: Tells the time.
 
         Raises:
             ClusterError: If the kubeconfig cannot be used.
         """
+        self._clock = clock
         self._cloudwatch = cloudwatch
         self._run_id = run_id
         self._log_dir = log_dir
@@ -116,7 +119,7 @@ class RunObserver:
         return RunSnapshot(
             run_id=self._run_id,
             status=history.status,
-            observed_at=datetime.now(UTC),
+            observed_at=self._clock(),
             execution=history.name,
             started_at=history.started_at,
             ended_at=history.ended_at,
@@ -145,7 +148,7 @@ class RunObserver:
             error: Overrules the execution's.
             settle_seconds: How long to wait for metrics that CloudWatch does not show yet (AWS: up to two minutes).
         """
-        now = datetime.now(UTC)
+        now = self._clock()
         return build_record(
             run_id=self._run_id,
             history=self._executions.history,
@@ -266,7 +269,7 @@ class RunObserver:
 
     def _compare_with_cloudwatch(self, lines: list[StepMetrics]) -> MetricsPublished | None:
         moments = [line.logged_at for line in lines]
-        now = datetime.now(UTC)
+        now = self._clock()
         try:
             statistics = read_statistics(
                 self._cloudwatch, self._run_id, start=min(moments), end=max(now, *moments), now=now

@@ -115,9 +115,12 @@ def _phase(job: SlurmJob) -> JobPhase | None:
 
 
 def _because(job: SlurmJob) -> str | None:
-    if job.reason is None or job.reason == "NonZeroExitCode":
-        return job.description
-    # Slurm adds names of nodes behind a comma: "ReqNodeNotAvail, UnavailableNodes:n1".
-    word = job.reason.partition(",")[0]
-    said = f"{OBSTACLES[word]}: {job.reason}" if word in OBSTACLES else job.reason
-    return f"{said}; {job.description}" if job.description else said
+    reason, description = job.reason, job.description
+    if reason is None or reason == "NonZeroExitCode":
+        return description
+    # Slurm adds names of nodes behind a comma, here or there: "ReqNodeNotAvail, UnavailableNodes:n1".
+    word = reason.partition(",")[0]
+    if description and description.startswith(word):
+        reason, description = max(reason, description, key=len), None
+    said = f"{OBSTACLES[word]}: {reason}" if word in OBSTACLES else reason
+    return f"{said}; {description}" if description else said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +67,16 @@ def recorded(name: str) -> RecordedRun:
     )
 
 
-def statistics_of(data: Sequence[StepMetrics]) -> list[PeriodStatistics]:
-    """What CloudWatch makes of these data in periods of one second."""
-    by_second: dict[datetime, list[float]] = {}
+def statistics_of(data: Sequence[StepMetrics], *, period_seconds: int = 1) -> list[PeriodStatistics]:
+    """What CloudWatch makes of these data in periods of this length."""
+    periods: dict[int, list[float]] = {}
     for datum in data:
-        by_second.setdefault(datum.logged_at, []).append(datum.loss)
-    return [PeriodStatistics(second, 1, len(losses), sum(losses)) for second, losses in sorted(by_second.items())]
+        start = int(datum.logged_at.timestamp()) // period_seconds * period_seconds
+        periods.setdefault(start, []).append(datum.loss)
+    return [
+        PeriodStatistics(datetime.fromtimestamp(start, UTC), period_seconds, len(losses), sum(losses))
+        for start, losses in sorted(periods.items())
+    ]
 
 
 def _history(document: dict[str, Any]) -> ExecutionHistory:

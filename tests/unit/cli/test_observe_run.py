@@ -25,12 +25,14 @@ class FakeCloudWatch:
     def __init__(self, data: list[StepMetrics]) -> None:
         self.data = data
 
-    def get_metric_statistics(self, *, StartTime: datetime, EndTime: datetime, **_: Any) -> dict[str, Any]:
+    def get_metric_statistics(
+        self, *, StartTime: datetime, EndTime: datetime, Period: int, **_: Any
+    ) -> dict[str, Any]:
         inside = [datum for datum in self.data if StartTime <= datum.logged_at < EndTime]
         return {
             "Datapoints": [
                 {"Timestamp": one.start, "SampleCount": float(one.sample_count), "Sum": one.total}
-                for one in statistics_of(inside)
+                for one in statistics_of(inside, period_seconds=Period)
             ]
         }
 
@@ -44,6 +46,7 @@ class Observed:
         self.stepfunctions = FakeStepFunctions(run)
         self.cloudwatch = FakeCloudWatch(run.lines)
         self.log_dir = log_dir
+        self.age = timedelta()
         self.observer = RunObserver(
             stepfunctions=self.stepfunctions,  # type: ignore[arg-type]
             cloudwatch=self.cloudwatch,  # type: ignore[arg-type]
@@ -53,6 +56,7 @@ class Observed:
             log_dir=log_dir,
             poll_seconds=0.01,
             cluster=self.cluster,
+            clock=lambda: run.end + self.age,
         )
 
     def show(self, num_events: int | None = None) -> None:
@@ -179,7 +183,9 @@ def test_a_run_that_is_given_up_is_recorded_with_what_was_seen(observed: Observe
     assert record.metrics_published is None
 
 
-def test_a_missing_datum_in_cloudwatch_gets_into_the_record(observed: Observed) -> None:
+@pytest.mark.parametrize("age", [timedelta(), timedelta(hours=4)], ids=["at once", "when only minutes are kept"])
+def test_a_missing_datum_in_cloudwatch_gets_into_the_record(observed: Observed, age: timedelta) -> None:
+    observed.age = age
     observed.cloudwatch.data = observed.run.lines[1:]
     observed.show()
     log = observed.cluster.logs.setdefault("train-0", FakeLog())

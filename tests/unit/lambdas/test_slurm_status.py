@@ -116,6 +116,13 @@ def test_what_a_job_waits_for_is_said_in_slurms_words_and_ours(reason: str | Non
     assert obstacle(job_in_queue(NAME, reason=reason)) == said
 
 
+def test_what_slurm_says_twice_is_said_once() -> None:
+    job = job_in_queue(NAME, reason="ReqNodeNotAvail", description="ReqNodeNotAvail, UnavailableNodes:n[0-1]")
+    assert obstacle(job) == (
+        "nodes that it needs are down, drained or reserved: ReqNodeNotAvail, UnavailableNodes:n[0-1]"
+    )
+
+
 def test_nodes_that_boot_are_an_obstacle_of_their_own() -> None:
     job = job_in_queue(NAME, states=frozenset({"CONFIGURING"}), nodes="trn1-[1-2]", started_at=datetime.now(UTC))
     assert obstacle(job) == "the nodes trn1-[1-2] are being started"
