@@ -25,9 +25,7 @@ class FakeCloudWatch:
     def __init__(self, data: list[StepMetrics]) -> None:
         self.data = data
 
-    def get_metric_statistics(
-        self, *, StartTime: datetime, EndTime: datetime, Period: int, **_: Any
-    ) -> dict[str, Any]:
+    def get_metric_statistics(self, *, StartTime: datetime, EndTime: datetime, Period: int, **_: Any) -> dict[str, Any]:
         inside = [datum for datum in self.data if StartTime <= datum.logged_at < EndTime]
         return {
             "Datapoints": [
