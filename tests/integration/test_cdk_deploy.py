@@ -170,8 +170,8 @@ def test_a_spec_that_cannot_be_run_is_told_and_not_tried_again(account: Account)
 def test_a_run_that_is_stopped_is_cleaned_up_after(account: Account) -> None:
     account.upload("long", {**steps_spec(max_steps=600), "name": "long"})
     api = KubernetesApi(load_connection(account.twin.kubeconfig))
-    pods = f"/api/v1/namespaces/{deployment.NAMESPACE}/pods"
-    wait_until(lambda: any(pod["status"].get("phase") == "Running" for pod in api.get(pods)["items"]), seconds=60)
+    pods = f"/api/v1/namespaces/{deployment.NAMESPACE}/pods?labelSelector=trainflow/stage%3Dtraining"
+    wait_until(lambda: any(pod["status"].get("phase") == "Running" for pod in api.get(pods)["items"]), seconds=120)
 
     (run,) = account.runs("long")
     account.client("stepfunctions").stop_execution(executionArn=run["executionArn"])

@@ -262,7 +262,7 @@ def test_a_container_sees_its_own_variables_and_no_others(cluster: Cluster) -> N
     assert seen["INJECTED"] == "by-the-node"
     assert seen["HOSTNAME"] == "env"
     assert LEAKED not in seen
-    assert seen.keys() - {"PWD", "OLDPWD", "SHLVL", "_"} == {"MINE", "INJECTED", "HOSTNAME", "HOME", "PATH"}
+    assert seen.keys() - {"PWD", "OLDPWD", "SHLVL", "_"} == {"MINE", "INJECTED", "HOSTNAME", "HOME", "TMPDIR", "PATH"}
 
 
 def test_init_containers_run_one_after_the_other_before_the_rest(cluster: Cluster) -> None:
