@@ -42,7 +42,7 @@ class DatasetInvalid(TrainerError):
 
 
 class DestinationNotEmpty(TrainerError):
-    """The folder to unpack into holds files that the stager did not put there."""
+    """The folder to unpack into holds another data set, or files that the stager did not put there."""
 
 
 class CheckpointInvalid(TrainerError):

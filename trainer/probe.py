@@ -65,7 +65,8 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
         "program": what_is_wrong_with(config),
         "arguments": wrong,
         "free_bytes": free_bytes(environment.run_dir or Path()),
-        "staged_url": staged_url(environment.data_dir),
+        "staged_url": staged("url", environment.data_dir),
+        "staged_etag": staged("etag", environment.data_dir),
         "checkpoint_bytes": checkpoint_bytes,
         "packages": packages_digest(),
     }
@@ -124,11 +125,11 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def staged_url(data_dir: Path | None) -> str | None:
-    """Where the data set that is there already came from."""
+def staged(field: str, data_dir: Path | None) -> str | None:
+    """What staging has noted of the data set that is there already: its "url", its "etag"."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        url = json.loads((data_dir / MARKER).read_text()).get("url") if data_dir else None
-        return str(url) if url else None
+        found = json.loads((data_dir / MARKER).read_text()).get(field) if data_dir else None
+        return str(found) if found else None
     return None
 
 

@@ -8,15 +8,15 @@ that was killed leaves what it completed, and the next one goes on with the rest
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import json
 import os
 import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +91,11 @@ def stage(source: Source, destination: Path, config: StageConfig) -> Marker:
     Raises:
         DatasetInvalid: If the source or one of its shards is not fit to be trained on.
         DatasetNotFound: If the source was replaced meanwhile.
-        DestinationNotEmpty: If the folder holds files that are not a staged data set.
+        DestinationNotEmpty: If the folder holds another data set, or files that are none.
         StorageFailed: If file system or network fail.
     """
     checksums = _manifest(config)
-    with place.workplace(destination) as work:
+    with place.workplace(destination, url=source.url) as work:
         with Journal(work.journal, work.data, source=_identity(source, checksums)) as journal:
             progress = Progress(source.num_bytes, files=lambda: journal.num_files)
             _bring(source, work.data, journal, progress, config, checksums)
@@ -125,17 +125,40 @@ def link(source: Source, folder: Path, config: StageConfig) -> Marker:
 
     linked.restore(paths, restored=there)
     linked.require_sizes(paths, source.files)
-    for path, file in zip(paths, source.files, strict=True):
-        if checksums is not None:
-            with path.open("rb") as content:
-                manifest.require(checksums, file.name, hashlib.file_digest(content, "sha256").hexdigest())
+    if checksums is not None:
+        _require_contents(folder, [file.name for file in source.files], checksums, read=lambda _bytes: None)
     staged = _checked(folder, source, config, checksums)
-    try:
-        marker.write(staged, folder)
-    except PermissionError:  # what FSx imports may belong to root
-        print(f"{folder} may not be written to, so the next run looks at every file again.", flush=True)
+    _mark(staged, folder)
     progress.end()
     return staged
+
+
+def check(there: Marker, source: Source, folder: Path, config: StageConfig) -> Marker:
+    """Check of a data set that is there already what this run asks for and no run before it did.
+
+    Files are read, and stay as they are: somebody may be training on them.
+
+    Raises:
+        DatasetInvalid: If they are not as they should be.
+        DatasetNotFound: If the archive or the manifest may not be read any more.
+        StorageFailed: If file system or network fail.
+    """
+    checksums = _manifest(config)
+    checked = there
+    if config.sha256 is not None:
+        checked = replace(checked, sha256=there.sha256 or _digest_of_all(source, config, files=there.files))
+        _require_checksum(source, checked.sha256, config.sha256)
+    if checksums is not None and there.manifest != manifest.digest(checksums):
+        names = _names(folder) if source.is_archive else [file.name for file in source.files]
+        progress = Progress(there.bytes, files=lambda: there.files)
+        _require_contents(folder, names, checksums, read=progress.advance)
+        manifest.require_all(checksums, set(names), url=source.url)
+        checked = replace(checked, manifest=manifest.digest(checksums))
+        progress.end()
+    checked = _with_shards(checked, folder, config)
+    if checked != there:
+        _mark(checked, folder)
+    return checked
 
 
 def _open(config: StageConfig) -> Source:
@@ -148,8 +171,7 @@ def _unless_there(
     """The data set's marker, and whether there was nothing to do."""
     there = marker.read(destination)
     if there is not None and there.etag == source.etag and marker.is_complete(destination, there):
-        _require_shards(there, config)
-        return there, True
+        return check(there, source, destination, config), True
     return bring(source, destination, config), False
 
 
@@ -169,15 +191,7 @@ def _bring(
         if digest is not None:
             digest.update(data)
 
-    encrypted = source.files[0].address.startswith("https:")
-    renew = _same if config.url.startswith("s3:") else resolved
-    compressed = source.is_archive and not source.files[0].name.endswith(".tar")
-    transfer = Transfer(
-        encrypted=encrypted,
-        region=source.region,
-        renew=renew,
-        bytes_in_flight=FEW_BYTES_IN_FLIGHT if compressed else BYTES_IN_FLIGHT,
-    )
+    transfer = _transfer(source, config)
     with Writer(folder, journal=journal, checksums=checksums) as writer:
         if not source.is_archive:
             progress.found(journal.num_bytes)
@@ -192,38 +206,98 @@ def _bring(
                 _require_checksum(source, digest.hexdigest(), config.sha256)
 
 
+def _transfer(source: Source, config: StageConfig) -> Transfer:
+    compressed = source.is_archive and not source.files[0].name.endswith(".tar")
+    return Transfer(
+        encrypted=source.files[0].address.startswith("https:"),
+        region=source.region,
+        renew=_same if config.url.startswith("s3:") else resolved,
+        bytes_in_flight=FEW_BYTES_IN_FLIGHT if compressed else BYTES_IN_FLIGHT,
+    )
+
+
+def _digest_of_all(source: Source, config: StageConfig, *, files: int) -> str:
+    """SHA-256 of an archive that is unpacked already: all of it is read, and nothing is written."""
+    digest = hashlib.sha256()
+    progress = Progress(source.num_bytes, files=lambda: files)
+
+    def arrived(data: bytes) -> None:
+        progress.advance(len(data))
+        digest.update(data)
+
+    with RemoteStream(_transfer(source, config), source.files[0], without={}, arrived=arrived) as stream:
+        stream.drain()
+    progress.end()
+    return digest.hexdigest()
+
+
+def _require_contents(folder: Path, names: Iterable[str], checksums: Manifest, *, read: Callable[[int], None]) -> None:
+    for name in names:
+        try:
+            with (folder / name).open("rb") as content:
+                found, num_bytes = hashlib.file_digest(content, "sha256").hexdigest(), content.tell()
+        except OSError as error:
+            raise StorageFailed(
+                f"{folder / name} cannot be read ({error}); look after the file system and start again."
+            ) from error
+        manifest.require(checksums, name, found)
+        read(num_bytes)
+
+
 def _checked(folder: Path, source: Source, config: StageConfig, checksums: Manifest | None) -> Marker:
     if checksums is not None:
-        present = {os.path.relpath(entry.path, folder) for entry in marker.files_below(folder)}
-        manifest.require_all(checksums, present, url=source.url)
+        manifest.require_all(checksums, _names(folder), url=source.url)
     files, num_bytes = marker.inventory(folder)
-    num_shards, num_samples = _shards(folder, source) if config.min_shards else (0, 0)
     staged = Marker(
-        url=source.url, etag=source.etag, files=files, bytes=num_bytes, num_shards=num_shards, num_samples=num_samples
+        url=source.url,
+        etag=source.etag,
+        files=files,
+        bytes=num_bytes,
+        num_shards=None,
+        num_samples=None,
+        sha256=config.sha256,
+        manifest=manifest.digest(checksums) if checksums is not None else None,
     )
-    _require_shards(staged, config)
+    return _with_shards(staged, folder, config)
+
+
+def _names(folder: Path) -> set[str]:
+    return {os.path.relpath(entry.path, folder) for entry in marker.files_below(folder)}
+
+
+def _mark(staged: Marker, folder: Path) -> None:
+    try:
+        marker.write(staged, folder)
+    except PermissionError:  # what FSx imports may belong to root
+        print(f"{folder} may not be written to, so the next run looks at every file again.", flush=True)
+
+
+def _with_shards(staged: Marker, folder: Path, config: StageConfig) -> Marker:
+    """The marker, with the number of shards if this run needs any."""
+    if config.min_shards == 0:
+        return staged
+    if not staged.num_shards:
+        num_shards, num_samples = _shards(folder, staged.url)
+        staged = replace(staged, num_shards=num_shards, num_samples=num_samples)
+    if (staged.num_shards or 0) < config.min_shards:
+        raise DatasetInvalid(
+            f"{staged.url} holds {staged.num_shards} shards and --min_shards is {config.min_shards}; "
+            "split the samples into more shards, or ask for fewer with dataset.min_shards."
+        )
     return staged
 
 
-def _shards(folder: Path, source: Source) -> tuple[int, int]:
+def _shards(folder: Path, url: str) -> tuple[int, int]:
     from trainer import shards
 
     try:
         dataset = shards.open_dataset(folder)
     except DatasetNotFound as error:
         raise DatasetInvalid(
-            f"{source.url} holds no file named {shards.PATTERN}; put the shards there, or give --min_shards 0 if the "
-            "training program reads other files."
+            f"{url} holds no file named {shards.PATTERN}; put the shards there, or set dataset.min_shards "
+            "(--min_shards) to 0 if the training program reads other files."
         ) from error
     return len(dataset.shards), dataset.num_samples
-
-
-def _require_shards(staged: Marker, config: StageConfig) -> None:
-    if staged.num_shards < config.min_shards:
-        raise DatasetInvalid(
-            f"{staged.url} holds {staged.num_shards} shards and --min_shards is {config.min_shards}; "
-            "split the samples into more shards, or ask for fewer."
-        )
 
 
 def _require_room(folder: Path, num_bytes: int) -> None:
@@ -232,10 +306,10 @@ def _require_room(folder: Path, num_bytes: int) -> None:
         raise StorageFailed(
             f"{num_bytes} bytes of the data set are to come and the file system of {folder.parent.parent} has {free} "
             "left; make room there, or give a --destination on a larger one."
-        ) from OSError("no room")
+        ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _require_checksum(source: Source, found: str, expected: str | None) -> None:
+def _require_checksum(source: Source, found: str | None, expected: str | None) -> None:
     if found != expected:
         raise DatasetInvalid(
             f"The archive {source.url} has SHA-256 {found} and --sha256 is {expected}; correct the URL or the checksum."
@@ -250,8 +324,7 @@ def _manifest(config: StageConfig) -> Manifest | None:
 
 def _identity(source: Source, checksums: Manifest | None) -> str:
     """What files have to come from to be of one data set."""
-    checked = json.dumps(sorted(checksums.items())) if checksums is not None else ""
-    return f"{source.url} {source.etag} {hashlib.sha256(checked.encode()).hexdigest()}"
+    return f"{source.url} {source.etag} {manifest.digest(checksums) if checksums is not None else ''}"
 
 
 def _same(file: RemoteFile) -> RemoteFile:

@@ -169,6 +169,33 @@ def test_a_killed_stager_of_a_prefix_does_not_read_again_what_is_complete(server
     assert content_of(destination) == {key.removeprefix("corpus/"): content for key, content in FILES.items()}
 
 
+def test_a_stager_whose_role_was_refused_in_the_middle_does_not_read_again_what_is_complete(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    server.objects.update(FILES)
+    destination, url, place = tmp_path / "demo", "s3://datasets/corpus/", tmp_path / ".demo.staging"
+
+    def refuse(read: Read, handler: BaseHTTPRequestHandler) -> bool:
+        if read.key <= "corpus/g":
+            return False
+        while len(complete_in(place)) < 3:
+            time.sleep(0.05)
+        handler.refuse(403, "AccessDenied")  # type: ignore[attr-defined]
+        return True
+
+    server.misbehave = refuse
+    process = start(server, destination, url)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert "DatasetNotFound" in said
+    complete = complete_in(place)
+    assert 3 <= len(complete) < len(FILES)
+    server.misbehave = lambda _read, _handler: False
+    server.reads.clear()
+    result_of(start(server, destination, url))
+    assert server.keys_read() == {key for key in FILES if key.removeprefix("corpus/") not in complete}
+
+
 def test_a_source_that_changed_since_the_kill_is_staged_from_its_beginning(
     server: ObjectServer, tmp_path: Path
 ) -> None:

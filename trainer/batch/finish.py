@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer import arguments, program, s3
 from trainer.batch.place import TAIL_LINES, JobFolder, JobObjects, stamped
+from trainer.batch.ship import GIVES_UP_SECONDS
 from trainer.environment import Environment
 from trainer.errors import ConfigInvalid, StorageFailed
 from trainer.result import MAX_BYTES
@@ -34,6 +36,9 @@ TAIL_BYTES = 256 * 1024
 """Of a log that is looked through for its last lines."""
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+RETRY_SECONDS = 2.0
+"""Between two tries to write to S3; as long in all as the log's shipper has patience."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +82,13 @@ def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any] | 
     if not os.environ.get("SLURM_JOB_ID", "").isdecimal():
         raise ConfigInvalid("SLURM_JOB_ID is missing; trainer.batch.finish is a part of a Slurm job.")
     objects = JobObjects(s3.parse(config.url, option="url", key_required=False), config.job)
-    folder, client = JobFolder(config.folder), s3.connect()
+    folder, client, deadline = JobFolder(config.folder), s3.connect(), time.monotonic() + GIVES_UP_SECONDS
     nodes = told_nodes(folder, num_nodes=config.num_nodes, first_node=os.environ.get("SLURMD_NODENAME", ""))
     for node in nodes:
         if node.index and node.exit_code:
-            _put(client, objects.tail(node.index), _tail(folder.log(node.index)))
+            _put(client, objects.tail(node.index), _tail(folder.log(node.index)), deadline=deadline)
     document = record(config, nodes, job_id=int(os.environ["SLURM_JOB_ID"]), now=datetime.now(UTC))
-    _put(client, objects.record, json.dumps(document, ensure_ascii=False).encode())
+    _put(client, objects.record, json.dumps(document, ensure_ascii=False).encode(), deadline=deadline)
     return None
 
 
@@ -150,15 +155,19 @@ def _text(file: Path) -> str | None:
         return None
 
 
-def _put(client: S3Client, place: s3.Location, content: bytes) -> None:
+def _put(client: S3Client, place: s3.Location, content: bytes, *, deadline: float) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    try:
-        client.put_object(Bucket=place.bucket, Key=place.key, Body=content)
-    except (BotoCoreError, ClientError) as error:
-        raise StorageFailed(
-            f"{place.url} cannot be written ({error}); give the nodes' role s3:PutObject there."
-        ) from error
+    while True:
+        try:
+            client.put_object(Bucket=place.bucket, Key=place.key, Body=content)
+            return
+        except (BotoCoreError, ClientError) as error:
+            refusal = f"{place.url} cannot be written ({error}); give the nodes' role s3:PutObject there."
+            if time.monotonic() > deadline:
+                raise StorageFailed(refusal) from error
+        print(refusal, file=sys.stderr, flush=True)
+        time.sleep(RETRY_SECONDS)
 
 
 if __name__ == "__main__":

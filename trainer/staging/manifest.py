@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -73,6 +75,11 @@ def parse(text: str, *, url: str) -> Mapping[str, str]:
             )
         checksums[path] = found["checksum"].lower()
     return checksums
+
+
+def digest(manifest: Mapping[str, str]) -> str:
+    """What tells two manifests apart, whatever the order of their lines."""
+    return hashlib.sha256(json.dumps(sorted(manifest.items())).encode()).hexdigest()
 
 
 def require(manifest: Mapping[str, str], path: str, found: str) -> None:

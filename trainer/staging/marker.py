@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from trainer.files import written_whole
@@ -22,14 +22,20 @@ class Marker:
     """Of the source's version: another version has another."""
     files: int
     bytes: int
-    num_shards: int
-    num_samples: int
+    num_shards: int | None
+    """None if nobody looked for shards."""
+    num_samples: int | None
+    sha256: str | None = None
+    """Of the archive, if somebody calculated it."""
+    manifest: str | None = None
+    """Digest of the manifest that every file was checked against."""
 
 
 def read(folder: Path) -> Marker | None:
     """The marker of a staged data set; None if there is none that can be read."""
     with suppress(OSError, ValueError, TypeError):
-        return Marker(**json.loads((folder / MARKER).read_text()))
+        said = json.loads((folder / MARKER).read_text())
+        return Marker(**{field.name: said[field.name] for field in fields(Marker) if field.name in said})
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import shutil
 from collections.abc import Iterator
@@ -9,9 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.errors import DatasetInvalid, DatasetNotFound, DestinationNotEmpty, StorageFailed
+from trainer.errors import DatasetInvalid, DestinationNotEmpty, StorageFailed
 from trainer.files import sync_folder
+from trainer.staging import marker
 from trainer.staging.source import MARKER
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""What the disk says when what is complete has to make room for others."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +66,18 @@ def alone(destination: Path) -> Iterator[None]:
 
 
 @contextmanager
-def workplace(destination: Path) -> Iterator[Workplace]:
-    """Where to make a data set. What is complete stays there for the next attempt, unless it is of no use to it.
+def workplace(destination: Path, *, url: str) -> Iterator[Workplace]:
+    """Where to make a data set. What is complete stays there for the next attempt, unless it is damaged or in the way.
+
+    Args:
+        destination: Where the data set will be.
+        url: Where it comes from.
 
     Raises:
-        DestinationNotEmpty: If the destination holds files that are not a staged data set.
+        DestinationNotEmpty: If the destination holds another data set, or files that are none.
         StorageFailed: If the folder cannot be made.
     """
-    _require_ours(destination)
+    _require_free(destination, url)
     place = Workplace(destination.parent / f".{destination.name}.staging")
     try:
         place.root.mkdir(parents=True, exist_ok=True)
@@ -76,11 +85,11 @@ def workplace(destination: Path) -> Iterator[Workplace]:
         raise StorageFailed(f"The folder {place.root} cannot be made ({error}); give another --destination.") from error
     try:
         yield place
-    except (DatasetInvalid, DatasetNotFound):
+    except DatasetInvalid:
         place.clear()
         raise
     except StorageFailed as error:
-        if isinstance(error.__cause__, OSError):  # of the disk, not of the network: it may be full
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
             place.clear()
         raise
 
@@ -96,10 +105,18 @@ def put_into_place(place: Workplace, destination: Path) -> None:
     place.clear()
 
 
-def _require_ours(destination: Path) -> None:
-    """Never replace files that somebody else put there."""
-    if destination.is_dir() and not (destination / MARKER).exists() and any(destination.iterdir()):
+def _require_free(destination: Path, url: str) -> None:
+    """Never replace files that somebody else put there, nor another data set: somebody may be training on it."""
+    if not destination.is_dir() or not any(destination.iterdir()):
+        return
+    if not (destination / MARKER).exists():
         raise DestinationNotEmpty(
             f"The folder {destination} holds files and no {MARKER} marker, so nothing is replaced; "
             "empty it, or give another --destination."
+        )
+    there = marker.read(destination)
+    if there is not None and there.url != url:
+        raise DestinationNotEmpty(
+            f"The folder {destination} holds the data set of {there.url}, which runs may be reading, so that of {url} "
+            "does not replace it; give it a folder of its own with dataset.name (--destination), or remove the other."
         )

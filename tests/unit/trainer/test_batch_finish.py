@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from lambdas.models.slurm import JobRecord
 from tests.unit.trainer.conftest import BUCKET
 from trainer.batch import finish
 from trainer.batch.place import JobFolder
-from trainer.errors import ConfigInvalid
+from trainer.errors import ConfigInvalid, StorageFailed
 
 FINISHED = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -106,6 +107,40 @@ def test_a_file_that_was_cut_off_is_no_reason_to_fail(folder: Path, said: str) -
     (folder / "0.exit").write_text(said)
     (first,) = finish.told_nodes(JobFolder(folder), num_nodes=1, first_node="n0")
     assert first.index == 0
+
+
+class Refusing:
+    """S3 that takes nothing for a while; the clock runs only while somebody sleeps."""
+
+    def __init__(self, client: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
+        self._client, self._seconds, self.now = client, seconds, 0.0
+        monkeypatch.setattr(finish.s3, "connect", lambda: self)
+        monkeypatch.setattr(finish.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(finish.time, "sleep", self._sleep)
+
+    def put_object(self, **given: Any) -> None:
+        if self.now < self._seconds:
+            raise EndpointConnectionError(endpoint_url="s3")
+        self._client.put_object(**given)
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_the_record_gets_through_if_s3_comes_back_within_a_minute(
+    s3: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end(folder, 0, 0)
+    Refusing(s3, monkeypatch, seconds=50)
+    assert written(s3, folder).exit_code == 0
+
+
+def test_a_bucket_that_never_takes_the_record_is_named(s3: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    end(folder, 0, 0)
+    refusing = Refusing(s3, monkeypatch, seconds=3600)
+    with pytest.raises(StorageFailed, match=r"s3://datasets/runs/a/jobs/a-training-1.json cannot be written .*s3:Put"):
+        written(s3, folder)
+    assert 60 <= refusing.now < 70
 
 
 def test_outside_of_a_job_it_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,12 +114,20 @@ def test_free_space_is_that_of_a_folder_that_will_be_made(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("marker", "url"),
-    [('{"url": "s3://a/b.tar", "etag": "1"}', "s3://a/b.tar"), ("{}", None), ("[]", None), ("{", None)],
+    ("marker", "url", "etag"),
+    [
+        ('{"url": "s3://a/b.tar", "etag": "1"}', "s3://a/b.tar", "1"),
+        ("{}", None, None),
+        ("[]", None, None),
+        ("{", None, None),
+    ],
 )
-def test_a_data_set_that_is_there_says_where_it_came_from(tmp_path: Path, marker: str, url: str | None) -> None:
+def test_a_data_set_that_is_there_says_where_it_came_from(
+    tmp_path: Path, marker: str, url: str | None, etag: str | None
+) -> None:
     (tmp_path / "_READY").write_text(marker)
-    assert look("--module", "json.tool", TRAINFLOW_DATA_DIR=str(tmp_path))["staged_url"] == url
+    seen = look("--module", "json.tool", TRAINFLOW_DATA_DIR=str(tmp_path))
+    assert (seen["staged_url"], seen["staged_etag"]) == (url, etag)
 
 
 def test_what_was_seen_is_one_small_line_of_json() -> None:

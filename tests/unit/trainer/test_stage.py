@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -28,6 +29,7 @@ from trainer.errors import (
 )
 from trainer.shard_file import as_bytes
 from trainer.shards import open_dataset
+from trainer.staging import place
 
 URL = f"s3://{BUCKET}/corpus.tar"
 
@@ -35,6 +37,11 @@ URL = f"s3://{BUCKET}/corpus.tar"
 @pytest.fixture
 def destination(tmp_path: Path) -> Path:
     return tmp_path / "data" / "demo"
+
+
+def because(error: TrainerError, cause: Exception) -> TrainerError:
+    error.__cause__ = cause
+    return error
 
 
 def run_stage(destination: Path, *more: str, url: str = URL) -> Mapping[str, Any]:
@@ -78,6 +85,23 @@ def test_the_same_archive_is_skipped_and_another_replaces_it(s3: Any, destinatio
     assert (replaced["skipped"], replaced["num_shards"]) == (False, 3)
     assert len(open_dataset(destination).shards) == 3
     assert visible(destination.parent) == ["demo"]
+
+
+def test_another_data_set_of_the_same_name_is_refused(s3: Any, destination: Path) -> None:
+    upload(s3, dataset_archive(num_shards=2))
+    run_stage(destination)
+    upload(s3, dataset_archive(num_shards=3), key="other/corpus.tar")
+    with pytest.raises(DestinationNotEmpty, match=f"holds the data set of {URL}.*of its own with dataset.name"):
+        run_stage(destination, url=f"s3://{BUCKET}/other/corpus.tar")
+    assert len(open_dataset(destination).shards) == 2
+    assert visible(destination.parent) == ["demo"]
+
+
+def test_the_same_version_at_another_address_is_the_same_data_set(s3: Any, destination: Path) -> None:
+    for key in ("corpus.tar", "copy/corpus.tar"):
+        upload(s3, dataset_archive(), key=key)
+    run_stage(destination)
+    assert run_stage(destination, url=f"s3://{BUCKET}/copy/corpus.tar")["skipped"]
 
 
 def test_a_data_set_that_lost_a_shard_is_staged_again(s3: Any, destination: Path) -> None:
@@ -268,6 +292,77 @@ def test_every_file_has_to_be_as_the_manifest_says(s3: Any, destination: Path, k
     assert visible(destination.parent) == []
     sums()
     assert run_stage(destination, *checked, url=url)["files"] == 2
+
+
+def test_what_nobody_checked_is_checked_when_a_run_asks_for_it(s3: Any, destination: Path) -> None:
+    content = make_archive({"c/a.bin": b"a" * 10})
+    upload(s3, content)
+    upload(s3, f"{hashlib.sha256(b'a' * 10).hexdigest()}  c/a.bin\n".encode(), key="SUMS")
+    upload(s3, f"{'0' * 64}  c/a.bin\n".encode(), key="WRONG")
+    upload(s3, f"{hashlib.sha256(b'a' * 10).hexdigest()}  c/a.bin\n{'0' * 64}  c/b.bin\n".encode(), key="MORE")
+    as_it_comes, digest = ("--min_shards", "0"), hashlib.sha256(content).hexdigest()
+    assert run_stage(destination, *as_it_comes)["num_shards"] is None
+    file = destination / "c" / "a.bin"
+    identity = file.stat().st_ino
+
+    for wrong, words in (
+        (("--sha256", "0" * 64), f"has SHA-256 {digest} and --sha256 is 0000"),
+        (("--manifest_url", f"s3://{BUCKET}/WRONG"), "'c/a.bin' has SHA-256"),
+        (("--manifest_url", f"s3://{BUCKET}/MORE"), "does not hold 'c/b.bin'"),
+        (("--min_shards", "1"), "set dataset.min_shards"),
+    ):
+        with pytest.raises(DatasetInvalid, match=words):
+            run_stage(destination, *as_it_comes, *wrong)
+
+    checked = run_stage(destination, *as_it_comes, "--sha256", digest, "--manifest_url", f"s3://{BUCKET}/SUMS")
+    assert (checked["skipped"], checked["sha256"]) == (True, digest)
+    assert json.loads((destination / "_READY").read_text())["manifest"] == checked["manifest"]
+    assert file.stat().st_ino == identity
+
+
+def test_what_was_checked_once_is_not_read_again(s3: Any, destination: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = as_bytes(make_rows(5))
+    content = make_archive({"c/x_training_0.hdf5": shard})
+    upload(s3, content)
+    upload(s3, f"{hashlib.sha256(shard).hexdigest()}  c/x_training_0.hdf5\n".encode(), key="SUMS")
+    asked = ("--sha256", hashlib.sha256(content).hexdigest(), "--manifest_url", f"s3://{BUCKET}/SUMS")
+    run_stage(destination, *asked)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    for name in ("RemoteStream", "_require_contents", "_shards"):
+        monkeypatch.setattr(stage, name, refuse)
+    assert run_stage(destination, *asked)["skipped"]
+    with pytest.raises(DatasetInvalid, match="--sha256 is 0000"):
+        run_stage(destination, "--sha256", "0" * 64)
+
+
+def test_shards_are_counted_when_a_run_needs_them_for_the_first_time(s3: Any, destination: Path) -> None:
+    upload(s3, dataset_archive(num_shards=2))
+    assert run_stage(destination, "--min_shards", "0")["num_shards"] is None
+    again = run_stage(destination, "--min_shards", "2")
+    assert (again["skipped"], again["num_shards"], again["num_samples"]) == (True, 2, 10)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_kept"),
+    [
+        (DatasetNotFound("may not be read"), True),
+        (DatasetInvalid("damaged"), False),
+        (StorageFailed("the network broke"), True),
+        (because(StorageFailed("disk"), OSError(errno.EIO, "")), True),
+        (because(StorageFailed("disk"), OSError(errno.ENOSPC, "")), False),
+        (because(StorageFailed("disk"), OSError(errno.EDQUOT, "")), False),
+    ],
+    ids=["denied", "damaged", "network", "EIO", "ENOSPC", "EDQUOT"],
+)
+def test_what_is_complete_stays_unless_it_is_damaged_or_the_disk_is_full(
+    destination: Path, error: TrainerError, is_kept: bool
+) -> None:
+    with pytest.raises(type(error)), place.workplace(destination, url=URL) as work:
+        raise error
+    assert work.root.exists() is is_kept
 
 
 def test_a_data_set_that_does_not_fit_is_refused_before_anything_is_written(

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import scaling, scaling_plot
+from benchmarks import scaling, scaling_plot, staging
 from benchmarks.scaling import Throughput
 from benchmarks.seed_recipe import IGNORE_INDEX, ShardSamples, batches_of
+from benchmarks.staging import Measured
 from benchmarks.trainer import Pair, interleaved, summary
 from tests.unit.trainer.conftest import make_rows, write_shard
 from trainer.batches import as_micro_batch
@@ -53,6 +54,18 @@ def test_ratios_are_of_medians() -> None:
         "data_wait_share_step": 0.004,
         "import_without_to_with_transformers": 0.5,
     }
+
+
+def test_staging_is_compared_by_when_the_data_is_on_the_disk() -> None:
+    took = {staging.OURS: [2.0, 9.0, 1.0], staging.AWS: [5.0], staging.S5CMD: [3.0], staging.COPY: [1.6]}
+    measured = {
+        way: Measured(command=[0.1] * len(seconds), on_disk=seconds, bytes_written=[2100, 2000, 2200], peak_mib=[9, 7])
+        for way, seconds in took.items()
+    }
+    result = staging.summary(measured, 2000, {"cores": 2})
+    assert result.ratios == {"aws_cp_tar": 2.5, "s5cmd_tar": 1.5, "over_copy": 1.25, "disk_bytes": 1.05}
+    assert result.seconds[staging.OURS]["on_disk_each"] == [2.0, 9.0, 1.0]
+    assert result.details["peak_mib"][staging.OURS] == 9
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+from typing import Any
+
 import boto3
 import pytest
+from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
 from tests.unit.trainer.staging.object_server import ObjectServer
@@ -71,6 +75,34 @@ def test_addresses_are_those_of_the_buckets_region_and_name(monkeypatch: pytest.
     assert source.addresses_in("plain", paris) == "https://plain.s3.eu-west-3.amazonaws.com/"
     assert source.addresses_in("with.dots", paris) == "https://s3.eu-west-3.amazonaws.com/with.dots/"
     assert source.addresses_in("plain", "http://127.0.0.1:5000") == "http://127.0.0.1:5000/plain/"
+
+
+def test_a_bucket_of_another_region_is_read_and_signed_for_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    connect, asked = s3.connect, []
+
+    def connect_stubbed(*, unsigned: bool, region: str | None) -> Any:
+        asked.append(region)
+        client = connect(unsigned=unsigned, region=region)
+        stub = Stubber(client)
+        if region is None:
+            stub.add_response("head_bucket", {"BucketRegion": "eu-west-3"}, {"Bucket": "corpora"})
+        else:
+            body = StreamingBody(io.BytesIO(b"1"), 1)
+            stub.add_response("get_object", {"Body": body, "ContentRange": "bytes 0-0/3", "ETag": '"e"'})
+        stub.activate()
+        return client
+
+    monkeypatch.setattr(s3, "connect", connect_stubbed)
+    found = open_source("s3://corpora/a.tar")
+    assert asked == [None, "eu-west-3"]
+    assert (found.region, found.files[0].address) == ("eu-west-3", "https://corpora.s3.eu-west-3.amazonaws.com/a.tar")
 
 
 @pytest.mark.parametrize("forbidden", [False, True], ids=["may be read", "may not be read"])
