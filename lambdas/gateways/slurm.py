@@ -20,11 +20,14 @@ from lambdas.gateways.slurm_files import JobFiles, failed_pods, pod_name
 from lambdas.gateways.slurm_ssm import SCHEME, SsmController
 from lambdas.gateways.slurm_status import is_over, job_status, obstacle, was_cancelled
 from lambdas.models.run import JobPhase, JobRef
-from lambdas.models.slurm import JobRecord, Partition, SlurmJob, Submission
+from lambdas.models.slurm import JobRecord, Partition, SlurmJob, Submission, default_of
 
 MAX_TELLING_PODS = 10
 
-NO_RECORD = (
+NO_RECORD = "NoRecord"
+"""Why a job failed that left no record."""
+
+WITHOUT_RECORD = (
     "ended with an error and without a record: its nodes have to reach SLURM_SHARED_FOLDER, SLURM_ENVIRONMENT and the "
     "artifact bucket"
 )
@@ -86,7 +89,7 @@ class SlurmBackend:
         if found is None:
             raise JobNotFound(f"The job '{job.name}' is not in Slurm's queue (any more), and has left no record.")
         if record is None and "FAILED" in found.states and found.reason in (None, "NonZeroExitCode"):
-            return replace(job_status(found), failure_message=NO_RECORD)
+            return replace(job_status(found), failure_reason=NO_RECORD, failure_message=WITHOUT_RECORD)
         by = self._controller.cancelled_by(found.job_id) if was_cancelled(found) else None
         status = job_status(found, cancelled_by=by)
         return _ended(record) if record is not None and record.reason and status.phase is None else status
@@ -103,6 +106,10 @@ class SlurmBackend:
     def telling_pods(self, run_id: str) -> list[str]:
         """Of the run's newest jobs, the part that has rank 0; and those that failed."""
         return self._files.pods_with_last_lines(run_id, limit=MAX_TELLING_PODS)
+
+    def elastic_jobs(self, _run_id: str) -> list[str]:
+        """There are none: `compute.elastic` is refused with Slurm."""
+        return []
 
     def obstacle(self, job: JobRef) -> str | None:
         """Why the job waits, in Slurm's words and ours."""
@@ -143,9 +150,9 @@ class SlurmBackend:
             if not is_over(found):
                 self._controller.cancel(found.job_id)
 
-    def partition(self, name: str) -> Partition | None:
-        """A partition of the cluster; None if there is none of that name."""
-        return self._controller.partition(name)
+    def partition(self, name: str | None) -> Partition | None:
+        """The partition of a name, or the default of jobs that name none; None if there is none, or nobody says."""
+        return self._controller.partition(name) if name else default_of(self._controller.partitions())
 
     def _submit(self, job: Submission) -> None:
         queue = self._ours()

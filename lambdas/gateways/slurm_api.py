@@ -10,7 +10,7 @@ import base64
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -37,10 +37,17 @@ RENEWED_BEFORE_SECONDS = 120
 TIMEOUT = urllib3.Timeout(connect=5, read=20)
 """A Lambda that hangs costs a whole poll lap."""
 
+AUTHENTICATION_ERROR = 1007
 INVALID_PARTITION = 2000
 INVALID_JOB_ID = 2017
 ALREADY_DONE = 2021
 """Slurm's error numbers (slurm/slurm_errno.h)."""
+
+NOT_AS_IT_IS = (400, 422)
+"""HTTP statuses of what slurmrestd does not accept, a name that it does not know included: 422 since Slurm 24.05."""
+
+NOT_WITH_THIS_TOKEN = (401, 403, 511)
+"""HTTP statuses of a token that is not taken: by slurmrestd, or by slurmctld, which is 511 in newer versions."""
 
 REFUSALS = range(2000, 3000)
 """Errors about what was asked for. Others are about the way to slurmctld, a token that it does not take included."""
@@ -88,14 +95,14 @@ class RestController:
         answer = self._call("POST", "job/submit", body=submission_form(job, self._version, after=after), repeat=False)
         if answer.document.get("job_id"):
             return  # its complaints, such as a time limit above the partition's, are why it waits
-        if answer.refusal or answer.status == 400:
+        if answer.refusal or answer.status in NOT_AS_IT_IS:
             reason = "; ".join(words for _, words in complaints(answer.document))
             raise JobRefused(f"Slurm refuses the job '{job.name}': {reason}.")
         raise self._unavailable(answer)
 
     def jobs(self) -> list[SlurmJob]:
         """One call, as long as the queue."""
-        return [job_of(found) for found in self._expected(self._call("GET", "jobs"))["jobs"]]
+        return [self._named(found) for found in self._expected(self._call("GET", "jobs"))["jobs"]]
 
     def job(self, job_id: int) -> SlurmJob | None:
         """One call of constant size."""
@@ -103,7 +110,7 @@ class RestController:
         if answer.status == 404 or (answer.refusal and answer.refusal[0] == INVALID_JOB_ID):
             return None
         found = self._expected(answer)["jobs"]
-        return job_of(found[0]) if found else None
+        return self._named(found[0]) if found else None
 
     def cancel(self, job_id: int) -> None:
         """SIGTERM first, SIGKILL after Slurm's KillWait."""
@@ -114,10 +121,14 @@ class RestController:
     def partition(self, name: str) -> Partition | None:
         """One call."""
         answer = self._call("GET", f"partition/{name}")
-        if answer.status == 404 or (answer.refusal and answer.refusal[0] == INVALID_PARTITION):
+        if answer.status in (404, *NOT_AS_IT_IS) or (answer.refusal and answer.refusal[0] == INVALID_PARTITION):
             return None
         found = self._expected(answer)["partitions"]
         return partition_of(found[0]) if found else None
+
+    def partitions(self) -> list[Partition]:
+        """One call."""
+        return [partition_of(found) for found in self._expected(self._call("GET", "partitions"))["partitions"]]
 
     def cancelled_by(self, job_id: int) -> str | None:
         """Only the accounting database knows, and not every cluster has one."""
@@ -127,6 +138,12 @@ class RestController:
         answer = self._request("GET", f"/slurmdb/v0.0.{version}/job/{job_id}")
         found = answer.document.get("jobs") or [{}]
         return str(found[-1].get("kill_request_user") or "") or None
+
+    def _named(self, found: Mapping[str, Any]) -> SlurmJob:
+        """A job whose user Slurm has no name for is ours if the number is that of our token."""
+        job = job_of(found)
+        ours = not job.user and found.get("user_id") is not None and found["user_id"] == self._claims.get("uid")
+        return replace(job, user=self._user) if ours else job
 
     @property
     def _version(self) -> int:
@@ -176,7 +193,8 @@ class RestController:
     def _unavailable(self, answer: _Answer) -> ClusterUnavailable | ClusterAccessDenied:
         self._forget()
         reason = "; ".join(words for _, words in complaints(answer.document)) or "no reason given"
-        if answer.status in (401, 403):
+        numbers = [number for number, _ in complaints(answer.document)]
+        if answer.status in NOT_WITH_THIS_TOKEN or AUTHENTICATION_ERROR in numbers:
             return ClusterAccessDenied(
                 f"Slurm's REST API refused the token for the user '{self._user}' ({reason}): SLURM_KEY_SECRET "
                 "has to hold the cluster's key."

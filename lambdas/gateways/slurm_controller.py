@@ -31,5 +31,8 @@ class Controller(Protocol):
     def partition(self, name: str) -> Partition | None:
         """A partition; None if there is none of that name."""
 
+    def partitions(self) -> list[Partition]:
+        """All of them."""
+
     def cancelled_by(self, job_id: int) -> str | None:
         """The user who cancelled a job, where somebody writes that down."""

@@ -1,7 +1,7 @@
 """What the versions of Slurm's REST API call things: one family up to v0.0.38, another since v0.0.39.
 
-Slurm 22.05 serves v0.0.38, 23.02 v0.0.39, 23.11 v0.0.40, 24.05 v0.0.41, 24.11 v0.0.42, 25.05 v0.0.43 (schedmd.com,
-"OpenAPI Plugin Release Notes"). What `squeue --json` prints is in the form of the newest.
+Slurm 22.05 serves v0.0.38, 23.02 v0.0.39, 23.11 v0.0.40, 24.05 v0.0.41, 24.11 v0.0.42, 25.05 v0.0.43, 25.11 v0.0.44
+(schedmd.com, "OpenAPI Plugin Release Notes"). What `squeue --json` prints is in the form of the newest.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ KNOWN_VERSIONS = tuple(range(38, 45))
 """Of v0.0.N; those that these functions speak."""
 
 FIRST_OF_NEW_FAMILY = 39
+
+FIRST_WITH_THE_SCRIPT_IN_THE_JOB = 41
+"""Beside the job it is deprecated since then."""
 
 MARK = "trainflow"
 """Field of a comment that makes a job one of ours."""
@@ -88,7 +91,9 @@ def submission_form(job: Submission, version: int, *, after: Sequence[int] = ())
         "memory_per_node": _some(job.memory_mib or 0),
         **({"shared": ["none"]} if job.exclusive else {}),
     }
-    return {"script": job.script, "job": form}
+    if version < FIRST_WITH_THE_SCRIPT_IN_THE_JOB:
+        return {"script": job.script, "job": form}
+    return {"job": {**form, "script": job.script}}
 
 
 def dependency(after: Sequence[int]) -> str:
@@ -140,6 +145,7 @@ def partition_of(found: Mapping[str, Any]) -> Partition:
             max_nodes_per_job=_number(found.get("maximum_nodes_per_job")),
             max_minutes=_number(found.get("max_time_limit")),
             is_up=found.get("state") == "UP",
+            is_default=_is_default(found),
         )
     maximums = found.get("maximums") or {}
     return Partition(
@@ -148,7 +154,12 @@ def partition_of(found: Mapping[str, Any]) -> Partition:
         max_nodes_per_job=_number(maximums.get("nodes")),
         max_minutes=_number(maximums.get("time")),
         is_up="UP" in ((found.get("partition") or {}).get("state") or ["UP"]),
+        is_default=_is_default(found),
     )
+
+
+def _is_default(found: Mapping[str, Any]) -> bool:
+    return "default" in (str(flag).lower() for flag in found.get("flags") or ())
 
 
 def complaints(answer: Mapping[str, Any]) -> list[tuple[int, str]]:

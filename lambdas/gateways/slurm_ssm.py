@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import re
 import shlex
 import time
+import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -29,8 +31,10 @@ RUNNING = ("Pending", "InProgress", "Delayed", "Cancelling")
 """States of a command that has not ended (SSM, GetCommandInvocation)."""
 
 COLUMNS = "%i|%j|%u|%T|%N|%V|%S|%e|%r|%k"
-"""Of `squeue`: id, name, user, state, nodes, submitted, started, ended, reason, comment. Our comments are the longest,
-some 120 characters; SSM passes on 24,000."""
+"""Of `squeue`: id, name, user, state, nodes, submitted, started, ended, reason, comment."""
+
+MAX_CHARACTERS = 24_000
+"""That Systems Manager passes on of what a command prints (GetCommandInvocation); it cuts off the rest."""
 
 UNREACHED = (
     "Unable to contact slurm controller",
@@ -93,14 +97,14 @@ class SsmController:
             if "not found" in said:
                 return None
             raise self._unavailable(said)
-        fields = dict(re.findall(r"(\w+)=(\S*)", said))
-        return Partition(
-            name=name,
-            num_nodes=int(fields["TotalNodes"]),
-            max_nodes_per_job=int(fields["MaxNodes"]) if fields["MaxNodes"] not in NONE else None,
-            max_minutes=_minutes(fields["MaxTime"]),
-            is_up=fields.get("State") == "UP",
-        )
+        return _partition(said)
+
+    def partitions(self) -> list[Partition]:
+        """The same, a line each."""
+        failed, said = self._run_whole("scontrol --oneliner show partition")
+        if failed:
+            raise self._unavailable(said)
+        return [_partition(line) for line in said.splitlines() if line]
 
     def cancelled_by(self, job_id: int) -> str | None:
         """From the accounting database, where there is one: `CANCELLED by 1001`."""
@@ -110,7 +114,7 @@ class SsmController:
 
     def _squeue(self, which: str, *, unknown_is_none: bool = False) -> list[SlurmJob]:
         command = f"TZ=UTC SLURM_TIME_FORMAT=standard squeue --noheader --states=all {which} --format={COLUMNS!r}"
-        failed, said = self._run(command)
+        failed, said = self._run_whole(command)
         if failed and unknown_is_none and "Invalid job id" in said:
             return []
         if failed:
@@ -122,6 +126,24 @@ class SsmController:
         if failed:
             raise self._unavailable(said)
         return said
+
+    def _run_whole(self, command: str) -> tuple[bool, str]:
+        """The same as `_run` for output that may be long: packed, and all of it or nothing.
+
+        Raises:
+            ClusterUnavailable: If it was cut off: a job that is missing would be taken for one never submitted.
+        """
+        failed, said = self._run(f"set -o pipefail; {command} | gzip --best | base64 --wrap=0")
+        if failed:
+            return failed, said
+        try:
+            (packed,) = said.splitlines()[-1:]  # a login shell may have greeted before
+            return failed, gzip.decompress(base64.b64decode(packed, validate=True)).decode(errors="replace")
+        except (ValueError, EOFError, OSError, zlib.error) as error:
+            raise self._unavailable(
+                f"the queue is longer than Systems Manager's {MAX_CHARACTERS:,} characters hold; use slurmrestd "
+                "(docs/slurm.md)"
+            ) from error
 
     def _run(self, command: str) -> tuple[bool, str]:
         """Run a command as the user, in a login shell: that knows where Slurm's commands are.
@@ -143,9 +165,9 @@ class SsmController:
             except ssm.exceptions.InvocationDoesNotExist:
                 continue  # not known everywhere yet
             if found["Status"] not in RUNNING:
-                failed = found["Status"] != "Success"
-                said = found["StandardErrorContent"] if failed else found["StandardOutputContent"]
-                return failed, str(said)
+                failed, output = found["Status"] != "Success", str(found["StandardOutputContent"])
+                # Some of Slurm's commands complain where others answer.
+                return failed, (str(found["StandardErrorContent"]) or output) if failed else output
         raise self._unavailable(f"no answer in {LONGEST_SECONDS:g} seconds")
 
     def _unavailable(self, said: str) -> ClusterUnavailable:
@@ -166,6 +188,18 @@ def _job(line: str) -> SlurmJob:
         submitted_at=_time(submitted),
         started_at=_time(started),
         ended_at=_time(ended),
+    )
+
+
+def _partition(line: str) -> Partition:
+    fields = dict(re.findall(r"(\w+)=(\S*)", line))
+    return Partition(
+        name=fields["PartitionName"],
+        num_nodes=int(fields["TotalNodes"]),
+        max_nodes_per_job=int(fields["MaxNodes"]) if fields["MaxNodes"] not in NONE else None,
+        max_minutes=_minutes(fields["MaxTime"]),
+        is_up=fields.get("State") == "UP",
+        is_default=fields.get("Default") == "YES",
     )
 
 

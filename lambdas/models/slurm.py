@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -93,6 +93,15 @@ class Partition:
     max_minutes: int | None = None
     """Longest time limit of a job; None without one."""
     is_up: bool = True
+    is_default: bool = False
+    """Of jobs that name none. v0.0.38 and `scontrol` say so; not every version of the API does."""
+
+
+def default_of(partitions: Sequence[Partition]) -> Partition | None:
+    """The partition of jobs that name none: where there is only one, that; None if nobody says."""
+    if len(partitions) == 1:
+        return partitions[0]
+    return next((partition for partition in partitions if partition.is_default), None)
 
 
 class NodeRecord(Fact):

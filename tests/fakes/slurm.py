@@ -19,7 +19,7 @@ class FakeController:
     """Implements `lambdas.gateways.slurm_controller.Controller`."""
 
     queue: list[SlurmJob] = field(default_factory=list)
-    partitions: dict[str, Partition] = field(default_factory=dict)
+    known_partitions: list[Partition] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     waits_for: dict[int, Sequence[int]] = field(default_factory=dict)
     loses_answers: bool = False
@@ -46,7 +46,10 @@ class FakeController:
         self.change(job_id, states=frozenset({"CANCELLED"}))
 
     def partition(self, name: str) -> Partition | None:
-        return self.partitions.get(name)
+        return next((found for found in self.known_partitions if found.name == name), None)
+
+    def partitions(self) -> list[Partition]:
+        return list(self.known_partitions)
 
     def cancelled_by(self, _job_id: int) -> str | None:
         return self.canceller

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.spec_file import read_spec
 from lambdas.models.functions import FUNCTIONS, SLURM
 from stacks.checks import findings
 from stacks.checks.templates import Templates
 from stacks.parts.slurm.controller import API_PORT
+from stacks.parts.slurm.nodes import queue_name
 from stacks.slurm import SlurmStack
 from stacks.tools.checkov_findings import parse, read_accepted
 from stacks.tools.idle_cost import idle_cost
@@ -350,6 +352,17 @@ def test_an_existing_slurmrestd_is_told_to_the_functions_with_its_key() -> None:
     assert _doors(_theirs("api"), HEAD_NODE_GROUP) == {
         ("Functions that talk to the API server of the cluster", 6820, 6820)
     }
+
+
+def test_small_programs_may_have_a_queue_of_their_own_on_an_existing_cluster() -> None:
+    templates = synthesize(with_slurm({"existing": {**SSM, "system_queue": "small"}}))
+    assert _variables(templates)["SLURM_SYSTEM_QUEUE"] == "small"
+
+
+@pytest.mark.parametrize("path", sorted(Path("runs").glob("*slurm*.yaml")), ids=lambda path: path.stem)
+def test_the_tutorials_specs_name_the_queue_that_pcs_has_for_their_nodes(path: Path) -> None:
+    compute = read_spec(path).compute
+    assert compute.queue == queue_name(compute.instance_type)
 
 
 def test_on_somebody_elses_eks_cluster_nobodys_way_out_is_changed() -> None:

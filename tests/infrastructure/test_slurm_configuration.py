@@ -33,6 +33,7 @@ from tests.infrastructure.slurm import API, KEY, PCS, SSM, with_slurm
         ({"existing": {**SSM, "key_secret_arn": KEY}}, "with neither a key nor a security group"),
         ({"existing": {**API, "api_url": "https://slurm.example.org"}}, "api_url"),
         ({"existing": {**API, "key_secret_arn": "slurm"}}, "key_secret_arn"),
+        ({"existing": {**SSM, "system_queue": "small*"}}, "system_queue"),
     ],
 )
 def test_a_contradiction_is_refused_by_name(slurm: dict[str, Any], words: str) -> None:

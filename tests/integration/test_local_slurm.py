@@ -22,6 +22,8 @@ import psutil
 import pytest
 import urllib3
 
+from lambdas.gateways.slurm_forms import partition_of
+from lambdas.models.slurm import default_of
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import REPOSITORY, Twin
@@ -133,8 +135,7 @@ def test_everything_listens_on_loopback(cluster: SlurmCluster) -> None:
         if connection.status == psutil.CONN_LISTEN
     ]
     assert len(listening) == 2 + cluster.settings.num_nodes
-    if socket.gethostbyname(socket.gethostname()) == "127.0.0.1":  # else Slurm's daemons take every interface
-        assert set(listening) == {"127.0.0.1"}
+    assert {ip.partition(".")[0] for ip in listening} == {"127"}
 
 
 def test_a_job_goes_on_while_the_controller_is_restarted(cluster: SlurmCluster, tmp_path: Path) -> None:
@@ -160,6 +161,14 @@ def test_the_short_partition_runs_nothing_that_may_take_longer(cluster: SlurmClu
     job = submit(cluster, "#!/bin/bash\ntrue\n", tmp_path / "out", partition="short", time_limit=600)
     wait_until(lambda: cluster.command("squeue", "--noheader", "--format=%T %r") == "PENDING PartitionTimeLimit\n")
     cluster.command("scancel", str(job))
+
+
+def test_slurm_says_which_partition_is_its_default(cluster: SlurmCluster) -> None:
+    partitions = [partition_of(found) for found in ask(cluster, "GET", "/partitions").json()["partitions"]]
+    assert {partition.name for partition in partitions} == {"trn1", "short"}
+    default = default_of(partitions)
+    assert default is not None
+    assert (default.name, default.num_nodes) == ("trn1", 3)
 
 
 def test_a_node_without_power_takes_its_part_of_the_job_along(tmp_path: Path) -> None:

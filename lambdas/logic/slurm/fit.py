@@ -15,17 +15,22 @@ def of_partition(spec: RunSpec, partition: Partition | None) -> Iterator[Finding
 
     Args:
         spec: The run's.
-        partition: The one that `compute.queue` names; None if Slurm knows none of that name.
+        partition: The one that `compute.queue` names, or Slurm's default; None if there is none, or nobody says which.
     """
     compute = spec.compute
-    if compute.queue is None:
-        yield Note("compute.queue: left out, so Slurm's default partition is used; its limits were not looked at.")
+    if partition is None and compute.queue is None:
+        yield Note(
+            "compute.queue: left out, and Slurm does not say which partition is its default; none was looked at."
+        )
         return
     if partition is None:
         yield Problem(f"compute.queue is '{compute.queue}', but Slurm has no such partition; `sinfo` lists them.")
         return
     if not partition.is_up:
-        yield Problem(f"compute.queue is '{compute.queue}', which is not up and starts no jobs; `scontrol` opens it.")
+        named = (
+            f"is '{compute.queue}'" if compute.queue else f"is left out, so it is Slurm's default '{partition.name}'"
+        )
+        yield Problem(f"compute.queue {named}, which is not up and starts no jobs; `scontrol` opens it.")
     most = min(partition.num_nodes, partition.max_nodes_per_job or partition.num_nodes)
     if compute.num_nodes > most:
         yield Problem(

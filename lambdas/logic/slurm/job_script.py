@@ -25,11 +25,14 @@ manual)."""
 RESULT_VARIABLE = "TRAINFLOW_RESULT_FILE"
 """Set on each node for itself."""
 
+COMMUNICATOR_PORTS = range(30000, 32768)
+"""Above those of the jobs' rendezvous, below Linux's ephemeral ones."""
+
 FILLED_IN = {"--node_rank": NODE_RANK, "--master_addr": MASTER_ADDRESS}
 """By the flag of the launcher before it."""
 
 TEMPLATE = Template(r"""#!/bin/bash -l
-# Trainflow: the job $name of the run $run_id.
+# A job of Trainflow's; its comment says which.
 set -u
 
 folder=$folder
@@ -47,7 +50,10 @@ export PYTHONPATH=$program_folder"$${PYTHONPATH:+:$$PYTHONPATH}"
 first=$$(scontrol show hostnames "$$SLURM_JOB_NODELIST" | head -n 1)
 address=$$(scontrol --oneliner show node "$$first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
 MASTER_ADDR=$$(getent ahostsv4 "$${address:-$$first}" | awk 'NR == 1 { print $$1 }')
-export MASTER_ADDR folder
+export MASTER_ADDR first folder
+$communicator
+# Started with `sbatch --export=NONE`, steps would inherit that, and with it an empty environment.
+export SLURM_EXPORT_ENV=ALL
 
 on_a_node() {
     trap : TERM # the program's to answer; what it ends with has to be written down after it
@@ -56,7 +62,12 @@ on_a_node() {
     TMPDIR=$$(mktemp --directory)
     export TMPDIR
     cd "$$TMPDIR" && ln -s $program_folder/* .
-    $command
+    if [[ -z "$$MASTER_ADDR" ]]; then
+        echo "The address of $$first is not known: neither scontrol nor getent tells it." >&2
+        false
+    else
+        $command
+    fi
     code=$$?
     echo "$$code $$SLURMD_NODENAME" > "$$folder/$$SLURM_NODEID.exit"
     cd / && rm -rf "$$TMPDIR"
@@ -108,12 +119,12 @@ def render(job: Job, site: Site, *, artifacts_url: str) -> list[Submission]:
     environment.pop(RESULT_VARIABLE, None)
     text = TEMPLATE.substitute(
         name=shlex.quote(job.ref.name),
-        run_id=job.run_id,
         folder=shlex.quote(folder),
         shared=shlex.quote(site.shared_folder),
         exports="\n".join(_exports(environment, site)),
         environment=shlex.quote(job.python_environment or site.environment),
         program_folder=shlex.quote(site.program_folder),
+        communicator=_communicator(job),
         result_variable=RESULT_VARIABLE,
         command=" ".join(_words(job.command, site)),
         url=shlex.quote(artifacts_url),
@@ -136,6 +147,18 @@ def render(job: Job, site: Site, *, artifacts_url: str) -> list[Submission]:
             memory_mib=None if is_gang else SMALL_PROGRAM_MEMORY_MIB,
         )
     ]
+
+
+def _communicator(job: Job) -> str:
+    """Where Neuron's collectives meet: at the first node, at a port of the job's own.
+
+    As `nccom-test`'s guide in Neuron's documentation has it. Left out, frameworks choose an ephemeral port, which may
+    be somebody else's by then.
+    """
+    if job.instance is None or not job.instance.accelerated:
+        return ""
+    port = COMMUNICATOR_PORTS[job.port % len(COMMUNICATOR_PORTS)]
+    return f'export NEURON_RT_ROOT_COMM_ID="$MASTER_ADDR:{port}"'
 
 
 def _exports(environment: Mapping[str, str], site: Site) -> Iterator[str]:

@@ -17,6 +17,7 @@ SECURITY_GROUP = r"^sg-[0-9a-f]{8,17}$"
 KEY_ARN = r"^arn:aws[-a-z]*:secretsmanager:[-a-z0-9]+:\d{12}:secret:.+-[A-Za-z0-9]{6}$"
 API_URL = r"^http://[a-z0-9]([-.a-z0-9]*[a-z0-9])?:\d{2,5}$"
 LINUX_USER = r"^[a-z_][-a-z0-9_]{0,31}$"
+PARTITION = r"^[A-Za-z0-9_][-.A-Za-z0-9_]*$"
 FOLDER = r"^(/[A-Za-z0-9_][-.A-Za-z0-9_]*)+$"
 
 IN_WORDS = {
@@ -26,6 +27,7 @@ IN_WORDS = {
     KEY_ARN: "must be the whole ARN of a secret, with the six characters that Secrets Manager adds to its name",
     API_URL: "must be where slurmrestd listens: http://, a private address and the port, such as http://10.0.0.5:6820",
     LINUX_USER: "must be the name of a Linux user",
+    PARTITION: "must be the name of a partition, as `sinfo` shows it without the asterisk",
     FOLDER: "must be an absolute path of letters, digits, dots, dashes and underscores",
 }
 
@@ -102,6 +104,8 @@ class ExistingSlurm(_SlurmNodes):
     """Where `sbatch` and `squeue` are run by Systems Manager if there is no slurmrestd."""
     shared_folder: Annotated[str, Field(pattern=FOLDER)] = "/fsx"
     """Where all nodes have `data`, `runs` and `cache`."""
+    system_queue: Annotated[str, Field(pattern=PARTITION)] | None = None
+    """Partition for what stages and publishes: one of small nodes, if there is one. Slurm's default if left out."""
 
     @model_validator(mode="after")
     def _reached_in_one_way(self) -> Self:

@@ -94,6 +94,7 @@ def existing_slurm(configuration: Configuration) -> SlurmReference | None:
         api_url=theirs.api_url or f"ssm://{theirs.head_node_instance_id}",
         key_secret_arn=theirs.key_secret_arn or "",
         user=theirs.user,
+        system_queue=theirs.system_queue or "",
         shared_folder=theirs.shared_folder,
         environment=theirs.environment,
         program_folder=theirs.program_folder,

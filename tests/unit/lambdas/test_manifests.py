@@ -72,6 +72,7 @@ def seed_cache(run: Run) -> CacheUse | None:
 @pytest.mark.parametrize("stage", Stage)
 @pytest.mark.parametrize("path", SEEDS, ids=lambda path: path.stem)
 def test_the_manifests_of_a_seed_are_the_golden_ones(path: Path, stage: Stage) -> None:
+    """`python -m tests.goldens` writes them anew; the difference is then for whoever commits to read."""
     run = seed_run(path)
     golden = GOLDEN / f"{path.stem}-{stage}.yaml"
     if (stage is Stage.STAGE and run.spec.dataset is None) or (

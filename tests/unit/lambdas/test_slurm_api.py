@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,20 +18,74 @@ from lambdas.gateways import slurm_api
 from lambdas.gateways.slurm_api import RestController
 from lambdas.models.slurm import Partition
 from tests.unit.lambdas.conftest import Aws
-from tests.unit.lambdas.test_slurm_forms import JOB, recorded
+from tests.unit.lambdas.test_slurm_forms import JOB, newer_job, recorded, some
 
 KEY = bytes(range(32))
+CLAIMS = {"uid": 1000, "gid": 1000, "id": {"shell": "/bin/bash"}}
 UNKNOWN = {"errors": [{"description": "Failed while looking for jobs", "error_number": -1, "error": "Unspecified"}]}
+
+OLD_JOB = recorded("jobs-v0.0.38.json")["jobs"][0] | {"user_id": 1000, "job_id": 12}
+NEW_PARTITION = {
+    "name": "short",
+    "nodes": {"total": 2},
+    "maximums": {"nodes": {"set": False, "infinite": True, "number": 0}, "time": some(5)},
+    "partition": {"state": ["UP"]},
+}
+
+
+def wrong(number: int, words: str) -> dict[str, Any]:
+    return {"errors": [{"error_number": number, "error": words, "description": words}]}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How slurmrestd says the same in its versions (slurmrestd's `operations.c`; v0.0.38's was seen)."""
+
+    version: int
+    no_token: tuple[int, Any]
+    no_job: tuple[int, Any]
+    no_partition: tuple[int, Any]
+    refusal: tuple[int, Any]
+    job: dict[str, Any]
+    partition: Any
+
+
+UP_TO_38 = Dialect(
+    version=38,
+    no_token=(500, UNKNOWN),
+    no_job=(500, wrong(2017, "Invalid job id specified")),
+    no_partition=(500, {"errors": [{"error": "Invalid partition name", "errno": 2000}]}),
+    refusal=(500, {"errors": [{"error_code": 2000, "error": "Invalid partition name specified"}]}),
+    job=OLD_JOB,
+    partition=recorded("partition-v0.0.38.json"),
+)
+"""Slurm 22.05."""
+
+UP_TO_44 = Dialect(
+    version=44,
+    no_token=(511, wrong(1007, "Protocol authentication error")),
+    no_job=(404, wrong(2017, "Invalid job id specified")),
+    no_partition=(422, wrong(9000, "Unable to find partition long")),
+    refusal=(422, wrong(9000, "Invalid partition name specified")),
+    job=newer_job(job_state=["RUNNING"]),
+    partition={"errors": [], "partitions": [NEW_PARTITION]},
+)
+"""Slurm 25.11, which AWS PCS runs."""
+
+UP_TO_43 = replace(UP_TO_44, version=43, no_token=(500, wrong(1007, "Protocol authentication error")))
+"""Slurm 25.05."""
 
 
 @dataclass
 class FakeServer:
-    """slurmrestd: checks tokens as slurmctld does, and answers v0.0.38's way that something was wrong."""
+    """slurmrestd: checks tokens as slurmctld does, and answers in one version's way."""
 
+    dialect: Dialect
     key: bytes = KEY
     answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
     """By method and path below the version."""
-    versions: tuple[int, ...] = (37, 38)
+    versions: tuple[int, ...] = ()
+    has_accounting: bool = False
     is_down: bool = False
     asked: list[str] = field(default_factory=list)
     tokens: list[dict[str, Any]] = field(default_factory=list)
@@ -45,20 +99,24 @@ class FakeServer:
         return SimpleNamespace(status=status, data=json.dumps(document).encode())
 
     def _answer(self, method: str, path: str, token: str) -> tuple[int, Any]:
+        newest = self.dialect.version
         if path == "/openapi/v3":
-            return 200, {"paths": {f"/slurm/v0.0.{version}/job/submit": {} for version in self.versions}}
+            paths = {f"/slurm/v0.0.{version}/job/submit": {} for version in self.versions or (37, newest)}
+            accounting = {f"/slurmdb/v0.0.{newest}/job/{{job_id}}": {}} if self.has_accounting else {}
+            return 200, {"paths": paths | accounting}
         try:
             self.tokens.append(jwt.decode(token, self.key, algorithms=["HS256"], options={"verify_iat": False}))
         except jwt.InvalidTokenError:
-            return 500, UNKNOWN
-        version = f"/slurm/v0.0.{max(self.versions)}/"
-        assert path.startswith(version), path
-        return self.answers.get(f"{method} {path.removeprefix(version)}", (200, {"errors": [], "jobs": []}))
+            return self.dialect.no_token
+        kind, version, rest = path.removeprefix("/").split("/", 2)
+        assert version == f"v0.0.{newest}", path
+        asked = f"{method} {rest}" if kind == "slurm" else f"{method} {kind} {rest}"
+        return self.answers.get(asked, (200, {"errors": [], "jobs": []}))
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    found = FakeServer()
+@pytest.fixture(params=[UP_TO_38, UP_TO_43, UP_TO_44], ids=lambda dialect: f"v0.0.{dialect.version}")
+def server(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> FakeServer:
+    found = FakeServer(request.param)
     monkeypatch.setattr(slurm_api.urllib3, "PoolManager", lambda **_: found)
     return found
 
@@ -79,13 +137,14 @@ def keep_key(aws: Aws) -> Iterator[Callable[[bytes], None]]:
 
 @pytest.fixture
 def slurm(server: FakeServer, keep_key: Callable[[bytes], None]) -> RestController:
-    return RestController("http://slurm:6820/", key_secret="slurm-key", user="trainer", claims={"id": {"uid": 1001}})
+    return RestController("http://slurm:6820/", key_secret="slurm-key", user="trainer", claims=CLAIMS)
 
 
 def test_the_version_is_asked_for_once(slurm: RestController, server: FakeServer) -> None:
     slurm.jobs()
     slurm.jobs()
-    assert server.asked == ["GET /openapi/v3", "GET /slurm/v0.0.38/jobs", "GET /slurm/v0.0.38/jobs"]
+    jobs = f"GET /slurm/v0.0.{server.dialect.version}/jobs"
+    assert server.asked == ["GET /openapi/v3", jobs, jobs]
 
 
 def test_a_server_of_an_unknown_version_is_refused_in_a_sentence(slurm: RestController, server: FakeServer) -> None:
@@ -98,7 +157,7 @@ def test_a_token_says_who_and_for_ten_minutes_at_most(slurm: RestController, ser
     slurm.jobs()
     (claims,) = server.tokens
     assert claims["sun"] == "trainer"
-    assert claims["id"] == {"uid": 1001}
+    assert CLAIMS.items() <= claims.items()
     assert claims["exp"] - claims["iat"] == 600
 
 
@@ -118,8 +177,11 @@ def test_a_token_that_is_refused_is_made_anew_once_with_the_key_of_today(
 ) -> None:
     slurm.jobs()
     server.key = bytes(32)
-    with pytest.raises(ClusterUnavailable, match="or does not take the token for the user 'trainer'"):
+    says_why = server.dialect.version > 38
+    refused = (ClusterAccessDenied, "SLURM_KEY_SECRET has to hold") if says_why else (ClusterUnavailable, "or does not")
+    with pytest.raises(refused[0], match=f"{refused[1]}.*") as raised:
         slurm.jobs()
+    assert "token for the user 'trainer'" in str(raised.value)
     keep_key(server.key)
     assert slurm.jobs() == []
 
@@ -128,20 +190,15 @@ def test_a_submit_is_never_repeated_by_itself(slurm: RestController, server: Fak
     server.answers["POST job/submit"] = (500, UNKNOWN)
     with pytest.raises(ClusterUnavailable):
         slurm.submit(JOB, after=[])
-    assert server.asked.count("POST /slurm/v0.0.38/job/submit") == 1
+    assert server.asked.count(f"POST /slurm/v0.0.{server.dialect.version}/job/submit") == 1
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        (500, {"errors": [{"error_code": 2000, "error": "Invalid partition name specified"}]}),
-        (400, {"errors": [{"error_number": -1, "description": "Invalid partition name specified"}]}),
-    ],
-)
+@pytest.mark.parametrize("malformed", [False, True])
 def test_a_job_that_slurm_does_not_take_is_refused_in_its_words(
-    slurm: RestController, server: FakeServer, answer: tuple[int, Any]
+    slurm: RestController, server: FakeServer, malformed: bool
 ) -> None:
-    server.answers["POST job/submit"] = answer
+    same = (400, {"errors": [{"error_number": -1, "description": "Invalid partition name specified"}]})
+    server.answers["POST job/submit"] = same if malformed else server.dialect.refusal
     with pytest.raises(JobRefused, match=r"^Slurm refuses the job '.*': Invalid partition name specified\.$"):
         slurm.submit(JOB, after=[])
 
@@ -159,8 +216,7 @@ def test_a_server_that_is_down_is_worth_a_retry(slurm: RestController, server: F
 
 
 def test_an_unknown_job_is_none_and_may_be_cancelled(slurm: RestController, server: FakeServer) -> None:
-    unknown = (500, {"errors": [{"error_number": 2017, "error": "Invalid job id specified"}]})
-    server.answers |= {"GET job/9": unknown, "DELETE job/9": unknown}
+    server.answers |= {"GET job/9": server.dialect.no_job, "DELETE job/9": server.dialect.no_job}
     assert slurm.job(9) is None
     slurm.cancel(9)
 
@@ -172,12 +228,54 @@ def test_a_cancel_that_fails_is_told(slurm: RestController, server: FakeServer) 
 
 
 def test_a_partition_is_found_or_none(slurm: RestController, server: FakeServer) -> None:
-    server.answers["GET partition/short"] = (200, recorded("partition-v0.0.38.json"))
-    server.answers["GET partition/long"] = (500, {"errors": [{"error": "Invalid partition name", "errno": 2000}]})
+    server.answers["GET partition/short"] = (200, server.dialect.partition)
+    server.answers["GET partition/long"] = server.dialect.no_partition
     assert slurm.partition("short") == Partition(name="short", num_nodes=2, max_minutes=5)
     assert slurm.partition("long") is None
+
+
+def test_all_partitions_are_one_call(slurm: RestController, server: FakeServer) -> None:
+    server.answers["GET partitions"] = (200, server.dialect.partition)
+    assert slurm.partitions() == [Partition(name="short", num_nodes=2, max_minutes=5)]
 
 
 def test_who_cancelled_is_unknown_without_an_accounting_database(slurm: RestController, server: FakeServer) -> None:
     assert slurm.cancelled_by(9) is None
     assert server.asked == ["GET /openapi/v3"]
+
+
+def test_who_cancelled_is_asked_of_the_accounting_database(slurm: RestController, server: FakeServer) -> None:
+    server.has_accounting = True
+    server.answers["GET slurmdb job/9"] = (200, {"errors": [], "jobs": [{"job_id": 9, "kill_request_user": "ada"}]})
+    assert slurm.cancelled_by(9) == "ada"
+    server.answers["GET slurmdb job/9"] = (200, {"errors": [], "jobs": [{"job_id": 9, "kill_request_user": ""}]})
+    assert slurm.cancelled_by(9) is None
+    server.answers["GET slurmdb job/9"] = (500, UNKNOWN)
+    assert slurm.cancelled_by(9) is None
+
+
+def test_a_running_job_is_understood(slurm: RestController, server: FakeServer) -> None:
+    server.answers["GET job/12"] = (200, {"errors": [], "jobs": [server.dialect.job]})
+    job = slurm.job(12)
+    assert job is not None
+    assert (job.job_id, job.name, job.states) == (12, JOB.name, {"RUNNING"})
+    assert job.comment == JOB.comment
+    assert job.started_at is not None
+
+
+@pytest.mark.parametrize(("user_id", "user"), [(1000, "trainer"), (0, ""), (1001, "")])
+def test_a_job_without_a_users_name_is_ours_by_the_tokens_number(
+    slurm: RestController, server: FakeServer, user_id: int, user: str
+) -> None:
+    """AWS PCS knows no users by name."""
+    nameless = server.dialect.job | {"user_name": "", "user_id": user_id}
+    server.answers |= {name: (200, {"errors": [], "jobs": [nameless]}) for name in ("GET jobs", "GET job/12")}
+    assert [job.user for job in slurm.jobs()] == [user]
+    found = slurm.job(12)
+    assert found is not None
+    assert found.user == user
+
+
+def test_a_name_that_slurm_gives_counts_whatever_its_number(slurm: RestController, server: FakeServer) -> None:
+    server.answers["GET jobs"] = (200, {"errors": [], "jobs": [server.dialect.job | {"user_name": "ada"}]})
+    assert [job.user for job in slurm.jobs()] == ["ada"]

@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 
-from lambdas.errors import BackendNotInstalled, ClusterUnavailable, JobConflict, JobNotFound
+from lambdas.errors import (
+    BackendNotInstalled,
+    ClusterUnavailable,
+    JobConflict,
+    JobNotFound,
+    PreflightFailed,
+    StorageFailed,
+    WorkerFailed,
+)
 from lambdas.gateways.slurm import SlurmBackend
 from lambdas.gateways.slurm_files import JobFiles
-from lambdas.handlers import backends, ensure_capacity, locate_rank0, poll_job, tear_down
+from lambdas.handlers import backends, ensure_capacity, locate_rank0, poll_job, preflight, tear_down
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.slurm.job_script import render
 from lambdas.models.functions import SLURM
 from lambdas.models.run import JobPhase, JobRef, Run, Stage
-from lambdas.models.slurm import Site, Submission
+from lambdas.models.slurm import Partition, Site, Submission
 from tests.fakes.runs import run_on
 from tests.fakes.slurm import NOW, USER, FakeController, job_in_queue
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
@@ -183,11 +191,26 @@ def test_a_program_that_ended_well_counts_whatever_happened_to_its_job_afterward
 
 
 def test_a_job_that_could_not_even_leave_a_record_says_what_to_look_at(
-    backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
+    deployed: None, backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
 ) -> None:
     backend.submit(submission(run))
     slurm.change(1, states=frozenset({"FAILED"}), reason="NonZeroExitCode")
-    assert "have to reach SLURM_SHARED_FOLDER" in str(backend.status(ref).failure_message)
+    said = "ended with an error and without a record: its nodes have to reach SLURM_SHARED_FOLDER"
+    with pytest.raises(StorageFailed, match=said):  # not restarted: the nodes would lack the same again
+        poll_job.lambda_handler(event(run, ref, progress={}), CONTEXT)
+    with pytest.raises(WorkerFailed, match=said):
+        poll_job.lambda_handler(event(run, ref, progress={"last_step": 3}), CONTEXT)
+
+
+def test_a_probe_that_leaves_no_record_is_one_of_the_problems_that_preflight_lists(
+    deployed: None, backend: SlurmBackend, slurm: FakeController, run: Run
+) -> None:
+    slurm.known_partitions.append(Partition(name="trn1", num_nodes=2))
+    asked = run.model_copy(update={"spec": run.spec.model_copy(update={"dataset": None})}, deep=True)
+    backend.submit(submission(asked, stage=Stage.PREFLIGHT))
+    slurm.change(1, states=frozenset({"FAILED"}), reason="NonZeroExitCode")
+    with pytest.raises(PreflightFailed, match=r"workload.environment: .* without a record.* SLURM_SHARED_FOLDER"):
+        preflight.lambda_handler({"run": asked.model_dump(mode="json")}, CONTEXT)
 
 
 def test_who_cancelled_a_job_is_asked_for(backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef) -> None:
@@ -297,6 +320,9 @@ def test_a_line_comes_back_as_it_was_printed(backend: SlurmBackend, aws: Aws, re
 @pytest.fixture
 def deployed(backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "connect_slurm", lambda: backend)
+    told = {"SLURM_SHARED_FOLDER": SITE.shared_folder, "SLURM_API_URL": "http://slurm", "SLURM_PROPERTIES": "{}"}
+    for name in SLURM:
+        monkeypatch.setenv(name, told.get(name, ""))
 
 
 def event(run: Run, ref: JobRef, **more: Any) -> dict[str, Any]:
@@ -310,15 +336,34 @@ def test_the_workflow_reaches_slurm_by_what_the_run_says(
     assert locate_rank0.lambda_handler(event(run, ref), CONTEXT) == {"pod": None}
     slurm.change(1, states=frozenset({"RUNNING"}), started_at=datetime.now(UTC))
     polled = poll_job.lambda_handler(event(run, ref, progress={}), CONTEXT)
-    assert polled == {"phase": "running"}
+    assert polled == {"phase": "running", "wait_seconds": 30}
     torn_down = tear_down.lambda_handler({**event(run, ref), "job": None}, CONTEXT)
     assert torn_down == {"deleted_jobs": [ref.name], "nodes_released": 0}
 
 
 def test_nodes_are_slurms_to_start(deployed: None, slurm: FakeController, run: Run) -> None:
     asked = {"run": run.model_dump(mode="json"), "waiting_since": NOW.isoformat()}
-    assert ensure_capacity.lambda_handler(asked, CONTEXT) == {"ready": True, "nodes_ready": 2, "nodes_wanted": 2}
+    ready = {"ready": True, "nodes_ready": 2, "nodes_wanted": 2, "wait_seconds": 0}
+    assert ensure_capacity.lambda_handler(asked, CONTEXT) == ready
     assert slurm.asked == []
+
+
+def test_a_partition_is_found_by_its_name_or_by_being_the_default(backend: SlurmBackend, slurm: FakeController) -> None:
+    slurm.known_partitions = [Partition(name="a", num_nodes=1), Partition(name="b", num_nodes=2, is_default=True)]
+    found = [backend.partition(name) for name in ("a", None, "c")]
+    assert [partition and partition.name for partition in found] == ["a", "b", None]
+
+
+def test_a_cluster_that_does_not_tell_of_its_partitions_is_not_asked_to_boot_a_node_for_the_probe(
+    deployed: None, slurm: FakeController, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent() -> list[Partition]:
+        raise ClusterUnavailable("slurmrestd did not answer")
+
+    monkeypatch.setattr(slurm, "partitions", silent)
+    with pytest.raises(ClusterUnavailable):
+        preflight.lambda_handler({"run": run.model_dump(mode="json")}, CONTEXT)
+    assert slurm.queue == []
 
 
 def test_a_deployment_without_slurm_says_so(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from lambdas.logic.slurm.fit import of_partition
 from lambdas.models.run_spec import parse_run_spec
-from lambdas.models.slurm import Partition
+from lambdas.models.slurm import Partition, default_of
 from tests.fakes.runs import spec_with
 
 
@@ -48,6 +48,27 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     )
 
 
+def test_a_spec_that_names_no_queue_is_measured_by_the_default_partition() -> None:
+    default = Partition(name="main", num_nodes=1, is_up=False)
+    assert found(default, compute__queue=None) == [
+        Problem(
+            "compute.queue is left out, so it is Slurm's default 'main', which is not up and starts no jobs; "
+            "`scontrol` opens it."
+        ),
+        Problem(
+            "compute.num_nodes is 2, but a job in the partition 'main' may have at most 1 nodes; ask for fewer, or "
+            "name another partition as compute.queue."
+        ),
+    ]
+
+
 def test_what_was_not_looked_at_is_noted() -> None:
     (note,) = found(None, compute__queue=None)
     assert isinstance(note, Note)
+
+
+@pytest.mark.parametrize(("flags", "name"), [((False, True), "b"), ((False, False), None), ((False,), "a"), ((), None)])
+def test_the_default_partition_is_the_flagged_or_the_only_one(flags: tuple[bool, ...], name: str | None) -> None:
+    known = [Partition(name=name, num_nodes=1, is_default=flag) for name, flag in zip("ab", flags, strict=False)]
+    chosen = default_of(known)
+    assert (chosen and chosen.name) == name

@@ -1,6 +1,7 @@
 """What is said to the versions of Slurm's REST API, and what their answers mean.
 
-v0.0.38's are those of Slurm 22.05.8. Newer ones are in the form of their OpenAPI documents.
+v0.0.38's are those of Slurm 22.05.8. No newer Slurm was asked: what its versions call things, and of which type, is
+from their OpenAPI documents (v0.0.41 to v0.0.44, as slurmrestd prints them) and from a client made of v0.0.39's.
 """
 
 from __future__ import annotations
@@ -47,6 +48,41 @@ def recorded(name: str) -> Any:
 
 def some(number: int) -> dict[str, Any]:
     return {"set": True, "infinite": False, "number": number}
+
+
+WRAPPED, LIST = "a number with its flags", "a list of words"
+
+TYPES = {
+    "comment": str,
+    "current_working_directory": str,
+    "dependency": str,
+    "environment": LIST,
+    "kill_warning_delay": WRAPPED,
+    "kill_warning_signal": str,
+    "maximum_nodes": int,
+    "memory_per_node": WRAPPED,
+    "minimum_nodes": int,
+    "name": str,
+    "partition": str,
+    "requeue": bool,
+    "script": str,
+    "shared": LIST,
+    "standard_output": str,
+    "tasks": int,
+    "tasks_per_node": int,
+    "time_limit": WRAPPED,
+}
+"""Of what is said of a job (`job_desc_msg`): the same in v0.0.39, v0.0.43 and v0.0.44."""
+
+
+def type_of(value: Any) -> Any:
+    match value:
+        case {"set": bool(), "infinite": bool(), "number": int()}:
+            return WRAPPED
+        case list():
+            return LIST if all(isinstance(each, str) for each in value) else list
+        case _:
+            return type(value)
 
 
 NOTHING = {"set": False, "infinite": False, "number": 0}
@@ -105,7 +141,15 @@ def test_from_version_39_on_numbers_are_wrapped_and_the_environment_is_a_list(ve
     assert job["shared"] == ["none"]
     assert job["environment"] == ["PATH=/usr/local/bin:/usr/bin:/bin"]
     assert job["requeue"] is False
-    assert not {"nodes", "signal", "exclusive", "no_requeue"} & job.keys()
+    assert {name: type_of(value) for name, value in job.items()} == {
+        name: kind for name, kind in TYPES.items() if name != "script" or version > 40
+    }
+
+
+def test_the_script_moves_into_the_job_where_it_is_deprecated_beside_it() -> None:
+    assert submission_form(JOB, 40)["script"] == JOB.script
+    assert submission_form(JOB, 41).keys() == {"job"}
+    assert submission_form(JOB, 41)["job"]["script"] == JOB.script
 
 
 def test_a_job_of_slurm_22_05_is_understood() -> None:
@@ -125,10 +169,12 @@ def test_a_job_of_slurm_22_05_is_understood() -> None:
     assert (waiting.states, waiting.reason, waiting.nodes) == (frozenset({"PENDING"}), "Resources", None)
 
 
-def test_a_job_of_a_newer_slurm_is_understood() -> None:
-    found = {
+def newer_job(**fields: Any) -> dict[str, Any]:
+    """A job as v0.0.40 and later tell of it: states in a list, numbers and times with flags."""
+    return {
         "job_id": 12,
         "name": "bert-0123456789ab-training-1",
+        "user_id": 1000,
         "user_name": "ec2-user",
         "job_state": ["NODE_FAIL", "COMPLETING"],
         "comment": comment_form(COMMENT),
@@ -139,8 +185,12 @@ def test_a_job_of_a_newer_slurm_is_understood() -> None:
         "submit_time": some(1795257600),
         "start_time": some(1795257660),
         "end_time": NOTHING,
+        **fields,
     }
-    assert job_of(found) == SlurmJob(
+
+
+def test_a_job_of_a_newer_slurm_is_understood() -> None:
+    assert job_of(newer_job()) == SlurmJob(
         job_id=12,
         name="bert-0123456789ab-training-1",
         user="ec2-user",
@@ -154,6 +204,17 @@ def test_a_job_of_a_newer_slurm_is_understood() -> None:
     )
 
 
+def test_version_39_has_new_names_and_plain_states_and_times() -> None:
+    plain = newer_job(job_state="RUNNING", submit_time=1795257600, start_time=1795257660, end_time=0)
+    job = job_of(plain)
+    assert job.states == {"RUNNING"}
+    assert (job.submitted_at, job.started_at, job.ended_at) == (
+        datetime.fromtimestamp(1795257600, UTC),
+        datetime.fromtimestamp(1795257660, UTC),
+        None,
+    )
+
+
 def test_a_partition_is_understood_in_both_families() -> None:
     old = partition_of(recorded("partition-v0.0.38.json")["partitions"][0])
     assert old == Partition(name="short", num_nodes=2, max_minutes=5)
@@ -164,6 +225,8 @@ def test_a_partition_is_understood_in_both_families() -> None:
         "partition": {"state": ["DRAIN"]},
     }
     assert partition_of(new) == Partition(name="trn1", num_nodes=16, max_nodes_per_job=8, is_up=False)
+    flagged = {**recorded("partition-v0.0.38.json")["partitions"][0], "flags": ["default"]}
+    assert partition_of(flagged).is_default
 
 
 @given(st.builds(JobComment, run_id=st.text(), stage=st.text(), attempt=st.integers(), spec_hash=st.text()))

@@ -16,12 +16,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cli.spec_file import read_spec
+from lambdas.gateways.slurm_forms import KNOWN_VERSIONS, submission_form
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.slurm.job_script import render
 from lambdas.models.run import Stage
 from lambdas.models.run_spec import parse_run_spec
 from lambdas.models.slurm import JobComment, Site, Submission
 from tests.fakes.runs import run_on, spec_with
+from tests.unit.lambdas.test_manifests import seed_cache, seed_run
+
+GOLDEN = Path("tests/assets/slurm/scripts")
+SEEDS = sorted(path for path in Path("runs").glob("*.yaml") if read_spec(path).compute.backend == "slurm")
+SEED_SITE = Site(shared_folder="/fsx", environment="/opt/trainflow", program_folder="/fsx/data/trainflow")
 
 RUN = run_on("slurm", workload__image=None, compute__queue="trn1")
 URL = "s3://artifacts/runs/bert-slurm-0123456789ab/"
@@ -91,7 +98,11 @@ class Machine:
 
     @property
     def job_folder(self) -> Path:
-        return Path(self.site.shared_folder) / "jobs" / NAME
+        return self.folder_of(NAME)
+
+    def folder_of(self, name: str) -> Path:
+        """What a job of this name leaves."""
+        return Path(self.site.shared_folder) / "jobs" / name
 
     def run(self, submission: Submission, *, job_id: int = 12, **environment: str) -> subprocess.CompletedProcess[str]:
         script = self.folder / "script.sh"
@@ -114,9 +125,9 @@ class Machine:
             check=False,
         )
 
-    def seen_on(self, node: int) -> Mapping[str, Any]:
+    def seen_on(self, node: int, *, name: str = NAME) -> Mapping[str, Any]:
         """What the program was given there."""
-        seen: Mapping[str, Any] = json.loads((self.job_folder / f"{node}.result").read_text())
+        seen: Mapping[str, Any] = json.loads((self.folder_of(name) / f"{node}.result").read_text())
         return seen
 
 
@@ -224,6 +235,74 @@ def test_the_environment_and_folders_arrive_as_they_were_written(machine: Machin
     assert machine.seen_on(0)["environ"]["TEXT"] == text
 
 
+@pytest.mark.parametrize("text", NASTY)
+def test_names_folders_and_addresses_are_no_commands(machine: Machine, text: str) -> None:
+    """Specs are not let this far with such names. Should one be, then not as a command on every node."""
+    name, url = f"job{text}", f"s3://artifacts/{text}/"
+    site = replace(machine.site, program_folder=f"{machine.folder}/program{text}")
+    environment = f"{machine.folder}/venv{text}"
+    for link, target in ((site.program_folder, "program"), (environment, "venv")):
+        if text:
+            Path(link).symlink_to(machine.folder / target)
+    training = job(run_id=f"run{text}", python_environment=environment)
+    training = replace(training, ref=training.ref.model_copy(update={"name": name}))
+
+    done = machine.run(*render(training, site, artifacts_url=url))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    environ = machine.seen_on(0, name=name)["environ"]
+    assert (environ["VIRTUAL_ENV"], environ["PYTHONPATH"]) == (environment, site.program_folder)
+    for program in ("ship", "finish"):
+        told = json.loads((machine.folder_of(name) / f"trainer.batch.{program}.json").read_text())
+        given = dict(zip(told[2::2], told[3::2], strict=True))
+        assert (given["--job"], given["--url"]) == (name, url)
+    assert not list(machine.folder.rglob("pwned"))
+
+
+@pytest.mark.parametrize("version", KNOWN_VERSIONS)
+def test_a_queue_travels_by_rest_as_it_was_written(version: int) -> None:
+    site = Site(shared_folder="/fsx", environment="/venv", program_folder="/program")
+    for text in filter(None, NASTY):
+        form = submission_form(submission(site, queue=text), version)
+        assert json.loads(json.dumps(form))["job"]["partition"] == text
+
+
+def test_neurons_collectives_meet_at_the_first_node_at_a_port_that_nothing_is_given_by_chance(machine: Machine) -> None:
+    machine.run(submission(machine.site))
+    address, _, port = machine.seen_on(1)["environ"]["NEURON_RT_ROOT_COMM_ID"].partition(":")
+    assert address == "127.0.0.3"
+    assert 30000 <= int(port) < 32768
+    assert int(port) != job().port
+
+
+def test_without_neuron_there_are_no_collectives_of_neurons(machine: Machine) -> None:
+    machine.run(submission(machine.site, instance=None))
+    assert "NEURON_RT_ROOT_COMM_ID" not in machine.seen_on(0)["environ"]
+
+
+def test_steps_have_the_scripts_environment_however_the_job_was_submitted(machine: Machine) -> None:
+    machine.run(submission(machine.site), SLURM_EXPORT_ENV="NONE")
+    assert machine.seen_on(0)["environ"]["SLURM_EXPORT_ENV"] == "ALL"
+
+
+def test_a_gang_whose_first_node_has_no_address_says_so(machine: Machine) -> None:
+    (machine.folder / "slurm/scontrol").write_text("#!/bin/bash\n[[ $2 == hostnames ]] && echo nowhere.invalid\n")
+    assert machine.run(submission(machine.site)).returncode == 1
+    said = "The address of nowhere.invalid is not known: neither scontrol nor getent tells it.\n"
+    for node in (0, 1):
+        assert (machine.job_folder / f"{node}.exit").read_text() == f"1 n{node}\n"
+        assert (machine.job_folder / f"{node}.log").read_text() == said
+    assert not (machine.job_folder / "0.result").exists()
+
+
+def test_the_interfaces_name_is_left_to_slurms_nodes() -> None:
+    """`eth0` is a pod's; on Amazon Linux 2023 a machine's is another, and none of the tutorials for Slurm sets it."""
+    assert job().environment["FI_PROVIDER"] == "efa"
+    assert "CCOM_SOCKET_IFNAME" not in job().environment
+    in_pods = job_of(run_on("job"), Stage.TRAINING, 1, artifacts_url=URL)
+    assert in_pods.environment["CCOM_SOCKET_IFNAME"] == "eth0"
+
+
 @pytest.mark.parametrize("argument", ["$SLURM_NODEID", "$MASTER_ADDR"])
 def test_only_the_launchers_own_words_are_filled_in(machine: Machine, argument: str) -> None:
     spec = spec_with(
@@ -260,6 +339,16 @@ def test_a_gang_has_its_nodes_for_itself_and_a_signal_before_its_time_is_up() ->
 def test_the_signal_comes_after_most_of_a_short_time_limit() -> None:
     site = Site(shared_folder="/fsx", environment="/venv", program_folder="/program")
     assert submission(site, deadline_seconds=60).warn_seconds == 15
+
+
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("path", SEEDS, ids=lambda path: path.stem)
+def test_the_scripts_of_a_seed_are_the_golden_ones(path: Path, stage: Stage) -> None:
+    """`python -m tests.goldens` writes them anew; the difference is then for whoever commits to read."""
+    run, golden = seed_run(path), GOLDEN / f"{path.stem}-{stage}.sh"
+    url = f"s3://artifacts/runs/{run.run_id}/"
+    (made,) = render(job_of(run, stage, 1, artifacts_url=url, cache=seed_cache(run)), SEED_SITE, artifacts_url=url)
+    assert made.script == golden.read_text()
 
 
 def test_the_script_is_what_the_shell_calls_well_formed() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import json
+import random
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +20,7 @@ from botocore.stub import ANY, Stubber
 from lambdas.errors import ClusterUnavailable, JobRefused
 from lambdas.gateways import slurm_ssm
 from lambdas.gateways.slurm_forms import comment_form
-from lambdas.gateways.slurm_ssm import SsmController
+from lambdas.gateways.slurm_ssm import MAX_CHARACTERS, SsmController
 from lambdas.models.slurm import Partition, SlurmJob
 from tests.unit.lambdas.test_slurm_forms import COMMENT, JOB
 
@@ -58,6 +62,11 @@ class Ssm:
         words = shlex.split(self.sent[-1])
         assert words[:6] == ["runuser", "-u", "trainer", "--", "bash", "-lc"]
         return words[6]
+
+
+def packed(output: str) -> str:
+    """As a shell packs it."""
+    return base64.b64encode(gzip.compress(output.encode())).decode()
 
 
 @pytest.fixture
@@ -103,8 +112,11 @@ def test_the_queue_is_read_line_by_line(slurm: SsmController, ssm: Ssm) -> None:
     times = "2026-11-21T12:00:00|2026-11-21T12:01:00|N/A"
     ssm.answer(
         "Success",
-        output=f"12|bert-0123456789ab-training-1|trainer|RUNNING|n[0-1]|{times}|None|{comment_form(COMMENT)}\n"
-        "13|wrap|trainer|PENDING||2026-11-21T12:00:00|N/A|N/A|Priority|(null)\n",
+        output="Welcome to the head node.\n"
+        + packed(
+            f"12|bert-0123456789ab-training-1|trainer|RUNNING|n[0-1]|{times}|None|{comment_form(COMMENT)}\n"
+            "13|wrap|trainer|PENDING||2026-11-21T12:00:00|N/A|N/A|Priority|(null)\n"
+        ),
     )
     ours, other = slurm.jobs()
     assert ours == SlurmJob(
@@ -120,6 +132,44 @@ def test_the_queue_is_read_line_by_line(slurm: SsmController, ssm: Ssm) -> None:
     assert (other.comment, other.reason, other.states) == (None, "Priority", frozenset({"PENDING"}))
 
 
+def queue_of(num_jobs: int) -> str:
+    """Jobs of as many runs, with names and hashes that differ as real ones do."""
+    dice, lines = random.Random(0), []
+    for number in range(num_jobs):
+        run_id = f"bert-{dice.randbytes(6).hex()}"
+        comment = replace(COMMENT, run_id=run_id, spec_hash=dice.randbytes(8).hex())
+        times = f"2026-11-21T12:{number % 60:02}:00|2026-11-21T13:{number % 60:02}:00|N/A"
+        lines.append(f"{number}|{run_id}-training-1|trainer|RUNNING|n[0-1]|{times}|None|{comment_form(comment)}\n")
+    return "".join(lines)
+
+
+def test_a_queue_of_some_hundred_jobs_comes_whole(slurm: SsmController, ssm: Ssm) -> None:
+    output = packed(queue_of(400))
+    assert len(output) < MAX_CHARACTERS < len(queue_of(120))
+    ssm.answer("Success", output=output)
+    assert len(slurm.jobs()) == 400
+
+
+@pytest.mark.parametrize("cut_off", [MAX_CHARACTERS, MAX_CHARACTERS - 1, 4, 0])
+def test_a_queue_that_was_cut_off_is_no_shorter_queue(slurm: SsmController, ssm: Ssm, cut_off: int) -> None:
+    ssm.answer("Success", output=packed(queue_of(1000))[:cut_off])
+    with pytest.raises(ClusterUnavailable, match="the queue is longer than Systems Manager's 24,000 characters hold"):
+        slurm.jobs()
+
+
+@pytest.mark.parametrize(
+    "text", ["it's", '"', "$(touch pwned)", "`touch pwned`", "a\nb", "; exit 7", "$PATH", "*", "\\"]
+)
+def test_whatever_a_job_is_called_sbatch_is_told_just_that(slurm: SsmController, ssm: Ssm, text: str) -> None:
+    comment = replace(COMMENT, run_id=text)
+    ssm.answer("Success", output="12\n")
+    slurm.submit(replace(JOB, name=text, partition=text, comment=comment), after=[])
+    told = shlex.split(ssm.shell_command().partition(" | base64 -d | ")[2])
+    options = dict(word.removeprefix("--").split("=", 1) for word in told if "=" in word)
+    assert (options["job-name"], options["partition"]) == (text, text)
+    assert json.loads(options["comment"])["run_id"] == text
+
+
 def test_a_job_that_slurm_has_forgotten_is_none(slurm: SsmController, ssm: Ssm) -> None:
     ssm.answer("Failed", error="slurm_load_jobs error: Invalid job id specified\n")
     assert slurm.job(12) is None
@@ -128,14 +178,24 @@ def test_a_job_that_slurm_has_forgotten_is_none(slurm: SsmController, ssm: Ssm) 
 def test_a_partition_is_read_from_scontrol(slurm: SsmController, ssm: Ssm) -> None:
     ssm.answer(
         "Success",
-        output="PartitionName=trn1 AllowGroups=ALL MaxNodes=UNLIMITED MaxTime=2-00:30:00 State=UP TotalCPUs=256 "
-        "TotalNodes=2 MaxMemPerNode=UNLIMITED\n",
+        output="PartitionName=trn1 AllowGroups=ALL Default=NO MaxNodes=UNLIMITED MaxTime=2-00:30:00 State=UP "
+        "TotalCPUs=256 TotalNodes=2 MaxMemPerNode=UNLIMITED\n",
     )
     assert slurm.partition("trn1") == Partition(name="trn1", num_nodes=2, max_minutes=2910)
 
 
+def test_the_default_partition_is_among_all_of_them(slurm: SsmController, ssm: Ssm) -> None:
+    rest = "MaxNodes=UNLIMITED MaxTime=UNLIMITED State=UP TotalNodes=2"
+    lines = [f"PartitionName={name} {rest}\n" for name in ("a Default=NO", "b Default=YES")]
+    ssm.answer("Success", output=packed("".join(lines)))
+    assert slurm.partitions() == [
+        Partition(name="a", num_nodes=2),
+        Partition(name="b", num_nodes=2, is_default=True),
+    ]
+
+
 def test_an_unknown_partition_is_none(slurm: SsmController, ssm: Ssm) -> None:
-    ssm.answer("Failed", error="Partition nope not found\n")
+    ssm.answer("Failed", output="Partition nope not found\n")
     assert slurm.partition("nope") is None
 
 

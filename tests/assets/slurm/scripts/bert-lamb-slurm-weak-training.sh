@@ -1,0 +1,83 @@
+#!/bin/bash -l
+# A job of Trainflow's; its comment says which.
+set -u
+
+folder=/fsx/jobs/bert-lamb-slurm-weak-0123456789ab-training-1
+mkdir -p /fsx/jobs /fsx/data /fsx/runs /fsx/cache
+# A job of this name runs once, however often it was submitted. The first one leaves its number.
+mkdir "$folder" || { echo "$folder is there: this job has been started before." >&2; exit 1; }
+exec > "$folder/batch.log" 2>&1
+echo "$SLURM_JOB_ID" > "$folder/job_id"
+
+export FI_EFA_USE_DEVICE_RDMA=1
+export FI_PROVIDER=efa
+export NEURON_COMPILE_CACHE_URL=/fsx/cache/bert-large-lamb-slurm-weak-0123456789ab/bert-lamb-slurm-weak-0123456789ab/neuron
+export NEURON_RT_RESET_CORES=1
+export PYTHONUNBUFFERED=1
+export TORCHINDUCTOR_CACHE_DIR=/fsx/cache/bert-large-lamb-slurm-weak-0123456789ab/bert-lamb-slurm-weak-0123456789ab/inductor
+export TORCH_NEURONX_NEFF_CACHE_DIR=/fsx/cache/bert-large-lamb-slurm-weak-0123456789ab/bert-lamb-slurm-weak-0123456789ab/torch_neuronx
+export TRAINFLOW_ATTEMPT=1
+export TRAINFLOW_CACHE_DIR=/fsx/cache/bert-large-lamb-slurm-weak-0123456789ab/bert-lamb-slurm-weak-0123456789ab
+export TRAINFLOW_DATA_DIR=/fsx/data/bert-pretrain-wikicorpus-tokenized-hdf5-seqlen128
+export TRAINFLOW_PEAK_TFLOPS=95
+export TRAINFLOW_RUN_DIR=/fsx/runs/bert-lamb-slurm-weak-0123456789ab
+export TRAINFLOW_RUN_ID=bert-lamb-slurm-weak-0123456789ab
+export TRAINFLOW_STAGE=training
+export XLA_TRANSFER_SEED_ASYNC=1
+export PATH=/opt/trainflow/bin:"$PATH" VIRTUAL_ENV=/opt/trainflow
+export PYTHONPATH=/fsx/data/trainflow"${PYTHONPATH:+:$PYTHONPATH}"
+
+# The first node's address in numbers: a name with digits and dots is taken apart wrongly where host:port is expected.
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+address=$(scontrol --oneliner show node "$first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
+MASTER_ADDR=$(getent ahostsv4 "${address:-$first}" | awk 'NR == 1 { print $1 }')
+export MASTER_ADDR first folder
+export NEURON_RT_ROOT_COMM_ID="$MASTER_ADDR:32268"
+# Started with `sbatch --export=NONE`, steps would inherit that, and with it an empty environment.
+export SLURM_EXPORT_ENV=ALL
+
+on_a_node() {
+    trap : TERM # the program's to answer; what it ends with has to be written down after it
+    export TRAINFLOW_RESULT_FILE="$folder/$SLURM_NODEID.result"
+    # What a program writes beside itself stays on its node: nodes that share a folder disturb each other.
+    TMPDIR=$(mktemp --directory)
+    export TMPDIR
+    cd "$TMPDIR" && ln -s /fsx/data/trainflow/* .
+    if [[ -z "$MASTER_ADDR" ]]; then
+        echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
+        false
+    else
+        python -m trainer.compile_cache --source /fsx/cache/bert-large-lamb-slurm-weak-0123456789ab/bert-lamb-slurm-weak-0123456789ab -- torchrun --nnodes 16 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 24412 --nproc_per_node 32 -m trainer.pretrain --preset lamb-phase1 --scaling weak --device xla --precision bfloat16
+    fi
+    code=$?
+    echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
+    cd / && rm -rf "$TMPDIR"
+    return "$code"
+}
+export -f on_a_node
+
+# The log goes to S3 while the job runs, and again from where it was if this process is killed.
+(
+    trap '' TERM
+    until python -m trainer.batch.ship --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/; do
+        [[ -e "$folder/ended" ]] && break
+        sleep 2
+    done
+) &
+shipper=$!
+
+trap : TERM # scancel: the nodes are told the same, and what they end with is collected below
+srun --nodes 16 --ntasks 16 --ntasks-per-node 1 --cpus-per-task "$SLURM_CPUS_ON_NODE" --cpu-bind none \
+    --kill-on-bad-exit=1 --input none --output "$folder/%n.log" --open-mode truncate bash -c on_a_node &
+step=$!
+wait "$step"
+while kill -0 "$step" 2> /dev/null; do wait "$step"; done # a signal ends a wait, and not the step
+wait "$step"
+code=$?
+
+trap '' TERM
+touch "$folder/ended"
+python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash c6e80c14f535061e --num_nodes 16
+wait "$shipper"
+exit "$code"

@@ -1,0 +1,54 @@
+"""Write golden manifests and job scripts of the seeds' run specs anew: `python -m tests.goldens`.
+
+For changes that are meant. What has stayed the same is not touched, so `git diff` shows what a change does to runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from lambdas.logic.jobs import job_of
+from lambdas.logic.slurm import job_script
+from lambdas.models.run import Run, Stage
+from tests.unit.lambdas import test_manifests as manifests
+from tests.unit.lambdas import test_slurm_script as scripts
+
+
+def main() -> None:
+    """Write those that differ, and name them."""
+    for path in (*manifests.SEEDS, *scripts.SEEDS):
+        run = manifests.seed_run(path)
+        for stage in Stage:
+            if _has(run, stage):
+                _write(path, run, stage)
+
+
+def _has(run: Run, stage: Stage) -> bool:
+    """Whether the run has a job of that stage."""
+    if stage is Stage.STAGE:
+        return run.spec.dataset is not None
+    return run.spec.precompile.enabled or stage is not Stage.PRECOMPILE
+
+
+def _write(path: Path, run: Run, stage: Stage) -> None:
+    url = f"s3://artifacts/runs/{run.run_id}/"
+    job = job_of(run, stage, 1, artifacts_url=url, cache=manifests.seed_cache(run))
+    if path in scripts.SEEDS:
+        golden = scripts.GOLDEN / f"{path.stem}-{stage}.sh"
+        (made,) = job_script.render(job, scripts.SEED_SITE, artifacts_url=url)
+        text, same = made.script, golden.exists() and golden.read_text() == made.script
+    else:
+        golden = manifests.GOLDEN / f"{path.stem}-{stage}.yaml"
+        objects = manifests.rendered(job)
+        text = yaml.safe_dump_all(objects, sort_keys=False, width=120)
+        same = golden.exists() and list(yaml.safe_load_all(golden.read_text())) == objects
+    if not same:
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(text)
+        print(golden)
+
+
+if __name__ == "__main__":
+    main()
