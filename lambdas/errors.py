@@ -48,12 +48,15 @@ class DatasetNotFound(TrainflowError):
 class DatasetInvalid(TrainflowError):
     """The archive is damaged, unsafe to unpack, or holds shards that cannot be trained on."""
 
-    what_to_do = "Make the archive again from complete shards and upload it under the same URL."
+    what_to_do = (
+        "Make the archive again from complete shards and upload it, or correct what the spec says of it: "
+        "`dataset.min_shards`, `sha256` or `manifest_url`."
+    )
     input_at_fault = True
 
 
 class DestinationNotEmpty(TrainflowError):
-    """The folder that the data set is unpacked into holds files of somebody else."""
+    """The folder that the data set is unpacked into holds another data set, or files of somebody else."""
 
     what_to_do = (
         "Give the data set a folder of its own with `dataset.name`, or empty the folder that the message names."
@@ -85,15 +88,17 @@ class StagingStalled(TrainflowError):
     """Nothing of the data set arrived for longer than the spec allows."""
 
     what_to_do = (
-        "Look at the staging pod's log and at the network's way to the source, or raise `limits.stall_minutes`; a new "
-        "run goes on with the files that are complete."
+        "Look at the staging pod's log and at the network's way to the source, or at the data repository task that the "
+        "message names; or raise `limits.stall_minutes`. A new run goes on with the files that are complete."
     )
 
 
 class StorageFailed(TrainflowError):
     """A file system or bucket refused a write or a read: full, read-only, access denied."""
 
-    what_to_do = "Free space, or give the pods' role the right that the message names, and start the run again."
+    what_to_do = (
+        "Free space, or give the pods' or nodes' role the right that the message names, and start the run again."
+    )
 
 
 class LossNotFinite(TrainflowError):
@@ -128,10 +133,11 @@ class GangTooLarge(TrainflowError):
 
 
 class GangIncomplete(TrainflowError):
-    """Not all pods of a gang ran in time."""
+    """Not all pods of a gang, or nodes of a Slurm job, ran in time."""
 
     what_to_do = (
-        "Look at what kept the pods (the message, and `kubectl describe pod`), or raise `limits.gang_timeout_minutes`."
+        "Look at what kept them (the message, and `kubectl describe pod`; with Slurm `scontrol show job`), or raise "
+        "`limits.gang_timeout_minutes`."
     )
 
 
@@ -157,7 +163,10 @@ class JobConflict(TrainflowError):
 class JobNotFound(TrainflowError):
     """The job disappeared from the cluster while it was being watched."""
 
-    what_to_do = "Find out who deleted it (the cluster's audit log) and start the run again."
+    what_to_do = (
+        "Find out who deleted it (the cluster's audit log; with Slurm slurmctld's log, and MinJobAge has to be above "
+        "`limits.poll_seconds`) and start the run again."
+    )
 
 
 class ScriptFailed(TrainflowError):
@@ -233,15 +242,21 @@ class CompilationNotReported(TrainflowError):
 
 
 class ClusterUnavailable(TrainflowError):
-    """The Kubernetes API did not answer, or asked to be left alone for a moment. Retried."""
+    """The Kubernetes API, or Slurm, did not answer or asked to be left alone for a moment. Retried."""
 
-    what_to_do = "Check that the cluster is ACTIVE and that its private endpoint is reachable from the Lambdas."
+    what_to_do = (
+        "Check that the cluster is ACTIVE and that its private endpoint is reachable from the Lambdas; with Slurm, "
+        "that slurmctld and slurmrestd run (`scontrol ping`), and SLURM_API_URL and SLURM_KEY_SECRET (docs/slurm.md)."
+    )
 
 
 class ClusterAccessDenied(TrainflowError):
-    """The Kubernetes API refused the Lambda's identity or one of its verbs."""
+    """The Kubernetes API refused the Lambda's identity or one of its verbs, or Slurm refused its token."""
 
-    what_to_do = "Give the function's role an access entry and the RBAC rule that the message names."
+    what_to_do = (
+        "Give the function's role an access entry and the RBAC rule that the message names; with Slurm, put the "
+        "cluster's key into the secret SLURM_KEY_SECRET (docs/slurm.md)."
+    )
 
 
 class ServiceUnavailable(TrainflowError):

@@ -114,6 +114,15 @@ class OrchestrationStack(cdk.Stack):
         """Giving back what a run was compiling."""
         return self.use_caches("dynamodb:Scan", "dynamodb:DeleteItem")
 
+    def find_rank0(self) -> list[Grant]:
+        """Reading where the rank 0 of an elastic job says that it is."""
+        announcements = allow(
+            "s3:GetObject",
+            on=objects(self._storage, self._storage.artifact_bucket, "runs/*/rank0/*"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        return [announcements, allow("kms:Decrypt", on=self._storage.key.key_arn)]
+
     def _use(self, table: dynamodb.Table, actions: Sequence[str]) -> list[Grant]:
         return [
             allow(*actions, on=table.table_arn),
@@ -132,8 +141,7 @@ class OrchestrationStack(cdk.Stack):
     def _grants(self) -> dict[str, Sequence[Grant | iam.ManagedPolicy]]:
         """What each function's code may do, beside `eks:DescribeCluster` for those that talk to the cluster.
 
-        Data sets elsewhere than in the data bucket are read with the owner's grant to the roles of ValidateRun and, for
-        their size, of Preflight.
+        Data sets elsewhere than in the data bucket are looked at with the owner's grant to the role of Preflight.
         """
         data_sets = allow(
             "s3:GetObject",
@@ -145,19 +153,9 @@ class OrchestrationStack(cdk.Stack):
             on=self._storage.data_bucket.bucket_arn,
             when={"StringLike": {"s3:prefix": f"{DATA_PREFIX}*"}},
         )
-        announcements = allow(
-            "s3:GetObject",
-            on=objects(self._storage, self._storage.artifact_bucket, "runs/*/rank0/*"),
-            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
-        )
         decrypt = allow("kms:Decrypt", on=self._storage.key.key_arn)
         return {
-            "ValidateRun": [
-                data_sets,
-                find_data_sets,
-                decrypt,
-                *self.use_table("dynamodb:PutItem"),
-            ],
+            "ValidateRun": self.use_table("dynamodb:PutItem"),
             "EnsureCapacity": [self.resize_nodegroups],
             "StageData": [self.policies.publish_metrics, *self._import_names()],
             "Preflight": [
@@ -177,10 +175,15 @@ class OrchestrationStack(cdk.Stack):
                 ),
             ],
             "CheckCompilation": self.use_caches("dynamodb:UpdateItem"),
-            "TearDown": [self.resize_nodegroups, self.write_artifacts, *self.release_caches()],
+            "TearDown": [
+                self.resize_nodegroups,
+                self.write_artifacts,
+                *self.find_rank0(),
+                *self.release_caches(),
+            ],
             "PublishMetrics": [self.policies.publish_metrics],
-            "LocateRank0": [announcements, decrypt],
-            "PublishArtifacts": [self.write_artifacts, announcements, decrypt],
+            "LocateRank0": self.find_rank0(),
+            "PublishArtifacts": [self.write_artifacts, *self.find_rank0()],
             "CollectDiagnostics": [self.write_artifacts],
             "Notify": [allow("sns:Publish", on=self.topic.topic_arn), *self.use_table("dynamodb:UpdateItem")],
         }

@@ -108,6 +108,11 @@ class TriggersStack(cdk.Stack):
         """What each function's code may do, beside `eks:DescribeCluster` for those that talk to the cluster."""
         orchestration, data = self._orchestration, self._storage.data_bucket
         notify = allow("sns:Publish", on=orchestration.topic.topic_arn)
+        describe_runs = allow(
+            "states:DescribeExecution",
+            on=executions_of(self, f"{self._configuration.name}-training"),
+            pattern_because=Reason.EXECUTIONS_ARE_NAMED_AFTER_RUNS,
+        )
         return {
             "StartRun": [
                 allow(*READING_A_QUEUE, on=self.run_requests.queue_arn),
@@ -119,16 +124,13 @@ class TriggersStack(cdk.Stack):
                 ),
                 allow("kms:Decrypt", on=self._storage.key.key_arn),
                 allow("states:StartExecution", on=orchestration.training.state_machine_arn),
-                allow(
-                    "states:DescribeExecution",
-                    on=executions_of(self, f"{self._configuration.name}-training"),
-                    pattern_because=Reason.EXECUTIONS_ARE_NAMED_AFTER_RUNS,
-                ),
+                describe_runs,
                 notify,
             ],
             "CleanUp": [
                 orchestration.resize_nodegroups,
                 orchestration.write_artifacts,
+                *orchestration.find_rank0(),
                 *orchestration.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
                 *orchestration.release_caches(),
                 notify,
@@ -136,6 +138,7 @@ class TriggersStack(cdk.Stack):
             "SurveyFleet": [
                 orchestration.resize_nodegroups,
                 allow("eks:ListNodegroups", on=self._cluster.arn),
+                describe_runs,
                 *orchestration.use_table("dynamodb:GetItem", "dynamodb:PutItem"),
                 orchestration.policies.publish_metrics,
                 notify,
@@ -173,7 +176,7 @@ class TriggersStack(cdk.Stack):
         _let_rule_send(rule, self.run_requests)
 
     def _clean_up_after_abort(self) -> None:
-        """An execution that is aborted or times out runs no Catch: its jobs and nodes would stay."""
+        """An execution that is aborted, times out or has filled its history runs no Catch: its nodes would stay."""
         clean_up = self.functions["CleanUp"].alias
         rule = self._rule(
             "AbortedRuns",
@@ -182,7 +185,7 @@ class TriggersStack(cdk.Stack):
                 "source": ["aws.states"],
                 "detail-type": ["Step Functions Execution Status Change"],
                 "detail": {
-                    "status": ["ABORTED", "TIMED_OUT"],
+                    "status": ["ABORTED", "TIMED_OUT", "FAILED"],
                     "stateMachineArn": [self._orchestration.training.state_machine_arn],
                 },
             },

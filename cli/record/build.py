@@ -72,7 +72,7 @@ def build_record(
         jobs=jobs_of(run_id, pods),
         compile=_compilation(task_output(history, "CheckCompilation"), task_output(history, "AcquireCache")),
         training=_training(lines, training_pods, task_output(history, "PublishArtifacts")),
-        metrics_published=published,
+        metrics_published=published and published.model_copy(update={"log_rotations": _log_rotations(children)}),
         overhead_seconds=_overhead(Interval(started_at, ended_at or now), pods),
         not_checked=(task_output(history, "Preflight") or {}).get("notes", []),
         diagnostics=_diagnostics(task_output(history, "CollectDiagnostics")),
@@ -122,6 +122,12 @@ def _state_visit(visit: Visit) -> StateVisit:
 
 def _overhead(window: Interval, pods: Iterable[PodView]) -> float:
     return round(uncovered_seconds(window, running_intervals(pods, window.end)), 3)
+
+
+def _log_rotations(children: Iterable[ExecutionHistory]) -> int:
+    """As the newest cursor counts them: it travels from window to window."""
+    answers = [task_output(child, state) for child in children for state in ("PublishMetrics", "PublishLastMetrics")]
+    return max((answer["cursor"].get("log_rotations", 0) for answer in answers if answer), default=0)
 
 
 def _compilation(checked: Any, acquired: Any) -> Compilation | None:

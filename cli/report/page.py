@@ -188,6 +188,7 @@ def _published_figure(published: MetricsPublished) -> KeyFigure:
     faults = [
         count(published.gaps, "gap") if published.gaps else "",
         count(published.duplicates, "duplicate") if published.duplicates else "",
+        f"lines lost in {count(published.log_rotations, 'log rotation')}" if published.log_rotations else "",
     ]
     said = ", ".join(fault for fault in faults if fault)
     note = said or "as in rank 0's log: no gap, no duplicate"

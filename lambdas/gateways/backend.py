@@ -92,6 +92,9 @@ class Backend(Protocol):
     def telling_pods(self, run_id: str) -> list[str]:
         """Names of a few pods of the run whose last words are worth keeping: rank 0's, and those that failed."""
 
+    def elastic_jobs(self, run_id: str) -> list[str]:
+        """Names of the run's jobs whose rank 0 may be in any pod, so that it has to say itself in which it is."""
+
     def cancel(self, run_id: str) -> list[str]:
         """Delete every job of the run; returns their names."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -18,8 +19,19 @@ BUSY = ("DataRepositoryTaskExecuting", "ServiceLimitExceeded")
 """Error codes that say: another task first."""
 
 
-def imported(file_system_id: str, url: str, *, since: datetime) -> bool:
-    """Whether the names below `url` have been imported; the first call asks for it, later ones look how far it is.
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """A task of FSx."""
+
+    task_id: str | None
+    """None while FSx has another task to do first."""
+    names: int
+    """Imported so far, good and bad."""
+    done: bool
+
+
+def import_of(file_system_id: str, url: str, *, since: datetime) -> Import:
+    """The import of the names below `url`; the first call asks for it, later ones look how far it is.
 
     New objects show up by themselves, but nobody says when: an import that has ended vouches for all of them.
 
@@ -33,10 +45,14 @@ def imported(file_system_id: str, url: str, *, since: datetime) -> bool:
     """
     tasks = [task for task in _imports(file_system_id, url) if task["CreationTime"] >= since]
     task = max(tasks, key=lambda task: task["CreationTime"]) if tasks else _ask(file_system_id, url, since)
-    if task is not None and task["Lifecycle"] in ("FAILED", "CANCELED", "CANCELING"):
+    if task is None:
+        return Import(task_id=None, names=0, done=False)
+    if task["Lifecycle"] in ("FAILED", "CANCELED", "CANCELING"):
         why = task.get("FailureDetails", {}).get("Message") or f"the task is {task['Lifecycle']}"
         raise StorageFailed(f"FSx did not import the names below {url} into {file_system_id} ({task['TaskId']}): {why}")
-    return task is not None and task["Lifecycle"] == "SUCCEEDED"
+    status = task.get("Status", {})
+    names = sum(status.get(count, 0) for count in ("SucceededCount", "FailedCount"))
+    return Import(task_id=task["TaskId"], names=names, done=task["Lifecycle"] == "SUCCEEDED")
 
 
 def _imports(file_system_id: str, url: str) -> Iterator[Any]:

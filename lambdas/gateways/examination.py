@@ -12,7 +12,7 @@ from kubernetes import client
 from lambdas.errors import ClusterAccessDenied
 from lambdas.gateways.kubernetes_api import KubernetesApi, is_status
 from lambdas.models.backends import KUBERNETES_KINDS, KubernetesKind
-from lambdas.models.instances import INSTANCE_TYPE_LABEL, InstanceType
+from lambdas.models.instances import INSTANCE_TYPE_LABEL
 from lambdas.models.kubernetes_names import JOB_LABEL
 from lambdas.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
 from lambdas.models.run_spec import Compute
@@ -62,7 +62,7 @@ class Examination:
         return ClusterFacts(
             service_account=_asked(lambda: self._find(f"{self._core}/serviceaccounts/{service_account}") is not None),
             claim=_asked(lambda: self._claim(claim)),
-            plugins=_asked(lambda: self._plugins(compute.instance, now=now)),
+            plugins=_asked(lambda: self._plugins(compute, now=now)),
             **optional,
         )
 
@@ -94,10 +94,11 @@ class Examination:
             return error.status != 404 or is_status(error)
         return True
 
-    def _plugins(self, instance: InstanceType, *, now: datetime) -> PluginNodes:
-        nodes = self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance.name}")
+    def _plugins(self, compute: Compute, *, now: datetime) -> PluginNodes:
+        nodes = self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={compute.instance_type}")
+        wanted = compute.instance.plugin_devices(compute.num_nodes)
         return PluginNodes(
-            settled=tuple(_advertised(node, instance) for node in nodes if _settled(node, now=now)),
+            settled=tuple(_advertised(node, wanted) for node in nodes if _settled(node, now=now)),
             daemon_sets=_asked(self._daemon_sets),
         )
 
@@ -136,11 +137,9 @@ def _settled(node: Mapping[str, Any], *, now: datetime) -> bool:
     )
 
 
-def _advertised(node: Mapping[str, Any], instance: InstanceType) -> frozenset[str]:
+def _advertised(node: Mapping[str, Any], wanted: Mapping[str, int]) -> frozenset[str]:
     allocatable = (node.get("status") or {}).get("allocatable") or {}
-    return frozenset(
-        name for name, count in instance.plugin_devices.items() if int(allocatable.get(name, "0")) >= count
-    )
+    return frozenset(name for name, count in wanted.items() if int(allocatable.get(name, "0")) >= count)
 
 
 def _zones(volume: Mapping[str, Any]) -> frozenset[str]:

@@ -42,12 +42,17 @@ def status(execution_arn: str) -> RunStatus:
     return RunStatus.RUNNING if found["status"] == "PENDING_REDRIVE" else RunStatus(found["status"])
 
 
+def status_if_known(execution_arn: str) -> RunStatus | None:
+    """The same; None of an execution that Step Functions does not know, any more: it forgets them 90 days after."""
+    try:
+        return status(execution_arn)
+    except client("stepfunctions").exceptions.ExecutionDoesNotExist:
+        return None
+
+
 def is_running(execution_arn: str) -> bool:
     """Whether an execution goes on; one that Step Functions does not know (any more) does not."""
-    try:
-        return status(execution_arn) is RunStatus.RUNNING
-    except client("stepfunctions").exceptions.ExecutionDoesNotExist:
-        return False
+    return status_if_known(execution_arn) is RunStatus.RUNNING
 
 
 def _execution_arn(state_machine_arn: str, name: str) -> str:

@@ -24,6 +24,7 @@ from lambdas.models.instances import INSTANCE_TYPE_LABEL
 from lambdas.models.kubernetes_names import (
     BACKEND_LABEL,
     CLAIM_LABEL,
+    ELASTIC_LABEL,
     JOB_LABEL,
     MANAGED_BY,
     RUN_LABEL,
@@ -131,6 +132,11 @@ class KubernetesBackend:
             names += [str(pod["metadata"]["name"]) for pod in self._pods(_selector(labels), limit=MAX_TELLING_PODS)]
         return list(dict.fromkeys(names))
 
+    def elastic_jobs(self, run_id: str) -> list[str]:
+        """One call a kind of job."""
+        labels = {RUN_LABEL: run_id, ELASTIC_LABEL: "true"}
+        return [name for kind in KUBERNETES_KINDS.values() for name in self._names_of_jobs(kind, labels)]
+
     def obstacle(self, job: JobRef) -> str | None:
         """What one of the pending pods waits for: a node, as the scheduler says it, or its image."""
         pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Pending", limit=1)
@@ -232,18 +238,21 @@ class KubernetesBackend:
             raise JobConflict(f"A {manifest['kind']} named '{name}' exists and was made from another specification.")
 
     def _delete_jobs(self, backend: KubernetesKind, run_id: str) -> list[str]:
+        names = self._names_of_jobs(backend, {RUN_LABEL: run_id})
+        for name in names:
+            self._api.delete(f"{self._jobs(backend)}/{name}")
+        return names
+
+    def _names_of_jobs(self, backend: KubernetesKind, labels: Mapping[str, str]) -> list[str]:
         """Of one kind; of a kind that the cluster does not know there are none."""
         try:
             # The pods of other kinds of jobs go with those; of a JobSet's own Job nothing is labelled so.
-            found = self._api.list(self._jobs(backend), f"{RUN_LABEL}={run_id},{BACKEND_LABEL}={backend.name}")
+            found = self._api.list(self._jobs(backend), _selector({**labels, BACKEND_LABEL: backend.name}))
         except client.ApiException as error:
             if backend.software and error.status == 404:
                 return []
             raise
-        names = [str(job["metadata"]["name"]) for job in found]
-        for name in names:
-            self._api.delete(f"{self._jobs(backend)}/{name}")
-        return names
+        return [str(job["metadata"]["name"]) for job in found]
 
     def _jobs(self, backend: KubernetesKind) -> str:
         return f"{backend.api}/namespaces/{self._namespace}/{backend.plural}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from botocore.exceptions import ClientError
 
 from lambdas.gateways.aws import client, translated
@@ -14,8 +16,17 @@ MAX_PAGES = 20
 """Of a thousand objects each, a quarter of a second a page: more files than data sets of shards have."""
 
 
-def exists(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> bool:
-    """Whether the object is there and may be read. A bucket that does not exist holds nothing.
+@dataclass(frozen=True)
+class Head:
+    """What S3 says of an object without its content."""
+
+    num_bytes: int
+    etag: str
+    """Without its quotes."""
+
+
+def head(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> Head | None:
+    """An object's size and ETag; None if it is not there or may not be read. A missing bucket holds nothing.
 
     Args:
         bucket: Where it would be.
@@ -25,16 +36,16 @@ def exists(bucket: str, key: str, *, region: str | None = None, signed: bool = T
     """
     try:
         with translated("s3:HeadObject"):
-            client("s3", region=region, signed=signed).head_object(Bucket=bucket, Key=key)
+            answer = client("s3", region=region, signed=signed).head_object(Bucket=bucket, Key=key)
     except ClientError as error:
         if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
-            return False
+            return None
         raise
-    return True
+    return Head(int(answer["ContentLength"]), str(answer["ETag"]).strip('"'))
 
 
 def any_below(bucket: str, prefix: str, *, region: str | None = None, signed: bool = True) -> bool:
-    """Whether there is an object below a prefix that ends in a slash, and may be listed. Arguments as for `exists`."""
+    """Whether there is an object below a prefix that ends in a slash, and may be listed. Arguments as for `head`."""
     try:
         with translated("s3:ListObjectsV2"):
             answer = client("s3", region=region, signed=signed).list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=2)
@@ -44,18 +55,6 @@ def any_below(bucket: str, prefix: str, *, region: str | None = None, signed: bo
         raise
     # The console makes an object of the prefix itself to show an empty folder.
     return any(found["Key"] != prefix for found in answer.get("Contents", ()))
-
-
-def size(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> int | None:
-    """Bytes of an object; None if it is not there or may not be read. Arguments as for `exists`."""
-    try:
-        with translated("s3:HeadObject"):
-            answer = client("s3", region=region, signed=signed).head_object(Bucket=bucket, Key=key)
-    except ClientError as error:
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
-            return None
-        raise
-    return int(answer["ContentLength"])
 
 
 def size_below(bucket: str, prefix: str, *, region: str | None = None, signed: bool = True) -> int | None:

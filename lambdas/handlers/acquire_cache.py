@@ -14,7 +14,8 @@ from lambdas.gateways import executions
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers.environment import CacheEnvironment, read
 from lambdas.handlers.task import task
-from lambdas.logic.compile_cache import cache_key, has_waited_too_long, pause_seconds
+from lambdas.logic.compile_cache import cache_key, has_waited_too_long
+from lambdas.logic.pauses import pause_seconds
 from lambdas.models.compile_cache import CacheRecord, CacheState, CacheUse, Hold, lease_of, own_folder
 from lambdas.models.run import Run
 
@@ -22,6 +23,8 @@ from lambdas.models.run import Run
 class Event(BaseModel):
     run: Run
     image_digest: str | None
+    cache: CacheUse | None = None
+    """What the run has acquired before: from then on it asks for nodes and keeps them."""
     lost_cache: CacheUse | None
     """A ready one whose folder the run did not find."""
     waiting_since: datetime | None
@@ -32,10 +35,12 @@ class Event(BaseModel):
 def lambda_handler(event: Event) -> dict[str, Any]:
     """The cache, or how long to wait before the next look."""
     run, now = event.run, datetime.now(UTC)
+    if event.cache is not None and event.cache.hold is Hold.OWN:
+        return _answer(event.cache)
     caches = CompileCaches(read(CacheEnvironment).cache_table)
     key = cache_key(run.spec, image_digest=event.image_digest)
     found = caches.find(key)
-    if found and event.lost_cache and found.folder == event.lost_cache.folder:
+    if found and found.state is CacheState.READY and _is_lost(found, event.lost_cache):
         caches.forget(key, found.run_id)
         found = None
     if found and found.state is CacheState.READY and caches.touch(found, now=now):
@@ -47,14 +52,18 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         if caches.lease(lease, instead_of=found):
             return _acquired(lease, Hold.LEASE)
     waiting_since = event.waiting_since or now
-    if has_waited_too_long(since=waiting_since, now=now):
+    if event.cache is not None or has_waited_too_long(since=waiting_since, now=now):
         return _answer(CacheUse(key=key, folder=own_folder(run.run_id), hold=Hold.OWN))
     return _answer(
         None,
         waiting_for=found.run_id if found else None,
         waiting_since=waiting_since.isoformat(),
-        wait_seconds=pause_seconds(since=waiting_since, now=now, shortest=run.spec.limits.poll_seconds),
+        wait_seconds=pause_seconds((now - waiting_since).total_seconds(), shortest=run.spec.limits.poll_seconds),
     )
+
+
+def _is_lost(found: CacheRecord, lost: CacheUse | None) -> bool:
+    return lost is not None and found.folder == lost.folder
 
 
 def _acquired(record: CacheRecord, hold: Hold) -> dict[str, Any]:

@@ -78,9 +78,12 @@ def rank0_pod(backend: Backend, run_id: str, job: JobRef) -> str | None:
     An elastic job deals its ranks out at run time, so there rank 0 says itself where it is: in an object beside the
     run's artifacts, because its pods may write there and may do nothing in the cluster.
     """
-    if not job.elastic:
-        return backend.rank0(job)
+    return announced_pod(run_id, job.name) if job.elastic else backend.rank0(job)
+
+
+def announced_pod(run_id: str, job_name: str) -> str | None:
+    """The pod in which an elastic job's rank 0 said that it is; None before it said so."""
     environment = read(ArtifactEnvironment)
-    key = environment.key_of(run_id, announcement_key(job.name))
+    key = environment.key_of(run_id, announcement_key(job_name))
     said = objects.read(environment.artifact_bucket, key, version_id=None, limit_bytes=LONGEST_POD_NAME)
     return said.decode(errors="replace").strip() or None if said else None

@@ -6,6 +6,7 @@ import time
 
 from lambdas.gateways import objects
 from lambdas.gateways.backend import Backend
+from lambdas.handlers.backends import announced_pod
 from lambdas.handlers.environment import ArtifactEnvironment, read
 from lambdas.handlers.task import logger
 from lambdas.logic.diagnostics import KEPT_LINES, kept_text
@@ -21,7 +22,8 @@ def keep_last_lines(backend: Backend, run_id: str) -> None:
     """
     deadline = time.monotonic() + KEEPING_SECONDS
     try:
-        pods = backend.telling_pods(run_id)
+        announced = [announced_pod(run_id, job) for job in backend.elastic_jobs(run_id)]
+        pods = dict.fromkeys([*filter(None, announced), *backend.telling_pods(run_id)])
         for pod in pods:
             if time.monotonic() < deadline:
                 _keep(backend, run_id, pod)

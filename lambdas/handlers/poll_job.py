@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.handlers.task import task
+from lambdas.logic.pauses import watch_seconds
 from lambdas.logic.watching import gang_is_overdue, incomplete_gang, phase_since, require_progress
 from lambdas.models.run import JobPhase, JobRef, MetricsCursor, Run
 
@@ -24,7 +25,7 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The job's phase; a failed job raises the name of its failure."""
+    """The job's phase, and how long to wait before the next look; a failed job raises the name of its failure."""
     backend = backends.connect(event.job.backend)
     status = backend.status(event.job)
     if status.phase is None:
@@ -34,4 +35,5 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if phase is JobPhase.PENDING and gang_is_overdue(status, limits=limits, now=now):
         raise incomplete_gang(event.job, backend.obstacle(event.job), limits=limits)
     require_progress(event.job, status, event.progress, limits=limits, now=now)
-    return {"phase": phase.value}
+    age = now - event.run.started_at
+    return {"phase": phase.value, "wait_seconds": watch_seconds(age, shortest=limits.poll_seconds)}

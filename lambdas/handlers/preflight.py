@@ -24,25 +24,31 @@ from lambdas.handlers.task import task
 from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
+from lambdas.logic.pauses import pause_seconds
 from lambdas.logic.preflight.account import of_account
 from lambdas.logic.preflight.cache import of_cache
 from lambdas.logic.preflight.cluster import can_run_pods, of_cluster
+from lambdas.logic.preflight.dataset import of_dataset
 from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, require_no_problem
 from lambdas.logic.preflight.probe import FAILURES, image_out_of_reach, never_ran, of_failure, of_probe, probed
 from lambdas.logic.slurm.fit import of_partition
 from lambdas.logic.watching import gang_is_overdue
 from lambdas.models.instances import nodegroup_name
 from lambdas.models.offerings import quota_of
-from lambdas.models.preflight import AccountFacts, Unknown, Zone
+from lambdas.models.preflight import AccountFacts, DatasetFacts, Probed, Unknown, Zone
 from lambdas.models.run import Run, Stage
-from lambdas.models.run_spec import Dataset, RunSpec
+from lambdas.models.run_spec import Dataset, RunSpec, object_of
 
 UNFINISHED: dict[str, Any] = {"finished": False, "image_digest": None, "notes": []}
 """The probe is still looking."""
 
+NO_PROBE = Note("workload: no pod can start, so image, program and free space were not looked at.")
+
 
 class Event(BaseModel):
     run: Run
+    waited_seconds: int = 0
+    """In the looks before."""
 
 
 @task(Event)
@@ -54,7 +60,9 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     """
     run, now = event.run, datetime.now(UTC)
     job = job_of(run, Stage.PREFLIGHT, 1, artifacts_url=read(ArtifactEnvironment).url_of(run.run_id))
-    return _with_slurm(run, job, now=now) if job.ref.backend == "slurm" else _in_cluster(run, job, now=now)
+    answer = _with_slurm(run, job, now=now) if job.ref.backend == "slurm" else _in_cluster(run, job, now=now)
+    pause = pause_seconds(event.waited_seconds, shortest=run.spec.limits.poll_seconds)
+    return {**answer, "wait_seconds": 0 if answer["finished"] else pause}
 
 
 def _in_cluster(run: Run, job: Job, *, now: datetime) -> dict[str, Any]:
@@ -66,25 +74,32 @@ def _in_cluster(run: Run, job: Job, *, now: datetime) -> dict[str, Any]:
     zones, found = _account(run.spec)
     found += of_cluster(run.spec, facts, zones=zones)
     if not with_probe:
-        found.append(Note("workload: no pod can start, so image, program and free space were not looked at."))
-        return _concluded(run.spec, found, digest=None)
-    seen, _ = _seen_by_probe(backend, job, run, now=now)
+        return _concluded(run, found, NO_PROBE, digest=None)
+    seen = _seen_by_probe(backend, job, run, now=now)
     if seen is None:
         return UNFINISHED
-    return _concluded(run.spec, found + seen, digest=examination.image_digest(job.ref.name))
+    return _concluded(run, found, seen, digest=examination.image_digest(job.ref.name))
 
 
 def _with_slurm(run: Run, job: Job, *, now: datetime) -> dict[str, Any]:
     """There is no image: the digest is that of the Python packages in its place."""
-    backend, queue = backends.connect_slurm(), run.spec.compute.queue
+    backend = backends.connect_slurm()
+    # First, so that a cluster that does not answer boots no node. A gang that does not fit is probed all the same:
+    # small programs have a partition of their own, and the list is to be whole.
+    found = list(of_partition(run.spec, backend.partition(run.spec.compute.queue)))
     backends.submit(backend, job)
-    found = list(of_partition(run.spec, backend.partition(queue) if queue else None))
-    seen, packages = _seen_by_probe(backend, job, run, now=now)
-    return _concluded(run.spec, found + seen, digest=packages) if seen is not None else UNFINISHED
+    seen = _seen_by_probe(backend, job, run, now=now)
+    if seen is None:
+        return UNFINISHED
+    return _concluded(run, found, seen, digest=seen.packages if isinstance(seen, Probed) else None)
 
 
-def _concluded(spec: RunSpec, found: list[Finding], *, digest: str | None) -> dict[str, Any]:
-    found += _cache(spec, digest)
+def _concluded(run: Run, found: list[Finding], seen: Probed | Finding, *, digest: str | None) -> dict[str, Any]:
+    dataset, data = run.spec.dataset, _data(run.spec.dataset)
+    if dataset is not None:
+        found += of_dataset(dataset, data)
+    found += of_probe(run, seen, data) if isinstance(seen, Probed) else [seen]
+    found += _cache(run.spec, digest)
     require_no_problem(found)
     return {"finished": True, "image_digest": digest, "notes": notes(found)}
 
@@ -117,32 +132,43 @@ def _quota(spec: RunSpec, nodegroup: Nodegroup) -> Any:
     return account.vcpu_quota(quota) if quota else None
 
 
-def _seen_by_probe(backend: Backend, job: Job, run: Run, *, now: datetime) -> tuple[list[Finding] | None, str | None]:
-    """What the probe found, or what kept it from looking; None while it may yet look. And the packages' digest."""
+def _seen_by_probe(backend: Backend, job: Job, run: Run, *, now: datetime) -> Probed | Problem | None:
+    """What the probe saw, or what kept it from looking; None while it may yet look."""
     try:
         result = outcome_of_program(backend, job)
     except FAILURES as failed:
-        return [of_failure(run.spec, failed)], None
+        return of_failure(run.spec, failed)
     if result is not None:
-        seen = probed(result)
-        return list(of_probe(run, seen, data_bytes=_data_bytes(run.spec.dataset))), seen.packages
+        return probed(result)
     obstacle = backend.obstacle(job.ref)
     if (out_of_reach := image_out_of_reach(run.spec, obstacle)) is not None:
-        return [out_of_reach], None
+        return out_of_reach
     if gang_is_overdue(backend.status(job.ref), limits=run.spec.limits, now=now):
-        return [never_ran(run.spec, obstacle)], None
-    return None, None
+        return never_ran(run.spec, obstacle)
+    return None
 
 
-def _data_bytes(dataset: Dataset | None) -> int | Unknown:
-    """Size of the data set at its source."""
+def _data(dataset: Dataset | None) -> DatasetFacts:
+    """The data set where it comes from."""
     if dataset is None:
-        return 0
+        return DatasetFacts()
+    where: dict[str, Any] = {"region": dataset.region, "signed": not dataset.public}
+    manifest = dataset.manifest_url is None or objects.head(*object_of(dataset.manifest_url), **where) is not None
     if not dataset.in_s3:
-        return Unknown("the size of what is behind https:// is known when it is fetched")
-    measure = objects.size_below if dataset.is_prefix else objects.size
-    found = measure(dataset.bucket, dataset.key, region=dataset.region, signed=not dataset.public)
-    return Unknown(f"the size of {dataset.url} could not be told") if found is None else found
+        unknown = Unknown("the size of what is behind https:// is known when it is fetched")
+        return DatasetFacts(manifest_is_there=manifest, num_bytes=unknown, etag=f"sha256:{dataset.sha256}")
+    untold = Unknown(f"the size of {dataset.url} could not be told")
+    if not dataset.is_prefix:
+        found = objects.head(dataset.bucket, dataset.key, **where)
+        if found is None:
+            return DatasetFacts(is_there=False, manifest_is_there=manifest, num_bytes=untold)
+        return DatasetFacts(manifest_is_there=manifest, num_bytes=found.num_bytes, etag=found.etag)
+    size = objects.size_below(dataset.bucket, dataset.key, **where)
+    return DatasetFacts(
+        is_there=objects.any_below(dataset.bucket, dataset.key, **where),
+        manifest_is_there=manifest,
+        num_bytes=untold if size is None else size,
+    )
 
 
 def _cache(spec: RunSpec, digest: str | None) -> Iterator[Finding]:

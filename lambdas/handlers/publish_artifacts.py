@@ -14,6 +14,7 @@ from lambdas.handlers.program import advance_program
 from lambdas.handlers.task import task
 from lambdas.logic.artifacts import published_record
 from lambdas.logic.jobs import job_of
+from lambdas.logic.pauses import pause_seconds
 from lambdas.logic.watching import decoded_result
 from lambdas.models.run import JobRef, MetricsCursor, Run, Stage
 from lambdas.models.run_record import Compilation
@@ -24,6 +25,8 @@ class Event(BaseModel):
     training: JobRef
     progress: MetricsCursor
     compilation: Compilation | None
+    waited_seconds: int = 0
+    """In the looks before."""
 
 
 @task(Event)
@@ -34,7 +37,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     job = job_of(event.run, Stage.PUBLISH, 1, artifacts_url=url)
     artifacts = advance_program(backend, job)
     if artifacts is None:
-        return {"finished": False, "artifacts": None}
+        pause = pause_seconds(event.waited_seconds, shortest=event.run.spec.limits.poll_seconds)
+        return {"finished": False, "artifacts": None, "wait_seconds": pause}
     rank0 = backends.rank0_pod(backend, event.run.run_id, event.training)
     trained = decoded_result(backend.result(event.training, pod=rank0)).get("result")
     record = published_record(
@@ -42,4 +46,9 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     )
     key = environment.key_of(event.run.run_id, "run.json")
     objects.write(environment.artifact_bucket, key, json.dumps(record, indent=2))
-    return {"finished": True, "artifacts": {"url": url, **artifacts}, "training": record["training"]}
+    return {
+        "finished": True,
+        "artifacts": {"url": url, **artifacts},
+        "training": record["training"],
+        "wait_seconds": 0,
+    }

@@ -56,6 +56,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         logger.warning("stopped early", extra={"error": type(error).__name__, "reason": str(error)})
     if unread.replaced:
         logger.warning("the log was replaced: lines between the last look and its end were not read")
+        cursor = cursor.model_copy(update={"log_rotations": cursor.log_rotations + 1})
     return {"cursor": cursor.model_dump(mode="json"), "caught_up": unread.exhausted}
 
 

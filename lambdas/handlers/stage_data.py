@@ -15,7 +15,14 @@ from lambdas.handlers.program import advance_program
 from lambdas.handlers.task import task
 from lambdas.logic import metric_data
 from lambdas.logic.jobs import job_of
-from lambdas.logic.staging import advanced, newest_report, require_progress
+from lambdas.logic.pauses import pause_seconds
+from lambdas.logic.staging import (
+    advanced,
+    import_advanced,
+    newest_report,
+    require_import_progress,
+    require_progress,
+)
 from lambdas.models.run import JobRef, Run, Stage, StagingProgress
 from lambdas.models.staging_line import StagingReport
 
@@ -26,33 +33,54 @@ TAIL_LINES = 20
 class Event(BaseModel):
     run: Run
     progress: StagingProgress | None = None
-    """After the look before; None until the pod has been submitted."""
+    """After the look before; None before the first."""
+    waited_seconds: int = 0
+    """In the looks before."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """Whether staging is finished, what it says of the data set, and how far it is."""
+    """Whether staging is finished, what it says of the data set, how far it is, and how long until the next look."""
     run, now = event.run, datetime.now(UTC)
-    if event.progress is None and not _is_visible(run):
-        return {"finished": False, "dataset": None, "progress": None}
+    if event.progress is None or event.progress.importing:
+        importing = _import_progress(run, event.progress, now=now)
+        if importing is not None:
+            return _answer(event, None, importing)
+    so_far = event.progress if event.progress and not event.progress.importing else StagingProgress()
     job = job_of(run, Stage.STAGE, 1, artifacts_url=read(ArtifactEnvironment).url_of(run.run_id))
     backend = backends.connect(run.spec.compute.backend)
     result = advance_program(backend, job)
     report = _report(backend, job.ref)
     if report is not None:
         metrics.publish(metric_data.of_staging(run.run_id, report, now=now))
-    progress = advanced(event.progress or StagingProgress(), report, now=now)
+    progress = advanced(so_far, report, now=now)
     if result is None:
         require_progress(job.ref, progress, limits=run.spec.limits, now=now)
-    return {"finished": result is not None, "dataset": result, "progress": progress.model_dump(mode="json")}
+    return _answer(event, result, progress)
 
 
-def _is_visible(run: Run) -> bool:
-    """Whether the pod will find every file of a data set that the file system is linked to."""
+def _answer(event: Event, result: dict[str, Any] | None, progress: StagingProgress) -> dict[str, Any]:
+    pause = pause_seconds(event.waited_seconds, shortest=event.run.spec.limits.poll_seconds)
+    finished = result is not None
+    facts = {"finished": finished, "dataset": result, "progress": progress.model_dump(mode="json")}
+    return {**facts, "wait_seconds": 0 if finished else pause}
+
+
+def _import_progress(run: Run, before: StagingProgress | None, *, now: datetime) -> StagingProgress | None:
+    """How far FSx is with a data set that the file system is linked to; None if the pod will find every file.
+
+    Raises:
+        StagingStalled: If FSx gets no further.
+    """
     if run.linked_folder is None or run.spec.dataset is None:
-        return True
+        return None
     file_system = read(LinkEnvironment).linked_file_system
-    return data_repository.imported(file_system, run.spec.dataset.url, since=run.started_at)
+    seen = data_repository.import_of(file_system, run.spec.dataset.url, since=run.started_at)
+    if seen.done:
+        return None
+    progress = import_advanced(before, seen, now=now)
+    require_import_progress(seen, progress, limits=run.spec.limits, now=now)
+    return progress
 
 
 def _report(backend: Backend, job: JobRef) -> StagingReport | None:

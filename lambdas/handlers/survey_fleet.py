@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lambdas.gateways import metrics, notifications
+from lambdas.gateways import executions, metrics, notifications
 from lambdas.gateways.backend import Claim
 from lambdas.gateways.eks import Nodegroup, Nodegroups
 from lambdas.gateways.kubernetes import KubernetesBackend
@@ -27,6 +27,8 @@ from lambdas.handlers.task import task
 from lambdas.logic import metric_data
 from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, obsolete, survey
 from lambdas.logic.messages import given_back
+from lambdas.models.run_record import RunStatus
+from lambdas.models.run_table import RunRow
 
 
 class Event(BaseModel):
@@ -65,10 +67,22 @@ def _groups(nodegroups: Nodegroups) -> list[Nodegroup]:
 def _current_claims(backend: KubernetesBackend, table: RunTable) -> tuple[list[Claim], Sequence[Claim]]:
     """The claims that count, and those that did not and are gone."""
     claims = backend.claims()
-    dropped = obsolete(claims, {claim.run_id: table.find(claim.run_id) for claim in claims})
+    dropped = obsolete(claims, {claim.run_id: _row_as_of_now(table, claim.run_id) for claim in claims})
     for claim in dropped:
         backend.drop_claim(claim)
     return [claim for claim in claims if claim not in dropped], dropped
+
+
+def _row_as_of_now(table: RunTable, run_id: str) -> RunRow | None:
+    """A run's row; of one that the table takes to be running, with what Step Functions says of it.
+
+    An execution may end without writing it down, and the clean-up after it may fail.
+    """
+    row = table.find(run_id)
+    if row is None or row.status is not RunStatus.RUNNING:
+        return row
+    status = executions.status_if_known(row.execution_arn) or RunStatus.FAILED
+    return row.model_copy(update={"status": status})
 
 
 def _give_back(backend: KubernetesBackend, nodegroups: Nodegroups, idle: IdleNodes, *, now: datetime) -> int:

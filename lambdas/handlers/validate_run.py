@@ -7,15 +7,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lambdas.errors import DatasetNotFound, InvalidRunSpec
-from lambdas.gateways import objects
+from lambdas.errors import InvalidRunSpec
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import LinkEnvironment, RunTableEnvironment, read
 from lambdas.handlers.task import task
 from lambdas.logic.staging import linked_folder
 from lambdas.models.backends import KUBERNETES_KINDS
 from lambdas.models.run import Run, run_id_for
-from lambdas.models.run_spec import Dataset, RunSpec, excess_of_names, object_of, parse_run_spec
+from lambdas.models.run_spec import RunSpec, excess_of_names, parse_run_spec
 from lambdas.models.run_table import row_of
 
 
@@ -37,8 +36,6 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         raise InvalidRunSpec(f"The run cannot be named: {error}.") from None
     spec = parse_run_spec(event.spec)
     _require_names(run_id, spec)
-    if spec.dataset is not None:
-        _require_dataset(spec.dataset)
     run = Run(
         run_id=run_id,
         execution_arn=event.execution_arn,
@@ -65,16 +62,3 @@ def _linked_folder(spec: RunSpec) -> str | None:
     if spec.dataset is None or spec.compute.backend not in KUBERNETES_KINDS:
         return None
     return linked_folder(spec.dataset, read(LinkEnvironment).linked_url)
-
-
-def _require_dataset(dataset: Dataset) -> None:
-    """Found missing now, it costs nothing. What is behind https:// only the pod can know: it has another way out."""
-    where: Any = {"region": dataset.region, "signed": not dataset.public}
-    if dataset.in_s3 and dataset.is_prefix and not objects.any_below(dataset.bucket, dataset.key, **where):
-        raise DatasetNotFound(f"dataset.url: there is no object below {dataset.url}, or this run may not list it.")
-    if dataset.in_s3 and not dataset.is_prefix and not objects.exists(dataset.bucket, dataset.key, **where):
-        raise DatasetNotFound(f"dataset.url: there is no object {dataset.url}, or this run may not read it.")
-    if dataset.manifest_url is not None and not objects.exists(*object_of(dataset.manifest_url), **where):
-        raise DatasetNotFound(
-            f"dataset.manifest_url: there is no object {dataset.manifest_url}, or this run may not read it."
-        )

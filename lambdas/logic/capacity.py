@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lambdas.errors import CapacityTimeout, GangTooLarge
 from lambdas.gateways.eks import Nodegroup
 from lambdas.gateways.kubernetes_objects import Node
-from lambdas.models.instances import InstanceType
-from lambdas.models.run_spec import RunSpec
+from lambdas.models.run_spec import Compute, RunSpec
 
 
 @dataclass(frozen=True)
@@ -26,17 +25,18 @@ class Capacity:
         return self.nodes_ready >= self.nodes_wanted
 
 
-def count_ready(nodes: Iterable[Node], instance: InstanceType, *, used_by_others: Collection[str]) -> int:
-    """Nodes that this run may use: Ready, free of other runs, and with all their devices advertised.
+def count_ready(nodes: Iterable[Node], compute: Compute, *, used_by_others: Collection[str]) -> int:
+    """Nodes that this run may use: Ready, free of other runs, and with all devices advertised that the gang needs.
 
     A node is Ready some seconds before its device plugins have registered; a gang submitted in between would wait
     unschedulable.
     """
-    return sum(node.ready and node.name not in used_by_others and _advertises(node, instance) for node in nodes)
+    wanted = compute.instance.plugin_devices(compute.num_nodes)
+    return sum(node.ready and node.name not in used_by_others and _advertises(node, wanted) for node in nodes)
 
 
-def _advertises(node: Node, instance: InstanceType) -> bool:
-    return all(int(node.allocatable.get(name, "0")) >= count for name, count in instance.plugin_devices.items())
+def _advertises(node: Node, wanted: Mapping[str, int]) -> bool:
+    return all(int(node.allocatable.get(name, "0")) >= count for name, count in wanted.items())
 
 
 def require_fit(spec: RunSpec, nodegroup: Nodegroup) -> None:

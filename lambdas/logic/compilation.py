@@ -13,6 +13,15 @@ _COUNT = re.compile(
     r"Total (?P<what>graphs|successful compilations|failed compilations|cached graphs): (?P<count>\d+)\s*$"
 )
 
+_FAILED = re.compile(
+    r"(?:Got a cached failed neff|Compilation failed for|Failed compilation with)"
+    r".*?(?P<module>MODULE_[\w.]*?\d+(?:\+[0-9a-f]+)?)|Failed graph: (?P<graph>.+?)\s*$"
+)
+"""The name of a graph, in the words of Neuron's compiler and in those of `trainer.precompile`."""
+
+MOST_NAMES = 8
+"""Of failed graphs, in one sentence."""
+
 
 def compilation(job: JobRef, lines: Iterable[str]) -> Compilation:
     """The counts of a finished precompile job.
@@ -25,12 +34,18 @@ def compilation(job: JobRef, lines: Iterable[str]) -> Compilation:
         CompilationNotReported: If the log has no counts.
         GraphCompilationFailed: If a graph failed: training would compile it again, and fail, on the whole gang.
     """
-    counts = {found["what"]: int(found["count"]) for line in lines if (found := _COUNT.search(line))}
+    counts, names = dict[str, int](), dict[str, None]()
+    for line in lines:
+        if found := _COUNT.search(line):
+            counts[found["what"]] = int(found["count"])
+        elif found := _FAILED.search(line):
+            names[found["module"] or found["graph"]] = None
     if "graphs" not in counts:
         raise CompilationNotReported(f"The log of the job '{job.name}' has no line 'Total graphs: N'.")
     graphs, failed = counts["graphs"], counts.get("failed compilations", 0)
     if failed:
-        raise GraphCompilationFailed(f"{failed} of {graphs} graphs failed to compile in the job '{job.name}'.")
+        named = f": {', '.join(list(names)[:MOST_NAMES])}" if names else ""
+        raise GraphCompilationFailed(f"{failed} of {graphs} graphs failed to compile in the job '{job.name}'{named}.")
     return Compilation(
         graphs=graphs,
         succeeded=counts.get("successful compilations", graphs),

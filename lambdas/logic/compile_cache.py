@@ -26,9 +26,6 @@ HASH_LENGTH = 12
 LONGEST_WAIT = timedelta(hours=6)
 """For another run's compilation; BERT-large's takes a quarter of an hour. Then a run compiles for itself."""
 
-LONGEST_PAUSE = timedelta(minutes=5)
-"""Between two looks at it."""
-
 NEVER_SHAPE_GRAPHS = frozenset(
     {
         # How long, how fast and from where: numbers that reach the graphs as data.
@@ -89,15 +86,3 @@ def _chip(instance: InstanceType) -> str:
 def has_waited_too_long(*, since: datetime, now: datetime) -> bool:
     """Whether a run shall stop waiting for another one's compilation, and compile for itself."""
     return now - since > LONGEST_WAIT
-
-
-def pause_seconds(*, since: datetime, now: datetime, shortest: int) -> int:
-    """Until the next look: a tenth of the time waited so far, so that six hours are a hundred looks.
-
-    Args:
-        since: When the run began to wait.
-        now: The time.
-        shortest: The spec's `limits.poll_seconds`.
-    """
-    tenth = (now - since).total_seconds() / 10
-    return round(max(shortest, min(tenth, LONGEST_PAUSE.total_seconds())))

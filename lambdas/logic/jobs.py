@@ -33,12 +33,17 @@ POD_NAME_VARIABLE = "TRAINFLOW_POD_NAME"
 EFA_ENVIRONMENT = {
     "FI_PROVIDER": "efa",
     "FI_EFA_USE_DEVICE_RDMA": "1",
-    "CCOM_SOCKET_IFNAME": "eth0",
 }
-"""As the TorchX tutorial sets it; FI_EFA_FORK_SAFE is for kernels before 5.15 only."""
+"""As the tutorials set it; FI_EFA_FORK_SAFE is for kernels before 5.15 only."""
+
+POD_EFA_ENVIRONMENT = {**EFA_ENVIRONMENT, "CCOM_SOCKET_IFNAME": "eth0"}
+"""As the TorchX tutorial sets it: so is a pod's interface called, while Slurm's nodes call theirs as they like."""
 
 NEURON_ENVIRONMENT = {"NEURON_RT_RESET_CORES": "1", "XLA_TRANSFER_SEED_ASYNC": "1"}
 """As the TorchX tutorial sets it for every pod with NeuronCores."""
+
+READER_OF_SHARDS = "trainer.pretrain"
+"""Needs at least one, as the stager expects by itself. What other programs read, nobody can tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +157,8 @@ def _command(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | Non
         case Stage.STAGE:
             if spec.dataset is None:
                 raise ValueError("a run without a data set has nothing to stage")
-            return ("python", "-m", "trainer.stage", *_source(spec.dataset, linked_folder=run.linked_folder))
+            source = _source(spec.dataset, linked_folder=run.linked_folder, module=workload.module)
+            return ("python", "-m", "trainer.stage", *source)
         case Stage.PUBLISH:
             return ("python", "-m", "trainer.publish", "--source", run_folder(run.run_id), "--url", artifacts_url)
         case Stage.PRECOMPILE:
@@ -164,7 +170,10 @@ def _command(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | Non
             return (*_with_copy_of(cache_folder(run.run_id, cache)), *torchrun) if cache else torchrun
 
 
-def _source(dataset: Dataset, *, linked_folder: str | None) -> tuple[str, ...]:
+def _source(dataset: Dataset, *, linked_folder: str | None, module: str | None) -> tuple[str, ...]:
+    min_shards = dataset.min_shards
+    if min_shards is None and module != READER_OF_SHARDS:
+        min_shards = 0
     given = {
         "url": dataset.url,
         "no_sign_request": "true" if dataset.public else None,
@@ -172,6 +181,7 @@ def _source(dataset: Dataset, *, linked_folder: str | None) -> tuple[str, ...]:
         "sha256": dataset.sha256,
         "manifest_url": dataset.manifest_url,
         "linked_folder": linked_folder,
+        "min_shards": None if min_shards is None else str(min_shards),
     }
     return tuple(text for name, value in given.items() if value is not None for text in (f"--{name}", value))
 
@@ -260,8 +270,8 @@ def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse |
         environment |= NEURON_ENVIRONMENT
     if ref.stage is Stage.TRAINING and instance.tflops_per_process is not None:
         environment["TRAINFLOW_PEAK_TFLOPS"] = f"{instance.tflops_per_process:g}"
-    if instance.efa_interfaces and ref.num_nodes > 1:
-        environment |= EFA_ENVIRONMENT
+    if instance.uses_efa(ref.num_nodes):
+        environment |= EFA_ENVIRONMENT if ref.backend == "slurm" else POD_EFA_ENVIRONMENT
     if ref.elastic:
         environment["TRAINFLOW_RANK0_URL"] = announcement_url(ref.name, artifacts_url=artifacts_url)
     return environment

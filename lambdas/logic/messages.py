@@ -66,13 +66,16 @@ def had_run(title: str, run_id: str, status: RunStatus) -> tuple[str, str]:
     return f"Trainflow: {run_id} has run before", "\n".join(lines)
 
 
-def stopped(run_id: str, status: RunStatus, *, arn: str, jobs: int, nodes: int, kept: bool) -> str:
-    """The message about a run that was stopped from outside."""
+def stopped(
+    run_id: str, status: RunStatus, *, arn: str, error_name: str | None, jobs: int, nodes: int, kept: bool
+) -> str:
+    """The message about a run that ended without its own tear-down: mostly, because somebody stopped it."""
     if kept:
         done = "Pods and nodes stay, as the spec's teardown.on_failure asks; they go on costing money."
     else:
         done = f"Jobs deleted: {jobs}. Nodes given back: {nodes}."
-    return "\n".join([f"Run: {run_id}", f"Status: {status}", done, f"Execution: {arn}"])
+    error = [f"Error: {error_name}"] if error_name else []
+    return "\n".join([f"Run: {run_id}", f"Status: {status}", *error, done, f"Execution: {arn}"])
 
 
 def given_back(idle: IdleNodes, num_nodes: int, *, now: datetime) -> tuple[str, str]:

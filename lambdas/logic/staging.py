@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from lambdas.errors import StagingStalled
+from lambdas.gateways.data_repository import Import
 from lambdas.logic.jobs import DATA_MOUNT
 from lambdas.models.run import JobRef, StagingProgress
 from lambdas.models.run_spec import Dataset, Limits
@@ -40,6 +41,32 @@ def advanced(progress: StagingProgress, report: StagingReport | None, *, now: da
         done_bytes=report.done_bytes,
         files=report.files,
         moved_at=now if progress.moved_at is None or at != (progress.done_bytes, progress.files) else progress.moved_at,
+    )
+
+
+def import_advanced(progress: StagingProgress | None, seen: Import, *, now: datetime) -> StagingProgress:
+    """The progress after a look at FSx's import; its clock runs from the first look on, begun or not."""
+    if progress is not None and progress.files == seen.names:
+        return progress
+    return StagingProgress(files=seen.names, moved_at=now, importing=True)
+
+
+def require_import_progress(seen: Import, progress: StagingProgress, *, limits: Limits, now: datetime) -> None:
+    """Names have to arrive now and then.
+
+    Raises:
+        StagingStalled: If none has for `limits.stall_minutes`.
+    """
+    if progress.moved_at is None or now - progress.moved_at <= timedelta(minutes=limits.stall_minutes):
+        return
+    if seen.task_id is None:
+        raise StagingStalled(
+            f"FSx has been busy with another data repository task for {limits.stall_minutes:g} minutes, and has not "
+            "begun to import the data set's names."
+        )
+    raise StagingStalled(
+        f"FSx's data repository task '{seen.task_id}' has imported no name for {limits.stall_minutes:g} minutes after "
+        f"{seen.names:,}."
     )
 
 

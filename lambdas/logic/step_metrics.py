@@ -79,6 +79,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
         last_loss=_finite(steps[-1].loss),
         last_report=last_report,
         progressed_at=now,
+        log_rotations=cursor.log_rotations,
     )
 
 

@@ -14,6 +14,7 @@ from lambdas.errors import (
     JobStalled,
     NodeLost,
     ScriptFailed,
+    StorageFailed,
     TrainflowError,
     WorkerFailed,
     named_errors,
@@ -27,6 +28,10 @@ MAX_MESSAGE_LENGTH = 500
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 """Kubernetes' word for a Job, and for a pod, that was ended for having run too long."""
+
+NO_RECORD = "NoRecord"
+"""Of a job that left nothing at all, not even how it ended: unless it has trained before, its nodes lack something, and
+would again."""
 
 BY_REASON: Mapping[str | None, type[TrainflowError]] = {
     "NodeLost": NodeLost,
@@ -64,6 +69,8 @@ def failure(
         return JobDeadlineExceeded(f"The job '{job.name}' ran longer than limits.max_duration_hours allows.")
     if (named := BY_REASON.get(status.failure_reason)) is not None:
         return named(f"The job '{job.name}' {status.failure_message}.")
+    if status.failure_reason == NO_RECORD and last_step is None:
+        return StorageFailed(f"The job '{job.name}' {status.failure_message}.")
     if cause is None:
         return WorkerFailed(f"The job '{job.name}' failed: {status.failure_message or status.failure_reason}.")
     if (reported := _reported(cause)) is not None:

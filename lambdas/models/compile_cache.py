@@ -36,7 +36,7 @@ class Hold(StrEnum):
     LEASE = "lease"
     """The run compiles them, for itself and for those that come after it."""
     OWN = "own"
-    """It compiles them for itself: it waited too long for another run."""
+    """It compiles them for itself: it waited too long for another run, or holds nodes and cannot wait."""
 
 
 class CacheUse(Fact):

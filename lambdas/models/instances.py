@@ -126,10 +126,17 @@ class InstanceType:
         }
         return {resource: count for resource, count in offered.items() if count}
 
-    @property
-    def plugin_devices(self) -> dict[str, int]:
-        """Those that a device plugin advertises: huge pages are there from the start."""
-        return {resource: count for resource, count in self.devices.items() if resource in DEVICE_PLUGINS}
+    def uses_efa(self, num_nodes: int) -> bool:
+        """Whether a gang talks over EFA: one node has nobody to talk to."""
+        return self.efa_interfaces > 0 and num_nodes > 1
+
+    def plugin_devices(self, num_nodes: int) -> dict[str, int]:
+        """What device plugins have to advertise on a node for a gang of so many: all that its pods may ask for."""
+        wanted = {
+            NEURON_DEVICE: self.neuron_devices,
+            EFA_INTERFACE: self.efa_interfaces if self.uses_efa(num_nodes) else 0,
+        }
+        return {resource: count for resource, count in wanted.items() if count}
 
 
 TRAINIUM_TFLOPS = 190

@@ -76,6 +76,18 @@ class ClusterFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DatasetFacts:
+    """The data set where it comes from."""
+
+    is_there: bool = True
+    """And may be read."""
+    manifest_is_there: bool = True
+    num_bytes: int | Unknown = 0
+    etag: str | None = None
+    """As staging notes it, by which a new upload is told from what was staged; None where only staging can tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Probed:
     """What a small pod in the workload's image saw."""
 
@@ -89,6 +101,8 @@ class Probed:
     """On the shared file system."""
     staged_url: str | None = None
     """Where the data set that is there already came from."""
+    staged_etag: str | None = None
+    """Which upload of it that was; None where an older trainer does not say."""
     checkpoint_bytes: int | None = None
     """What the program's checkpoints will take together; None for a program that cannot be asked."""
     packages: str | None = None

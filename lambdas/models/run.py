@@ -101,6 +101,8 @@ class MetricsCursor(Fact):
     """Newest step whose report line has been published; it may come a poll later than the step's metrics line."""
     progressed_at: datetime | None = None
     """When a new step was last seen, by the Lambda's clock."""
+    log_rotations: int = 0
+    """How often the log had been replaced since the look before, so that nobody has read the lines in between."""
 
 
 class StagingProgress(Fact):
@@ -110,6 +112,8 @@ class StagingProgress(Fact):
     files: int = 0
     moved_at: datetime | None = None
     """When these were first seen, by the Lambda's clock; None before the program's first report."""
+    importing: bool = False
+    """Whether all this is of FSx's import of the names, which comes before the pod; it counts names alone."""
 
 
 def run_id_for(execution_name: str) -> str:

@@ -94,6 +94,8 @@ class MetricsPublished(_Entry):
     """Steps in rank 0's log that CloudWatch lacks."""
     duplicates: int = 0
     """Data points in CloudWatch beyond one a step."""
+    log_rotations: int = 0
+    """Looks that found rank 0's log replaced by a new file: the lines behind the look before were not read."""
 
 
 class RunRecord(_Entry):

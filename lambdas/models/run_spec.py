@@ -207,8 +207,9 @@ class Dataset(_Section):
     """An archive, `s3://bucket/key.tar` or `https://…/name.tar` (or `.tar.gz`, `.tgz`, `.tar.zst`), which is unpacked;
     or `s3://bucket/prefix/` with a slash at its end for every object below it."""
     name: Annotated[str, Field(pattern=FOLDER)] | None = None
-    """Folder below `/data`; runs that name the same folder share one copy. Default: from the archive's or prefix's
-    name. Has no effect on a prefix that the file system is linked to: that data stays where it lies."""
+    """Folder below `/data`; runs that name the same folder share one copy, and one that has another `url` is refused.
+    Default: from the last part of the archive's or prefix's name, so two of the same name need this field. Has no
+    effect on a prefix that the file system is linked to: that data stays where it lies."""
     sha256: Annotated[str, Field(pattern=SHA256)] | None = None
     """Checksum of the archive as `sha256sum` prints it. Required with https://, where nothing else vouches for it."""
     public: bool = False
@@ -218,6 +219,9 @@ class Dataset(_Section):
     manifest_url: str | None = None
     """`s3://bucket/key` of a list of files and checksums in the form of `sha256sum`: every file has to be as it says.
     It is read as the data set is: `public` and `region` hold for its bucket too."""
+    min_shards: Annotated[int, Field(ge=0)] | None = None
+    """Fewest `*_training_*.hdf5` shards that it has to hold; each is opened and checked. With 0, whatever it holds is
+    not looked into. Default: 1 for `trainer.pretrain`, which reads them, and 0 for every other program."""
 
     @field_validator("url")
     @classmethod
@@ -322,7 +326,7 @@ class Limits(_Section):
     max_duration_hours: Annotated[float, Field(gt=0, le=8760)] = 72.0
     """Longest time for one job, in hours; the cluster kills it then. BERT-large phase 1 takes 20 to 45."""
     capacity_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 60.0
-    """Longest wait for the gang's nodes, in minutes."""
+    """Longest wait for the gang's nodes, in minutes. Has no effect with Slurm, where jobs wait for nodes themselves."""
     gang_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 30.0
     """Longest time that a submitted gang may have fewer pods running than it needs, in minutes; then it is started
     anew. Covers pulling the image, and waiting in a queue."""
@@ -332,11 +336,12 @@ class Limits(_Section):
     restarted."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
     """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints. While a data set is
-    being staged: longest time in which nothing of it arrives."""
+    being staged, or its names are imported by FSx: longest time in which nothing of it arrives."""
     min_throughput: Annotated[float, Field(gt=0)] | None = None
     """Sequences per second over all ranks below which an alarm calls a person; the run goes on. None sets no floor."""
     poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30
-    """Seconds between two looks at a job. Below 20 a run of a year would exceed an execution's history quota."""
+    """Least seconds between two looks. Waits are looked at after a twentieth of the time waited, if that is more; jobs
+    after a second for each day of the run's age, if that is more: an execution's history has its quota."""
 
 
 class Teardown(_Section):

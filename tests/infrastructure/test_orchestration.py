@@ -136,19 +136,20 @@ def test_who_may_read_and_write_objects_and_which() -> None:
         if action.startswith("s3:") and action != "s3:ListBucket"
     }
     assert may == {
-        ("ValidateRun", "s3:GetObject", "data/*"),
         ("Preflight", "s3:GetObject", "data/*"),
         ("StartRun", "s3:GetObject", "runs/*"),
         ("StartRun", "s3:GetObjectVersion", "runs/*"),
         ("PublishArtifacts", "s3:PutObject", "runs/*"),
-        ("LocateRank0", "s3:GetObject", "runs/*/rank0/*"),
-        ("PublishArtifacts", "s3:GetObject", "runs/*/rank0/*"),
+        *(
+            (who, "s3:GetObject", "runs/*/rank0/*")
+            for who in ("LocateRank0", "PublishArtifacts", "TearDown", "CleanUp")
+        ),
         *((who, "s3:PutObject", "runs/*") for who in ("CollectDiagnostics", "TearDown", "CleanUp")),
     }
 
 
 def test_who_may_look_for_objects_and_only_among_data_sets() -> None:
-    assert deployed().who_may("s3:ListBucket") == {"ValidateRun", "Preflight"}
+    assert deployed().who_may("s3:ListBucket") == {"Preflight"}
     for _, action, arn, statement in deployed().grants():
         if action == "s3:ListBucket":
             assert statement["Condition"] == {"StringLike": {"s3:prefix": "data/*"}}
@@ -214,6 +215,10 @@ def test_leases_are_taken_by_one_function_and_given_back_by_those_that_clean_up(
     assert deployed().who_may("dynamodb:UpdateItem", on="Caches") == {"AcquireCache", "CheckCompilation"}
     assert deployed().who_may("dynamodb:DeleteItem", on="Caches") == {"AcquireCache", "TearDown", "CleanUp"}
     assert deployed().who_may("states:DescribeExecution", on="blue-training:*") >= {"AcquireCache"}
+
+
+def test_the_survey_may_ask_whether_a_run_goes_on() -> None:
+    assert "SurveyFleet" in deployed().who_may("states:DescribeExecution", on="blue-training:*")
 
 
 def test_nothing_is_allowed_on_everything_but_what_has_no_resource() -> None:

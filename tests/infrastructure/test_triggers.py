@@ -183,7 +183,7 @@ def test_a_schedule_of_a_spec_that_cannot_run_is_refused_before_anything_is_depl
     [
         ("ABORTED", "training", True),
         ("TIMED_OUT", "training", True),
-        ("FAILED", "training", False),
+        ("FAILED", "training", True),
         ("SUCCEEDED", "training", False),
         ("RUNNING", "training", False),
         ("ABORTED", "watch-job", False),

@@ -51,6 +51,7 @@ def run(twin: Twin, tmp_path: Path) -> Run:
             "workload": {"script": STEPS, "image": "trainer:test", **sections.pop("workload", {})},
             "compute": {"instance_type": "trn1.2xlarge", **sections.pop("compute", {})},
             "precompile": {"enabled": False},
+            **sections,
         }
         return follow_run(twin, parse_run_spec(spec), run_id, folder=tmp_path / run_id, console=console)
 
@@ -105,11 +106,12 @@ def test_everything_that_is_wrong_is_named_at_once_and_nothing_was_scaled(run: R
             "queue": "nobodys",
             "priority_class": "vip",
         },
+        dataset={"url": f"s3://{deployment.DATA_BUCKET}/data/nothing.tar"},
     )
     assert record.error is not None
     assert record.error.name == "PreflightFailed"
     lines = record.error.message.splitlines()
-    assert lines[0] == "This run could not start for 6 reasons:"
+    assert lines[0] == "This run could not start for 7 reasons:"
     for line, words in zip(
         lines[1:],
         [
@@ -118,6 +120,7 @@ def test_everything_that_is_wrong_is_named_at_once_and_nothing_was_scaled(run: R
             "17 x trn2.48xlarge take 3264 vCPUs, but the quota",
             "compute.queue is 'nobodys'",
             "compute.priority_class is 'vip'",
+            f"dataset.url: there is no object s3://{deployment.DATA_BUCKET}/data/nothing.tar",
             "workload.module: there is no module 'trainer.pretrian'",
         ],
         strict=True,

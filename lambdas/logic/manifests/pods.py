@@ -110,7 +110,7 @@ def pod_spec(job: Job, *, container: str | None = None, deadline: bool = True) -
 def _placement(instance: InstanceType, *, num_nodes: int) -> dict[str, Any]:
     """Nodes of the instance type; for a gang over EFA those of one node group, and so of one placement group."""
     selector = {INSTANCE_TYPE_LABEL: instance.name}
-    if instance.efa_interfaces and num_nodes > 1:
+    if instance.uses_efa(num_nodes):
         selector[NODEGROUP_LABEL] = nodegroup_name(instance.name)
     return {
         "nodeSelector": selector,
@@ -187,7 +187,7 @@ def _devices(instance: InstanceType, processes_per_node: int, *, num_nodes: int)
     if instance.accelerated:
         cores_per_chip = instance.neuron_cores // instance.neuron_devices
         devices[NEURON_DEVICE] = str(math.ceil(processes_per_node / cores_per_chip))
-    if instance.efa_interfaces and num_nodes > 1:
+    if instance.uses_efa(num_nodes):
         devices[EFA_INTERFACE] = str(instance.efa_interfaces)
         devices[HUGE_PAGES] = f"{HUGE_PAGES_MIB}Mi"
     return devices

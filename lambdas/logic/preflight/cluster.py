@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from lambdas.models.backends import KUBERNETES_KINDS
-from lambdas.models.instances import DEVICE_PLUGINS, InstanceType
+from lambdas.models.instances import DEVICE_PLUGINS
 from lambdas.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
 from lambdas.models.run_spec import Compute, RunSpec
 
@@ -26,7 +26,7 @@ def of_cluster(spec: RunSpec, facts: ClusterFacts, *, zones: tuple[Zone, ...] | 
     yield from _priority_class(compute, facts)
     yield from _service_account(facts)
     yield from _claim(facts.claim, zones)
-    yield from _plugins(compute.instance, facts.plugins)
+    yield from _plugins(compute, facts.plugins)
 
 
 def can_run_pods(facts: ClusterFacts) -> bool:
@@ -91,9 +91,9 @@ def _claim(claim: VolumeClaim | Unknown | None, zones: tuple[Zone, ...] | Unknow
         )
 
 
-def _plugins(instance: InstanceType, plugins: PluginNodes | Unknown) -> Iterator[Finding]:
+def _plugins(compute: Compute, plugins: PluginNodes | Unknown) -> Iterator[Finding]:
     """Nodes that have been there for a while tell for sure; without any, whether the plugins are installed."""
-    wanted = instance.plugin_devices
+    instance, wanted = compute.instance, compute.instance.plugin_devices(compute.num_nodes)
     if isinstance(plugins, Unknown):
         if wanted:
             yield Note(f"Whether nodes will advertise {_listed(wanted)}: {plugins.reason}.")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lambdas.errors import JobDeadlineExceeded, ScriptFailed, TrainflowError, WorkerFailed
+from lambdas.errors import JobDeadlineExceeded, ScriptFailed, StorageFailed, TrainflowError, WorkerFailed
+from lambdas.logic.preflight.dataset import is_staged, of_folder
 from lambdas.logic.preflight.findings import Finding, Note, Problem, shortened
 from lambdas.models.kubernetes_names import NO_IMAGE
-from lambdas.models.preflight import Probed, Unknown
+from lambdas.models.preflight import DatasetFacts, Probed, Unknown
 from lambdas.models.run import Run
 from lambdas.models.run_spec import Dataset, RunSpec
 
-FAILURES = (ScriptFailed, WorkerFailed, JobDeadlineExceeded)
+FAILURES = (ScriptFailed, WorkerFailed, JobDeadlineExceeded, StorageFailed)
 """Ends of the probe that say something of the image it ran in."""
 
 WRONG_MACHINE = "exec format error"
@@ -81,13 +82,13 @@ def of_failure(spec: RunSpec, failed: TrainflowError) -> Problem:
     )
 
 
-def of_probe(run: Run, seen: Probed, *, data_bytes: int | Unknown) -> Iterator[Finding]:
+def of_probe(run: Run, seen: Probed, data: DatasetFacts) -> Iterator[Finding]:
     """Everything that the probe found to be wrong.
 
     Args:
         run: The run.
         seen: What the probe saw.
-        data_bytes: Size of the data set where it comes from.
+        data: The run's data set where it comes from.
     """
     spec = run.spec
     field = "workload.module" if spec.workload.module else "workload.script"
@@ -100,10 +101,12 @@ def of_probe(run: Run, seen: Probed, *, data_bytes: int | Unknown) -> Iterator[F
             f"workload.image: the probe ran on {seen.machine}; whether the image runs on {spec.compute.instance_type} "
             f"({spec.compute.instance.architecture}) too is not known."
         )
-    yield from _room(run, seen, data_bytes)
+    if spec.dataset is not None and run.linked_folder is None:
+        yield from of_folder(spec.dataset, seen)
+    yield from _room(run, seen, data)
 
 
-def _room(run: Run, seen: Probed, data_bytes: int | Unknown) -> Iterator[Finding]:
+def _room(run: Run, seen: Probed, source: DatasetFacts) -> Iterator[Finding]:
     """Data set and checkpoints are on one file system.
 
     What is known for sure has to fit: the archive's own size and the checkpoints. What its content may grow to is an
@@ -113,10 +116,10 @@ def _room(run: Run, seen: Probed, data_bytes: int | Unknown) -> Iterator[Finding
         yield Note("Whether there is room for data and checkpoints: the probe did not say how much is free.")
         return
     dataset = run.spec.dataset
-    to_stage = dataset is not None and run.linked_folder is None and seen.staged_url != dataset.url
-    if to_stage and isinstance(data_bytes, Unknown):
-        yield Note(f"dataset.url: whether there is room for the data set: {data_bytes.reason}.")
-    data = data_bytes if to_stage and not isinstance(data_bytes, Unknown) else 0
+    to_stage = dataset is not None and run.linked_folder is None and not is_staged(dataset, source, seen)
+    if to_stage and isinstance(source.num_bytes, Unknown):
+        yield Note(f"dataset.url: whether there is room for the data set: {source.num_bytes.reason}.")
+    data = source.num_bytes if to_stage and not isinstance(source.num_bytes, Unknown) else 0
     checkpoints = seen.checkpoint_bytes or 0
     if data + checkpoints > seen.free_bytes:
         yield Problem(_too_little(run, seen.free_bytes, data=data, checkpoints=checkpoints))

@@ -114,6 +114,7 @@ def test_a_run_is_observed_from_its_first_event_to_its_record(observed: Observed
         "last_step": 200,
         "gaps": 0,
         "duplicates": 0,
+        "log_rotations": 0,
     }
     assert [execution.arn for execution in record.executions] == [
         run.history.arn,

@@ -58,6 +58,7 @@ def test_published_steps_are_read_back_and_agree_with_the_log(cloudwatch: CloudW
         "last_step": 200,
         "gaps": 0,
         "duplicates": 0,
+        "log_rotations": 0,
     }
 
 

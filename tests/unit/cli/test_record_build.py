@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from recorded_runs import recorded
 
 from cli.record import overhead_by_state, read_record, write_record
-from cli.record.history import ExecutionHistory
+from cli.record.history import Event, ExecutionHistory
 from lambdas.models.run_record import Compilation, RunError, RunStatus, Training
 
 
@@ -32,6 +33,25 @@ def test_the_record_of_a_succeeded_run() -> None:
     )
     assert record.metrics_published is not None
     assert (record.metrics_published.gaps, record.metrics_published.duplicates) == (0, 0)
+
+
+def test_log_rotations_that_publish_metrics_counted_are_in_the_record() -> None:
+    run = recorded("succeeded")
+    *before, last = run.children
+    records = run.record(), run.record(children=(*before, _with_rotations(last, 2)))
+    assert [record.metrics_published and record.metrics_published.log_rotations for record in records] == [0, 2]
+
+
+def _with_rotations(child: ExecutionHistory, count: int) -> ExecutionHistory:
+    def told(event: Event) -> Event:
+        details = event.get("taskSucceededEventDetails", {})
+        if '"cursor"' not in details.get("output", ""):
+            return event
+        output = json.loads(details["output"])
+        output["Payload"]["cursor"]["log_rotations"] = count
+        return {**event, "taskSucceededEventDetails": {**details, "output": json.dumps(output)}}
+
+    return replace(child, events=tuple(map(told, child.events)))
 
 
 def test_states_of_the_run_and_its_windows_come_in_the_order_of_entering() -> None:

@@ -146,6 +146,9 @@ def test_gaps_and_duplicates_are_not_hidden() -> None:
     text = "".join(page_of(record.model_copy(update={"metrics_published": faulty})).text)
 
     assert "1 gap, 3 duplicates" in text
+    rotated = record.metrics_published.model_copy(update={"log_rotations": 2})
+    text = "".join(page_of(record.model_copy(update={"metrics_published": rotated})).text)
+    assert "lines lost in 2 log rotations" in text
 
 
 def test_every_drawing_has_a_title_in_words() -> None:

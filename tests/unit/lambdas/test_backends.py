@@ -151,7 +151,7 @@ def test_a_gang_that_does_not_come_together_is_given_up_with_the_clusters_words(
     add_pod(cluster, job, "waiting", {"phase": "Pending", "conditions": [condition]})
     with pytest.raises(GangIncomplete, match=r"Insufficient aws\.amazon\.com/neuron"):
         poll(run, job)
-    assert poll(run, job, phase="running") == {"phase": "running"}, "a gang that has run is not incomplete any more"
+    assert poll(run, job, phase="running")["phase"] == "running", "a gang that has run is not incomplete any more"
 
 
 def test_a_pod_that_cannot_pull_its_image_says_so(cluster: FakeKubernetesApi) -> None:

@@ -12,13 +12,13 @@ from lambdas.errors import ServiceUnavailable
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers import clean_up, notify, tear_down, validate_run
 from lambdas.logic.jobs import job_of
-from lambdas.logic.manifests import pods
+from lambdas.logic.manifests import pods, pytorchjob
 from lambdas.logic.manifests.indexed_job import render
 from lambdas.models.run import Run, Stage
 from lambdas.models.run_record import RunStatus
 from lambdas.models.run_table import row_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
-from tests.fakes.runs import SPEC, run_of, spec_with
+from tests.fakes.runs import SPEC, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
 
 TYPE = "trn1.32xlarge"
@@ -104,6 +104,49 @@ def test_a_run_that_timed_out_keeps_what_its_spec_keeps(aws: Aws, cluster: FakeK
 
 def test_a_run_that_timed_out_is_torn_down_otherwise(aws: Aws, cluster: FakeKubernetesApi) -> None:
     assert clean(running(aws, cluster), "TIMED_OUT")["nodes_released"] == 2
+
+
+def test_a_run_whose_history_was_full_is_torn_down_though_it_could_not_see_to_itself(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    run = running(aws, cluster)
+    event = event_of(run, "FAILED")
+    event["detail"]["error"] = "States.Runtime"
+    answer = clean_up.lambda_handler(event, CONTEXT)
+    assert answer == {"run_id": run.run_id, "deleted_jobs": [f"{run.run_id}-training-1"], "nodes_released": 2}
+    row = aws.table.find(run.run_id)
+    assert row is not None
+    assert (row.status, row.error_name) == (RunStatus.FAILED, "States.Runtime")
+    ((subject, message),) = aws.told
+    assert subject == f"Trainflow: {run.run_id} FAILED"
+    assert "Error: States.Runtime\nJobs deleted: 1. Nodes given back: 2." in message
+
+
+def test_such_a_run_keeps_what_its_spec_keeps(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    run = running(aws, cluster, teardown__on_failure=False)
+    assert clean(run, "FAILED")["deleted_jobs"] == []
+    assert (status_of(aws, run), aws.desired(TYPE)) == (RunStatus.FAILED, 2)
+    assert "they go on costing money" in aws.told[0][1]
+
+
+@pytest.mark.parametrize("on_failure", [True, False])
+def test_a_failed_run_that_has_told_its_end_is_left_alone(
+    aws: Aws, cluster: FakeKubernetesApi, on_failure: bool
+) -> None:
+    run = running(aws, cluster, teardown__on_failure=on_failure)
+    notified(run, "FAILED", error={"Error": "WorkerFailed", "Cause": "{}"})
+    assert clean(run, "FAILED") == {"run_id": run.run_id, "deleted_jobs": [], "nodes_released": 0}
+    assert (len(aws.told), cluster.names("jobs")) == (1, [f"{run.run_id}-training-1"])
+
+
+def test_an_execution_that_was_refused_takes_nothing_from_the_run_of_its_name(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    run = running(aws, cluster)
+    event = event_of(run, "FAILED")
+    event["detail"] |= {"name": run.run_id.upper(), "executionArn": run.execution_arn.replace("bert", "BERT")}
+    assert clean_up.lambda_handler(event, CONTEXT)["run_id"] is None
+    assert (status_of(aws, run), aws.desired(TYPE)) == (RunStatus.RUNNING, 2)
 
 
 @pytest.mark.parametrize("name", ["bert-0123456789ab", "Not_A_Run", "x" * 80])
@@ -239,6 +282,26 @@ def test_the_last_lines_of_rank_0_and_of_failed_pods_outlive_them(
     assert kept_logs(aws, run) == {
         f"{name}.log": f"2026-11-21T12:00:00.500000+00:00 hello from {name}\n" for name in ("rank0", "failed")
     }
+
+
+@pytest.mark.parametrize("way", ["stopped", "torn down"])
+def test_the_last_lines_of_an_elastic_rank_0_are_kept_from_where_it_says_that_it_is(
+    aws: Aws, cluster: FakeKubernetesApi, way: str
+) -> None:
+    run = run_on("pytorchjob", elastic=True)
+    aws.add_nodegroup(TYPE, desired=2)
+    aws.table.begin(row_of(run))
+    job = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")
+    KubernetesBackend(cluster, namespace=NAMESPACE).submit(pytorchjob.render(job))
+    put_pod(cluster, run, "worker-0", phase="Running", index=0)
+    put_pod(cluster, run, "worker-3", phase="Running", index=3)
+    key = f"runs/{run.run_id}/rank0/{job.ref.name}"
+    aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key=key, Body=b"worker-3\n")
+    if way == "stopped":
+        clean(run)
+    else:
+        tear_down.lambda_handler({"run": run.model_dump(mode="json")}, CONTEXT)
+    assert "worker-3.log" in kept_logs(aws, run)
 
 
 def test_a_log_that_cannot_be_had_keeps_no_node(

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from lambdas.gateways import executions
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers import acquire_cache, backends, check_compilation, clean_up, tear_down
-from lambdas.logic.compile_cache import LONGEST_PAUSE, LONGEST_WAIT, NEVER_SHAPE_GRAPHS, cache_key, pause_seconds
+from lambdas.logic.compile_cache import LONGEST_WAIT, NEVER_SHAPE_GRAPHS, cache_key
 from lambdas.logic.jobs import job_of
 from lambdas.models.compile_cache import CacheState, CacheUse, Hold, lease_of, own_folder
 from lambdas.models.run import Run, Stage
 from lambdas.models.run_spec import parse_run_spec
 from lambdas.models.run_table import row_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
-from tests.fakes.runs import SPEC, STARTED_AT, run_of, spec_with
+from tests.fakes.runs import SPEC, run_of, spec_with
 from tests.unit.lambdas.conftest import CACHE_TABLE, CONTEXT, Aws
 
 DIGEST = "registry.example/trainer@sha256:" + "0" * 64
@@ -122,15 +122,6 @@ def test_a_key_begins_as_people_call_it_and_is_a_folders_name() -> None:
     assert KEY.startswith("bert-")
     assert key_of(precompile={"cacheset": "large-128"}).startswith("large-128-")
     assert len(KEY) == len("bert-") + 12
-
-
-def test_looks_become_rarer_the_longer_one_waits() -> None:
-    waited, looks = timedelta(0), 0
-    while waited <= LONGEST_WAIT:
-        pause = pause_seconds(since=STARTED_AT, now=STARTED_AT + waited, shortest=20)
-        assert 20 <= pause <= LONGEST_PAUSE.total_seconds()
-        waited, looks = waited + timedelta(seconds=pause), looks + 1
-    assert looks < 150, "nine history events each, of 25,000"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -235,6 +226,29 @@ def test_a_cache_whose_folder_is_gone_is_compiled_anew_once(aws: Aws) -> None:
     assert acquire(second, lost_cache=lost)["waiting_for"] == first.run_id, "it was lost for both"
     seal(first)
     assert acquire(second, lost_cache=lost)["cache"]["folder"] == f"{KEY}/{first.run_id}"
+
+
+def test_a_run_that_has_nodes_compiles_for_itself_and_does_not_wait(aws: Aws) -> None:
+    maker, first, second = start(aws, "1"), start(aws, "2"), start(aws, "3")
+    acquire(maker)
+    seal(maker)
+    lost = acquire(second)["cache"]
+    acquire(first, lost_cache=lost)
+    own = acquire(second, cache=lost, lost_cache=lost)["cache"]
+    assert own == {"key": KEY, "folder": own_folder(second.run_id), "hold": "own"}
+    seal(first)
+    assert acquire(second, cache=own, lost_cache=lost)["cache"] == own, "nor does it change folders between attempts"
+
+
+def test_a_run_that_lost_what_it_compiled_itself_compiles_it_again_and_keeps_its_lease(aws: Aws) -> None:
+    run = start(aws, "1")
+    mine = acquire(run)["cache"]
+    seal(run)
+    for _ in range(2):  # the second time after an attempt at it that failed
+        assert acquire(run, cache=mine, lost_cache=mine)["cache"] == mine
+        found = caches().find(KEY)
+        assert found is not None
+        assert found.state is CacheState.COMPILING
 
 
 def test_a_cache_that_is_used_is_kept(aws: Aws) -> None:

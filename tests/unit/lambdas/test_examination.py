@@ -88,7 +88,7 @@ def test_only_nodes_that_have_been_ready_for_a_while_tell_of_their_plugins(api: 
         node("down", ready_for=hour, ready="False", efa=0),
     ):
         api.add("nodes", each)
-    all_devices = frozenset({NEURON_DEVICE, NEURON_CORE, EFA_INTERFACE})
+    all_devices = frozenset({NEURON_DEVICE, EFA_INTERFACE})
     assert facts(api).plugins == PluginNodes(settled=(all_devices, all_devices - {EFA_INTERFACE}))
 
 

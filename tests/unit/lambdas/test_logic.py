@@ -40,10 +40,9 @@ from lambdas.logic.watching import (
     phase_since,
     require_progress,
 )
-from lambdas.models.instances import INSTANCE_TYPES
 from lambdas.models.metrics_line import StepMetrics, parse_metrics_line
 from lambdas.models.run import JobPhase, MetricsCursor, Stage
-from tests.fakes.runs import STARTED_AT, job_ref, run_of
+from tests.fakes.runs import STARTED_AT, job_ref, run_of, run_on
 
 RUN = run_of()
 TRAINING = job_ref(RUN)
@@ -80,7 +79,13 @@ def node(
     ids=["ready", "not ready", "cordoned", "no devices yet", "too few interfaces", "used by another run"],
 )
 def test_a_node_counts_once_it_is_ready_free_and_advertises_its_devices(found: Node, ready: int) -> None:
-    assert count_ready([found], INSTANCE_TYPES["trn1.32xlarge"], used_by_others={"busy"}) == ready
+    assert count_ready([found], RUN.spec.compute, used_by_others={"busy"}) == ready
+
+
+def test_a_single_node_counts_without_the_interfaces_that_only_gangs_use() -> None:
+    alone = run_on("job", num_nodes=1).spec.compute
+    assert count_ready([node("a", efa=0)], alone, used_by_others=()) == 1
+    assert count_ready([node("a", efa=0, neuron=0)], alone, used_by_others=()) == 0
 
 
 def test_waiting_for_nodes_ends_with_how_many_there_were() -> None:
@@ -261,6 +266,16 @@ def test_the_compilers_counts_tell_whether_the_cache_was_hit(cached: int, cache:
 def test_one_failed_graph_stops_the_run() -> None:
     with pytest.raises(GraphCompilationFailed, match="1 of 6 graphs failed"):
         compilation(TRAINING, counts(6, 5, 1, 0))
+
+
+def test_failed_graphs_are_named_where_the_log_names_them() -> None:
+    said = [
+        "ERROR ||NCC_WRAPPER||: Compilation failed for /tmp/w/model.MODULE_17+e30acd3a.hlo.pb after 0 retries.",
+        "INFO ||NCC_WRAPPER||: Got a cached failed neff at /c/neuronxcc-2.0/MODULE_17+e30acd3a/model.neff.",
+        "Failed graph: forward (model.py:88)",
+    ]
+    with pytest.raises(GraphCompilationFailed, match=r"-1': MODULE_17\+e30acd3a, forward \(model.py:88\)\.$"):
+        compilation(TRAINING, [*said, *counts(6, 4, 2, 0)])
 
 
 def test_a_compiler_that_says_nothing_is_not_believed() -> None:

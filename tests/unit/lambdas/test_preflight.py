@@ -23,12 +23,13 @@ from lambdas.logic.preflight.cluster import can_run_pods, of_cluster
 from lambdas.logic.preflight.findings import MAX_NOTES_BYTES, Finding, Note, Problem, notes, require_no_problem
 from lambdas.logic.preflight.probe import image_out_of_reach, never_ran, of_failure, of_probe, probed
 from lambdas.models.compile_cache import lease_of
-from lambdas.models.instances import INSTANCE_TYPES, NEURON_CORE, NEURON_DEVICE
+from lambdas.models.instances import INSTANCE_TYPES, NEURON_DEVICE
 from lambdas.models.kubernetes_names import JOB_LABEL
 from lambdas.models.offerings import STANDARD_SPOT, TRN_ON_DEMAND, TRN_SPOT, quota_of
 from lambdas.models.preflight import (
     AccountFacts,
     ClusterFacts,
+    DatasetFacts,
     PluginNodes,
     Probed,
     Quota,
@@ -75,8 +76,9 @@ def in_account(nodegroup: Nodegroup = NODEGROUP, **facts: Any) -> list[Finding]:
     return list(of_account(SPEC, nodegroup, dataclasses.replace(ACCOUNT, **facts)))
 
 
-def in_pod(run: Run = RUN, *, data_bytes: int | Unknown = 0, **seen: Any) -> list[Finding]:
-    return list(of_probe(run, dataclasses.replace(PROBED, **seen), data_bytes=data_bytes))
+def in_pod(run: Run = RUN, *, data_bytes: int | Unknown = 0, etag: str | None = None, **seen: Any) -> list[Finding]:
+    data = DatasetFacts(num_bytes=data_bytes, etag=etag)
+    return list(of_probe(run, dataclasses.replace(PROBED, **seen), data))
 
 
 def test_a_deployment_as_the_stacks_make_it_has_nothing_in_its_way() -> None:
@@ -105,7 +107,7 @@ def test_a_deployment_as_the_stacks_make_it_has_nothing_in_its_way() -> None:
             "no daemon set aws-efa-k8s-device-plugin",
         ),
         (
-            {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE, NEURON_CORE}),))},
+            {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE}),))},
             "advertises 8 vpc.amazonaws.com/efa",
         ),
     ],
@@ -128,8 +130,22 @@ def test_a_volume_says_where_it_can_be_mounted_by_name_or_by_id(zone: str) -> No
 
 
 def test_nodes_that_have_been_there_for_a_while_tell_more_than_daemon_sets() -> None:
-    devices = frozenset(INSTANCE_TYPES["trn1.32xlarge"].plugin_devices)
+    devices = frozenset(INSTANCE_TYPES["trn1.32xlarge"].plugin_devices(2))
     assert in_cluster(plugins=PluginNodes(settled=(devices, frozenset()), daemon_sets=frozenset())) == []
+
+
+@pytest.mark.parametrize(
+    "plugins",
+    [
+        PluginNodes(settled=(frozenset({NEURON_DEVICE}),)),
+        PluginNodes(daemon_sets=frozenset({"neuron-device-plugin"})),
+    ],
+)
+def test_a_single_node_needs_no_efa_and_so_no_plugin_for_it(plugins: PluginNodes) -> None:
+    alone, gang = (run_on("job", num_nodes=number).spec for number in (1, 2))
+    facts = dataclasses.replace(CLUSTER, plugins=plugins)
+    assert list(of_cluster(alone, facts, zones=ZONES)) == []
+    assert len(problems(of_cluster(gang, facts, zones=ZONES))) == 1
 
 
 def test_plugins_that_the_chart_calls_otherwise_count_too() -> None:
@@ -230,6 +246,22 @@ def test_a_data_set_that_is_there_needs_no_room() -> None:
     assert in_pod(data_bytes=60 * GIB, free_bytes=GIB, staged_url=SPEC.dataset.url) == []
     linked = RUN.model_copy(update={"linked_folder": "/data/corpus"})
     assert in_pod(linked, data_bytes=60 * GIB, free_bytes=GIB) == []
+
+
+def test_a_folder_that_holds_another_data_set_is_a_problem_before_staging_refuses_it() -> None:
+    [sentence] = problems(in_pod(staged_url="s3://elsewhere/wikicorpus_seqlen128.tar"))
+    assert sentence.startswith("dataset.name: /data/")
+    assert "holds s3://elsewhere/wikicorpus_seqlen128.tar; give s3://corpus/" in sentence
+    linked = RUN.model_copy(update={"linked_folder": "/data/corpus"})
+    assert in_pod(linked, staged_url="s3://elsewhere/wikicorpus_seqlen128.tar") == []
+
+
+@pytest.mark.parametrize(("staged_etag", "fits"), [("new", True), ("old", False), (None, True)])
+def test_a_new_upload_under_an_old_url_needs_room_beside_the_old_one(staged_etag: str | None, fits: bool) -> None:
+    assert SPEC.dataset is not None
+    url = SPEC.dataset.url
+    found = in_pod(data_bytes=60 * GIB, etag="new", free_bytes=GIB, staged_url=url, staged_etag=staged_etag)
+    assert (problems(found) == []) is fits
 
 
 def test_what_an_archive_may_grow_to_is_an_estimate_and_stops_nobody() -> None:
@@ -347,7 +379,7 @@ def call(run: Run) -> dict[str, Any]:
 def test_a_good_run_waits_for_its_probe_and_learns_the_images_digest(ready: FakeKubernetesApi) -> None:
     run, digest = without_data(), f"sha256:{'ab' * 32}"
     for _ in range(2):  # safe to repeat
-        assert call(run) == {"finished": False, "image_digest": None, "notes": []}
+        assert call(run) == {"finished": False, "image_digest": None, "notes": [], "wait_seconds": 30}
     assert ready.names("jobs") == [f"{run.run_id}-preflight-1"]
     probe_ends(ready, run, dataclasses.asdict(PROBED), image_id=f"registry.example/trainer@{digest}")
     answer = call(run)
@@ -370,6 +402,74 @@ def test_everything_is_named_at_once(ready: FakeKubernetesApi) -> None:
         strict=True,
     ):
         assert words in line
+
+
+@pytest.mark.parametrize(
+    ("dataset", "sentence"),
+    [
+        ({"url": "s3://data/wiki.tar"}, "dataset.url: there is no object s3://data/wiki.tar, or this run may not read"),
+        ({"url": "s3://nowhere/wiki.tar"}, "dataset.url: there is no object s3://nowhere/wiki.tar, or"),
+        ({"url": "s3://data/empty/"}, "dataset.url: there is no object below s3://data/empty/, or this run may not l"),
+        ({"url": "s3://nowhere/wiki/"}, "dataset.url: there is no object below s3://nowhere/wiki/, or"),
+        ({"url": "s3://data/wiki/", "manifest_url": "s3://data/no"}, "dataset.manifest_url: there is no object s3://"),
+    ],
+)
+def test_data_that_is_not_there_is_on_the_same_list_with_the_ways_out(
+    aws: Aws, ready: FakeKubernetesApi, dataset: dict[str, Any], sentence: str
+) -> None:
+    for key in ("wiki/0.hdf5", "empty/"):
+        aws.client("s3").put_object(Bucket=DATA_BUCKET, Key=key, Body=b"")
+    run = run_of(spec_with(dataset=dataset, compute__num_nodes=99))
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    with pytest.raises(PreflightFailed) as failed:
+        call(run)
+    [nodes, missing] = str(failed.value).splitlines()[1:]
+    assert "compute.num_nodes is 99" in nodes
+    assert sentence in missing
+    assert "put it below data/ of the data bucket, set dataset.public if anybody may read it, or grant s3:" in missing
+
+
+def test_an_archive_and_its_missing_manifest_are_two_problems(aws: Aws, ready: FakeKubernetesApi) -> None:
+    run = run_of(spec_with(dataset={"url": "s3://data/no.tar", "manifest_url": "s3://data/no.sha256"}))
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    with pytest.raises(PreflightFailed, match="for 2 reasons"):
+        call(run)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        {"url": "s3://data/wiki/"},
+        {"url": "s3://data/wiki.tar", "public": True, "region": "us-west-2", "manifest_url": "s3://data/wiki.sha256"},
+        {"url": "https://nowhere.invalid/wiki.tar", "sha256": "ab" * 32},
+    ],
+)
+def test_data_that_is_there_is_found_signed_and_unsigned(
+    aws: Aws, ready: FakeKubernetesApi, dataset: dict[str, Any]
+) -> None:
+    for key in ("wiki/0.hdf5", "wiki.tar", "wiki.sha256"):
+        aws.client("s3").put_object(Bucket=DATA_BUCKET, Key=key, Body=b"0", ACL="public-read")
+    run = run_of(spec_with(dataset=dataset))
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    assert call(run)["finished"]
+
+
+def test_what_is_staged_is_compared_with_the_archives_present_upload(aws: Aws, ready: FakeKubernetesApi) -> None:
+    url = f"s3://{DATA_BUCKET}/data/a.tar"
+    etag = aws.client("s3").put_object(Bucket=DATA_BUCKET, Key="data/a.tar", Body=b"x" * 2048)["ETag"].strip('"')
+    for staged, fits in ((etag, True), ("0" * 32, False)):
+        run = run_of(spec_with(dataset__url=url), run_id=f"bert-{int(fits)}123456789ab")
+        call(run)
+        seen = {"machine": "x86_64", "free_bytes": 1000, "staged_url": url, "staged_etag": staged}
+        probe_ends(ready, run, seen)
+        if fits:
+            assert call(run)["finished"]
+        else:
+            with pytest.raises(PreflightFailed, match="shared file system has"):
+                call(run)
 
 
 def test_without_a_service_account_no_pod_is_waited_for(ready: FakeKubernetesApi) -> None:

@@ -88,6 +88,19 @@ def test_rank_0_in_another_pod_is_read_from_its_beginning(cluster: FakeKubernete
 
 
 @pytest.mark.usefixtures("aws")
+def test_a_log_that_was_rotated_between_two_looks_is_counted(cluster: FakeKubernetesApi, published: list[int]) -> None:
+    cluster.logs["pod"] = stamped(metrics_line(1)) + stamped(metrics_line(2))
+    cursor = look()["cursor"]
+    assert cursor["log_rotations"] == 0
+    cluster.logs["pod"] = stamped(metrics_line(5))
+    cursor = look(cursor)["cursor"]
+    assert cursor["log_rotations"] == 1
+    cluster.logs["pod"] += stamped(metrics_line(6))
+    assert look(cursor)["cursor"]["log_rotations"] == 1
+    assert published == [1, 2, 5, 6]
+
+
+@pytest.mark.usefixtures("aws")
 def test_what_was_published_before_a_fault_is_not_published_again(
     cluster: FakeKubernetesApi, published: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,7 @@ REFUSED = {
         "dataset: public and region are said of a bucket, but the url is https://; remove them.",
     ),
     "a region in words": (dataset(region="Oregon"), "dataset.region: must be an AWS Region such as us-west-2"),
+    "fewer than no shards": (dataset(min_shards=-1), "dataset.min_shards: must be at least 0, got -1"),
     "a manifest elsewhere": (
         dataset(manifest_url="https://x/manifest"),
         "dataset.manifest_url: 'https://x/manifest' must be s3://bucket/key.",

@@ -14,7 +14,7 @@ from botocore.stub import ANY, Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.errors import DatasetNotFound, StagingStalled, StorageFailed
+from lambdas.errors import StagingStalled, StorageFailed
 from lambdas.gateways import data_repository
 from lambdas.handlers import stage_data, validate_run
 from lambdas.logic.jobs import job_of
@@ -115,6 +115,25 @@ def test_the_pod_is_told_no_more_than_the_spec_says() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("workload", "min_shards", "told"),
+    [
+        ({"module": "trainer.pretrain"}, 4, " --min_shards 4"),
+        ({"module": "trainer.pretrain"}, 0, " --min_shards 0"),
+        ({"module": "trainer.mlp"}, None, " --min_shards 0"),
+        ({"script": "mine/train.py"}, None, " --min_shards 0"),
+        ({"script": "mine/train.py"}, 1, " --min_shards 1"),
+    ],
+)
+def test_shards_are_looked_for_where_the_program_reads_them_or_the_spec_says_so(
+    workload: dict[str, str], min_shards: int | None, told: str
+) -> None:
+    dataset = {"url": "s3://corpus/wiki.tar", "min_shards": min_shards}
+    run = run_of(spec_with(workload={**workload, "image": "i"}, dataset=dataset))
+    command = " ".join(job_of(run, Stage.STAGE, 1, artifacts_url="s3://a/").command)
+    assert command == f"python -m trainer.stage --url s3://corpus/wiki.tar{told}"
+
+
 @pytest.mark.parametrize("stage", Stage)
 def test_every_pod_finds_a_linked_data_set_where_it_lies(stage: Stage) -> None:
     run = run_of(spec_with(dataset={"url": f"{LINKED_URL}text/Wiki/"}))
@@ -140,7 +159,7 @@ def test_a_prefix_below_the_linked_one_needs_no_copy(url: str, linked_url: str, 
     assert linked_folder(Dataset(url=url), linked_url) == folder
 
 
-# Is the data there?
+# Which data set, and where?
 
 
 SLURM = {
@@ -157,33 +176,6 @@ def validated(on: dict[str, Any] | None = None, **dataset: Any) -> Run:
         "started_at": STARTED_AT.isoformat(),
     }
     return Run.model_validate(validate_run.lambda_handler(event, CONTEXT)["run"])
-
-
-@pytest.mark.parametrize(
-    ("dataset", "sentence"),
-    [
-        ({"url": "s3://data/wiki.tar"}, "dataset.url: there is no object s3://data/wiki.tar, or this run may not"),
-        ({"url": "s3://nowhere/wiki.tar"}, "dataset.url: there is no object s3://nowhere/wiki.tar, or"),
-        ({"url": "s3://data/empty/"}, "dataset.url: there is no object below s3://data/empty/, or this run may"),
-        ({"url": "s3://nowhere/wiki/"}, "dataset.url: there is no object below s3://nowhere/wiki/, or"),
-        ({"url": "s3://data/wiki/", "manifest_url": "s3://data/no"}, "dataset.manifest_url: there is no object s3://"),
-    ],
-)
-def test_data_that_is_not_there_is_refused_before_anything_costs_money(
-    aws: Aws, dataset: dict[str, Any], sentence: str
-) -> None:
-    for key in ("wiki/0.hdf5", "empty/"):
-        aws.client("s3").put_object(Bucket=DATA_BUCKET, Key=key, Body=b"")
-    with pytest.raises(DatasetNotFound, match=re.escape(sentence)):
-        validated(**dataset)
-    assert aws.table.find("bert-0123456789ab") is None
-
-
-def test_data_that_is_there_is_found_signed_and_unsigned(aws: Aws) -> None:
-    for key in ("wiki/0.hdf5", "wiki.tar", "wiki.sha256"):
-        aws.client("s3").put_object(Bucket=DATA_BUCKET, Key=key, Body=b"0", ACL="public-read")
-    validated(url="s3://data/wiki/")
-    validated(url="s3://data/wiki.tar", public=True, region="us-west-2", manifest_url="s3://data/wiki.sha256")
 
 
 def test_an_archive_behind_https_is_the_pods_to_find(aws: Aws) -> None:
@@ -235,8 +227,9 @@ def published(aws: Aws, run: Run) -> dict[str, float]:
 
 def test_a_run_submits_its_staging_once_and_tells_how_far_it_is(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = run_of()
-    first = look(run)
-    assert first == {"finished": False, "dataset": None, "progress": StagingProgress().model_dump(mode="json")}
+    first, pause = look(run), run.spec.limits.poll_seconds
+    nothing = StagingProgress().model_dump(mode="json")
+    assert first == {"finished": False, "dataset": None, "progress": nothing, "wait_seconds": pause}
     assert published(aws, run) == {}
 
     report = StagingReport(done_bytes=12 * GIB, total_bytes=48 * GIB, files=7, bytes_per_second=1e9)
@@ -313,7 +306,7 @@ def will_list(fsx: Stubber, *tasks: dict[str, Any], token: str | None = None, th
 
 
 def is_imported() -> bool:
-    return data_repository.imported(FILE_SYSTEM, URL, since=STARTED_AT)
+    return data_repository.import_of(FILE_SYSTEM, URL, since=STARTED_AT).done
 
 
 def test_an_import_is_asked_for_once_and_looked_at_until_it_ends(fsx: Stubber) -> None:
@@ -343,7 +336,7 @@ def test_the_same_request_carries_the_same_token_so_that_a_retry_makes_no_second
     for since in (STARTED_AT, STARTED_AT, STARTED_AT + timedelta(seconds=1)):
         will_list(fsx)
         fsx.add_response("create_data_repository_task", {"DataRepositoryTask": import_task("PENDING")})
-        data_repository.imported(FILE_SYSTEM, URL, since=since)
+        data_repository.import_of(FILE_SYSTEM, URL, since=since)
     assert tokens[0] == tokens[1] != tokens[2]
 
 
@@ -376,10 +369,48 @@ def test_no_pod_is_submitted_before_the_names_are_imported(
     monkeypatch.setenv("LINKED_FILE_SYSTEM", FILE_SYSTEM)
     run = run_of(spec_with(dataset={"url": URL})).model_copy(update={"linked_folder": "/data/wiki"})
     will_list(fsx, import_task("EXECUTING"))
-    assert look(run) == {"finished": False, "dataset": None, "progress": None}
+    first = look(run)
+    assert (first["finished"], first["progress"]["importing"]) == (False, True)
     assert cluster.names("jobs") == []
     will_list(fsx, import_task("SUCCEEDED"))
-    progress = look(run)["progress"]
-    assert progress is not None
+    progress = look(run, first["progress"])["progress"]
+    assert progress == StagingProgress().model_dump(mode="json"), "the pod's clock is its own"
     assert cluster.names("jobs") == [STAGE.name]
     look(run, progress)  # asks FSx no more
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        (
+            [import_task("EXECUTING", Status={"SucceededCount": 6, "FailedCount": 1})],
+            "'task-0123456789abcdef0' has .* 7",
+        ),
+        ([], "busy with another data repository task for 60 minutes"),
+    ],
+    ids=["stands still", "has not begun"],
+)
+def test_an_import_that_gets_no_further_ends_the_run(
+    aws: Aws,
+    cluster: FakeKubernetesApi,
+    fsx: Stubber,
+    monkeypatch: pytest.MonkeyPatch,
+    tasks: list[dict[str, Any]],
+    said: str,
+) -> None:
+    monkeypatch.setenv("LINKED_FILE_SYSTEM", FILE_SYSTEM)
+    run = run_of(spec_with(dataset={"url": URL})).model_copy(update={"linked_folder": "/data/wiki"})
+
+    def fsx_answers() -> None:
+        will_list(fsx, *tasks)
+        if not tasks:
+            fsx.add_client_error("create_data_repository_task", "DataRepositoryTaskExecuting", http_status_code=400)
+
+    fsx_answers()
+    progress = look(run)["progress"]
+    long_ago = (datetime.now(UTC) - timedelta(minutes=61)).isoformat()
+    fsx_answers()
+    with pytest.raises(StagingStalled, match=said):
+        look(run, {**progress, "moved_at": long_ago})
+    fsx_answers()
+    assert look(run, {**progress, "moved_at": long_ago, "files": 99})["progress"]["moved_at"] > long_ago

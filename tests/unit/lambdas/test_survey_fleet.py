@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lambdas.errors import ServiceUnavailable
+from lambdas.gateways import executions
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers.survey_fleet import lambda_handler
@@ -47,6 +48,8 @@ def published(aws: Aws) -> dict[str, float]:
 def started(aws: Aws, cluster: FakeKubernetesApi, *, nodes: int = 2, **fields: Any) -> Run:
     """A run that has claimed its nodes."""
     run = run_of(spec_with(**fields))
+    execution = executions.start(aws.state_machine_arn, name=run.run_id, document="{}")
+    run = run.model_copy(update={"execution_arn": execution.arn})
     aws.table.begin(row_of(run))
     KubernetesBackend(cluster, namespace=NAMESPACE).claim_nodes(run.run_id, TYPE, nodes)
     return run
@@ -117,6 +120,24 @@ def test_the_claim_of_a_run_that_is_over_is_forgotten_and_its_nodes_idle_from_th
     assert answer["nodes_without_run"] == 2
     assert cluster.names("configmaps") == []
     assert aws.desired(TYPE) == 2
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["stopped", "forgotten"])
+def test_a_run_that_ended_without_writing_it_down_claims_nothing_any_more(
+    aws: Aws, cluster: FakeKubernetesApi, known: bool
+) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    run = started(aws, cluster)
+    assert look()["claims_dropped"] == []
+    if known:
+        aws.client("stepfunctions").stop_execution(executionArn=run.execution_arn)
+    else:
+        aws.client("stepfunctions").delete_state_machine(stateMachineArn=aws.state_machine_arn)
+        forgotten = row_of(run).model_copy(update={"execution_arn": f"{run.execution_arn}-forgotten"})
+        aws.client("dynamodb").delete_item(TableName="runs", Key={"run_id": {"S": run.run_id}})
+        aws.table.begin(forgotten)
+    assert look()["claims_dropped"] == [run.run_id]
+    assert cluster.names("configmaps") == []
 
 
 @pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.FAILED])

@@ -1,0 +1,58 @@
+"""Is the data set where the spec says? Is it on the shared file system already?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lambdas.logic.preflight.findings import Finding, Problem
+from lambdas.models.preflight import DatasetFacts, Probed
+from lambdas.models.run_spec import Dataset
+
+WAYS_OUT = (
+    "correct the URL, put it below data/ of the data bucket, set dataset.public if anybody may read it, or grant {} on "
+    "it to the roles of Preflight and of the pods"
+)
+"""S3 does not tell what is not there from what may not be read, and Preflight may read less than the pods."""
+
+
+def of_dataset(dataset: Dataset, facts: DatasetFacts) -> Iterator[Finding]:
+    """What is missing. What is behind https:// only the pod can know: it has another way out.
+
+    Args:
+        dataset: The spec's.
+        facts: Where it comes from.
+    """
+    if not facts.is_there:
+        what, may, action = ("object below", "list", "s3:ListBucket") if dataset.is_prefix else ("object", *READING)
+        yield _missing("dataset.url", f"{what} {dataset.url}", may=may, action=action)
+    if not facts.manifest_is_there:
+        may, action = READING
+        yield _missing("dataset.manifest_url", f"object {dataset.manifest_url}", may=may, action=action)
+
+
+def of_folder(dataset: Dataset, seen: Probed) -> Iterator[Finding]:
+    """Whether staging would refuse the data set's folder: it holds another one, which a run may be reading."""
+    if seen.staged_url not in (None, dataset.url):
+        yield Problem(
+            f"dataset.name: /data/{dataset.folder} holds {seen.staged_url}; give {dataset.url} a name of its own, or "
+            "remove the other."
+        )
+
+
+def is_staged(dataset: Dataset, facts: DatasetFacts, seen: Probed) -> bool:
+    """Whether what lies on the shared file system is the data set, so that nothing will be copied.
+
+    Args:
+        dataset: The spec's.
+        facts: Where it comes from: a new upload under an old URL is staged anew.
+        seen: By the probe.
+    """
+    same_upload = facts.etag is None or seen.staged_etag in (None, facts.etag)
+    return seen.staged_url == dataset.url and same_upload
+
+
+READING = ("read", "s3:GetObject")
+
+
+def _missing(field: str, what: str, *, may: str, action: str) -> Problem:
+    return Problem(f"{field}: there is no {what}, or this run may not {may} it; {WAYS_OUT.format(action)}.")
