@@ -13,30 +13,56 @@ from rich.console import Console
 
 from cli.run_local import follow_run
 from lambdas.models.run_record import RunRecord
-from lambdas.models.run_spec import parse_run_spec
+from lambdas.models.run_spec import RunSpec, parse_run_spec
 from local.aws import folder_buckets
+from local.slurm import packages
+from local.slurm.configuration import SlurmSettings
+from local.slurm.errors import SlurmMissing
 from local.twin import Twin
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, demo_spec, processes_of, steps_spec
+from tests.integration.test_slurm_runs import on_slurm
 
 
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    home = tmp_path_factory.mktemp("home")
+    home, logs = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("logs")
     folder_buckets.ensure_demo_data(home / "s3")
-    with Twin(home=home, log_dir=tmp_path_factory.mktemp("logs"), time_scale=TIME_SCALE) as running:
+    with Twin(home=home, log_dir=logs, time_scale=TIME_SCALE, slurm=slurm_if_installed()) as running:
         yield running
 
 
-def start(twin: Twin, spec: dict[str, Any], run_id: str, folder: Path) -> RunRecord:
-    return follow_run(twin, parse_run_spec(spec), run_id, folder=folder / run_id, console=Console(file=io.StringIO()))
+def slurm_if_installed() -> SlurmSettings | None:
+    try:
+        packages.require()
+    except SlurmMissing:
+        return None
+    return SlurmSettings(num_nodes=2)
 
 
-def test_a_killed_worker_costs_the_steps_since_the_checkpoint_and_no_more(twin: Twin, tmp_path: Path) -> None:
-    """The last loss is that of the run that nobody disturbed, bit for bit, and every step is published once."""
+def start(twin: Twin, spec: RunSpec, run_id: str, folder: Path) -> RunRecord:
+    return follow_run(twin, spec, run_id, folder=folder / run_id, console=Console(file=io.StringIO()))
+
+
+def spec_with_checkpoints() -> dict[str, Any]:
     spec = demo_spec()
     spec["precompile"] = {"enabled": False}
     spec["workload"]["arguments"] |= {"max_steps": 30, "checkpoint_steps": 5}
-    run_id = "demo-00000restart"
+    return spec
+
+
+@pytest.fixture(scope="module")
+def calm(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
+    """The run that nobody disturbs."""
+    return start(twin, parse_run_spec(spec_with_checkpoints()), "demo-0000000calm", tmp_path_factory.mktemp("calm"))
+
+
+@pytest.mark.parametrize("backend", ["job", pytest.param("slurm", marks=[pytest.mark.slurm, pytest.mark.slow])])
+def test_a_killed_worker_costs_the_steps_since_the_checkpoint_and_no_more(
+    twin: Twin, calm: RunRecord, tmp_path: Path, backend: str
+) -> None:
+    """The last loss is that of the run that nobody disturbed, bit for bit, and every step is published once."""
+    spec = spec_with_checkpoints()
+    run_id = f"demo-restart-{backend}"
     checkpoints = twin.home / "volumes" / "runs" / run_id / "checkpoints"
 
     def kill_a_worker_after_its_first_checkpoint() -> None:
@@ -50,11 +76,10 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint_and_no_more(twin: 
     killer = threading.Thread(target=kill_a_worker_after_its_first_checkpoint)
     killer.start()
     try:
-        disturbed = start(twin, spec, run_id, tmp_path)
+        disturbed = start(twin, on_slurm(spec) if backend == "slurm" else parse_run_spec(spec), run_id, tmp_path)
     finally:
         stopping.set()
         killer.join()
-    calm = start(twin, spec, "demo-0000000calm", tmp_path)
 
     for record in (disturbed, calm):
         assert (record.error, record.status) == (None, "SUCCEEDED")
@@ -69,7 +94,7 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint_and_no_more(twin: 
 
 def test_a_worker_that_always_dies_at_the_same_step_ends_the_run_after_two_restarts(twin: Twin, tmp_path: Path) -> None:
     run_id = "steps-0000in-vain"
-    record = start(twin, steps_spec(max_steps=3, dies_by_signal_at=3), run_id, tmp_path)
+    record = start(twin, parse_run_spec(steps_spec(max_steps=3, dies_by_signal_at=3)), run_id, tmp_path)
 
     assert (record.status, record.error and record.error.name) == ("FAILED", "WorkerFailed")
     assert record.error is not None

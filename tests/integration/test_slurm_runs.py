@@ -24,7 +24,10 @@ from local.slurm.configuration import SlurmSettings
 from local.twin import Twin
 from tests.integration.test_runs import demo_spec, processes_of, steps_spec
 
-pytestmark = [pytest.mark.slow, pytest.mark.slurm]
+pytestmark = pytest.mark.slurm
+
+LIMIT_MINUTES = 3
+"""slurmctld's warning is due 45 seconds before, and up to half a minute early."""
 
 SPECS = ("bert-lamb-slurm", "bert-lamb-slurm-weak", "bert-large-slurm")
 
@@ -70,58 +73,13 @@ def assert_nothing_is_left(slurm: SlurmCluster, run_id: str) -> None:
     assert processes_of(run_id) == []
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_a_tutorial_goes_end_to_end(run: Run, slurm: SlurmCluster, name: str) -> None:
-    spec = read_spec(Path(f"runs/{name}.yaml"), [Path(f"runs/overrides/{name}.yaml")])
-    run_id = f"{name}-00000000seed"
-
-    record = run(spec, run_id)
-
-    assert (record.error, record.status) == (None, "SUCCEEDED")
-    assert record.training is not None
-    assert record.jobs["training"].rank0 == f"{run_id}-training-1-0"
-    published = record.metrics_published
+def assert_every_step_is_published_once(record: RunRecord) -> None:
+    """From the first to the last that the training reports."""
+    published, training = record.metrics_published, record.training
     assert published is not None
+    assert training is not None
     assert (published.gaps, published.duplicates) == (0, 0)
-    assert published.last_step == record.training.steps == published.datapoints
-    assert_nothing_is_left(slurm, run_id)
-
-
-def test_the_same_spec_has_the_same_loss_curve_on_kubernetes_and_on_slurm(run: Run, tmp_path: Path) -> None:
-    plain = {"precompile": {"enabled": False}}
-    for spec, run_id in (
-        (parse_run_spec(demo_spec() | plain), "demo-00000000job"),
-        (on_slurm(demo_spec() | plain), "demo-000000slurm"),
-    ):
-        assert run(spec, run_id).error is None
-    on_kubernetes, on_a_slurm = (losses(tmp_path / run_id) for run_id in ("demo-00000000job", "demo-000000slurm"))
-    assert len(on_kubernetes) == 12
-    assert on_a_slurm == on_kubernetes
-
-
-def losses(folder: Path) -> list[float]:
-    """Of every step that rank 0 logged."""
-    logs = [file for file in (folder / "logs").glob("*-training-1-0*.log") if file.is_file()]
-    lines = [line for file in logs for line in file.read_text().splitlines()]
-    return [step.loss for line in lines if (step := parse_metrics_line(line)) is not None]
-
-
-@pytest.mark.parametrize(("scaling", "growth"), [("strong", 1), ("weak", 2)])
-def test_strong_scaling_keeps_the_global_batch_and_weak_scaling_multiplies_it(
-    run: Run, twin: Twin, scaling: str, growth: int
-) -> None:
-    """By the trainer's own record beside its checkpoint."""
-    sequences = {}
-    for num_nodes in (2, 4):
-        spec = demo_spec() | {"precompile": {"enabled": False}}
-        arguments = {"scaling": scaling, "max_steps": 2, "checkpoint_steps": 2, "gradient_accumulation_steps": 4}
-        spec["workload"]["arguments"] |= arguments
-        spec["compute"] |= {"num_nodes": num_nodes, "processes_per_node": 1}
-        run_id = f"{scaling}-{num_nodes}-00000000"
-        assert run(on_slurm(spec), run_id).error is None
-        record = twin.home / "volumes" / "runs" / run_id / "checkpoints" / "step-00000002.json"
-        sequences[num_nodes] = json.loads(record.read_text())["samples_seen"] // 2
-    assert sequences[4] == growth * sequences[2]
+    assert (published.first_step, published.last_step, published.datapoints) == (1, training.steps, training.steps)
 
 
 def during(run: Run, spec: RunSpec, run_id: str, *, when: Callable[[], bool], do: Callable[[], Any]) -> RunRecord:
@@ -147,46 +105,12 @@ def workers(run_id: str, rank: int) -> Callable[[], bool]:
     return lambda: any("steps.py" in " ".join(each.cmdline()) for each in processes_of(run_id, RANK=str(rank)))
 
 
-def test_a_job_that_somebody_cancels_ends_the_run_in_a_sentence(run: Run, slurm: SlurmCluster) -> None:
-    run_id = "cancelled-00000000"
-    cancel = lambda: slurm.command("scancel", f"--name={run_id}-training-1")  # noqa: E731
-    record = during(run, on_slurm(steps_spec(max_steps=600)), run_id, when=workers(run_id, 1), do=cancel)
-    assert record.error is not None
-    assert (record.status, record.error.name) == ("FAILED", "JobCancelled")
-    assert record.error.message == (
-        f"The job '{run_id}-training-1' was cancelled by somebody (Slurm does not say who)."
-    )
-    assert_nothing_is_left(slurm, run_id)
-
-
-def test_a_worker_that_dies_is_named(run: Run, slurm: SlurmCluster) -> None:
-    run_id = "killed-000000000"
-    spec = on_slurm(steps_spec(max_steps=600), max_restarts=0)
-    kill = lambda: [each.kill() for each in processes_of(run_id, RANK="1")]  # noqa: E731
-    record = during(run, spec, run_id, when=workers(run_id, 1), do=kill)
-    assert record.error is not None
-    assert (record.status, record.error.name) == ("FAILED", "WorkerFailed")
-    assert f"Pod '{run_id}-training-1-1' on node 'n" in record.error.message
-    assert_nothing_is_left(slurm, run_id)
-
-
-def test_a_node_that_is_lost_is_replaced(run: Run, slurm: SlurmCluster) -> None:
-    run_id = "lost-00000000000"
-    record = during(
-        run,
-        on_slurm(steps_spec(max_steps=100)),
-        run_id,
-        when=workers(run_id, 1),
-        do=lambda: slurm.kill_node(slurm.command("squeue", "--noheader", "--format=%B").strip()),
-    )
-    slurm.restart_controller()
-    assert (record.error, record.status) == (None, "SUCCEEDED")
-    assert record.jobs["training"].attempts == 2
-    assert_nothing_is_left(slurm, run_id)
-
-
+@pytest.mark.slow
 def test_slurmrestd_and_slurmctld_may_go_away_for_a_while(tmp_path: Path) -> None:
-    """Waits between tries are shortened as all others are: so in a twin in which a minute takes ten seconds."""
+    """Waits between tries are shortened as all others are: so in a twin in which a minute takes ten seconds.
+
+    Before the others, because two twins in one process disturb each other.
+    """
     settings = SlurmSettings(num_nodes=2)
     with Twin(home=tmp_path / "home", log_dir=tmp_path / "logs", time_scale=6, slurm=settings) as twin:
         slurm, run_id = twin.slurm, "restarts-0000000"
@@ -203,9 +127,132 @@ def test_slurmrestd_and_slurmctld_may_go_away_for_a_while(tmp_path: Path) -> Non
         record = during(run, on_slurm(steps_spec(max_steps=150)), run_id, when=workers(run_id, 1), do=restart)
         assert (record.error, record.status) == (None, "SUCCEEDED")
         assert record.jobs["training"].attempts == 1
+        assert_every_step_is_published_once(record)
         assert_nothing_is_left(slurm, run_id)
 
 
+def test_two_nodes_train_to_the_end(run: Run, slurm: SlurmCluster) -> None:
+    run_id = "short-0000000000"
+    record = run(on_slurm(steps_spec(max_steps=20)), run_id)
+    assert (record.error, record.status) == (None, "SUCCEEDED")
+    assert_every_step_is_published_once(record)
+    assert_nothing_is_left(slurm, run_id)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPECS)
+def test_a_tutorial_goes_end_to_end(run: Run, slurm: SlurmCluster, name: str) -> None:
+    spec = read_spec(Path(f"runs/{name}.yaml"), [Path(f"runs/overrides/{name}.yaml")])
+    run_id = f"{name}-00000000seed"
+
+    record = run(spec, run_id)
+
+    assert (record.error, record.status) == (None, "SUCCEEDED")
+    assert record.jobs["training"].rank0 == f"{run_id}-training-1-0"
+    assert_every_step_is_published_once(record)
+    assert_nothing_is_left(slurm, run_id)
+
+
+@pytest.mark.slow
+def test_the_same_spec_has_the_same_loss_curve_on_kubernetes_and_on_slurm(run: Run, tmp_path: Path) -> None:
+    plain = {"precompile": {"enabled": False}}
+    for spec, run_id in (
+        (parse_run_spec(demo_spec() | plain), "demo-00000000job"),
+        (on_slurm(demo_spec() | plain), "demo-000000slurm"),
+    ):
+        assert run(spec, run_id).error is None
+    on_kubernetes, on_a_slurm = (losses(tmp_path / run_id) for run_id in ("demo-00000000job", "demo-000000slurm"))
+    assert len(on_kubernetes) == 12
+    assert on_a_slurm == on_kubernetes
+
+
+def losses(folder: Path) -> list[float]:
+    """Of every step that rank 0 logged."""
+    logs = [file for file in (folder / "logs").glob("*-training-1-0*.log") if file.is_file()]
+    lines = [line for file in logs for line in file.read_text().splitlines()]
+    return [step.loss for line in lines if (step := parse_metrics_line(line)) is not None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scaling", "growth"), [("strong", 1), ("weak", 2)])
+def test_strong_scaling_keeps_the_global_batch_and_weak_scaling_multiplies_it(
+    run: Run, twin: Twin, scaling: str, growth: int
+) -> None:
+    """By the trainer's own record beside its checkpoint."""
+    sequences = {}
+    for num_nodes in (2, 4):
+        spec = demo_spec() | {"precompile": {"enabled": False}}
+        arguments = {"scaling": scaling, "max_steps": 2, "checkpoint_steps": 2, "gradient_accumulation_steps": 4}
+        spec["workload"]["arguments"] |= arguments
+        spec["compute"] |= {"num_nodes": num_nodes, "processes_per_node": 1}
+        run_id = f"{scaling}-{num_nodes}-00000000"
+        assert run(on_slurm(spec), run_id).error is None
+        record = twin.home / "volumes" / "runs" / run_id / "checkpoints" / "step-00000002.json"
+        sequences[num_nodes] = json.loads(record.read_text())["samples_seen"] // 2
+    assert sequences[4] == growth * sequences[2]
+
+
+@pytest.mark.slow
+def test_a_job_at_its_time_limit_leaves_a_checkpoint_and_says_so(run: Run, twin: Twin, tmp_path: Path) -> None:
+    """Nothing but the warning makes this program save: it would reach its first checkpoint in days."""
+    spec, run_id = demo_spec() | {"precompile": {"enabled": False}}, "limit-0000000000"
+    spec["workload"]["arguments"] |= {"max_steps": 1_000_000, "checkpoint_steps": 1_000_000}
+
+    record = run(on_slurm(spec, max_duration_hours=LIMIT_MINUTES / 60, max_restarts=0), run_id)
+
+    assert record.error is not None
+    assert (record.status, record.error.name) == ("FAILED", "JobDeadlineExceeded")
+    expected = f"The job '{run_id}-training-1' ran longer than limits.max_duration_hours allows."
+    assert record.error.message == expected
+    (saved,) = (twin.home / "volumes" / "runs" / run_id / "checkpoints").glob("step-*.json")
+    step = int(saved.stem.removeprefix("step-"))
+    (log,) = [file for file in (tmp_path / run_id / "logs").glob("*-training-1-0*.log") if file.is_file()]
+    assert f"Stopped by SIGTERM after step {step}, which is saved" in log.read_text()
+    assert len(losses(tmp_path / run_id)) == step
+
+
+def test_a_job_that_somebody_cancels_ends_the_run_in_a_sentence(run: Run, slurm: SlurmCluster) -> None:
+    run_id = "cancelled-00000000"
+    cancel = lambda: slurm.command("scancel", f"--name={run_id}-training-1")  # noqa: E731
+    record = during(run, on_slurm(steps_spec(max_steps=600)), run_id, when=workers(run_id, 1), do=cancel)
+    assert record.error is not None
+    assert (record.status, record.error.name) == ("FAILED", "JobCancelled")
+    assert record.error.message == (
+        f"The job '{run_id}-training-1' was cancelled by somebody (Slurm does not say who)."
+    )
+    assert_nothing_is_left(slurm, run_id)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_named(run: Run, slurm: SlurmCluster) -> None:
+    run_id = "killed-000000000"
+    spec = on_slurm(steps_spec(max_steps=600), max_restarts=0)
+    kill = lambda: [each.kill() for each in processes_of(run_id, RANK="1")]  # noqa: E731
+    record = during(run, spec, run_id, when=workers(run_id, 1), do=kill)
+    assert record.error is not None
+    assert (record.status, record.error.name) == ("FAILED", "WorkerFailed")
+    assert f"Pod '{run_id}-training-1-1' on node 'n" in record.error.message
+    assert_nothing_is_left(slurm, run_id)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_lost_is_replaced(run: Run, slurm: SlurmCluster) -> None:
+    run_id = "lost-00000000000"
+    record = during(
+        run,
+        on_slurm(steps_spec(max_steps=100)),
+        run_id,
+        when=workers(run_id, 1),
+        do=lambda: slurm.kill_node(slurm.command("squeue", "--noheader", "--format=%B").strip()),
+    )
+    slurm.restart_controller()
+    assert (record.error, record.status) == (None, "SUCCEEDED")
+    assert record.jobs["training"].attempts == 2
+    assert_every_step_is_published_once(record)
+    assert_nothing_is_left(slurm, run_id)
+
+
+@pytest.mark.slow
 def test_what_slurm_can_never_run_is_refused_before_anything_starts(run: Run, slurm: SlurmCluster) -> None:
     spec = steps_spec(max_steps=1)
     spec["compute"] |= {"num_nodes": 3}
