@@ -66,7 +66,7 @@ def test_a_task_has_a_time_limit_retries_what_passes_and_catches_the_rest(name: 
 def test_a_lambda_task_retries_throttling_and_unavailability_by_their_names(name: str, state: dict[str, Any]) -> None:
     retried = set(state["Retry"][0]["ErrorEquals"])
     assert {error.__name__ for error in RETRYABLE} <= retried
-    assert {"Lambda.TooManyRequestsException", "Lambda.ServiceException"} <= retried
+    assert {"Lambda.TooManyRequestsException", "Lambda.ServiceException", "States.Timeout"} <= retried
 
 
 def test_every_error_name_in_the_texts_is_ours_or_amazons() -> None:
