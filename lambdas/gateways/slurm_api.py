@@ -221,5 +221,10 @@ class RestController:
 @lru_cache
 def _key(secret: str) -> bytes:
     with translated("secretsmanager:GetSecretValue"):
-        text = client("secretsmanager").get_secret_value(SecretId=secret)["SecretString"]
-    return base64.b64decode(text)
+        found = client("secretsmanager").get_secret_value(SecretId=secret)
+    try:
+        return base64.b64decode("".join(found["SecretString"].split()), validate=True)
+    except (KeyError, ValueError) as error:
+        raise ClusterAccessDenied(
+            f"The secret '{secret}' does not hold a key in base64; make it anew as docs/slurm.md says."
+        ) from error

@@ -186,6 +186,22 @@ def test_a_token_that_is_refused_is_made_anew_once_with_the_key_of_today(
     assert slurm.jobs() == []
 
 
+@pytest.mark.parametrize("kept", [{"SecretString": "no key!"}, {"SecretBinary": KEY}], ids=["text", "binary"])
+def test_a_secret_that_holds_no_key_is_told(slurm: RestController, aws: Aws, kept: dict[str, Any]) -> None:
+    aws.client("secretsmanager").put_secret_value(SecretId="slurm-key", **kept)
+    with pytest.raises(ClusterAccessDenied, match="The secret 'slurm-key' does not hold a key in base64; make it anew"):
+        slurm.jobs()
+
+
+def test_a_key_may_be_wrapped_in_lines(slurm: RestController, aws: Aws, server: FakeServer) -> None:
+    """`base64` breaks lines unless it is told not to."""
+    server.key = bytes(range(60))
+    wrapped = base64.encodebytes(server.key).decode()
+    assert wrapped.count("\n") == 2
+    aws.client("secretsmanager").put_secret_value(SecretId="slurm-key", SecretString=wrapped)
+    assert slurm.jobs() == []
+
+
 def test_a_submit_is_never_repeated_by_itself(slurm: RestController, server: FakeServer) -> None:
     server.answers["POST job/submit"] = (500, UNKNOWN)
     with pytest.raises(ClusterUnavailable):
