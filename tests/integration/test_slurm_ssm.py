@@ -32,7 +32,7 @@ WAIT_SECONDS = 60.0
 
 PROGRAM = f"""#!{sys.executable}
 import json, os, sys, time
-if "sleeps" in sys.argv:
+if "--sleeps" in sys.argv:
     time.sleep(600)
 with open(os.environ["TRAINFLOW_RESULT_FILE"], "w") as result:
     json.dump({{"argv": sys.argv, "environ": dict(os.environ)}}, result)
