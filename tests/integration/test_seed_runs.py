@@ -16,6 +16,8 @@ from cli.spec_file import read_spec
 from lambdas.models.run_record import RunRecord
 from lambdas.models.run_spec import RunSpec, parse_run_spec
 from local.aws import deployment, folder_buckets
+from local.cluster.node.api import KubernetesApi
+from local.cluster.node.kubeconfig import load_connection
 from local.twin import Twin
 from tests.integration.test_runs import assert_nothing_is_left, processes_of, steps_spec
 
@@ -23,6 +25,8 @@ pytestmark = pytest.mark.slow
 
 OVERRIDES = sorted(path for path in Path("runs/overrides").glob("*.yaml") if "slurm" not in path.stem)
 """Those for Slurm have a twin with one: test_slurm_runs.py."""
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
 GANG_BACKENDS = ("job", "jobset", "volcano", "pytorchjob")
 
 Run = Callable[[RunSpec, str], RunRecord]
@@ -131,12 +135,28 @@ def test_an_elastic_gang_trains_where_rank_0_says_it_is(run: Run) -> None:
 
 @pytest.mark.parametrize("backend", ["job", "volcano"])
 def test_a_gang_that_lacks_a_pod_is_submitted_again_and_given_up_by_name(run: Run, twin: Twin, backend: str) -> None:
-    """A priority class that nobody made keeps every pod out."""
+    """A priority class that is taken away after the preflight keeps every pod out."""
     document = steps_spec(max_steps=5)
-    document["compute"] |= {"backend": backend, "priority_class": "nobody-made-it"}
+    document["compute"] |= {"backend": backend, "priority_class": "soon-gone"}
     document["limits"] = {"gang_timeout_minutes": 0.1, "poll_seconds": 20}
     run_id = f"lacks-{backend}"
-    record = run(parse_run_spec(document), run_id)
+    api = KubernetesApi(load_connection(twin.kubeconfig))
+    api.create(PRIORITY_CLASSES, {"metadata": {"name": "soon-gone"}, "value": 1})
+
+    def take_away() -> None:
+        while deployment.gang_nodes() == 0 and not ended.wait(0.05):
+            pass
+        api.delete(f"{PRIORITY_CLASSES}/soon-gone")
+
+    ended = threading.Event()
+    taker = threading.Thread(target=take_away)
+    taker.start()
+    try:
+        record = run(parse_run_spec(document), run_id)
+    finally:
+        ended.set()
+        taker.join()
+
     assert (record.status, record.error and record.error.name) == ("FAILED", "GangIncomplete")
     attempts = [visit.name for visit in record.states if visit.name == "SubmitTraining"]
     assert len(attempts) == 3
