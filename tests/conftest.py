@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("trainflow", deadline=None)  # how fast a machine is is no property of the code
 settings.load_profile("trainflow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Temporary files go away with the tests: CDK's assemblies, torchrun's logs, what a killed twin leaves."""
+    if hasattr(config, "workerinput"):
+        return  # has the folder of who started it
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # pytest keeps its own for a while
+    folder = tempfile.TemporaryDirectory(prefix="tests-", ignore_cleanup_errors=True)
+    Path(folder.name).chmod(0o711)  # Slurm's programs run as other users
+    os.environ["TMPDIR"] = tempfile.tempdir = folder.name
+    config.add_cleanup(folder.cleanup)
