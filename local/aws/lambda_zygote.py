@@ -23,8 +23,15 @@ from typing import Any, TextIO
 
 import boto3
 
-PRELOADED = ("kubernetes.client", "aws_lambda_powertools", "lambdas.models.run", "lambdas.gateways.backend")
-"""What every handler imports. Handler modules themselves are imported in the worker, in their own environment."""
+PRELOADED = (
+    "aws_lambda_powertools",
+    "aws_xray_sdk.core",  # 0.2 s, and the tracer imports it even where it is off
+    "lambdas.gateways.kubernetes",
+    "lambdas.gateways.slurm",
+    "lambdas.logic.jobs",
+)
+"""What handlers import, themselves or by what they import. Handler modules themselves are imported in the worker, in
+their own environment."""
 
 SERVICES = ("s3", "eks", "sts", "cloudwatch", "sns", "dynamodb")
 """Whose models boto3's default session reads once, here: 50 to 400 ms each that no worker has to spend."""
