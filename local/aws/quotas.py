@@ -9,7 +9,7 @@ from local.aws.patches import original, replacing
 
 
 def serve(*, max_nodes: int) -> None:
-    """Answer `servicequotas:GetServiceQuota` for EC2 from now on.
+    """Answer `servicequotas:GetServiceQuota` for EC2 until `forget`.
 
     Args:
         max_nodes: Of each node group.
@@ -26,6 +26,13 @@ def serve(*, max_nodes: int) -> None:
         return {"ServiceCode": "ec2", "QuotaCode": quota_code, "Value": float(vcpus), "UsageMetric": USAGE}
 
     ServiceQuotasBackend.get_service_quota = replacing(get, get_service_quota)
+
+
+def forget() -> None:
+    """Answer as moto does."""
+    from moto.servicequotas.models import ServiceQuotasBackend
+
+    ServiceQuotasBackend.get_service_quota = original(ServiceQuotasBackend.get_service_quota)
 
 
 USAGE = {

@@ -12,7 +12,7 @@ import boto3
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
-from local.aws import access_entries, events, hundreds_of_runs, patches
+from local.aws import access_entries, events, hundreds_of_runs, patches, quotas
 from local.aws.queues import QueueConsumers
 from local.aws.schedules import Schedules
 from local.aws.targets import Targets
@@ -87,9 +87,10 @@ class AwsServer:
         self.targets.stop()
 
     def stop(self) -> None:
-        """Free the port, and leave moto's settings as they were."""
+        """Free the port, and leave moto's settings and quotas as they were."""
         self.start_nothing()
         self._server.stop()
+        quotas.forget()
         if self._config_before is not None:
             default_user_config.clear()
             default_user_config.update(self._config_before)

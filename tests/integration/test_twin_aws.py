@@ -12,14 +12,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
+from moto import mock_aws
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.core.config import default_user_config
 from moto.dynamodb.exceptions import ConditionalCheckFailed
 from moto.dynamodb.models import dynamodb_backends
 
-from local.aws.deployment import create_bucket, empty_archive
+from lambdas.models.offerings import TRN_ON_DEMAND
+from local.aws.deployment import create_bucket, empty_archive, make_cluster
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime
 from local.aws.server import AwsServer
 
@@ -371,3 +374,14 @@ def test_a_server_that_has_stopped_leaves_motos_settings_as_they_were() -> None:
     assert default_user_config != before or before.get("stepfunctions") == {"execute_state_machine": True}
     server.stop()
     assert dict(default_user_config) == before
+
+
+def test_a_server_that_has_stopped_has_no_more_quotas() -> None:
+    asked = {"ServiceCode": "ec2", "QuotaCode": TRN_ON_DEMAND.code}
+    server = AwsServer(time_scale=100)
+    server.start()
+    make_cluster(server)
+    assert server.client("service-quotas").get_service_quota(**asked)["Quota"]["Value"] > 0
+    server.stop()
+    with mock_aws(), pytest.raises(ClientError, match="NoSuchResource"):
+        boto3.client("service-quotas", region_name="us-west-2").get_service_quota(**asked)
