@@ -24,6 +24,14 @@ class WorkerPod:
     finished_at: datetime | None = None
 
 
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+"""Why a job failed: Kubernetes' word for a Job, and for a pod, that was ended for having run too long."""
+
+NO_RECORD = "NoRecord"
+"""Why a job failed that left nothing at all, not even how it ended: unless it has trained before, its nodes lack
+something, and would again."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
     """A job as a whole: its cost to read and its size do not grow with the number of nodes."""

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 
 from lambdas.errors import JobConflict, JobNotFound
-from lambdas.gateways.backend import JobStatus, LogLine, WorkerPod
+from lambdas.gateways.backend import NO_RECORD, JobStatus, LogLine, WorkerPod
 from lambdas.gateways.slurm_api import RestController
 from lambdas.gateways.slurm_controller import Controller
 from lambdas.gateways.slurm_files import JobFiles, failed_pods, pod_name
@@ -23,9 +23,6 @@ from lambdas.models.run import JobPhase, JobRef
 from lambdas.models.slurm import JobRecord, Partition, SlurmJob, Submission, default_of
 
 MAX_TELLING_PODS = 10
-
-NO_RECORD = "NoRecord"
-"""Why a job failed that left no record."""
 
 WITHOUT_RECORD = (
     "ended with an error and without a record: its nodes have to reach SLURM_SHARED_FOLDER, SLURM_ENVIRONMENT and the "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lambdas.gateways.backend import JobStatus
+from lambdas.gateways.backend import DEADLINE_EXCEEDED, JobStatus
 from lambdas.models.run import JobPhase
 from lambdas.models.slurm import SlurmJob
 
@@ -21,8 +21,8 @@ ENDING = "COMPLETING"
 
 FAILURES: Mapping[str, tuple[str, str]] = {
     "FAILED": ("JobFailed", "ended with an error"),
-    "TIMEOUT": ("DeadlineExceeded", "ran longer than its time limit"),
-    "DEADLINE": ("DeadlineExceeded", "could not have ended before its deadline"),
+    "TIMEOUT": (DEADLINE_EXCEEDED, "ran longer than its time limit"),
+    "DEADLINE": (DEADLINE_EXCEEDED, "could not have ended before its deadline"),
     "NODE_FAIL": ("NodeLost", "lost {node}"),
     "BOOT_FAIL": ("NodeLost", "did not start, because {node} did not boot"),
     "PREEMPTED": ("Preempted", "was preempted by a job of higher priority"),

@@ -19,19 +19,12 @@ from lambdas.errors import (
     WorkerFailed,
     named_errors,
 )
-from lambdas.gateways.backend import JobStatus, WorkerPod
+from lambdas.gateways.backend import DEADLINE_EXCEEDED, NO_RECORD, JobStatus, WorkerPod
 from lambdas.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from lambdas.models.run_spec import Limits
 
 MAX_MESSAGE_LENGTH = 500
 """Of a pod's last words inside an error message: a sentence, not a log."""
-
-DEADLINE_EXCEEDED = "DeadlineExceeded"
-"""Kubernetes' word for a Job, and for a pod, that was ended for having run too long."""
-
-NO_RECORD = "NoRecord"
-"""Of a job that left nothing at all, not even how it ended: unless it has trained before, its nodes lack something, and
-would again."""
 
 BY_REASON: Mapping[str | None, type[TrainflowError]] = {
     "NodeLost": NodeLost,
