@@ -11,6 +11,7 @@ from kubernetes import client
 
 from lambdas.errors import ClusterAccessDenied
 from lambdas.gateways.kubernetes_api import KubernetesApi, is_status
+from lambdas.gateways.kubernetes_objects import Node
 from lambdas.models.backends import KUBERNETES_KINDS, KubernetesKind
 from lambdas.models.instances import INSTANCE_TYPE_LABEL
 from lambdas.models.kubernetes_names import JOB_LABEL
@@ -98,7 +99,7 @@ class Examination:
         nodes = self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={compute.instance_type}")
         wanted = compute.instance.plugin_devices(compute.num_nodes)
         return PluginNodes(
-            settled=tuple(_advertised(node, wanted) for node in nodes if _settled(node, now=now)),
+            settled=tuple(Node(node).advertised(wanted) for node in nodes if _settled(node, now=now)),
             daemon_sets=_asked(self._daemon_sets),
         )
 
@@ -135,11 +136,6 @@ def _settled(node: Mapping[str, Any], *, now: datetime) -> bool:
         and now - datetime.fromisoformat(condition["lastTransitionTime"]) > SETTLED_AFTER
         for condition in (node.get("status") or {}).get("conditions") or ()
     )
-
-
-def _advertised(node: Mapping[str, Any], wanted: Mapping[str, int]) -> frozenset[str]:
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
-    return frozenset(name for name, count in wanted.items() if int(allocatable.get(name, "0")) >= count)
 
 
 def _zones(volume: Mapping[str, Any]) -> frozenset[str]:

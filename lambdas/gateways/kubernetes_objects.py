@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,10 @@ class Node:
         self.ready = not spec.get("unschedulable", False) and any(
             condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", ())
         )
+
+    def advertised(self, wanted: Mapping[str, int]) -> frozenset[str]:
+        """Names of the devices of which it offers as many as are wanted."""
+        return frozenset(name for name, count in wanted.items() if int(self.allocatable.get(name, "0")) >= count)
 
 
 def obstacle(pod: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -32,11 +32,9 @@ def count_ready(nodes: Iterable[Node], compute: Compute, *, used_by_others: Coll
     unschedulable.
     """
     wanted = compute.instance.plugin_devices(compute.num_nodes)
-    return sum(node.ready and node.name not in used_by_others and _advertises(node, wanted) for node in nodes)
-
-
-def _advertises(node: Node, wanted: Mapping[str, int]) -> bool:
-    return all(int(node.allocatable.get(name, "0")) >= count for name, count in wanted.items())
+    return sum(
+        node.ready and node.name not in used_by_others and node.advertised(wanted) == wanted.keys() for node in nodes
+    )
 
 
 def require_fit(spec: RunSpec, nodegroup: Nodegroup) -> None:
