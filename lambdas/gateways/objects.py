@@ -44,34 +44,32 @@ def head(bucket: str, key: str, *, region: str | None = None, signed: bool = Tru
     return Head(int(answer["ContentLength"]), str(answer["ETag"]).strip('"'))
 
 
-def any_below(bucket: str, prefix: str, *, region: str | None = None, signed: bool = True) -> bool:
-    """Whether there is an object below a prefix that ends in a slash, and may be listed. Arguments as for `head`."""
-    try:
-        with translated("s3:ListObjectsV2"):
-            answer = client("s3", region=region, signed=signed).list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=2)
-    except ClientError as error:
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
-            return False
-        raise
-    # The console makes an object of the prefix itself to show an empty folder.
-    return any(found["Key"] != prefix for found in answer.get("Contents", ()))
+@dataclass(frozen=True)
+class Listing:
+    """What S3 says of all objects below a prefix."""
+
+    is_empty: bool
+    num_bytes: int | None
+    """None if they are too many to be counted here."""
 
 
-def size_below(bucket: str, prefix: str, *, region: str | None = None, signed: bool = True) -> int | None:
-    """Bytes of all objects below a prefix; None if they may not be listed, or are too many to be counted here."""
+def list_below(bucket: str, prefix: str, *, region: str | None = None, signed: bool = True) -> Listing | None:
+    """The objects below a prefix that ends in a slash; None if they may not be listed. Arguments as for `head`."""
     pages = client("s3", region=region, signed=signed).get_paginator("list_objects_v2")
-    total = 0
+    is_empty, num_bytes = True, 0
     try:
         with translated("s3:ListObjectsV2"):
             for number, page in enumerate(pages.paginate(Bucket=bucket, Prefix=prefix)):
                 if number == MAX_PAGES:
-                    return None
-                total += sum(int(found["Size"]) for found in page.get("Contents", ()))
+                    return Listing(is_empty, None)
+                # The console makes an object of the prefix itself to show an empty folder.
+                is_empty = is_empty and all(found["Key"] == prefix for found in page.get("Contents", ()))
+                num_bytes += sum(int(found["Size"]) for found in page.get("Contents", ()))
     except ClientError as error:
         if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
             return None
         raise
-    return total
+    return Listing(is_empty, num_bytes)
 
 
 def read(bucket: str, key: str, *, version_id: str | None, limit_bytes: int) -> bytes | None:

@@ -163,11 +163,11 @@ def _data(dataset: Dataset | None) -> DatasetFacts:
         if found is None:
             return DatasetFacts(is_there=False, manifest_is_there=manifest, num_bytes=untold)
         return DatasetFacts(manifest_is_there=manifest, num_bytes=found.num_bytes, etag=found.etag)
-    size = objects.size_below(dataset.bucket, dataset.key, **where)
+    listing = objects.list_below(dataset.bucket, dataset.key, **where)
     return DatasetFacts(
-        is_there=objects.any_below(dataset.bucket, dataset.key, **where),
+        is_there=listing is not None and not listing.is_empty,
         manifest_is_there=manifest,
-        num_bytes=untold if size is None else size,
+        num_bytes=untold if listing is None or listing.num_bytes is None else listing.num_bytes,
     )
 
 
