@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lambdas.errors import PreflightFailed, ScriptFailed, WorkerFailed
-from lambdas.gateways import account
+from lambdas.gateways import account, objects
 from lambdas.gateways.eks import Nodegroup
 from lambdas.handlers import preflight
 from lambdas.logic.jobs import job_of
@@ -455,6 +455,20 @@ def test_data_that_is_there_is_found_signed_and_unsigned(
     call(run)
     probe_ends(ready, run, dataclasses.asdict(PROBED))
     assert call(run)["finished"]
+
+
+def test_of_more_objects_than_are_counted_the_size_is_a_note(
+    aws: Aws, ready: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "MAX_PAGES", 1)
+    for number in range(1001):
+        aws.client("s3").put_object(Bucket=DATA_BUCKET, Key=f"data/many/{number}", Body=b"0")
+    run = run_of(spec_with(dataset={"url": f"s3://{DATA_BUCKET}/data/many/"}))
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    answer = call(run)
+    assert answer["finished"]
+    assert f"the size of s3://{DATA_BUCKET}/data/many/ could not be told" in "".join(answer["notes"])
 
 
 def test_what_is_staged_is_compared_with_the_archives_present_upload(aws: Aws, ready: FakeKubernetesApi) -> None:
