@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks import overhead, scale, scaling, staging, trainer
+from benchmarks import overhead, rehearsal, scale, scaling, staging, trainer
 from benchmarks.result import Result
 
 BENCHMARKS: Mapping[str, Callable[[], Result]] = {
     "overhead": overhead.run,
+    "rehearsal": rehearsal.run,
     "scale": scale.run,
     "scaling": scaling.run,
     "staging": staging.run,
