@@ -78,6 +78,10 @@ lock: $(INSTALLED) ## Compile requirements.txt anew from requirements/*.in
 	{ head -n 1 trainer/images/cpu.txt; $(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links \
 		--no-emit-trusted-host --strip-extras --no-header --no-annotate --allow-unsafe -c requirements.txt -o - \
 		requirements/trainer.in; } > trainer/images/cpu.new && mv trainer/images/cpu.new trainer/images/cpu.txt
+	{ head -n 1 requirements/tools/neuron-base.txt; $(BIN)/uv pip compile -q --no-config --no-header --no-annotate \
+		--only-binary :all: --python-version 3.12 --python-platform x86_64-unknown-linux-gnu \
+		--exclude-newer 2026-05-02 requirements/tools/neuron-base.in; } > requirements/tools/neuron-base.new \
+		&& mv requirements/tools/neuron-base.new requirements/tools/neuron-base.txt
 
 format: $(INSTALLED) ## Format the code
 	$(BIN)/ruff check --fix .

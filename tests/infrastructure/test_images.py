@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ REPOSITORY = "AWS::ECR::Repository"
 
 FOLDER = Path("trainer/images")
 DOCKERFILES = sorted(FOLDER.glob("*.Dockerfile"))
+NEURON_BASE = Path("requirements/tools/neuron-base.txt")
+UV = Path(sys.executable).with_name("uv")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 
 
@@ -211,4 +214,33 @@ def test_a_neuron_image_keeps_the_torch_of_its_base() -> None:
     assert not {"torch", "torch-xla", "torch-neuronx", "numpy"} & set(installed)
     (install,) = (run for run in _arguments(FOLDER / "neuron.Dockerfile", "RUN") if "pip install" in run)
     assert install.index("pip list --format=freeze > /tmp/base.txt") < install.index("--constraint /tmp/base.txt")
-    assert _pins(FOLDER / "neuron.txt").items() <= _pins(Path("requirements.txt")).items()
+
+
+def test_a_base_that_lacks_a_package_is_given_the_version_that_the_project_was_tested_with() -> None:
+    newest = dict(re.findall(r"^([a-z0-9-]+).*<=(\S+)$", (FOLDER / "neuron.txt").read_text(), re.MULTILINE))
+    assert newest
+    assert newest.items() <= _pins(Path("requirements.txt")).items()
+
+
+@pytest.mark.parametrize("numpy", ["1.26.4", "2.4.6"])
+def test_on_the_base_for_trn1_nothing_has_to_be_installed(tmp_path: Path, numpy: str) -> None:
+    """The base's own packages satisfy `neuron.txt`, whichever numpy its last step has left there."""
+    base = _pins(NEURON_BASE) | {"numpy": numpy}
+    constraints = tmp_path / "base.txt"
+    constraints.write_text("".join(f"{name}=={version}\n" for name, version in base.items()))
+    on_trn1 = ("--python-version", "3.12", "--python-platform", "x86_64-unknown-linux-gnu", "--only-binary", ":all:")
+    resolve = [UV, "pip", "compile", "--quiet", "--no-config", "--no-header", *on_trn1, "--constraint", constraints]
+    done = subprocess.run([*resolve, FOLDER / "neuron.txt"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    resolved = dict(PIN.findall(done.stdout))
+    assert {"transformers", "h5py", "tensorboard", "boto3"} <= set(resolved)
+    assert resolved.items() <= base.items()
+
+
+def test_the_base_for_trn1_holds_nothing_that_only_staging_imports() -> None:
+    """So staging has an image of its own; a base that holds them may change that."""
+    assert not {"awscrt", "zstandard"} & set(_pins(NEURON_BASE))
+
+
+def test_the_trainer_on_xla_is_tested_with_the_transformers_of_the_base_for_trn1() -> None:
+    assert _pins(Path("requirements/tools/xla.txt"))["transformers"] == _pins(NEURON_BASE)["transformers"]
