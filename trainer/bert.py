@@ -49,7 +49,7 @@ class BertPretraining(nn.Module):
         hidden_BSH = encoder.embeddings(batch.token_ids_BS, batch.segment_ids_BS)
         mask_B11S = additive_mask(batch.attended_BS, hidden_BSH.dtype)
         for layer in encoder.encoder.layer:
-            hidden_BSH = layer(hidden_BSH, mask_B11S)
+            hidden_BSH = encoded(layer, hidden_BSH, mask_B11S)
         return self.objectives(hidden_BSH, batch)
 
     def objectives(self, hidden_BSH: torch.Tensor, batch: MicroBatch) -> Losses:
@@ -71,6 +71,16 @@ class BertPretraining(nn.Module):
         """
         for layer in self.model.bert.encoder.layer:
             layer.compile(fullgraph=True, dynamic=False, backend=compiler)
+
+
+def encoded(layer: nn.Module, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor) -> torch.Tensor:
+    """The hidden states behind one encoder layer.
+
+    transformers 5 returns them alone; transformers 4, which the Neuron image for torch 2.9 holds, in a tuple, first.
+    """
+    output = layer(hidden_BSH, mask_B11S)
+    hidden: torch.Tensor = output[0] if isinstance(output, tuple) else output
+    return hidden
 
 
 def additive_mask(attended_BS: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

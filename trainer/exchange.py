@@ -167,7 +167,10 @@ def _read_hugging_face(folder: Path) -> Mapping[str, torch.Tensor]:
     from transformers.models.bert.modeling_bert import BertForPreTraining
 
     try:
-        model, loading = BertForPreTraining.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+        # In the precision of the file, which is the default of transformers 5 and not of 4.
+        model, loading = BertForPreTraining.from_pretrained(
+            folder, local_files_only=True, output_loading_info=True, dtype="auto"
+        )
     except Exception as error:
         raise CheckpointInvalid(f"The weights in {folder} cannot be read ({error}); export them again.") from error
     missing = sorted(loading["missing_keys"])
