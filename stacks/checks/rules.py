@@ -11,6 +11,8 @@ from stacks.checks.templates import Finding, Template, Templates
 CHECKS: tuple[Callable[[Templates], Iterator[Finding]], ...] = (
     storage.lustre_is_encrypted_and_placed,
     storage.lustre_opens_its_ports_alone,
+    storage.lustre_waits_for_its_rules,
+    storage.lustre_links_are_made_one_by_one,
     storage.buckets_have_an_end,
     storage.logs_have_an_end,
     workflow.definitions_can_be_read,

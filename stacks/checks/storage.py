@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,36 @@ def lustre_opens_its_ports_alone(templates: Templates) -> Iterator[Finding]:
                 yield Finding.at(system, "lustre-ports", "the file system's security group is none of this app.")
             else:
                 yield from _ports(templates, group)
+
+
+def lustre_waits_for_its_rules(templates: Templates) -> Iterator[Finding]:
+    """FSx refuses to create a file system that Lustre's ports do not reach yet."""
+    for system in templates.resources("AWS::FSx::FileSystem"):
+        before = templates.made_before(system)
+        for value in system.properties.get("SecurityGroupIds") or []:
+            group = templates.origin(system.stack, value)
+            for rule in templates.resources("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress"):
+                own = templates.origin(rule.stack, rule.properties.get("GroupId")) == group
+                if own and rule.stack == system.stack and rule.logical_id not in before:
+                    yield Finding.at(
+                        system, "lustre-order", f"the file system does not wait for the rule {rule.logical_id}."
+                    )
+
+
+def lustre_links_are_made_one_by_one(templates: Templates) -> Iterator[Finding]:
+    """Two links of a file system that are created at the same time can end in FAILED."""
+    links: dict[tuple[str, str] | None, list[Resource]] = {}
+    for link in templates.resources("AWS::FSx::DataRepositoryAssociation"):
+        links.setdefault(templates.origin(link.stack, link.properties.get("FileSystemId")), []).append(link)
+    for of_one_system in links.values():
+        for first, second in itertools.combinations(of_one_system, 2):
+            ordered = first.logical_id in templates.made_before(second) or second.logical_id in templates.made_before(
+                first
+            )
+            if not ordered:
+                yield Finding.at(
+                    second, "lustre-order", f"neither this link nor {first.logical_id} waits for the other."
+                )
 
 
 def _ports(templates: Templates, group: Resource) -> Iterator[Finding]:

@@ -96,6 +96,33 @@ class Templates:
                 return self.origin(other, outputs.get(name, {}).get("Value"))
         return None
 
+    def made_before(self, resource: Resource) -> set[str]:
+        """Logical ids of everything in its stack that CloudFormation creates before a resource."""
+        resources = self._templates[resource.stack].get("Resources") or {}
+        found: set[str] = set()
+        waiting = [resource.logical_id]
+        while waiting:
+            definition = resources.get(waiting.pop(), {})
+            before = {*listed(definition.get("DependsOn")), *_references(definition.get("Properties"))}
+            waiting += before - found
+            found |= before
+        return found & resources.keys()
+
+
+def _references(value: Any) -> Iterator[str]:
+    """Logical ids in `Ref` and `Fn::GetAtt` at any depth; those in `Fn::Sub` are not read."""
+    match value:
+        case {"Ref": str(logical_id), **rest} if not rest:
+            yield logical_id
+        case {"Fn::GetAtt": [str(logical_id), *_], **rest} if not rest:
+            yield logical_id
+        case Mapping():
+            for inner in value.values():
+                yield from _references(inner)
+        case list():
+            for inner in value:
+                yield from _references(inner)
+
 
 def text(value: Any) -> str:
     """A string property with every intrinsic function replaced by `token`."""

@@ -57,6 +57,7 @@ LUSTRE: Resources = {
             "SubnetIds": [{"Ref": "Subnet"}],
             "SecurityGroupIds": [SERVERS],
         },
+        "DependsOn": ["FromItself988", "FromItself1018"],
     },
     "LustreGroup": {
         "Type": "AWS::EC2::SecurityGroup",
@@ -124,6 +125,30 @@ def test_a_file_system_that_nobody_can_reach_is_found() -> None:
     ]
     assert found(changed(LUSTRE, "FileSystem/Properties/SecurityGroupIds", ["sg-0123"])) == [
         "FileSystem: the file system's security group is none of this app."
+    ]
+
+
+def test_a_file_system_that_is_created_beside_a_rule_of_its_group_is_found() -> None:
+    assert found(changed(LUSTRE, "FileSystem/DependsOn", "FromItself988")) == [
+        "FileSystem: the file system does not wait for the rule FromItself1018."
+    ]
+
+
+def link(**fields: Any) -> dict[str, Any]:
+    return {
+        "Type": "AWS::FSx::DataRepositoryAssociation",
+        "Properties": {"FileSystemId": {"Ref": "FileSystem"}},
+    } | fields
+
+
+def test_links_in_sequence_are_fine() -> None:
+    first = link()
+    assert found(LUSTRE | {"A": first, "B": link(DependsOn=["A"]), "C": link(DependsOn="B")}) == []
+
+
+def test_a_third_link_beside_the_others_is_found() -> None:
+    assert found(LUSTRE | {"A": link(), "B": link(DependsOn=["A"]), "C": link(DependsOn=["A"])}) == [
+        "C: neither this link nor B waits for the other."
     ]
 
 

@@ -64,6 +64,21 @@ def _url(reference: dict[str, Any]) -> tuple[str, str]:
     return bucket["Ref"], prefix.lstrip("/")
 
 
+def test_the_two_links_are_created_one_after_the_other() -> None:
+    found = _storage()
+    first, second = sorted((name for name in of_type(found, LINK)), key=lambda name: "Export" in name)
+    assert second in found and first in found[second]["DependsOn"]
+    assert second not in found[first].get("DependsOn", [])
+
+
+def test_the_file_system_is_created_after_every_rule_of_its_security_groups() -> None:
+    found = _storage()
+    (system,) = (resource for resource in found.values() if resource["Type"] == FILE_SYSTEM)
+    rules = {*of_type(found, "AWS::EC2::SecurityGroupIngress"), *of_type(found, "AWS::EC2::SecurityGroupEgress")}
+    assert len(rules) == 12
+    assert rules <= set(system["DependsOn"])
+
+
 def test_no_bucket_is_public_or_answers_without_tls() -> None:
     found = _storage()
     assert len(of_type(found, BUCKET)) == 3

@@ -16,6 +16,7 @@ deletion of an old run's folder to make room would delete the published artifact
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
@@ -84,6 +85,7 @@ class LustreFileSystem(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._data = data
+        self._links: list[fsx.CfnDataRepositoryAssociation] = []
         self._own, self._clients = self._security_groups(vpc)
         self._file_system = fsx.CfnFileSystem(
             self,
@@ -108,6 +110,9 @@ class LustreFileSystem(Construct):
             ),
             tags=[cdk.CfnTag(key="Name", value=cdk.Stack.of(self).stack_name)],
         )
+        # FSx checks the rules when it creates the file system, and refuses one that Lustre's ports do not reach. The
+        # rules are children of their groups (github.com/aws/aws-parallelcluster, issues 1198 and 6181).
+        self._file_system.node.add_dependency(self._own, self._clients)
         # Its network interface uses the group, and its data the key: both have to stay as long as it does.
         policy = cdk.RemovalPolicy.DESTROY if settings.on_destroy == "delete" else cdk.RemovalPolicy.RETAIN
         cdk.RemovalPolicies.of(self).apply(policy)
@@ -124,29 +129,39 @@ class LustreFileSystem(Construct):
     def import_data(self, scope: Construct) -> None:
         """Show what lies below `data/` of the bucket in `/data`; contents are fetched when they are first read."""
         events = fsx.CfnDataRepositoryAssociation.AutoImportPolicyProperty(events=FILE_EVENTS)
-        link = fsx.CfnDataRepositoryAssociation(
+        self._link(
             scope,
             "ImportData",
-            file_system_id=self._file_system.ref,
+            self._data,
             file_system_path="/data",
             data_repository_path=self.shared.linked_url,
             batch_import_meta_data_on_create=True,
             s3=fsx.CfnDataRepositoryAssociation.S3Property(auto_import_policy=events),
         )
-        _cut_before_emptying(link, self._data)
 
     def export_to(self, scope: Construct, bucket: s3.Bucket) -> None:
         """Keep a copy of `/runs` in the bucket."""
         events = fsx.CfnDataRepositoryAssociation.AutoExportPolicyProperty(events=FILE_EVENTS)
-        link = fsx.CfnDataRepositoryAssociation(
+        self._link(
             scope,
             "ExportRuns",
-            file_system_id=self._file_system.ref,
+            bucket,
             file_system_path="/runs",
             data_repository_path=bucket.s3_url_for_object(EXPORT_PREFIX),
             s3=fsx.CfnDataRepositoryAssociation.S3Property(auto_export_policy=events),
         )
+
+    def _link(self, scope: Construct, construct_id: str, bucket: s3.Bucket, **properties: Any) -> None:
+        """Link the file system to a bucket, after the link before it.
+
+        Links that are created at the same time can end in FAILED, because FSx changes the file system for each
+        (github.com/hashicorp/terraform-provider-aws, issue 24678).
+        """
+        link = fsx.CfnDataRepositoryAssociation(scope, construct_id, file_system_id=self._file_system.ref, **properties)
         _cut_before_emptying(link, bucket)
+        if self._links:
+            link.add_dependency(self._links[-1])
+        self._links.append(link)
 
     def _security_groups(self, vpc: ec2.IVpc) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup]:
         own = self._closed_group("Servers", vpc, "FSx for Lustre file system")
