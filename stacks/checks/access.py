@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stacks.checks.templates import Finding, Resource, Templates, listed, text
-
-MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
-"""How CDK applies an object to the cluster; its manifest is JSON in a string."""
+from stacks.checks.manifests import MANIFEST, manifests
+from stacks.checks.templates import Finding, Resource, Templates, listed
 
 WITHOUT_RESOURCE = {
     r"cloudwatch:PutMetricData": "takes no resource; the namespace is the condition that narrows it",
@@ -65,11 +63,11 @@ def _statements(templates: Templates) -> Iterator[tuple[Resource, Mapping[str, A
 def cluster_roles_name_verbs_and_kinds(templates: Templates) -> Iterator[Finding]:
     """No `*` in what a Role or ClusterRole of ours grants in the cluster."""
     for resource in templates.resources(MANIFEST):
-        manifests = _manifests(resource)
-        if manifests is None:
+        found = manifests(resource)
+        if found is None:
             yield Finding.at(resource, "rbac", "the manifest is no JSON that could be checked.")
             continue
-        for manifest in manifests:
+        for manifest in found:
             if manifest.get("kind") not in ("Role", "ClusterRole"):
                 continue
             name = (manifest.get("metadata") or {}).get("name")
@@ -77,11 +75,3 @@ def cluster_roles_name_verbs_and_kinds(templates: Templates) -> Iterator[Finding
                 for field in ("apiGroups", "resources", "verbs", "nonResourceURLs"):
                     if any("*" in str(value) for value in rule.get(field) or []):
                         yield Finding.at(resource, "rbac", f"the {manifest['kind']} {name} grants '*' in {field}.")
-
-
-def _manifests(resource: Resource) -> list[dict[str, Any]] | None:
-    try:
-        found = json.loads(text(resource.properties.get("Manifest")))
-    except ValueError:
-        return None
-    return [manifest for manifest in listed(found) if isinstance(manifest, dict)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from stacks.checks import access, cluster, storage, workflow
+from stacks.checks import access, cluster, manifests, storage, workflow
 from stacks.checks.accepted import ACCEPTED, Accepted
 from stacks.checks.templates import Finding, Template, Templates
 
@@ -20,6 +20,7 @@ CHECKS: tuple[Callable[[Templates], Iterator[Finding]], ...] = (
     workflow.functions_end_before_their_tasks,
     access.roles_name_what_they_touch,
     access.cluster_roles_name_verbs_and_kinds,
+    manifests.jobs_are_named_after_their_templates,
     cluster.nothing_lets_the_world_in,
     cluster.api_server_is_not_public,
     cluster.nodes_are_off,

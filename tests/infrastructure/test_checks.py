@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from aws_cdk import aws_logs as logs
 from lambdas.models.kubernetes_access import access_manifests
 from stacks.checks import ACCEPTED, CHECKS, Accepted, TrainflowChecks, findings
 from stacks.checks.access import NEEDS_CONDITION, WITHOUT_RESOURCE
+from stacks.parts.cluster.jobs import named_after_template
 
 Resources = dict[str, dict[str, Any]]
 
@@ -355,6 +357,42 @@ def test_a_star_in_a_role_of_the_cluster_is_found(kind: str, field: str) -> None
 def test_a_star_behind_a_group_is_found() -> None:
     rule = {"apiGroups": ["batch"], "resources": ["jobs/*"], "verbs": ["get"]}
     assert found(manifest({"kind": "Role", "metadata": {"name": "r"}, "rules": [rule]})) != []
+
+
+JOB = {
+    "kind": "Job",
+    "metadata": {"name": "prepare-fs-1"},
+    "spec": {"template": {"spec": {"containers": [{"name": "main", "image": "busybox:1"}]}}},
+}
+
+
+def applied_with_pruning(job: dict[str, Any]) -> Resources:
+    return changed(manifest(job), "Manifest/Properties/PruneLabel", "aws.cdk.eks/prune-c8")
+
+
+def test_a_job_that_is_named_after_its_template_and_pruned_is_fine() -> None:
+    assert found(applied_with_pruning(named_after_template(JOB))) == []
+
+
+def test_a_job_that_keeps_its_name_when_its_template_changes_is_found() -> None:
+    kept = named_after_template(JOB)
+    kept["spec"] = {"template": {"spec": {"containers": [{"name": "main", "image": "busybox:2"}]}}}
+    (sentence,) = found(applied_with_pruning(kept))
+    assert re.fullmatch(rf"Manifest: the Job {kept['metadata']['name']} does not end with .* hash \w{{8}}\.", sentence)
+
+
+def test_a_job_that_nobody_removes_when_its_name_changes_is_found() -> None:
+    job = named_after_template(JOB)
+    assert found(manifest(job)) == [
+        f"Manifest: nothing removes the Job {job['metadata']['name']} when its name changes."
+    ]
+
+
+def test_a_hash_cannot_follow_a_value_that_only_cloudformation_knows() -> None:
+    image = cdk.Fn.import_value("image")
+    job = {**JOB, "spec": {"template": {"spec": {"containers": [{"name": "main", "image": image}]}}}}
+    with pytest.raises(ValueError, match="the pod template of prepare-fs-1 holds a value"):
+        named_after_template(job)
 
 
 def test_a_manifest_that_cannot_be_read_is_told() -> None:

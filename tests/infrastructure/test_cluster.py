@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aws_cdk as cdk
@@ -22,7 +23,7 @@ from lambdas.models.instances import INSTANCE_TYPES
 from lambdas.models.kubernetes_access import Access, access_manifests
 from lambdas.models.run import JobRef, Stage
 from stacks.cluster import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
-from stacks.configuration import Configuration, ConfigurationError, load_configuration
+from stacks.configuration import Configuration, ConfigurationError, Images, load_configuration
 from stacks.network import NetworkStack
 from stacks.parts.cluster import charts, workload
 from stacks.storage import StorageStack
@@ -33,6 +34,7 @@ EXAMPLE = Path("config/example.yaml")
 CONTEXT = {**json.loads(Path("cdk.json").read_text())["context"], "aws:cdk:disable-asset-staging": True}
 ADMINISTRATOR = "arn:aws:iam::111122223333:role/administrator"
 OFFICE = "203.0.113.0/24"
+APPLIED = "Custom::AWSCDK-EKS-KubernetesResource"
 PINNED = re.compile(r"v?\d+\.\d+\.\d+")
 
 
@@ -76,7 +78,7 @@ def only(kind: str, *, public: bool = False) -> Resource:
 def manifests() -> list[Resource]:
     """Every object that is applied to the cluster, without the label by which CDK prunes."""
     found = []
-    for properties in of_type("Custom::AWSCDK-EKS-KubernetesResource").values():
+    for properties in of_type(APPLIED).values():
         for manifest in json.loads(_text(properties["Manifest"])):
             labels = manifest["metadata"].get("labels", {})
             manifest["metadata"]["labels"] = {key: labels[key] for key in labels if not key.startswith("aws.cdk.eks")}
@@ -171,6 +173,19 @@ def test_no_log_is_kept_for_ever_or_left_behind() -> None:
         assert template()[name]["DeletionPolicy"] == "Delete"
     for function in of_type("AWS::Lambda::Function").values():
         assert function["LoggingConfig"]["LogGroup"]["Ref"] in of_type("AWS::Logs::LogGroup")
+
+
+def test_another_base_image_makes_another_job_and_the_old_one_is_removed() -> None:
+    shared = SimpleNamespace(file_system_id="fs-0123456789abcdef0")
+    first, again, other = (
+        workload.folders_manifest(configuration().model_copy(update={"images": Images(cpu_base=image)}), shared)
+        for image in ("python:3.12", "python:3.12", "python:3.13")
+    )
+    assert first == again
+    assert re.fullmatch(r"prepare-fs-0123456789abcdef0-[0-9a-f]{8}", first["metadata"]["name"])
+    assert other["metadata"]["name"] != first["metadata"]["name"]
+    (applied,) = (found for found in of_type(APPLIED).values() if '"kind":"Job"' in json.dumps(found).replace("\\", ""))
+    assert applied["PruneLabel"].startswith("aws.cdk.eks/prune-")
 
 
 def test_secrets_are_encrypted_with_a_key_that_rotates() -> None:

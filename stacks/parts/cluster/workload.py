@@ -13,6 +13,7 @@ from lambdas.models.kubernetes_access import access_manifests
 from lambdas.models.kubernetes_names import MANAGED_BY
 from stacks.configuration import Configuration
 from stacks.parts.cluster import system_nodes
+from stacks.parts.cluster.jobs import named_after_template
 from stacks.parts.cluster.pod_identity import pod_identity
 from stacks.parts.storage.runs import let_runs_use
 
@@ -137,7 +138,7 @@ def folders_manifest(configuration: Configuration, shared: SharedFileSystem) -> 
     mounts it. A pod's fsGroup changes nothing, because the driver leaves volumes of many writers as they are.
     """
     folders = " ".join(f"/shared/{folder}" for folder in FOLDERS)
-    return {
+    job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": _metadata(f"prepare-{shared.file_system_id}", configuration),
@@ -162,6 +163,7 @@ def folders_manifest(configuration: Configuration, shared: SharedFileSystem) -> 
             },
         },
     }
+    return named_after_template(job)
 
 
 def _metadata(name: str, configuration: Configuration) -> dict[str, Any]:
