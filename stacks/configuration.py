@@ -38,7 +38,7 @@ IN_WORDS = {
     SCHEDULE: "must be cron(…), rate(…) or at(…) as EventBridge Scheduler writes it",
     EMAIL: "must be an e-mail address",
     ROLE_ARN: "must be the ARN of an IAM role or user",
-    RELEASE: "must be an EKS AMI release such as 1.36.2-20261105",
+    RELEASE: "must be an EKS AMI release such as 1.36.2-20260827",
     KUBERNETES: 'must be a Kubernetes version in quotes, such as "1.36"',
 }
 """What each pattern asks for, for messages."""
@@ -139,8 +139,10 @@ class Capacity(Section):
     """At most one an instance type: a run asks for a type, not for a group."""
     vcpu_quotas: VcpuQuotas = VcpuQuotas()
     """As the account's Service Quotas console shows them."""
-    neuron_ami_release: Annotated[str, Field(pattern=RELEASE)] = "1.36.2-20261105"
-    """Pinned together with the Neuron image: driver and runtime have to match."""
+    neuron_ami_release: Annotated[str, Field(pattern=RELEASE)] | None = None
+    """EKS AMI release of the Trainium nodes, pinned together with the Neuron image: driver and runtime have to match.
+    None: EKS takes the newest when it makes a node group, and again whenever it replaces the group's nodes.
+    `trainflow check-account` says which is the newest."""
     idle_minutes: Annotated[int, Field(ge=5, le=1440)] = 20
     """Nodes that no run claims are given back after this time."""
 
@@ -344,6 +346,16 @@ class Configuration(Section):
             for field, image in self.images.model_dump().items():
                 if image is not None and not is_pinned(image):
                     raise ValueError(f"images.{field}: {unpinned(image)}")
+        return self
+
+    @model_validator(mode="after")
+    def _node_images_of_the_clusters_version(self) -> Self:
+        release, version = self.capacity.neuron_ami_release, self.cluster.kubernetes_version
+        if self.existing_cluster is None and release is not None and not release.startswith(f"{version}."):
+            raise ValueError(
+                f"capacity.neuron_ami_release: '{release}' is not for Kubernetes {version}, the cluster's version; "
+                f"choose a release that begins with {version}., or remove it for the newest"
+            )
         return self
 
     @model_validator(mode="after")

@@ -68,9 +68,9 @@ def _stand_in(app: cdk.App, of: Configuration, groups: list[ec2.ISecurityGroup])
 
 
 @cache
-def _capacity(instance_type: str, mode: str = "on-demand", max_nodes: int = 2) -> Resources:
+def _capacity(instance_type: str, mode: str = "on-demand", max_nodes: int = 2, release: str | None = None) -> Resources:
     app = make_app()
-    of = _configuration(instance_type, mode=mode, max_nodes=max_nodes)
+    of = _configuration(instance_type, mode=mode, max_nodes=max_nodes, neuron_ami_release=release)
     network, storage = network_and_storage(app, of)
     assert network is not None and storage.shared is not None
     cluster = _stand_in(app, of, [storage.shared.client_security_group])
@@ -183,14 +183,23 @@ def test_functions_find_the_group_by_its_type_and_the_type_stands_in_the_templat
 
 
 @pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
-def test_driver_and_image_are_pinned_together(instance_type: str) -> None:
+def test_without_a_pinned_release_a_group_names_the_clusters_version_alone(instance_type: str) -> None:
+    """EKS then takes the newest release of that version, which exists."""
     nodegroup = the_only(_capacity(instance_type), NODEGROUP)
-    if instance_type in ACCELERATED:
-        assert nodegroup["AmiType"] == "AL2023_x86_64_NEURON"
-        assert nodegroup["ReleaseVersion"] == "1.36.2-20261105"
-    else:
-        assert nodegroup["AmiType"] == "AL2023_x86_64_STANDARD"
-        assert nodegroup["Version"] == "1.36"
+    assert nodegroup["AmiType"] == (
+        "AL2023_x86_64_NEURON" if instance_type in ACCELERATED else "AL2023_x86_64_STANDARD"
+    )
+    assert nodegroup["Version"] == "1.36"
+    assert "ReleaseVersion" not in nodegroup
+
+
+@pytest.mark.parametrize("instance_type", ["trn1.32xlarge", "c7i.4xlarge"])
+def test_a_pinned_release_is_that_of_the_trainium_nodes_alone(instance_type: str) -> None:
+    """The release is of the Neuron image; EKS refuses a release together with another version."""
+    nodegroup = the_only(_capacity(instance_type, release="1.36.2-20260827"), NODEGROUP)
+    named = {key: nodegroup.get(key) for key in ("ReleaseVersion", "Version")}
+    pinned = {"ReleaseVersion": "1.36.2-20260827", "Version": None}
+    assert named == (pinned if instance_type in ACCELERATED else {"ReleaseVersion": None, "Version": "1.36"})
 
 
 @pytest.mark.parametrize("instance_type", INSTANCE_TYPES)

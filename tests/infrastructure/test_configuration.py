@@ -150,6 +150,15 @@ def test_every_instance_type_has_a_price_and_zones() -> None:
             {"network__cidr": "ten"},
             "network.cidr: 'ten' is no IPv4 network such as 203.0.113.0/24.",
         ),
+        (
+            {"capacity__neuron_ami_release": "1.35.9-20260827"},
+            "configuration: capacity.neuron_ami_release: '1.35.9-20260827' is not for Kubernetes 1.36, the cluster's "
+            "version; choose a release that begins with 1.36., or remove it for the newest.",
+        ),
+        (
+            {"capacity__neuron_ami_release": "newest"},
+            "capacity.neuron_ami_release: must be an EKS AMI release such as 1.36.2-20260827, got 'newest'.",
+        ),
         ({"capacity__nodegroups": []}, "capacity.nodegroups: there is no node group; name at least one."),
         ({"network": None}, "configuration: network is missing; add it, or name an existing_cluster."),
         (

@@ -49,7 +49,7 @@ class TrainingNodegroup(Construct):
         settings: Nodegroup,
         cluster_name: str,
         kubernetes_version: str,
-        neuron_ami_release: str,
+        neuron_ami_release: str | None,
         node_role: iam.IRole,
         subnet_id: str,
         template: NodeTemplate,
@@ -58,6 +58,7 @@ class TrainingNodegroup(Construct):
         super().__init__(scope, construct_id)
         self._settings = settings
         accelerated = settings.instance.accelerated
+        release = neuron_ami_release if accelerated else None
         self.resource = eks.CfnNodegroup(
             self,
             "Resource",
@@ -67,9 +68,9 @@ class TrainingNodegroup(Construct):
             subnets=[subnet_id],
             capacity_type=CAPACITY_TYPES[settings.mode],
             ami_type=NEURON_AMI if accelerated else STANDARD_AMI,
-            # A release says the version too. The driver inside has to match the image's runtime, so it is pinned.
-            release_version=neuron_ami_release if accelerated else None,
-            version=None if accelerated else kubernetes_version,
+            # A release says the version too. Without one EKS takes the newest of the version: decision 0023.
+            release_version=release,
+            version=None if release else kubernetes_version,
             launch_template=eks.CfnNodegroup.LaunchTemplateSpecificationProperty(
                 id=template.resource.ref, version=template.resource.attr_latest_version_number
             ),
