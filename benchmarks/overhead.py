@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.result import BenchmarkFailed, Result, this_machine
-from cli.record import overhead_by_state, read_record
+from cli.files import read_record
 from lambdas.models.run_record import RunRecord, RunStatus
+from trainflow.record import overhead_by_state
 
 REPOSITORY = Path(__file__).parent.parent
 SPEC = REPOSITORY / "runs" / "demo.yaml"

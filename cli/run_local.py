@@ -15,11 +15,10 @@ from typing import Any
 from rich.console import Console
 
 from cli import preflight
+from cli.files import write_record, write_report
 from cli.follow import follow, summarize
 from cli.observe import ClusterError, RunObserver
 from cli.observe.slurm import SlurmJobs
-from cli.record import write_record
-from cli.report import write_report
 from cli.spec_file import read_spec
 from lambdas.errors import named_errors
 from lambdas.models.run_record import RunError, RunRecord, RunStatus

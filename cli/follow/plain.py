@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from cli.follow.staging import staging_line
 from cli.observe.snapshot import RunSnapshot
-from cli.record.history import Visit
-from cli.record.pods import PodView
-from cli.record.wording import clock, number, rate
 from lambdas.models.metrics_line import StepMetrics
+from trainflow.record.history import Visit
+from trainflow.record.pods import PodView
+from trainflow.record.wording import clock, number, rate
 
 STEPS_PER_LINE = 10
 """Of the logged steps every tenth gets a line, besides the first and the last; fewer in a long training."""

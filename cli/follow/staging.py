@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cli.record.wording import duration, number
 from lambdas.models.staging_line import StagingReport
+from trainflow.record.wording import duration, number
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

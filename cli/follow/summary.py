@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.follow.screen import STYLE_OF_STATUS
-from cli.record.wording import duration, number, rate
 from lambdas.models.run_record import RunRecord
+from trainflow.record.wording import duration, number, rate
 
 IN_WORDS = {
     "SUCCEEDED": "Run succeeded",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cli.record.history import ExecutionHistory, child_arns
 from lambdas.models.run_record import RunStatus
+from trainflow.record.history import ExecutionHistory, child_arns
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.client import SFNClient

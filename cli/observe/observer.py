@@ -17,15 +17,15 @@ from cli.observe.logs import LogFollower
 from cli.observe.pods import PodWatcher
 from cli.observe.snapshot import RunSnapshot, total_steps
 from cli.observe.statistics import read_statistics
-from cli.record.build import all_visits, build_record
-from cli.record.failure import run_error
-from cli.record.history import Visit, current_state
-from cli.record.pods import PodView
-from cli.record.published import compare, latest_of_each_step
 from lambdas.models.metrics_line import StepMetrics, parse_metrics_line
 from lambdas.models.run import Stage
 from lambdas.models.run_record import MetricsPublished, RunError, RunRecord, RunStatus
 from lambdas.models.staging_line import StagingReport, parse_staging_line
+from trainflow.record.build import all_visits, build_record
+from trainflow.record.failure import run_error
+from trainflow.record.history import Visit, current_state
+from trainflow.record.pods import PodView
+from trainflow.record.published import compare, latest_of_each_step
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.client import CloudWatchClient

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cli.observe.cluster import ClusterError, LineStream, PodSource
-from cli.record.pods import PodView, deleted_view, pod_view
 from lambdas.models.kubernetes_names import RUN_LABEL
+from trainflow.record.pods import PodView, deleted_view, pod_view
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Pauses between tries at a cluster that does not answer; the last one repeats."""

@@ -8,11 +8,11 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from cli.record.history import Visit
-from cli.record.pods import PodView
 from lambdas.models.metrics_line import StepMetrics
 from lambdas.models.run_record import RunError, RunStatus
 from lambdas.models.staging_line import StagingReport
+from trainflow.record.history import Visit
+from trainflow.record.pods import PodView
 
 RECENT_STEPS = 50
 """Steps from which speed and remaining time are judged: enough to smooth, few enough to follow a change."""

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cli.record import build_record
-from cli.record.history import ExecutionHistory
-from cli.record.pods import PodView, pod_view
-from cli.record.published import PeriodStatistics, compare
 from lambdas.models.metrics_line import StepMetrics, parse_metrics_line
 from lambdas.models.run_record import RunRecord
+from trainflow.record import build_record
+from trainflow.record.history import ExecutionHistory
+from trainflow.record.pods import PodView, pod_view
+from trainflow.record.published import PeriodStatistics, compare
 
 FOLDER = Path(__file__).parents[2] / "assets" / "histories"
 

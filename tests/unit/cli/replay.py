@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from recorded_runs import RecordedRun
 
 from cli.observe.snapshot import RunSnapshot, total_steps
-from cli.record.build import all_visits
-from cli.record.failure import run_error
-from cli.record.history import ExecutionHistory, current_state
-from cli.record.pods import PodView
 from lambdas.models.run_record import RunStatus
+from trainflow.record.build import all_visits
+from trainflow.record.failure import run_error
+from trainflow.record.history import ExecutionHistory, current_state
+from trainflow.record.pods import PodView
 
 
 class ReplayedObserver:

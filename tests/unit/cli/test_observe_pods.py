@@ -8,7 +8,7 @@ from polling import eventually
 
 from cli.observe.cluster import ClusterError
 from cli.observe.pods import PodWatcher
-from cli.record.pods import PodView
+from trainflow.record.pods import PodView
 
 
 class Watched:

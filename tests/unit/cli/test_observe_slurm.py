@@ -13,7 +13,7 @@ from moto import mock_aws
 
 from cli.observe.pods import PodWatcher
 from cli.observe.slurm import SlurmJobs
-from cli.record.pods import PodView, pod_view
+from trainflow.record.pods import PodView, pod_view
 
 BUCKET, RUN, JOB = "artifacts", "demo-0123456789ab", "demo-0123456789ab-training-1"
 SECOND = 1_000_000

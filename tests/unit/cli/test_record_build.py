@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from recorded_runs import recorded
 
-from cli.record import overhead_by_state, read_record, write_record
-from cli.record.history import Event, ExecutionHistory
+from cli.files import read_record, write_record
 from lambdas.models.run_record import Compilation, RunError, RunStatus, Training
+from trainflow.record import overhead_by_state
+from trainflow.record.history import Event, ExecutionHistory
 
 
 def test_the_record_of_a_succeeded_run() -> None:

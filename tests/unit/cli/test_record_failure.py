@@ -5,8 +5,8 @@ import json
 import pytest
 from recorded_runs import recorded
 
-from cli.record.failure import explained, run_error, what_to_do
 from lambdas.errors import WorkerFailed, named_errors
+from trainflow.record.failure import explained, run_error, what_to_do
 
 
 def test_the_error_of_a_failed_run_has_the_lambdas_message_and_its_classs_advice() -> None:

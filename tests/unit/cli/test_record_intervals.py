@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.record.intervals import Interval, covered_seconds, uncovered_seconds, union
+from trainflow.record.intervals import Interval, covered_seconds, uncovered_seconds, union
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 

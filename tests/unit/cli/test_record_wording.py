@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from cli.record.wording import clock, count, duration, number, rate
+from trainflow.record.wording import clock, count, duration, number, rate
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_runs import RecordedRun, recorded
 
-from cli.record.published import latest_of_each_step
-from cli.report import render_report, write_report
-from cli.report.charts import charts
-from cli.report.scales import nice_ticks, smoothed, thinned, time_ticks
-from cli.report.timeline import timeline
+from cli.files import write_report
 from lambdas.models.metrics_line import StepMetrics
 from lambdas.models.run_record import Job, Pod, RunError, RunRecord
+from trainflow.record.published import latest_of_each_step
+from trainflow.report import render_report
+from trainflow.report.charts import charts
+from trainflow.report.scales import nice_ticks, smoothed, thinned, time_ticks
+from trainflow.report.timeline import timeline
 
 EVIL = "</pre><script>alert(1)</script>\"' onload=x & `<b>`"
 VOID = {"meta", "link", "br", "hr", "img", "input", "line", "path", "rect"}

@@ -1,11 +1,14 @@
-"""`run.json` on disk: written whole or not at all."""
+"""`run.json` and `report.html` on disk: written whole or not at all."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+from lambdas.models.metrics_line import StepMetrics
 from lambdas.models.run_record import RunRecord
+from trainflow.report import render_report
 
 
 def write_record(record: RunRecord, path: Path) -> Path:
@@ -20,6 +23,21 @@ def write_record(record: RunRecord, path: Path) -> Path:
 def read_record(path: Path) -> RunRecord:
     """The record that `write_record` left."""
     return RunRecord.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def write_report(record: RunRecord, steps: Sequence[StepMetrics], path: Path) -> Path:
+    """Writes the report; it links to the pods' logs in the folder `logs/` beside it.
+
+    Args:
+        record: What happened.
+        steps: Logged steps in their order, each once.
+        path: The report's file, usually `report.html` in the run's folder.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    logs = [log.name for log in sorted((path.parent / "logs").glob("*.log"))]
+    return write_text(path, render_report(record, steps, logs=logs))
 
 
 def write_text(path: Path, text: str) -> Path:

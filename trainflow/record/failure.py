@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cli.record.history import Event, ExecutionHistory
 from lambdas.errors import TrainflowError, named_errors
 from lambdas.models.run_record import RunError, RunStatus
+from trainflow.record.history import Event, ExecutionHistory
 
 WHAT_TO_DO = {
     "States.Timeout": "Look in the report for the state that did not end, and at its function's log; then start again.",

@@ -7,12 +7,6 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from cli.record.failure import run_error
-from cli.record.history import ExecutionHistory, Visit, task_output, visits
-from cli.record.intervals import Interval, uncovered_seconds, union
-from cli.record.jobs import jobs_of, latest_of_each_index, running_intervals
-from cli.record.pods import PodView
-from cli.record.published import latest_of_each_step
 from lambdas.models.metrics_line import StepMetrics
 from lambdas.models.run import Stage
 from lambdas.models.run_record import (
@@ -25,6 +19,12 @@ from lambdas.models.run_record import (
     StateVisit,
     Training,
 )
+from trainflow.record.failure import run_error
+from trainflow.record.history import ExecutionHistory, Visit, task_output, visits
+from trainflow.record.intervals import Interval, uncovered_seconds, union
+from trainflow.record.jobs import jobs_of, latest_of_each_index, running_intervals
+from trainflow.record.pods import PodView
+from trainflow.record.published import latest_of_each_step
 
 
 def build_record(

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from cli.record.intervals import Interval
-from cli.record.pods import PodView
 from lambdas.models.run import Stage, job_name
 from lambdas.models.run_record import Job, Pod
+from trainflow.record.intervals import Interval
+from trainflow.record.pods import PodView
 
 GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
 """Stages whose job is a gang with a rank 0; the others run one program."""

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cli.record.wording import number
-from cli.report.scales import WIDTH, Scale, nice_ticks, smoothed, thinned
 from lambdas.models.metrics_line import StepMetrics
+from trainflow.record.wording import number
+from trainflow.report.scales import WIDTH, Scale, nice_ticks, smoothed, thinned
 
 HEIGHT = 300.0
 """Units from bottom to top of a drawing."""

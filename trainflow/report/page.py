@@ -14,12 +14,12 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from cli.record.build import overhead_by_state
-from cli.record.wording import count, duration, number, rate
-from cli.report.charts import charts
-from cli.report.timeline import timeline
 from lambdas.models.metrics_line import StepMetrics
 from lambdas.models.run_record import MetricsPublished, Pod, RunRecord, RunStatus
+from trainflow.record.build import overhead_by_state
+from trainflow.record.wording import count, duration, number, rate
+from trainflow.report.charts import charts
+from trainflow.report.timeline import timeline
 
 EVENT_QUOTA = 25_000
 """History events that an execution may have (Step Functions quotas)."""
@@ -121,7 +121,7 @@ def render_report(
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("cli.report", "."),
+        loader=PackageLoader("trainflow.report", "."),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -132,7 +132,7 @@ def _environment() -> Environment:
 
 
 def _resource(name: str) -> str:
-    return (files("cli.report") / name).read_text(encoding="utf-8")
+    return (files("trainflow.report") / name).read_text(encoding="utf-8")
 
 
 def _csp_hash(script: str) -> str:
