@@ -1,7 +1,7 @@
 """The cluster's shared file system in the twin: a folder, offered as the claim that FSx for Lustre serves on EKS.
 
-And the other objects that a deployment makes in the cluster: the namespace, the pods' service account, the functions'
-rights.
+And the other objects that a deployment makes in the cluster: the namespace, the pods' service account, a queue of
+Volcano's, the functions' rights.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from lambdas.models.instances import DEVICE_PLUGINS
 from lambdas.models.kubernetes_access import access_manifests
+from lambdas.models.volcano_queues import TUTORIAL_QUEUE, queue_manifest
 from local.cluster.node.api import ApiError, KubernetesApi
 from local.cluster.resources.daemonsets import NOWHERE
 
@@ -55,6 +56,11 @@ def offer(api: KubernetesApi, folder: Path, *, namespace: str) -> None:
             "spec": {**access, "volumeName": volume, "resources": {"requests": {"storage": "1200Gi"}}},
         },
     )
+
+
+def open_queue(api: KubernetesApi) -> None:
+    """Make the queue that `config/example.yaml` has; safe to repeat."""
+    _ensure(api, "/apis/scheduling.volcano.sh/v1beta1/queues", queue_manifest(TUTORIAL_QUEUE))
 
 
 def announce_plugins(api: KubernetesApi, *, namespace: str) -> None:

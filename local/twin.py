@@ -26,7 +26,7 @@ from local.aws.server import AwsServer
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.nodegroups import Nodegroups, NodeSettings
-from local.shared_storage import announce_plugins, grant, offer
+from local.shared_storage import announce_plugins, grant, offer, open_queue
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 
@@ -169,6 +169,7 @@ class Twin:
         announce_plugins(api, namespace=NAMESPACE)
         if self._foreign_kubeconfig is None:  # whoever comes through the door has the kubeconfig's rights
             grant(api, namespace=NAMESPACE)
+            open_queue(api)
 
     def _start_cluster(self) -> subprocess.Popen[bytes]:
         """The Kubernetes API that the Lambdas will find through EKS: our own, or a door to somebody's."""

@@ -11,13 +11,14 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
-from constructs import Construct
+from constructs import Construct, IConstruct
 
+from lambdas.models.volcano_queues import queue_manifest
 from stacks.configuration import Configuration, ConfigurationError
 from stacks.parts.acknowledgements import Reason
 from stacks.parts.aws_policies import attach_aws_policies
 from stacks.parts.cluster.addons import BEFORE_NODES, ON_NODES, AddOns, ContainerLogs
-from stacks.parts.cluster.charts import add_charts
+from stacks.parts.cluster.charts import VOLCANO, add_charts
 from stacks.parts.cluster.cluster_reference import ClusterPlacement, ClusterReference, existing_cluster
 from stacks.parts.cluster.kubectl import narrow_kubectl_provider
 from stacks.parts.cluster.system_nodes import add_system_nodes
@@ -218,9 +219,16 @@ class ClusterStack(cdk.Stack):
         narrow_kubectl_provider(self.cluster, log_group)
 
     def _install_controllers(self, *, after: AddOns) -> None:
-        add_charts(self.cluster, after=after)
+        charts = add_charts(self.cluster, after=after)
+        self._make_queues(after=charts[VOLCANO])
         operator = self.cluster.add_manifest("TrainingOperator", *operator_manifests())
         operator.node.add_dependency(after)
+
+    def _make_queues(self, *, after: IConstruct) -> None:
+        """When Volcano runs, whose webhook checks them; and deleted before it goes."""
+        for settings in self._configuration.cluster.volcano_queues:
+            queue = self.cluster.add_manifest(f"Queue-{settings.name}", queue_manifest(**settings.model_dump()))
+            queue.node.add_dependency(after)
 
 
 def _check_version(version: str) -> None:

@@ -17,8 +17,9 @@ from lambdas.errors import InvalidRunSpec
 from lambdas.models.offerings import OFFERINGS
 from lambdas.models.run_spec import RunSpec, parse_run_spec
 from lambdas.models.sentences import sentences
-from stacks.parts.configuration import nodes, slurm
+from stacks.parts.configuration import nodes, queues, slurm
 from stacks.parts.configuration.nodes import Nodegroup, VcpuQuotas, check_quotas, same_type_twice
+from stacks.parts.configuration.queues import VolcanoQueue, same_name_twice
 from stacks.parts.configuration.section import Section
 from stacks.parts.configuration.slurm import Pcs, Slurm
 
@@ -32,6 +33,7 @@ KUBERNETES = r"^1\.\d{2}$"
 
 IN_WORDS = {
     **nodes.IN_WORDS,
+    **queues.IN_WORDS,
     **slurm.IN_WORDS,
     NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
     ACCOUNT: "must be the account's 12 digits, in quotes",
@@ -119,6 +121,16 @@ class Cluster(Section):
     """IAM roles or users that administer the cluster."""
     system_nodes: Annotated[int, Field(ge=1, le=10)] = 2
     """Nodes for what is always there: DNS, controllers, staging pods."""
+    volcano_queues: tuple[VolcanoQueue, ...] = ()
+    """Queues that runs with backend `volcano` may name, beside `default`, which Volcano makes itself."""
+
+    @field_validator("volcano_queues")
+    @classmethod
+    def _one_a_name(cls, volcano_queues: tuple[VolcanoQueue, ...]) -> tuple[VolcanoQueue, ...]:
+        twice = same_name_twice(volcano_queues)
+        if twice:
+            raise ValueError(f"there are two queues named '{twice}'; keep one")
+        return volcano_queues
 
     @field_validator("public_endpoint_cidrs")
     @classmethod

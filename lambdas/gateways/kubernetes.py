@@ -12,12 +12,12 @@ from typing import Any
 
 from kubernetes import client
 
-from lambdas.errors import BackendNotInstalled, JobConflict, JobNotFound
+from lambdas.errors import BackendNotInstalled, InvalidRunSpec, JobConflict, JobNotFound
 from lambdas.gateways import eks
 from lambdas.gateways.backend import Claim, JobStatus, LogLine, WorkerPod
 from lambdas.gateways.examination import Examination
 from lambdas.gateways.job_status import job_status
-from lambdas.gateways.kubernetes_api import KubernetesApi, is_status, translated
+from lambdas.gateways.kubernetes_api import KubernetesApi, is_status, status_message, translated
 from lambdas.gateways.kubernetes_objects import Node, claim_of, log_lines, obstacle, worker_pod
 from lambdas.models.backends import KUBERNETES_KINDS, KubernetesKind
 from lambdas.models.instances import INSTANCE_TYPE_LABEL
@@ -89,6 +89,7 @@ class KubernetesBackend:
 
         Raises:
             JobConflict: If one of them exists and was made from another specification.
+            InvalidRunSpec: If the cluster refuses one of them, as Volcano's webhook does for an unknown queue.
         """
         for manifest in objects:
             try:
@@ -98,6 +99,7 @@ class KubernetesBackend:
                     self._expect_same(manifest)
                     continue
                 _require_installed(manifest, error)
+                _require_accepted(manifest, error)
                 raise
 
     def status(self, job: JobRef) -> JobStatus:
@@ -296,3 +298,13 @@ def _require_installed(manifest: dict[str, Any], error: client.ApiException) -> 
     for backend in KUBERNETES_KINDS.values():
         if backend.software and (backend.api_version, backend.kind) == (manifest["apiVersion"], manifest["kind"]):
             raise BackendNotInstalled(backend.not_installed) from None
+
+
+def _require_accepted(manifest: dict[str, Any], error: client.ApiException) -> None:
+    """What was refused as it is will be refused again; somebody changed the cluster since the preflight."""
+    if error.status in (400, 422):
+        name = f"{manifest['kind']} '{manifest['metadata']['name']}'"
+        raise InvalidRunSpec(
+            f"The cluster refuses the {name}: {status_message(error)} Correct what it names, in the spec or in the "
+            "cluster."
+        ) from None

@@ -95,7 +95,7 @@ def translated() -> Iterator[None]:
         if error.status == 429 or error.status >= 500:
             raise ClusterUnavailable(f"The Kubernetes API answered {error.status} {error.reason}.") from error
         if error.status in (401, 403):
-            raise ClusterAccessDenied(f"The Kubernetes API refused: {_status_message(error)}.") from error
+            raise ClusterAccessDenied(f"The Kubernetes API refused: {status_message(error)}.") from error
         raise
     except HTTPError as error:
         raise ClusterUnavailable(f"The Kubernetes API did not answer: {error}.") from error
@@ -109,7 +109,8 @@ def is_status(error: client.ApiException) -> bool:
         return False
 
 
-def _status_message(error: client.ApiException) -> str:
+def status_message(error: client.ApiException) -> str:
+    """What the server says of a refusal."""
     try:
         return str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):

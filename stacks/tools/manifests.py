@@ -2,7 +2,8 @@
 
     python -m stacks.tools.manifests config/mine.yaml | kubectl apply -f -
 
-Namespace, quota, service account, and the rights of the functions' groups; not the volume, which is the cluster's own.
+Namespace, quota, service account, the rights of the functions' groups, and Volcano's queues, where any are configured;
+not the volume, which is the cluster's own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import yaml
 
 from lambdas.models.kubernetes_access import access_manifests
+from lambdas.models.volcano_queues import queue_manifest
 from stacks.configuration import Configuration, ConfigurationError, load_configuration
 from stacks.parts.cluster.workload import namespace_manifest, quota_manifest, service_account_manifest
 
@@ -25,6 +27,7 @@ def manifests(configuration: Configuration) -> list[dict[str, Any]]:
         quota_manifest(configuration),
         service_account_manifest(configuration),
         *access_manifests(configuration.namespace),
+        *(queue_manifest(**queue.model_dump()) for queue in configuration.cluster.volcano_queues),
     ]
 
 

@@ -160,6 +160,20 @@ def test_every_instance_type_has_a_price_and_zones() -> None:
             "capacity.neuron_ami_release: must be an EKS AMI release such as 1.36.2-20260827, got 'newest'.",
         ),
         ({"capacity__nodegroups": []}, "capacity.nodegroups: there is no node group; name at least one."),
+        (
+            {"cluster__volcano_queues": [{"name": "default"}]},
+            "cluster.volcano_queues.0.name: Volcano makes the queue 'default' itself; leave it out, or choose another "
+            "name.",
+        ),
+        (
+            {"cluster__volcano_queues": [{"name": "test"}, {"name": "test", "weight": 2}]},
+            "cluster.volcano_queues: there are two queues named 'test'; keep one.",
+        ),
+        (
+            {"cluster__volcano_queues": [{"name": "test", "capability": {"cpu": "many"}}]},
+            "cluster.volcano_queues.0.capability.cpu: must be an amount as Kubernetes writes it, in quotes, such as "
+            '"32" or "512Gi", got \'many\'.',
+        ),
         ({"network": None}, "configuration: network is missing; add it, or name an existing_cluster."),
         (
             {"existing_cluster": {"name": "theirs"}},

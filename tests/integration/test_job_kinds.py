@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from lambdas.models.volcano_queues import queue_manifest
+from local.cluster.node.api import ApiError
 from tests.integration.test_process_node import Cluster, command, eventually
 
 INSTANCE_TYPE, DEVICE = "trn1.32xlarge", "aws.amazon.com/neuron"
@@ -147,6 +149,36 @@ def test_the_pods_of_a_volcano_job_meet_by_the_pytorch_plugin_and_succeed(cluste
     cluster.submit("volcano", "vj", volcano(pod, pod, plugins=plugins))
     cluster.until("volcano", "vj", is_in("Completed"), "completes")
     assert cluster.logs() == {"vj-master-0": "met rank 1\n", "vj-worker-0": ""}
+
+
+def queue_path(name: str = "") -> str:
+    return f"/apis/scheduling.volcano.sh/v1beta1/queues/{name}".rstrip("/")
+
+
+def test_a_new_queue_is_opened_and_takes_jobs(cluster: Kinds) -> None:
+    name = f"queue-{cluster.namespace}"
+    cluster.api.create(queue_path(), queue_manifest(name))
+    eventually(lambda: (cluster.api.get(queue_path(name)).get("status") or {}).get("state") == "Open", "it is open")
+    pod = template("true")
+    cluster.submit("volcano", "vj", volcano(pod, pod, queue=name))
+    cluster.until("volcano", "vj", is_in("Completed"), "completes")
+
+
+@pytest.mark.parametrize(
+    ("queue", "why"),
+    [
+        ("nobodys", 'unable to find job queue: queue.scheduling.volcano.sh "nobodys" not found;'),
+        ("root", "can not submit job to root queue;"),
+    ],
+)
+def test_a_job_for_a_queue_that_takes_none_is_refused_as_volcanos_webhook_does(
+    cluster: Kinds, queue: str, why: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        cluster.submit("volcano", "vj", volcano(template("true"), template("true"), queue=queue))
+    assert refused.value.status == 400
+    assert f'admission webhook "validatejob.volcano.sh" denied the request: {why}' in str(refused.value)
+    assert cluster.job("volcano", "vj") is None
 
 
 def test_hosts_of_a_volcano_job_are_in_a_file_too(cluster: Kinds) -> None:

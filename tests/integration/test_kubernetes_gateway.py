@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, JobConflict, JobNotFound
+from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, InvalidRunSpec, JobConflict, JobNotFound
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.logic.jobs import Job, job_of
+from lambdas.logic.manifests import volcano
 from lambdas.logic.manifests.indexed_job import render
 from lambdas.models.run import JobPhase, Stage
 from local.cluster.server import ApiServer
-from tests.fakes.runs import run_of
+from tests.fakes.runs import run_of, spec_with
 
 NAMESPACE = "training"
 
@@ -49,6 +50,14 @@ def backend(server: ApiServer) -> KubernetesBackend:
     ):
         backend._api.call("POST", path, body={"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
     return backend
+
+
+def test_a_job_that_the_cluster_refuses_is_explained_in_its_words(backend: KubernetesBackend) -> None:
+    run = run_of(spec_with(compute__backend="volcano", compute__queue="nobodys"), run_id="refused")
+    with pytest.raises(
+        InvalidRunSpec, match=r"refuses the Job '.*': .*unable to find job queue: .*\"nobodys\" not found"
+    ):
+        backend.submit(volcano.render(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")))
 
 
 def job(run_id: str) -> Job:

@@ -7,9 +7,7 @@ from typing import Any
 from lambdas.logic.jobs import Job
 from lambdas.logic.manifests import pods
 from lambdas.models.backends import GANG, KUBERNETES_KINDS
-
-DEFAULT_QUEUE = "default"
-"""Made by Volcano itself."""
+from lambdas.models.volcano_queues import DEFAULT_QUEUE
 
 
 def render(job: Job) -> list[dict[str, Any]]:

@@ -46,7 +46,10 @@ def _queue(compute: Compute, state: str | Unknown | None) -> Iterator[Finding]:
     if isinstance(state, Unknown):
         yield Note(f"compute.queue: whether there is a queue '{compute.queue}': {state.reason}.")
     elif state is None:
-        yield Problem(f"compute.queue is '{compute.queue}', but Volcano has no such queue; name one that it has.")
+        yield Problem(
+            f"compute.queue is '{compute.queue}', but Volcano has no such queue; name one that it has, or "
+            "add it to cluster.volcano_queues in the deployment's configuration."
+        )
     elif state != "Open":
         yield Problem(
             f"compute.queue is '{compute.queue}', which is {state} and takes no jobs; open it or name another."

@@ -109,6 +109,11 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
+def denied(webhook: str, reason: str) -> ApiError:
+    """What a validating webhook refuses without a status code of its own (apiserver, webhook/errors/statuserror.go)."""
+    return ApiError(400, "", f'admission webhook "{webhook}" denied the request: {reason}')
+
+
 def unauthorized() -> ApiError:
     return ApiError(401, "Unauthorized", "Unauthorized")
 

@@ -17,6 +17,8 @@ from constructs import IConstruct
 LONGEST_MINUTES = 10
 """The kubectl handler is a Lambda function: it has 15 minutes for everything."""
 
+VOLCANO = "volcano"
+
 EVERY_TAINT = [{"operator": "Exists"}]
 
 
@@ -58,7 +60,7 @@ CHARTS = (
     ),
     # github.com/volcano-sh/helm-charts, index.yaml: the newest that is no pre-release (August 2026).
     Chart(
-        name="volcano",
+        name=VOLCANO,
         repository="https://volcano-sh.github.io/helm-charts",
         version="1.15.2",
         namespace="volcano-system",
@@ -77,9 +79,9 @@ CHARTS = (
 )
 
 
-def add_charts(cluster: eks.Cluster, *, after: IConstruct) -> list[eks.HelmChart]:
-    """Install every chart, when there are nodes and names resolve."""
-    charts = []
+def add_charts(cluster: eks.Cluster, *, after: IConstruct) -> dict[str, eks.HelmChart]:
+    """Install every chart, when there are nodes and names resolve; by their names."""
+    charts = {}
     for chart in CHARTS:
         release = cluster.add_helm_chart(
             chart.name,
@@ -94,5 +96,5 @@ def add_charts(cluster: eks.Cluster, *, after: IConstruct) -> list[eks.HelmChart
             timeout=cdk.Duration.minutes(LONGEST_MINUTES),
         )
         release.node.add_dependency(after)
-        charts.append(release)
+        charts[chart.name] = release
     return charts
