@@ -40,7 +40,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.stage --url s3://my-data/bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128.tar
+        python -m trainer.stage --url s3://neuron-s3/training_datasets/bert_pretrain_wikicorpus_tokenized_hdf5/bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128.tar --no_sign_request true --region us-east-1
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -71,6 +71,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-large-slurm-0123456789ab-stage-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 43bc5a31f80555c0 --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash e39fbca29f33fe66 --num_nodes 1
 wait "$shipper"
 exit "$code"
