@@ -1,8 +1,8 @@
 """The instance types a run may ask for, and what a node of each advertises to Kubernetes.
 
 Sources: the EC2 instance type pages (vCPU, memory, network cards) and the Neuron documentation's
-architecture pages (chips and NeuronCores), November 2026. Allocatable memory on EKS is less than the
-instance has; `allocatable_memory_gib` keeps what the kubelet and the system reserve out of it.
+architecture pages (chips and NeuronCores), November 2026; for interfaces and addresses the EKS AMI's own table
+(nodeadm, internal/kubelet/instance-info.jsonl). What pods of a node may request is in `node_room`.
 """
 
 from __future__ import annotations
@@ -38,23 +38,6 @@ with Elastic Fabric Adapter"); they are taken out of the node's memory."""
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 """Well-known node label; the older `beta.kubernetes.io/instance-type` is deprecated."""
 
-SYSTEM_RESERVED_GIB = 2
-"""Memory kept for kubelet, system daemons and eviction threshold, in GiB."""
-
-VISIBLE_MEMORY = 0.93
-"""Share of the instance's memory that Linux counts as usable, cautiously: EC2 nodes show about 0.95 to 0.98."""
-
-KUBELET_RESERVED_GIB = 3
-"""What EKS keeps on a node of the largest pod density: 255 MiB + 11 MiB for each of up to 250 pods (EKS AMI,
-`nodeadm`), and 100 MiB before it evicts."""
-
-SMALL_POD_GIB = 1
-SMALL_POD_MILLICPU = 500
-"""Left for a staging or publishing pod beside the training pod."""
-
-MILLICPU_RESERVED = 250
-"""CPU kept for daemon sets (CNI, device plugins, CSI, CloudWatch agent), in thousandths of a vCPU."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceType:
@@ -63,6 +46,10 @@ class InstanceType:
     name: str
     vcpus: int
     memory_gib: int
+    network_interfaces: int
+    """On the first network card, to which the CNI attaches pods."""
+    addresses_per_interface: int
+    """IPv4."""
     neuron_devices: int = 0
     neuron_cores: int = 0
     """NeuronCores as processes see them (trn2: logical cores with LNC=2)."""
@@ -90,30 +77,14 @@ class InstanceType:
         return self.tflops_per_device * self.neuron_devices / self.neuron_cores
 
     @property
-    def allocatable_memory_gib(self) -> int:
-        """Memory that pods of a node can share, in GiB."""
-        return self.memory_gib - SYSTEM_RESERVED_GIB
-
-    @property
-    def allocatable_millicpu(self) -> int:
-        """CPU that pods of a node can share, in thousandths of a vCPU."""
-        return self.vcpus * 1000 - MILLICPU_RESERVED
+    def max_pods(self) -> int:
+        """Pods that EKS lets a node run: one for each address that is not an interface's own, and two without one."""
+        return self.network_interfaces * (self.addresses_per_interface - 1) + 2
 
     @property
     def huge_pages_mib(self) -> int:
         """Memory in huge pages, in MiB."""
         return 2 * HUGE_PAGES_OF_EFA_NODE if self.efa_interfaces else 0
-
-    @property
-    def pod_memory_gib(self) -> int:
-        """Memory that one training pod may ask for and still find room on a real node, in GiB."""
-        usable = self.memory_gib * VISIBLE_MEMORY - self.huge_pages_mib / 1024
-        return max(1, int(usable) - min(KUBELET_RESERVED_GIB, max(1, self.memory_gib // 16)) - SMALL_POD_GIB)
-
-    @property
-    def pod_millicpu(self) -> int:
-        """CPU that one training pod asks for, in thousandths of a vCPU; it may use all that is idle."""
-        return min(self.vcpus * 900, self.allocatable_millicpu - SMALL_POD_MILLICPU)
 
     @property
     def devices(self) -> dict[str, int]:
@@ -150,6 +121,8 @@ INSTANCE_TYPES = {
             name="trn1.2xlarge",
             vcpus=8,
             memory_gib=32,
+            network_interfaces=4,
+            addresses_per_interface=15,
             neuron_devices=1,
             neuron_cores=2,
             tflops_per_device=TRAINIUM_TFLOPS,
@@ -158,6 +131,8 @@ INSTANCE_TYPES = {
             name="trn1.32xlarge",
             vcpus=128,
             memory_gib=512,
+            network_interfaces=5,
+            addresses_per_interface=50,
             neuron_devices=16,
             neuron_cores=32,
             efa_interfaces=8,
@@ -167,6 +142,8 @@ INSTANCE_TYPES = {
             name="trn1n.32xlarge",
             vcpus=128,
             memory_gib=512,
+            network_interfaces=5,
+            addresses_per_interface=50,
             neuron_devices=16,
             neuron_cores=32,
             efa_interfaces=16,
@@ -176,14 +153,16 @@ INSTANCE_TYPES = {
             name="trn2.48xlarge",
             vcpus=192,
             memory_gib=2048,
+            network_interfaces=2,
+            addresses_per_interface=50,
             neuron_devices=16,
             neuron_cores=64,
             efa_interfaces=16,
             tflops_per_device=TRAINIUM2_TFLOPS,
         ),
-        InstanceType(name="m5.large", vcpus=2, memory_gib=8),
-        InstanceType(name="c7i.xlarge", vcpus=4, memory_gib=8),
-        InstanceType(name="c7i.4xlarge", vcpus=16, memory_gib=32),
+        InstanceType(name="m5.large", vcpus=2, memory_gib=8, network_interfaces=3, addresses_per_interface=10),
+        InstanceType(name="c7i.xlarge", vcpus=4, memory_gib=8, network_interfaces=4, addresses_per_interface=15),
+        InstanceType(name="c7i.4xlarge", vcpus=16, memory_gib=32, network_interfaces=8, addresses_per_interface=30),
     )
 }
 """Every supported type by its EC2 name."""
@@ -198,7 +177,9 @@ def _known(name: str) -> str:
 InstanceTypeName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(INSTANCE_TYPES)})]
 """Name of a supported type, as a field of specs and configurations."""
 
-SYSTEM_INSTANCE = InstanceType(name="t3a.large", vcpus=2, memory_gib=8)
+SYSTEM_INSTANCE = InstanceType(
+    name="t3a.large", vcpus=2, memory_gib=8, network_interfaces=3, addresses_per_interface=12
+)
 """Of the nodes that are always there. No run may ask for it, so no gang waits for nodes that hold everybody's small
 pods."""
 

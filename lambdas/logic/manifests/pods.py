@@ -24,6 +24,7 @@ from lambdas.models.kubernetes_names import (
     SPEC_HASH_ANNOTATION,
     STAGE_LABEL,
 )
+from lambdas.models.node_room import training_pod
 
 CLAIM = "fsx-claim"
 """The shared file system's PersistentVolumeClaim, named as in the tutorial."""
@@ -175,9 +176,10 @@ def _resources(job: Job) -> dict[str, dict[str, str]]:
     if job.instance is None:
         return {"requests": dict(SMALL_REQUESTS), "limits": dict(SMALL_LIMITS)}
     devices = _devices(job.instance, job.processes_per_node, num_nodes=job.ref.num_nodes)
-    # One training pod a node: it asks for the node but for what a staging pod needs beside it.
-    memory = f"{job.instance.pod_memory_gib}Gi"
-    requests = {"cpu": f"{job.instance.pod_millicpu}m", "memory": memory, **devices}
+    # One training pod a node: it asks for all that daemon sets leave of it.
+    room = training_pod(job.instance)
+    memory = f"{room.memory_mib // 1024}Gi"
+    requests = {"cpu": f"{room.millicpu}m", "memory": memory, **devices}
     return {"requests": requests, "limits": {"memory": memory, **devices}}
 
 

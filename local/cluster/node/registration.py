@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from lambdas.models.daemon_sets import on_node
 from lambdas.models.instances import INSTANCE_TYPE_LABEL, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
+from lambdas.models.node_room import room_for_pods
 from local.cluster.model import times
 from local.cluster.node.rewriting import LOOPBACK
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 """How long the control plane believes in a node after its last heartbeat (the kubelet's default)."""
-
-_MAX_PODS = 110
-"""The kubelet's default."""
 
 _ARCHITECTURES = {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -84,16 +83,18 @@ def capacity(instance: InstanceType) -> dict[str, str]:
     return {
         "cpu": str(instance.vcpus),
         "memory": f"{instance.memory_gib}Gi",
-        "pods": str(_MAX_PODS),
+        "pods": str(instance.max_pods),
         **{resource: str(count) for resource, count in instance.devices.items()},
     }
 
 
 def allocatable(instance: InstanceType) -> dict[str, str]:
-    """What pods can share."""
+    """What pods can share: as on EKS, less the daemon sets' pods and requests, which the twin does not run."""
+    room = room_for_pods(instance)
     return capacity(instance) | {
-        "cpu": f"{instance.allocatable_millicpu}m",
-        "memory": f"{instance.allocatable_memory_gib}Gi",
+        "cpu": f"{room.millicpu}m",
+        "memory": f"{room.memory_mib}Mi",
+        "pods": str(instance.max_pods - len(on_node(instance))),
     }
 
 

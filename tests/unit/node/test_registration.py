@@ -38,13 +38,13 @@ def test_a_ready_node_advertises_the_devices_of_its_instance_type() -> None:
     assert status["capacity"] == {
         "cpu": "128",
         "memory": "512Gi",
-        "pods": "110",
+        "pods": "247",
         "aws.amazon.com/neuron": "16",
         "aws.amazon.com/neuroncore": "32",
         "vpc.amazonaws.com/efa": "8",
         "hugepages-2Mi": str(5128 * 2 * 1024 * 1024),
     }
-    assert status["allocatable"] == status["capacity"] | {"cpu": "127750m", "memory": "510Gi"}
+    assert status["allocatable"] == status["capacity"] | {"cpu": "126844m", "memory": "471123Mi", "pods": "236"}
     ready = next(condition for condition in status["conditions"] if condition["type"] == "Ready")
     assert (ready["status"], ready["reason"]) == ("True", "KubeletReady")
     assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}

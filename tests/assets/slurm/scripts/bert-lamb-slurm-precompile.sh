@@ -77,6 +77,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 0c91db41b38bd713 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash a6c584b3bdda6af3 --num_nodes 16
 wait "$shipper"
 exit "$code"

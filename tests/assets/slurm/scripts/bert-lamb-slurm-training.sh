@@ -78,6 +78,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash fcb5c9d7db43cde8 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash c2e4f10d856ccfb5 --num_nodes 16
 wait "$shipper"
 exit "$code"

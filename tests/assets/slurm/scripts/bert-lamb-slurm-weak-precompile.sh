@@ -77,6 +77,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 89eaeffd969a65ea --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 093f07572c3818da --num_nodes 16
 wait "$shipper"
 exit "$code"

@@ -78,6 +78,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash c6e80c14f535061e --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 8c6b0d54a96c7e56 --num_nodes 16
 wait "$shipper"
 exit "$code"

@@ -77,6 +77,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-large-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 0f60991534f4db76 --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash ada98d59f5dc31f2 --num_nodes 2
 wait "$shipper"
 exit "$code"

@@ -78,6 +78,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-large-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 239ba6e5a9714f4e --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 7c10ebc9b7e7c905 --num_nodes 2
 wait "$shipper"
 exit "$code"

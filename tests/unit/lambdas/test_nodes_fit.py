@@ -1,0 +1,126 @@
+"""Every pod of every backend fits the node it is for, beside what the kubelet keeps and daemon sets request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lambdas.handlers.backends import MANIFESTS
+from lambdas.logic.jobs import job_of
+from lambdas.models.backends import KUBERNETES_KINDS, BackendName
+from lambdas.models.daemon_sets import DAEMON_SETS, on_node
+from lambdas.models.instances import HUGE_PAGES, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
+from lambdas.models.node_room import Room, allocatable, daemon_set_requests, kubelet_reserved, room_for_pods
+from lambdas.models.run import Stage
+from local.cluster.controllers.scheduling import pod_requests
+from local.cluster.node import registration
+from tests.fakes.runs import run_of, spec_with
+
+DECISION = Path("docs/decisions/0024-what-fits-a-node.md")
+
+CLUSTER_PODS = Room(millicpu=450, memory_mib=600)
+"""Requests of the Deployments on a cluster's only system node: CoreDNS (2 × 100m, 70 MiB), FSx controller (2 × 50m,
+168 MiB), CloudWatch operator (100m, 64 MiB), JobSet controller (50m, 128 MiB); the versions of `daemon_sets`."""
+
+
+def pods_of(manifests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Every pod template of the objects, as a pod."""
+    for manifest in manifests:
+        yield from _templates(manifest)
+
+
+def _templates(document: object) -> Iterator[dict[str, Any]]:
+    if isinstance(document, Mapping):
+        if "containers" in document:
+            yield {"spec": dict(document)}
+            return
+        for value in document.values():
+            yield from _templates(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from _templates(value)
+
+
+def gang(instance_type: str, backend: BackendName, stage: Stage) -> list[dict[str, Any]]:
+    instance = INSTANCE_TYPES[instance_type]
+    several = instance.efa_interfaces > 0 or not instance.accelerated
+    compute = {
+        "instance_type": instance_type,
+        "num_nodes": 2 if several and backend != "pod" else 1,
+        "processes_per_node": instance.max_processes,
+        "backend": backend,
+    }
+    return MANIFESTS[backend](job_of(run_of(spec_with(compute=compute)), stage, 1, artifacts_url="s3://a/"))
+
+
+@pytest.mark.parametrize("stage", [Stage.PRECOMPILE, Stage.TRAINING])
+@pytest.mark.parametrize("backend", KUBERNETES_KINDS)
+@pytest.mark.parametrize("name", INSTANCE_TYPES)
+def test_a_pod_of_a_gang_fits_its_node(name: str, backend: BackendName, stage: Stage) -> None:
+    instance = INSTANCE_TYPES[name]
+    room, pods = room_for_pods(instance), list(pods_of(gang(name, backend, stage)))
+    assert pods
+    for pod in pods:
+        asked = pod_requests(pod)
+        print(
+            f"{name} {backend} {stage}: {asked['cpu'] * 1000} of {room.millicpu} m CPU, "
+            f"{asked['memory'] / 2**20} of {room.memory_mib} MiB"
+        )
+        assert asked["cpu"] * 1000 <= room.millicpu
+        assert asked["memory"] <= room.memory_mib * 2**20
+        assert asked.get(HUGE_PAGES, 0) <= instance.huge_pages_mib * 2**20
+
+
+@pytest.mark.parametrize("stage", [Stage.PREFLIGHT, Stage.STAGE, Stage.PUBLISH])
+def test_a_small_pod_of_each_of_two_runs_fits_the_only_system_node(stage: Stage) -> None:
+    room = room_for_pods(SYSTEM_INSTANCE) - CLUSTER_PODS
+    (pod,) = pods_of(MANIFESTS["job"](job_of(run_of(spec_with()), stage, 1, artifacts_url="s3://a/")))
+    asked = pod_requests(pod)
+    assert 2 * asked["cpu"] * 1000 <= room.millicpu
+    assert 2 * asked["memory"] <= room.memory_mib * 2**20
+
+
+@pytest.mark.parametrize(
+    ("instance", "reserved"),
+    [
+        (INSTANCE_TYPES["m5.large"], Room(millicpu=70, memory_mib=255 + 11 * 29)),
+        (INSTANCE_TYPES["c7i.xlarge"], Room(millicpu=80, memory_mib=255 + 11 * 58)),
+        (INSTANCE_TYPES["trn1.2xlarge"], Room(millicpu=90, memory_mib=255 + 11 * 58)),
+        (INSTANCE_TYPES["trn1.32xlarge"], Room(millicpu=390, memory_mib=255 + 11 * 247)),
+        (SYSTEM_INSTANCE, Room(millicpu=70, memory_mib=255 + 11 * 35)),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_the_kubelet_keeps_what_nodeadm_tells_it_to(instance: InstanceType, reserved: Room) -> None:
+    assert kubelet_reserved(instance) == reserved
+
+
+def test_daemon_sets_of_neuron_and_efa_nodes_run_there_alone() -> None:
+    names = {row.name for row in DAEMON_SETS}
+    efa_alone, neuron_alone = {"aws-efa-k8s-device-plugin"}, {"neuron-monitor", "neuron-device-plugin"}
+    neuron_alone |= {"node-problem-detector"}
+    assert {row.name for row in on_node(INSTANCE_TYPES["trn1.32xlarge"])} == names
+    assert {row.name for row in on_node(INSTANCE_TYPES["trn1.2xlarge"])} == names - efa_alone
+    assert {row.name for row in on_node(INSTANCE_TYPES["m5.large"])} == names - efa_alone - neuron_alone
+
+
+@pytest.mark.parametrize("instance", [*INSTANCE_TYPES.values(), SYSTEM_INSTANCE], ids=lambda instance: instance.name)
+def test_the_twins_nodes_offer_what_an_eks_node_leaves_to_pods(instance: InstanceType) -> None:
+    offered = registration.allocatable(instance)
+    left = allocatable(instance) - daemon_set_requests(instance)
+    assert (offered["cpu"], offered["memory"]) == (f"{left.millicpu}m", f"{left.memory_mib}Mi")
+    assert int(offered["pods"]) == instance.max_pods - len(on_node(instance))
+
+
+def test_the_figures_of_every_type_are_in_the_documentation() -> None:
+    rows = [
+        f"| {instance.name} | {allocatable(instance).millicpu} m, {allocatable(instance).memory_mib} MiB "
+        f"| {daemon_set_requests(instance).millicpu} m, {daemon_set_requests(instance).memory_mib} MiB "
+        f"| {room_for_pods(instance).millicpu} m, {room_for_pods(instance).memory_mib} MiB |"
+        for instance in (*INSTANCE_TYPES.values(), SYSTEM_INSTANCE)
+    ]
+    text = DECISION.read_text()
+    assert [row for row in rows if row not in text] == []
