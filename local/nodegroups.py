@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lambdas.models.instances import SYSTEM_NODEGROUP
+from lambdas.models.kubernetes_names import TRAINING_NODES
 from local.loop import Loop
 
 LOOK_SECONDS = 0.2
@@ -85,7 +87,7 @@ class Nodegroups:
             *(sys.executable, "-m", "local.cluster", "node", "--until-stdin-closes"),
             *("--kubeconfig", str(settings.kubeconfig), "--instance-type", instance_type),
             *("--pods-dir", str(settings.pods_dir), "--image-root", str(settings.image_root)),
-            *("--label", f"eks.amazonaws.com/nodegroup={nodegroup}"),
+            *(text for key, value in _labels(nodegroup).items() for text in ("--label", f"{key}={value}")),
             *(text for name in names for text in ("--name", name)),
             *(text for key, value in settings.environment.items() for text in ("--env", f"{key}={value}")),
         ]
@@ -93,6 +95,11 @@ class Nodegroups:
             command += ["--no-op", str(settings.no_op_seconds)]
         with settings.log_file.open("ab") as log:
             return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+
+
+def _labels(nodegroup: str) -> dict[str, str]:
+    """As EKS and the deployed node groups label their nodes."""
+    return {"eks.amazonaws.com/nodegroup": nodegroup, **({} if nodegroup == SYSTEM_NODEGROUP else TRAINING_NODES)}
 
 
 def _end(group: _Group) -> None:

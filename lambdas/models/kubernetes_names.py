@@ -22,6 +22,9 @@ ELASTIC_LABEL = "trainflow/elastic"
 CLAIM_LABEL = "trainflow/claims"
 """On the ConfigMap by which a run claims nodes: their instance type."""
 
+TRAINING_NODES = {"trainflow/nodes": "training"}
+"""Label of the nodes that come for a run and are released after it: programs that nobody is to lose stay off them."""
+
 NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 """The kubelet's reasons of a container whose image it cannot have."""
 

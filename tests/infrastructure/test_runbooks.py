@@ -10,9 +10,8 @@ import pytest
 
 from lambdas.models.functions import FUNCTIONS
 from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
-from lambdas.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
+from lambdas.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL, TRAINING_NODES
 from stacks.configuration import Configuration
-from stacks.parts.capacity.nodegroup import LABELS
 from stacks.parts.observability.alarms import COMPOSITE
 from tests.infrastructure.test_observability import Deployed, configuration
 
@@ -68,7 +67,7 @@ def test_logs_are_those_of_functions_that_are_deployed() -> None:
 
 
 def test_labels_and_node_groups_are_those_that_are_deployed() -> None:
-    assert set(re.findall(r"trainflow/[a-z]+", TEXT)) == {RUN_LABEL, CLAIM_LABEL, *LABELS}
+    assert set(re.findall(r"trainflow/[a-z]+", TEXT)) == {RUN_LABEL, CLAIM_LABEL, *TRAINING_NODES}
     groups = set(re.findall(r"trainflow-(?:trn|m|c)\w*-\w+", TEXT))
     assert groups
     assert groups <= {nodegroup_name(name) for name in INSTANCE_TYPES}

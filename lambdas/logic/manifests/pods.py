@@ -23,6 +23,7 @@ from lambdas.models.kubernetes_names import (
     RUN_LABEL,
     SPEC_HASH_ANNOTATION,
     STAGE_LABEL,
+    TRAINING_NODES,
 )
 from lambdas.models.node_room import training_pod
 
@@ -104,7 +105,7 @@ def pod_spec(job: Job, *, container: str | None = None, deadline: bool = True) -
         },
         "containers": [_container(job, container or job.ref.stage.value)],
         "volumes": _volumes(job),
-        **(_placement(job.instance, num_nodes=job.ref.num_nodes) if job.instance else {}),
+        **(_placement(job.instance, num_nodes=job.ref.num_nodes) if job.instance else _off_training_nodes()),
     }
 
 
@@ -121,6 +122,16 @@ def _placement(instance: InstanceType, *, num_nodes: int) -> dict[str, Any]:
             if resource in (NEURON_DEVICE, EFA_INTERFACE)
         ],
     }
+
+
+def _off_training_nodes() -> dict[str, Any]:
+    """Any node but those that are released when a run ends, and a small program of another run with them.
+
+    No node has to carry a label for it: on a cluster that Trainflow did not make, none does.
+    """
+    others = [{"key": key, "operator": "NotIn", "values": [value]} for key, value in TRAINING_NODES.items()]
+    required = {"nodeSelectorTerms": [{"matchExpressions": others}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
 
 
 def _volumes(job: Job) -> list[dict[str, Any]]:

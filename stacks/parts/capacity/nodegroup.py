@@ -7,11 +7,10 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from lambdas.models.instances import NEURON_DEVICE, nodegroup_name
+from lambdas.models.kubernetes_names import TRAINING_NODES
 from stacks.parts.capacity.launch_template import NodeTemplate
 from stacks.parts.capacity.nodegroup_calls import NodegroupCalls
 from stacks.parts.configuration.nodes import Nodegroup
-
-LABELS = {"trainflow/nodes": "training"}
 
 NEURON_TAINT = "true"
 """Value of the taint that keeps everything without a toleration off nodes with Trainium chips."""
@@ -78,7 +77,7 @@ class TrainingNodegroup(Construct):
             # Old nodes go first: there may be no second set of them to be had.
             update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1, update_strategy="MINIMAL"),
             node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
-            labels=dict(LABELS),
+            labels=dict(TRAINING_NODES),
             taints=[
                 eks.CfnNodegroup.TaintProperty(key=key, value=value, effect="NO_SCHEDULE")
                 for key, value in self.taints.items()
@@ -95,7 +94,7 @@ class TrainingNodegroup(Construct):
     @property
     def auto_scaling_tags(self) -> dict[str, str]:
         """What a node of this group would have, for an autoscaler that finds none to look at."""
-        labels = {f"{AUTOSCALER}/label/{key}": value for key, value in LABELS.items()}
+        labels = {f"{AUTOSCALER}/label/{key}": value for key, value in TRAINING_NODES.items()}
         taints = {f"{AUTOSCALER}/taint/{key}": f"{value}:NoSchedule" for key, value in self.taints.items()}
         devices = {
             f"{AUTOSCALER}/resources/{device}": str(count) for device, count in self._settings.instance.devices.items()

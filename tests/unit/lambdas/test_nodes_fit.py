@@ -13,9 +13,10 @@ from lambdas.logic.jobs import job_of
 from lambdas.models.backends import KUBERNETES_KINDS, BackendName
 from lambdas.models.daemon_sets import DAEMON_SETS, on_node
 from lambdas.models.instances import HUGE_PAGES, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
+from lambdas.models.kubernetes_names import TRAINING_NODES
 from lambdas.models.node_room import Room, allocatable, daemon_set_requests, kubelet_reserved, room_for_pods
 from lambdas.models.run import Stage
-from local.cluster.controllers.scheduling import pod_requests
+from local.cluster.controllers.scheduling import place, pod_requests
 from local.cluster.node import registration
 from tests.fakes.runs import run_of, spec_with
 
@@ -81,6 +82,21 @@ def test_a_small_pod_of_each_of_two_runs_fits_the_only_system_node(stage: Stage)
     asked = pod_requests(pod)
     assert 2 * asked["cpu"] * 1000 <= room.millicpu
     assert 2 * asked["memory"] <= room.memory_mib * 2**20
+
+
+def node(name: str, *, labels: Mapping[str, str]) -> dict[str, Any]:
+    """A ready c7i.4xlarge, as the scheduler reads it."""
+    instance = INSTANCE_TYPES["c7i.4xlarge"]
+    metadata = registration.node_object(registration.NodeSpec(name=name, instance_type=instance, labels=labels))
+    return {**metadata, "spec": {}, "status": {"allocatable": registration.allocatable(instance)}}
+
+
+@pytest.mark.parametrize("stage", [Stage.PREFLIGHT, Stage.STAGE, Stage.PUBLISH])
+def test_small_pods_stay_off_nodes_that_are_released_and_need_no_label_on_others(stage: Stage) -> None:
+    (small,) = pods_of(MANIFESTS["job"](job_of(run_of(spec_with()), stage, 1, artifacts_url="s3://a/")))
+    released, theirs = node("released", labels=TRAINING_NODES), node("theirs", labels={})
+    assert place(small, [released], {}).node == ""
+    assert place(small, [released, theirs], {}).node == "theirs"
 
 
 @pytest.mark.parametrize(
