@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aws_cdk as cdk
-from aws_cdk import aws_eks_v2 as eks
-from constructs import IConstruct
+if TYPE_CHECKING:
+    from aws_cdk import aws_eks_v2 as eks
+    from constructs import IConstruct
 
 LONGEST_MINUTES = 10
 """The kubectl handler is a Lambda function: it has 15 minutes for everything."""
@@ -81,6 +81,8 @@ CHARTS = (
 
 def add_charts(cluster: eks.Cluster, *, after: IConstruct) -> dict[str, eks.HelmChart]:
     """Install every chart, when there are nodes and names resolve; by their names."""
+    import aws_cdk as cdk  # here, because `trainflow check-account` reads the list above and needs no CDK
+
     charts = {}
     for chart in CHARTS:
         release = cluster.add_helm_chart(
