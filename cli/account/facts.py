@@ -1,0 +1,144 @@
+"""What an account and the registries answered. Values only: `checks/` judges them, `aws.py` and `registries.py` ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A question without an answer."""
+
+    reason: str
+    """One clause: which permission is missing, or what did not answer."""
+    fix: str = ""
+    """What to do so that it is answered."""
+
+
+@dataclass(frozen=True)
+class NoCredentials:
+    """AWS does not know who asks; nothing else can be asked."""
+
+    reason: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who asks."""
+
+    account: str
+    arn: str
+    """Of a user, the root user, or an assumed role's session."""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A limit of the account as it is applied, and what is in use where that can be counted."""
+
+    limit: float
+    in_use: float | Unknown = 0
+
+
+@dataclass(frozen=True)
+class ClusterVersion:
+    """A Kubernetes version that EKS offers."""
+
+    version: str
+    status: str
+    """`STANDARD_SUPPORT`, `EXTENDED_SUPPORT` or `UNSUPPORTED`."""
+    end_of_standard_support: datetime | None
+
+
+@dataclass(frozen=True)
+class EksCluster:
+    """A cluster that is there."""
+
+    version: str
+    status: str
+    authentication_mode: str
+    deployment: str | None
+    """Value of its tag `trainflow:deployment`."""
+
+
+@dataclass(frozen=True)
+class NodegroupImage:
+    """A node group that is there."""
+
+    release: str
+    desired: int
+
+
+@dataclass(frozen=True)
+class NodeImage:
+    """A machine image of EKS."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A capacity reservation or a Capacity Block."""
+
+    state: str
+    instance_type: str
+    zone_id: str
+    total: int
+    capacity_block: bool
+    end: datetime | None
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What IAM says that a principal may do."""
+
+    principal: str
+    denied: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Every answer; None where the configuration makes the question idle."""
+
+    now: datetime
+    identity: Identity | NoCredentials
+    region_status: str | Unknown | None = None
+    zones: frozenset[str] | Unknown | None = None
+    """By id."""
+    offered: Mapping[str, frozenset[str]] | Unknown | None = None
+    """The zones that offer each instance type."""
+    quotas: Mapping[str, Quota | Unknown] = field(default_factory=dict)
+    """By quota code."""
+    cluster_versions: tuple[ClusterVersion, ...] | Unknown | None = None
+    add_ons: frozenset[str] | Unknown | None = None
+    """Names of the add-ons that EKS offers for the cluster's version."""
+    cluster: EksCluster | Unknown | None = None
+    """The cluster of the configuration's name; None when there is none."""
+    nodegroups: Mapping[str, NodegroupImage] | Unknown = field(default_factory=dict)
+    """Trainium node groups that are there, by name."""
+    newest_release: str | Unknown | None = None
+    node_images: tuple[NodeImage, ...] | Unknown | None = None
+    """EKS's Neuron images of the pinned release's version and date."""
+    bootstrap_version: int | Unknown | None = None
+    """None: the account and Region are not bootstrapped."""
+    roles: Mapping[str, bool | Unknown] = field(default_factory=dict)
+    """Whether IAM has each role or user that was asked about, by ARN or name."""
+    may_deploy: Simulation | Unknown | None = None
+    """The caller's."""
+    may_create: Simulation | Unknown | None = None
+    """Those of the role with which CloudFormation makes the resources."""
+    stacks: Mapping[str, str] | Unknown = field(default_factory=dict)
+    """Status of each stack of the deployment that is there."""
+    log_groups: frozenset[str] | Unknown = frozenset()
+    """Those of the names that the stacks want to make that are there."""
+    tagged: tuple[str, ...] | Unknown = ()
+    """ARNs of everything in the Region that is tagged as the deployment's."""
+    reservations: Mapping[str, Reservation | Unknown | None] = field(default_factory=dict)
+    """By id; None for one that does not exist."""
+    artifacts: Mapping[str, bool | Unknown] = field(default_factory=dict)
+    """Whether a registry has each image and chart, by the name that `needs.py` gives it."""
+    objects: Mapping[str, bool | Unknown] = field(default_factory=dict)
+    """Whether the account has each resource that the configuration names by id."""
