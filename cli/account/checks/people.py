@@ -1,0 +1,68 @@
+"""Who can reach the cluster, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cli.account.facts import Facts, Unknown
+from cli.account.findings import Finding, fails, fine, surprises, unchecked
+from stacks.configuration import Configuration
+
+
+def administrators(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
+    """Does somebody administer the cluster, and does IAM know them?"""
+    if configuration.existing_cluster is not None:
+        return
+    named = configuration.cluster.administrators
+    if not named:
+        yield fails(
+            "administrators",
+            "cluster.administrators is empty",
+            why="Nobody can use kubectl, which half of the runbooks need: not even who deploys.",
+            fix="Name an IAM role or user of yours there: aws sts get-caller-identity says who you are.",
+        )
+    for arn in named:
+        found = facts.roles.get(arn)
+        why = "EKS refuses an access entry for a principal that does not exist."
+        if isinstance(found, Unknown):
+            yield unchecked("administrators", f"whether {arn} exists", found, why=why)
+        elif found is False:
+            yield fails(
+                "administrators",
+                f"cluster.administrators: {arn} does not exist",
+                why=why,
+                fix="aws iam list-roles, and write the whole ARN with its path.",
+            )
+        elif found:
+            yield fine("administrators", arn)
+
+
+def way_in(configuration: Configuration) -> Iterator[Finding]:
+    """Can the API server be reached from where people are?"""
+    if configuration.existing_cluster is not None:
+        return
+    cidrs = configuration.cluster.public_endpoint_cidrs
+    if cidrs:
+        yield fine("way in", f"the API server can be reached from {', '.join(cidrs)}")
+    else:
+        yield surprises(
+            "way in",
+            "the API server is private: cluster.public_endpoint_cidrs is empty",
+            why="kubectl works from inside the VPC only.",
+            fix="Name the networks that you work from in cluster.public_endpoint_cidrs, or see docs/deploy.md for a "
+            "way in.",
+        )
+
+
+def told(configuration: Configuration) -> Iterator[Finding]:
+    """Is anybody told about failed runs and alarms?"""
+    emails = configuration.alarms.emails
+    if emails:
+        yield fine("alarms", f"{', '.join(emails)}; AWS asks each to confirm")
+    else:
+        yield surprises(
+            "alarms",
+            "alarms.emails is empty",
+            why="Nobody is told when a run fails, stalls or goes over its budget.",
+            fix="Write an address in alarms.emails.",
+        )

@@ -1,0 +1,545 @@
+"""Every check of `trainflow check-account`: an account in which it fails; in the healthy one all pass."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.account.checks import findings
+from cli.account.facts import (
+    ClusterVersion,
+    EksCluster,
+    Facts,
+    Identity,
+    NoCredentials,
+    NodegroupImage,
+    NodeImage,
+    Quota,
+    Reservation,
+    Simulation,
+    Unknown,
+)
+from cli.account.findings import Level, something_fails
+from tests.unit.cli.account.healthy import (
+    ACCOUNT,
+    ADMINISTRATOR,
+    BOOTSTRAP,
+    CALLER,
+    HEALTHY,
+    NEWEST,
+    NOW,
+    configuration,
+    found,
+    troubles,
+    with_quota,
+)
+
+LOST = Unknown("the caller lacks the permission x:Y", "Allow x:Y: docs/check-account.md.")
+RESERVATION = "cr-0123456789abcdef0"
+DIGEST = "@sha256:" + "0" * 64
+LOG_GROUP = "/aws/eks/trainflow/cluster"
+
+
+def test_nothing_troubles_in_a_healthy_account() -> None:
+    assert troubles() == []
+    assert not something_fails(found())
+
+
+def test_every_finding_that_is_not_fine_says_why_and_what_to_do() -> None:
+    changes: dict[str, Any] = {
+        "bootstrap_version": None,
+        "quotas": with_quota("L-F678F1CE", Quota(5, 5)),
+        "stacks": {"trainflow-images": "DELETE_FAILED"},
+        "cluster_versions": (),
+        "log_groups": frozenset({LOG_GROUP}),
+    }
+    bad = [finding for finding in found(**changes) if finding.level is not Level.FINE]
+    assert len(bad) == 5
+    assert all(finding.why and finding.fix for finding in bad)
+    assert something_fails(bad)
+
+
+def _with_reservation(mode: str = "reservation", max_nodes: int = 2) -> Any:
+    group = {"instance_type": "trn1.32xlarge", "max_nodes": max_nodes, "mode": mode, "reservation_id": RESERVATION}
+    return configuration(capacity__nodegroups=[group])
+
+
+def _reserved(**changes: Any) -> Reservation:
+    given: dict[str, Any] = {
+        "state": "active",
+        "instance_type": "trn1.32xlarge",
+        "zone_id": "usw2-az4",
+        "total": 2,
+        "capacity_block": False,
+        "end": None,
+    }
+    return Reservation(**given | changes)
+
+
+@pytest.mark.parametrize(
+    ("of", "facts", "trouble"),
+    [
+        (
+            {"account": "999999999999"},
+            {},
+            (
+                "credentials",
+                "fails",
+                f"the credentials are of account {ACCOUNT}, and the configuration is for 999999999999",
+            ),
+        ),
+        (
+            {},
+            {"identity": Identity(ACCOUNT, f"arn:aws:iam::{ACCOUNT}:root")},
+            ("credentials", "surprises", f"the caller is the root user of {ACCOUNT}"),
+        ),
+        (
+            {},
+            {"region_status": "not-opted-in"},
+            ("region", "fails", "us-west-2 is not enabled for this account"),
+        ),
+        (
+            {},
+            {"bootstrap_version": None},
+            ("bootstrap", "fails", "the account and Region are not bootstrapped for CDK"),
+        ),
+        (
+            {},
+            {"bootstrap_version": 5},
+            ("bootstrap", "fails", "the CDK bootstrap is of version 5, and the templates need 6 or newer"),
+        ),
+        (
+            {},
+            {"roles": {**HEALTHY.roles, BOOTSTRAP[0]: False}},
+            ("bootstrap", "fails", f"bootstrap roles are missing: {BOOTSTRAP[0]}"),
+        ),
+        (
+            {},
+            {"may_deploy": Simulation(CALLER, ("sts:AssumeRole",))},
+            ("permissions", "fails", f"{CALLER} may not assume the bootstrap roles"),
+        ),
+        (
+            {},
+            {"may_create": Simulation("role", ("eks:CreateCluster", "fsx:CreateFileSystem"))},
+            ("permissions", "fails", "role may not: eks:CreateCluster, fsx:CreateFileSystem"),
+        ),
+        (
+            {},
+            {"stacks": {"trainflow-cluster": "DELETE_FAILED"}},
+            ("stacks", "fails", "trainflow-cluster is DELETE_FAILED"),
+        ),
+        (
+            {},
+            {"stacks": {"trainflow-cluster": "ROLLBACK_COMPLETE"}},
+            ("stacks", "surprises", "trainflow-cluster is ROLLBACK_COMPLETE"),
+        ),
+        (
+            {},
+            {"stacks": {"trainflow-cluster": "UPDATE_ROLLBACK_FAILED"}},
+            ("stacks", "fails", "trainflow-cluster is UPDATE_ROLLBACK_FAILED"),
+        ),
+        (
+            {},
+            {"stacks": {"trainflow-cluster": "UPDATE_IN_PROGRESS"}},
+            ("stacks", "fails", "trainflow-cluster is UPDATE_IN_PROGRESS"),
+        ),
+        (
+            {},
+            {"log_groups": frozenset({LOG_GROUP})},
+            ("log groups", "fails", f"the log group {LOG_GROUP} is there already"),
+        ),
+        (
+            {},
+            {"tagged": ("arn:aws:ec2:us-west-2:1:vpc/vpc-1", "arn:aws:fsx:us-west-2:1:file-system/fs-1")},
+            (
+                "leftovers",
+                "surprises",
+                "no stack of trainflow is there, but resources with its tag are: "
+                "arn:aws:fsx:us-west-2:1:file-system/fs-1, arn:aws:ec2:us-west-2:1:vpc/vpc-1",
+            ),
+        ),
+        (
+            {},
+            {"zones": frozenset({"usw2-az2", "usw2-az4"})},
+            ("zones", "fails", "network.second_zone_id: this account has no zone usw2-az1 in us-west-2"),
+        ),
+        (
+            {},
+            {"offered": {**(HEALTHY.offered or {}), "trn1.32xlarge": frozenset({"usw2-az1"})}},
+            (
+                "instance types",
+                "fails",
+                "capacity.nodegroups: usw2-az4 does not offer trn1.32xlarge, which is offered in usw2-az1",
+            ),
+        ),
+        (
+            {},
+            {"offered": {**(HEALTHY.offered or {}), "t3a.large": frozenset(), "t3.large": frozenset()}},
+            (
+                "instance types",
+                "fails",
+                "usw2-az4 offers neither t3a.large nor t3.large, the types of the system nodes",
+            ),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-2C3B7624", Quota(8))},
+            (
+                "vCPU quotas",
+                "fails",
+                "Running On-Demand Trn instances (L-2C3B7624) is 8 vCPUs, and one node takes 128",
+            ),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-2C3B7624", Quota(128))},
+            (
+                "vCPU quotas",
+                "surprises",
+                "Running On-Demand Trn instances (L-2C3B7624) is 128 vCPUs, and all nodes at their largest take 288",
+            ),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-1216C47A", Quota(40))},
+            (
+                "vCPU quotas",
+                "surprises",
+                "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances (L-1216C47A) is 40 vCPUs, and "
+                "capacity.vcpu_quotas.standard_on_demand says 64",
+            ),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-F678F1CE", Quota(5, 5))},
+            ("quotas", "fails", "VPCs per Region (L-F678F1CE): 5 of 5 VPCs are in use, and 1 more are needed"),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-0263D0A3", Quota(5, 5))},
+            ("quotas", "fails", "EC2-VPC Elastic IPs (L-0263D0A3): 5 of 5 addresses are in use, and 1 more are needed"),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-1194D53C", Quota(100, 100))},
+            ("quotas", "fails", "Clusters (L-1194D53C): 100 of 100 clusters are in use, and 1 more are needed"),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-8F1B9C74", Quota(1200, 1200))},
+            (
+                "quotas",
+                "fails",
+                "Lustre Persistent_2 storage capacity (L-8F1B9C74): 1200 of 1200 GiB are in use, and 1200 more are "
+                "needed",
+            ),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-B99A9384", Quota(10))},
+            ("quotas", "surprises", "Lambda runs 10 functions at once (L-B99A9384); new accounts have 10"),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-2DC20C30", Quota(1))},
+            ("quotas", "surprises", "CodeBuild runs 1 builds at once (L-2DC20C30)"),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-2DC20C30", Quota(0))},
+            ("quotas", "fails", "CodeBuild runs no builds (L-2DC20C30)"),
+        ),
+        (
+            {},
+            {"cluster_versions": (ClusterVersion("1.37", "STANDARD_SUPPORT", None),)},
+            ("kubernetes version", "fails", "EKS does not offer Kubernetes 1.36"),
+        ),
+        (
+            {},
+            {"cluster_versions": (ClusterVersion("1.36", "UNSUPPORTED", None),)},
+            ("kubernetes version", "fails", "EKS does not offer Kubernetes 1.36"),
+        ),
+        (
+            {},
+            {"cluster_versions": (ClusterVersion("1.36", "EXTENDED_SUPPORT", None),)},
+            ("kubernetes version", "fails", "Kubernetes 1.36 is in extended support"),
+        ),
+        (
+            {},
+            {"cluster_versions": (ClusterVersion("1.36", "STANDARD_SUPPORT", datetime(2026, 12, 24, tzinfo=UTC)),)},
+            (
+                "kubernetes version",
+                "surprises",
+                "standard support of Kubernetes 1.36 ends on 2026-12-24, in 32 days",
+            ),
+        ),
+        (
+            {},
+            {"add_ons": (HEALTHY.add_ons or frozenset()) - {"aws-fsx-csi-driver"}},
+            ("add-ons", "fails", "EKS offers no aws-fsx-csi-driver for Kubernetes 1.36"),
+        ),
+        (
+            {},
+            {"cluster": EksCluster("1.36", "ACTIVE", "API", None)},
+            ("cluster", "fails", "there is a cluster trainflow that is not of this deployment"),
+        ),
+        (
+            {},
+            {
+                "cluster": EksCluster("1.34", "ACTIVE", "API", "trainflow"),
+                "stacks": {"trainflow-cluster": "CREATE_COMPLETE"},
+            },
+            (
+                "cluster",
+                "fails",
+                "the cluster trainflow is of Kubernetes 1.34, and the configuration says 1.36",
+            ),
+        ),
+        (
+            {},
+            {"newest_release": None},
+            ("node image", "fails", "EKS publishes no Neuron image for Kubernetes 1.36"),
+        ),
+        (
+            {"capacity__neuron_ami_release": "1.36.2-20261105"},
+            {"node_images": ()},
+            ("node image", "fails", "capacity.neuron_ami_release: EKS has no Neuron release 1.36.2-20261105"),
+        ),
+        (
+            {"capacity__neuron_ami_release": "1.36.1-20260728"},
+            {
+                "node_images": (
+                    NodeImage("…-v20260728", "EKS-optimized Kubernetes node (k8s: 1.36.2, containerd: 2.*)"),
+                )
+            },
+            (
+                "node image",
+                "fails",
+                "capacity.neuron_ami_release: EKS has no Neuron release 1.36.1-20260728: that of 20260728 is "
+                "1.36.2-20260728",
+            ),
+        ),
+        (
+            {"capacity__neuron_ami_release": NEWEST},
+            {"nodegroups": {"trainflow-trn1-32xlarge": NodegroupImage("1.36.2-20260728", 2)}},
+            (
+                "node image",
+                "surprises",
+                f"trainflow-trn1-32xlarge goes from 1.36.2-20260728 to {NEWEST} with 2 nodes up",
+            ),
+        ),
+        (
+            {"capacity__neuron_ami_release": NEWEST},
+            {"nodegroups": {"trainflow-trn1-32xlarge": NodegroupImage("1.36.4-20260930", 0)}},
+            ("node image", "fails", f"trainflow-trn1-32xlarge is at 1.36.4-20260930, newer than {NEWEST}"),
+        ),
+        (
+            {},
+            {
+                "roles": {**HEALTHY.roles, "AWSServiceRoleForAmazonEKS": False},
+                "may_create": Simulation("role", ("iam:CreateServiceLinkedRole",)),
+            },
+            (
+                "service-linked roles",
+                "fails",
+                "AWSServiceRoleForAmazonEKS does not exist, and CloudFormation may not make it "
+                "(iam:CreateServiceLinkedRole)",
+            ),
+        ),
+        (
+            {
+                "capacity__nodegroups": [{"instance_type": "trn1.32xlarge", "max_nodes": 2, "mode": "spot"}],
+                "capacity__vcpu_quotas": {"trn_spot": 288},
+            },
+            {"roles": {**HEALTHY.roles, "AWSServiceRoleForEC2Spot": False}},
+            ("service-linked roles", "surprises", "AWSServiceRoleForEC2Spot does not exist"),
+        ),
+        (
+            {"cluster__administrators": []},
+            {},
+            ("administrators", "fails", "cluster.administrators is empty"),
+        ),
+        (
+            {},
+            {"roles": {**HEALTHY.roles, ADMINISTRATOR: False}},
+            ("administrators", "fails", f"cluster.administrators: {ADMINISTRATOR} does not exist"),
+        ),
+        (
+            {"cluster__public_endpoint_cidrs": []},
+            {},
+            ("way in", "surprises", "the API server is private: cluster.public_endpoint_cidrs is empty"),
+        ),
+        ({"alarms__emails": []}, {}, ("alarms", "surprises", "alarms.emails is empty")),
+        (
+            {},
+            {"artifacts": {"the chart volcano 1.15.2": False}},
+            ("images and charts", "fails", "the registry has no such thing: the chart volcano 1.15.2"),
+        ),
+    ],
+)
+def test_what_would_fail_or_surprise_is_said(
+    of: dict[str, Any], facts: dict[str, Any], trouble: tuple[str, ...]
+) -> None:
+    assert trouble in troubles(configuration(**of), **facts)
+
+
+@pytest.mark.parametrize(
+    ("mode", "reservation", "sentence"),
+    [
+        ("reservation", None, "it does not exist"),
+        ("reservation", _reserved(state="expired"), "it is expired"),
+        ("reservation", _reserved(instance_type="trn1.2xlarge"), "it is of trn1.2xlarge, not of trn1.32xlarge"),
+        ("reservation", _reserved(zone_id="usw2-az1"), "it is in usw2-az1, not in usw2-az4"),
+        ("capacity-block", _reserved(), "it is a capacity reservation, and mode is 'capacity-block'"),
+        ("reservation", _reserved(capacity_block=True), "it is a Capacity Block, and mode is 'reservation'"),
+    ],
+)
+def test_a_reservation_that_nodes_cannot_be_started_in_is_refused(
+    mode: str, reservation: Reservation | None, sentence: str
+) -> None:
+    said = troubles(_with_reservation(mode), reservations={RESERVATION: reservation})
+    assert said == [("reservations", "fails", f"{RESERVATION}: {sentence}")]
+
+
+def test_a_reservation_smaller_than_the_node_group_surprises() -> None:
+    said = troubles(_with_reservation(), reservations={RESERVATION: _reserved(total=1)})
+    assert said == [("reservations", "surprises", f"{RESERVATION} holds 1 instances, and max_nodes is 2")]
+
+
+@pytest.mark.parametrize("state", ["active", "scheduled"])
+def test_a_capacity_block_that_has_yet_to_begin_is_fine(state: str) -> None:
+    reservation = _reserved(state=state, capacity_block=True)
+    assert troubles(_with_reservation("capacity-block"), reservations={RESERVATION: reservation}) == []
+
+
+def test_a_pinned_release_that_exists_is_fine_with_the_newest_beside_it() -> None:
+    image = NodeImage("…-v20260728", "EKS-optimized Kubernetes node (k8s: 1.36.2, containerd: 2.*)")
+    of = configuration(capacity__neuron_ami_release="1.36.2-20260728")
+    (said,) = [one for one in found(of, node_images=(image,)) if one.check == "node image"]
+    assert (said.level, said.what) == (Level.FINE, f"1.36.2-20260728 exists; the newest is {NEWEST}")
+
+
+def test_production_pins_a_release_and_is_told_the_newest() -> None:
+    production = configuration(
+        environment="production", storage={}, images={"neuron_base": f"x.io/a{DIGEST}", "cpu_base": f"x.io/b{DIGEST}"}
+    )
+    (said,) = [one for one in found(production) if one.check == "node image"]
+    assert (said.level, said.fix) == (Level.FAILS, f"Write capacity.neuron_ami_release: {NEWEST} (the newest).")
+
+
+def test_a_deployment_that_is_there_needs_no_second_vpc_and_owns_its_log_groups() -> None:
+    """An update of a healthy deployment: everything is taken by itself."""
+    names = ("network", "storage", "cluster", "capacity", "images", "orchestration", "triggers", "observability")
+    full = {"L-F678F1CE": Quota(5, 5), "L-0263D0A3": Quota(5, 5), "L-1194D53C": Quota(1, 1)}
+    assert (
+        troubles(
+            stacks={f"trainflow-{name}": "UPDATE_COMPLETE" for name in names},
+            quotas={**HEALTHY.quotas, **full},
+            log_groups=frozenset({LOG_GROUP}),
+            tagged=("arn:aws:fsx:us-west-2:1:file-system/fs-1",),
+            cluster=EksCluster("1.36", "ACTIVE", "API", "trainflow"),
+            nodegroups={"trainflow-trn1-32xlarge": NodegroupImage("1.36.2-20260728", 2)},
+        )
+        == []
+    )
+
+
+def test_a_log_group_left_by_a_rolled_back_stack_is_in_the_way() -> None:
+    said = troubles(stacks={"trainflow-cluster": "ROLLBACK_COMPLETE"}, log_groups=frozenset({LOG_GROUP}))
+    assert ("log groups", "fails", f"the log group {LOG_GROUP} is there already") in said
+
+
+@pytest.mark.parametrize(
+    ("cluster", "sentence"),
+    [
+        (None, "existing_cluster.name: there is no cluster theirs"),
+        (EksCluster("1.36", "FAILED", "API", None), "the cluster theirs is FAILED"),
+        (
+            EksCluster("1.36", "ACTIVE", "CONFIG_MAP", None),
+            "the cluster theirs knows no access entries (authentication mode CONFIG_MAP)",
+        ),
+    ],
+)
+def test_somebody_elses_cluster_has_to_be_there_and_know_access_entries(
+    cluster: EksCluster | None, sentence: str
+) -> None:
+    of = configuration(existing_cluster={"name": "theirs"}, network=None, storage__lustre=None)
+    said = troubles(of, cluster=cluster, zones=None, offered=None, cluster_versions=None, add_ons=None)
+    assert said == [("cluster", "fails", sentence)]
+
+
+def test_on_somebody_elses_cluster_nobody_asks_for_zones_versions_and_administrators() -> None:
+    of = configuration(
+        existing_cluster={"name": "theirs"}, network=None, storage__lustre=None, cluster__administrators=[]
+    )
+    there = EksCluster("1.34", "ACTIVE", "API", None)
+    checks = {one.check for one in found(of, cluster=there)}
+    assert checks.isdisjoint(
+        {"zones", "instance types", "kubernetes version", "add-ons", "node image", "administrators", "way in"}
+    )
+    assert troubles(of, cluster=there) == []
+
+
+def test_a_slurm_cluster_needs_its_image_and_its_quota() -> None:
+    pcs = {
+        "ami_id": "ami-0123456789abcdef0",
+        "environment": "/opt/trainflow",
+        "queues": [{"instance_type": "trn1n.32xlarge", "max_nodes": 1}],
+    }
+    of = configuration(slurm={"pcs": pcs}, capacity__vcpu_quotas={"trn_on_demand": 416, "standard_on_demand": 64})
+    assert troubles(of, objects={"ami-0123456789abcdef0": False}) == [
+        (
+            "vCPU quotas",
+            "surprises",
+            "Running On-Demand Trn instances (L-2C3B7624) is 288 vCPUs, and all nodes at their largest take 416",
+        ),
+        ("named resources", "fails", "slurm.pcs.ami_id: there is no ami-0123456789abcdef0 in us-west-2"),
+    ]
+
+
+def test_without_credentials_one_line_says_so_and_the_rest_needs_no_account() -> None:
+    nobody = Facts(now=NOW, identity=NoCredentials("the credentials have expired", "aws sso login"))
+    said = list(findings(configuration(cluster__administrators=[]), nobody, path=Path("config/mine.yaml")))
+    assert [(one.check, one.level.value) for one in said] == [
+        ("credentials", "fails"),
+        ("administrators", "fails"),
+        ("way in", "fine"),
+        ("alarms", "fine"),
+    ]
+
+
+def test_what_may_not_be_asked_is_unchecked_and_fails_nothing() -> None:
+    of = configuration(
+        capacity__neuron_ami_release="1.36.2-20260728",
+        capacity__nodegroups=[
+            {"instance_type": "trn1.32xlarge", "max_nodes": 2, "mode": "reservation", "reservation_id": RESERVATION}
+        ],
+    )
+    blind = found(
+        of,
+        region_status=LOST,
+        zones=LOST,
+        offered=LOST,
+        quotas=dict.fromkeys(HEALTHY.quotas, LOST),
+        cluster_versions=LOST,
+        add_ons=LOST,
+        cluster=LOST,
+        nodegroups=LOST,
+        newest_release=LOST,
+        node_images=LOST,
+        bootstrap_version=LOST,
+        roles=dict.fromkeys(HEALTHY.roles, LOST),
+        may_deploy=LOST,
+        may_create=LOST,
+        stacks=LOST,
+        log_groups=LOST,
+        tagged=LOST,
+        reservations={RESERVATION: LOST},
+        artifacts={"the chart volcano 1.15.2": LOST},
+    )
+    assert {one.level for one in blind} == {Level.UNCHECKED, Level.FINE}
+    assert [one.check for one in blind if one.level is Level.FINE] == ["credentials", "way in", "alarms"]
+    assert all("could not be checked: the caller lacks the permission x:Y" in one.what for one in blind if one.fix)
