@@ -54,6 +54,7 @@ bootstrap: $(INSTALLED) $(NODE_TOOLS) ## Once for an account and region: what cd
 	$(CDK) bootstrap $(CDK_APP)
 
 deploy: $(INSTALLED) $(NODE_TOOLS) ## Deploy config/$(CONFIG).yaml: make deploy CONFIG=mine
+	$(if $(filter no,$(CHECK)),,$(BIN)/trainflow check-account --config config/$(CONFIG).yaml)
 	$(CDK) deploy --all --concurrency 4 $(CDK_APP)
 
 diff: $(INSTALLED) $(NODE_TOOLS) ## What make deploy would change

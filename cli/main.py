@@ -119,6 +119,26 @@ EXAMPLE = Path("config/example.yaml")
 
 
 @app.command()
+def check_account(
+    config: Configuration = EXAMPLE,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document: docs/check-account.md.")] = False,
+) -> None:
+    """Say what would fail or surprise in a deployment of CONFIG. Asks AWS and the registries, and makes nothing.
+
+    Exit status: 0 nothing fails, 1 something would fail, 2 what was handed in is at fault.
+    """
+    from cli.account import BadInput
+    from cli.account import check_account as check
+
+    console = Console(stderr=True) if as_json else Console()
+    try:
+        status = check(config, as_json=as_json, console=console)
+    except BadInput as error:
+        _refuse(console, str(error))
+    raise typer.Exit(status)
+
+
+@app.command()
 def images(config: Configuration = EXAMPLE) -> None:
     """Build the trainer's images in the deployment's account; prints what run specs name."""
     from cli import deployed
