@@ -207,7 +207,7 @@ class Account:
             return EksCluster(
                 version=found.get("version", ""),
                 status=found.get("status", ""),
-                authentication_mode=found.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP"),
+                authentication_mode=found.get("accessConfig", {}).get("authenticationMode", ""),
                 deployment=found.get("tags", {}).get(DEPLOYMENT_TAG),
             )
 

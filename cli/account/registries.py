@@ -82,7 +82,8 @@ class Registries:
         except Unreadable as error:
             return Unknown(str(error))
         except urllib3.exceptions.HTTPError as error:
-            host = urlsplit(f"//{artifact.reference.rpartition('://')[2]}").hostname
+            url = artifact.reference if artifact.chart else parse_reference(artifact.reference).url
+            host = urlsplit(url).hostname
             cause = getattr(error, "reason", None) or error
             return Unknown(f"{host} did not answer ({type(cause).__name__})", "Look at the network, and ask again.")
 
