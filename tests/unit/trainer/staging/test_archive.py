@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import os
 import random
 import tarfile
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from tests.unit.trainer.conftest import make_archive
 from trainer.errors import DatasetInvalid, StorageFailed
 from trainer.staging import archive
+from trainer.staging.archive import safe_member
 from trainer.staging.journal import Journal
 from trainer.staging.stream import ReadStream
 from trainer.staging.writer import Writer
@@ -137,6 +139,44 @@ def test_writing_through_a_link_never_leaves_the_folder(
     with contextlib.suppress(DatasetInvalid, StorageFailed):
         unpack(buffer.getvalue(), outside / "in")
     assert [path.name for path in outside.iterdir()] == ["in"]
+
+
+@settings(deadline=None)
+@pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="this Python has no filters to compare with")
+@given(
+    st.sampled_from([tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE]),
+    st.lists(st.sampled_from(["..", ".", "real", "inward", "outward", ""]), min_size=1, max_size=4),
+    st.lists(st.sampled_from(["..", ".", "real", "inward", "outward", "", "/"]), min_size=1, max_size=4),
+    st.integers(0, 0o7777),
+)
+def test_the_filter_is_at_least_as_strict_as_the_one_of_python(
+    tmp_path_factory: pytest.TempPathFactory, kind: bytes, parts: list[str], target: list[str], mode: int
+) -> None:
+    folder = tmp_path_factory.mktemp("outside") / "in"
+    (folder / "real").mkdir(parents=True)
+    (folder / "inward").symlink_to("real")
+    (folder / "outward").symlink_to("..")
+    member = tarfile.TarInfo("/".join(parts))
+    member.type, member.mode, member.linkname = kind, mode, "/".join(target)
+    try:
+        ours = safe_member(member, folder, name="a.tar")
+    except DatasetInvalid:
+        return
+    theirs = tarfile.data_filter(member, str(folder))
+    assert (ours.name, os.path.normpath(ours.linkname)) == (theirs.name, os.path.normpath(theirs.linkname))
+    if ours.isreg():
+        assert ours.mode == theirs.mode
+
+
+def test_a_link_that_is_unpacked_again_replaces_the_one_that_is_there(tmp_path: Path) -> None:
+    for _ in range(2):
+        unpack(archive_with(link(tarfile.SYMTYPE, ".")), tmp_path)
+    assert (tmp_path / "corpus" / "link").readlink() == Path()
+
+
+def test_a_path_too_long_to_be_followed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetInvalid, match="leaves the target folder"):
+        unpack(make_archive({"/".join(["d" * 200] * 6): b"1"}), tmp_path)
 
 
 WHOLE = make_archive({"corpus/a": b"a" * 3000, "corpus/b": b"b" * 700})
