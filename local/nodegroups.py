@@ -6,7 +6,6 @@ Looks at the desired sizes in the twin's EKS and starts or stops `python -m loca
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +27,8 @@ class NodeSettings:
     """What every process node is started with."""
 
     kubeconfig: Path
+    python: Path
+    """The interpreter of nodes and pods."""
     pods_dir: Path
     image_root: Path
     environment: Mapping[str, str]
@@ -84,7 +85,7 @@ class Nodegroups:
         settings = self._settings
         names = [f"{instance_type.replace('.', '-')}-{index}" for index in indices]
         command = [
-            *(sys.executable, "-m", "local.cluster", "node", "--until-stdin-closes"),
+            *(str(settings.python), "-m", "local.cluster", "node", "--until-stdin-closes"),
             *("--kubeconfig", str(settings.kubeconfig), "--instance-type", instance_type),
             *("--pods-dir", str(settings.pods_dir), "--image-root", str(settings.image_root)),
             *(text for key, value in _labels(nodegroup).items() for text in ("--label", f"{key}={value}")),

@@ -43,7 +43,7 @@ def offer(api: KubernetesApi, folder: Path, *, namespace: str) -> None:
                 **access,
                 "capacity": {"storage": "1200Gi"},
                 "persistentVolumeReclaimPolicy": "Retain",
-                "hostPath": {"path": str(folder.resolve())},
+                "hostPath": {"path": str(folder.absolute())},
             },
         },
     )

@@ -11,7 +11,6 @@ import gc
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Self
 
 import yaml
 
+from local import runtime_folder
 from local.aws import deployment, folder_buckets, kept_tables
 from local.aws.deployment import CLUSTER_NAME, NAMESPACE, Deployment
 from local.aws.lambda_runtime import LambdaRuntime
@@ -82,10 +82,14 @@ class Twin:
         """
         self.home, self.log_dir, self.image_root = home.resolve(), log_dir.resolve(), image_root.resolve()
         self.namespace = NAMESPACE
-        self.aws = AwsServer(time_scale=time_scale)
+        self.aws = AwsServer(time_scale=time_scale, keep_settings=kubeconfig is not None)
         self._foreign_kubeconfig = kubeconfig
-        self._temporary = tempfile.TemporaryDirectory(prefix="trainflow-")
-        self.kubeconfig = kubeconfig or Path(self._temporary.name) / "kubeconfig"
+        self._temporary = runtime_folder.create("trainflow-")
+        self._runtime = Path(self._temporary.name)
+        self.kubeconfig = kubeconfig or self._runtime / "kubeconfig"
+        # What programs in pods see of folders with a space in their path.
+        self._volumes, self._programs = self.home / "volumes", self.image_root
+        self._python = Path(sys.executable)
         self._deployed, self._no_op_seconds = deployed, no_op_seconds
         self.slurm = SlurmCluster(slurm, log_dir=self.log_dir / "slurm") if slurm else None
         self._lambdas = LambdaRuntime(
@@ -141,8 +145,11 @@ class Twin:
         self._temporary.cleanup()
 
     def _start(self) -> None:
-        for folder in (self.home / "s3", self.log_dir):
+        for folder in (self.home / "s3", self._volumes, self.log_dir):
             folder.mkdir(parents=True, exist_ok=True)
+        self._volumes = runtime_folder.plain_path(self._volumes, link=self._runtime / "shared")
+        self._programs = runtime_folder.plain_path(self.image_root, link=self._runtime / "image")
+        self._python = runtime_folder.plain_python(link=self._runtime / "environment")
         if self.slurm is not None:
             self.slurm.start()
         # The slow imports run side by side: workers' libraries, the API server's, moto's.
@@ -165,7 +172,7 @@ class Twin:
 
     def _prepare_cluster(self) -> None:
         api = KubernetesApi(load_connection(self.kubeconfig))
-        offer(api, self.home / "volumes", namespace=NAMESPACE)
+        offer(api, self._volumes, namespace=NAMESPACE)
         announce_plugins(api, namespace=NAMESPACE)
         if self._foreign_kubeconfig is None:  # whoever comes through the door has the kubeconfig's rights
             grant(api, namespace=NAMESPACE)
@@ -205,16 +212,21 @@ class Twin:
     def _node_settings(self) -> NodeSettings:
         return NodeSettings(
             kubeconfig=self.kubeconfig,
-            pods_dir=Path(self._temporary.name) / "pods",
+            python=self._python,
+            pods_dir=self._runtime / "pods",
             log_file=self.log_dir / "nodes.log",
-            image_root=self.image_root,
+            image_root=self._programs,
             environment=self._job_environment(),
             no_op_seconds=self._no_op_seconds,
         )
 
     def _job_environment(self) -> dict[str, str]:
-        """What EKS's webhooks and a node's instance profile give: AWS. And the loopback interface, which all share."""
-        return {**self.aws.client_environment, "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
+        """What EKS's webhooks and a node's instance profile give: AWS. And what all processes of this machine share."""
+        return {
+            **self.aws.client_environment,
+            "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
+            "PYTHON_EXEC": str(self._python),  # what torchrun starts workers with, whatever started torchrun
+        }
 
     def _slurm_settings(self) -> dict[str, str]:
         """What the functions are told about Slurm, its key in Secrets Manager, as AWS PCS has it."""
@@ -225,9 +237,9 @@ class Twin:
             "SLURM_API_URL": self.slurm.rest_url,
             "SLURM_KEY_SECRET": deployment.create_secret(self.aws, "trainflow-slurm-jwt", key),
             "SLURM_USER": self.slurm.user,
-            "SLURM_SHARED_FOLDER": str(self.home / "volumes"),
-            "SLURM_ENVIRONMENT": sys.prefix,
-            "SLURM_PROGRAM_FOLDER": str(self.image_root),
+            "SLURM_SHARED_FOLDER": str(self._volumes),
+            "SLURM_ENVIRONMENT": str(self._python.parent.parent),
+            "SLURM_PROGRAM_FOLDER": str(self._programs),
             "SLURM_PROPERTIES": json.dumps(self._job_environment()),
         }
 

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import uuid
 from collections import defaultdict
@@ -18,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from local import runtime_folder
 from local.aws import patches
 
 
@@ -102,7 +102,7 @@ class LambdaRuntime:
         self._environment = dict(environment)
         self._log_dir = log_dir
         self._credentials = functools.cache(credentials or (lambda _role, _session: {}))
-        self._folder = tempfile.TemporaryDirectory(prefix="trainflow-lambda-")
+        self._folder = runtime_folder.create("trainflow-lambda-")
         self._address = str(Path(self._folder.name) / "zygote")
         self._idle: dict[str, list[Worker]] = defaultdict(list)
         self._busy: set[Worker] = set()

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from local import runtime_folder
 from local.slurm import packages
 from local.slurm.configuration import ADDRESS, SlurmSettings, slurm_conf
 from local.slurm.daemon import Daemon, start_all
@@ -158,7 +159,7 @@ class SlurmCluster:
         _await(lambda: _answers(self._states().get(name, "unknown")), self._nodes[name])
 
     def _start(self) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="trainflow-slurm-")
+        self._temporary = runtime_folder.create("trainflow-slurm-")
         self.log_dir.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o711)  # slurmrestd reads the configuration as another user
         self._write_files()

@@ -18,7 +18,7 @@ from typing import Any
 from local.cluster.node.api import ApiError, ApiUnreachable, KubernetesApi
 from local.cluster.node.cluster_reader import ClusterReader
 from local.cluster.node.events import EventRecorder
-from local.cluster.node.launching import RuntimeSettings, pod_folder
+from local.cluster.node.launching import RuntimeSettings, pod_folder, volume_folder
 from local.cluster.node.log_catalogue import Logs
 from local.cluster.node.log_server import LogServer
 from local.cluster.node.memory import MemoryWatch
@@ -71,7 +71,7 @@ class ProcessNode:
         self._pods_dir.mkdir(parents=True, exist_ok=True)
         settings = RuntimeSettings(
             pods_dir=self._pods_dir,
-            image_root=image_root.resolve() if image_root else None,
+            image_root=image_root.absolute() if image_root else None,
             environment=environment or {},
             allocatable=allocatable(spec.instance_type),
         )
@@ -222,6 +222,7 @@ class ProcessNode:
         folder = pod_folder(self._tools.settings, pod)
         self._tools.logs.forget(pod, folder)
         remove_all_but_logs(folder)
+        shutil.rmtree(volume_folder(self._tools.settings, pod), ignore_errors=True)
 
     def _beat(self) -> None:
         beats = 0

@@ -54,6 +54,11 @@ def pod_folder(settings: RuntimeSettings, pod: Mapping[str, Any]) -> Path:
     return settings.pods_dir / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
 
 
+def volume_folder(settings: RuntimeSettings, pod: Mapping[str, Any]) -> Path:
+    """The folder of the volumes that live and die with a pod: a short one, as programs make Unix sockets in /tmp."""
+    return settings.pods_dir / "volumes" / pod["metadata"]["uid"].replace("-", "")[:12]
+
+
 def prepare_launch(
     pod: Mapping[str, Any],
     container: Mapping[str, Any],

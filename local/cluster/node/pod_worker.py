@@ -18,7 +18,7 @@ from local.cluster.node.cluster_reader import ClusterReader
 from local.cluster.node.container import Exit
 from local.cluster.node.container_slot import ContainerSlot, SlotTools
 from local.cluster.node.events import EventRecorder
-from local.cluster.node.launching import RuntimeSettings, pod_folder
+from local.cluster.node.launching import RuntimeSettings, pod_folder, volume_folder
 from local.cluster.node.log_catalogue import Logs
 from local.cluster.node.memory import MemoryWatch
 from local.cluster.node.status import (
@@ -232,7 +232,9 @@ class PodWorker:
         folder = pod_folder(self._tools.settings, self.pod)
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._volumes = prepare_volumes(self.pod, folder, self._tools.reader)
+            own = volume_folder(self._tools.settings, self.pod)
+            own.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._volumes = prepare_volumes(self.pod, own, self._tools.reader)
         except (VolumeError, OSError, ApiError, ApiUnreachable) as error:
             if self._mount_error != str(error):
                 self._tools.events.warning(self.pod, "FailedMount", f"MountVolume.SetUp failed: {error}")

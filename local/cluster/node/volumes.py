@@ -35,7 +35,7 @@ def prepare_volumes(pod: Mapping[str, Any], folder: Path, source: VolumeSource) 
 
     Args:
         pod: The pod.
-        folder: The pod's own folder, where volumes that live and die with it are kept.
+        folder: Where volumes are kept that live and die with the pod.
         source: Where claims, volumes, ConfigMaps and Secrets are read.
 
     Returns:
@@ -45,7 +45,7 @@ def prepare_volumes(pod: Mapping[str, Any], folder: Path, source: VolumeSource) 
         VolumeError: If a volume cannot be mounted (yet).
     """
     return {
-        volume["name"]: _prepare(volume, pod, folder / "volumes" / volume["name"], source)
+        volume["name"]: _prepare(volume, pod, folder / volume["name"], source)
         for volume in (pod.get("spec") or {}).get("volumes") or []
     }
 
