@@ -78,14 +78,14 @@ def run_local(
     started_at = datetime.now(UTC)
     run_id = f"{spec.name}-{_twelve_hex(spec, started_at)}"
     folder = out / run_id
-    twin = Twin(
-        home=home,
-        log_dir=folder / "logs" / "twin",
-        time_scale=time_scale,
-        kubeconfig=kubeconfig,
-        slurm=SlurmSettings() if spec.compute.backend == "slurm" else None,
-    )
     try:
+        twin = Twin(
+            home=home,
+            log_dir=folder / "logs" / "twin",
+            time_scale=time_scale,
+            kubeconfig=kubeconfig,
+            slurm=SlurmSettings() if spec.compute.backend == "slurm" else None,
+        )
         with console.status("Starting the twin …"):
             twin.start()
     except (TwinError, SlurmError, ClusterError, OSError) as error:

@@ -14,6 +14,8 @@ from kubernetes import client, config, stream
 from urllib3.exceptions import HTTPError
 from websocket import WebSocketException
 
+from cli.kubernetes_settings import kubernetes_settings
+
 Object = Mapping[str, Any]
 
 CONNECT_SECONDS, READ_SECONDS = 5.0, 30.0
@@ -58,11 +60,8 @@ class KubernetesCluster:
         Raises:
             DoctorError: If the kubeconfig cannot be used.
         """
-        configuration = client.Configuration()
         try:
-            config.load_kube_config(
-                config_file=str(kubeconfig) if kubeconfig else None, client_configuration=configuration
-            )
+            configuration = kubernetes_settings(kubeconfig)
         except (config.ConfigException, OSError) as unusable:
             named = f"'{kubeconfig}'" if kubeconfig else "of this shell (KUBECONFIG or ~/.kube/config)"
             raise DoctorError(f"--kubeconfig: the file {named} cannot be used: {unusable}") from None

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
+from cli.kubernetes_settings import kubernetes_settings
+
 CONNECT_SECONDS = 5.0
 """Time to connect; a cluster that does not answer is asked again."""
 
@@ -73,9 +75,8 @@ class KubernetesPods:
         Raises:
             ClusterError: If the kubeconfig cannot be used.
         """
-        configuration = client.Configuration()
         try:
-            config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
+            configuration = kubernetes_settings(kubeconfig)
         except (config.ConfigException, OSError) as unusable:
             raise ClusterError(f"The kubeconfig '{kubeconfig}' cannot be used: {unusable}") from None
         configuration.connection_pool_maxsize = MAX_CONNECTIONS

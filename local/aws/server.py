@@ -8,13 +8,13 @@ import socket
 import threading
 from typing import Any, ClassVar
 
-import boto3
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
 from local.aws import access_entries, events, hundreds_of_runs, patches, quotas
 from local.aws.queues import QueueConsumers
 from local.aws.schedules import Schedules
+from local.aws.session import NO_FILES, SettingsAside, isolated_session
 from local.aws.targets import Targets
 
 REGION = "us-west-2"
@@ -29,11 +29,19 @@ class AwsServer:
 
     _used: ClassVar[bool] = False
 
-    def __init__(self, *, time_scale: float) -> None:
+    def __init__(self, *, time_scale: float, keep_settings: bool = False) -> None:
+        """
+        Args:
+            time_scale: Waits take `1 / time_scale` of their time.
+            keep_settings: Leave the caller's AWS settings in this process's environment, for another cluster's login.
+        """
+        self._settings_aside = None if keep_settings else SettingsAside()
         self._time_scale = time_scale
         self._port = _free_port()
         self._config_before: dict[str, Any] | None = None
+        self._listens = False
         self._server = ThreadedMotoServer("127.0.0.1", self._port, verbose=False)
+        self._session = isolated_session()
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
         # "localhost", because moto tells S3 buckets in host names from addresses by it.
@@ -47,6 +55,7 @@ class AwsServer:
         """Environment variables that lead any AWS SDK here."""
         return {
             **CREDENTIALS,
+            **NO_FILES,
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": REGION,
             "AWS_DEFAULT_REGION": REGION,
@@ -55,6 +64,8 @@ class AwsServer:
 
     def start(self) -> None:
         """Answer requests from now on."""
+        if self._settings_aside is not None:
+            self._settings_aside.take()
         self._forget_others()
         # The interpreter calls the other services on this port.
         os.environ["MOTO_PORT"] = str(self._port)
@@ -63,6 +74,7 @@ class AwsServer:
         default_user_config["lambda"] = {"use_docker": True}
         patches.apply_all()
         patches.scaled_waits(self._time_scale)
+        patches.interpreter_clients(self._session)
         hundreds_of_runs.apply_all()
         access_entries.serve()
         events.deliver_to(self.targets)
@@ -72,6 +84,7 @@ class AwsServer:
         for noisy in ("werkzeug", "moto", "botocore"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
         self._server.start()
+        self._listens = True
         self.schedules.start()
 
     def take_stacks(self) -> None:
@@ -89,18 +102,22 @@ class AwsServer:
     def stop(self) -> None:
         """Free the port, and leave moto's settings and quotas as they were."""
         self.start_nothing()
-        self._server.stop()
+        if self._listens:  # also called when the start has failed, whose reason must not be lost
+            self._server.stop()
+            self._listens = False
         quotas.forget()
         if self._config_before is not None:
             default_user_config.clear()
             default_user_config.update(self._config_before)
             self._config_before = None
+        if self._settings_aside is not None:
+            self._settings_aside.put_back()
 
     def client(self, service: str) -> Any:
         """A boto3 client of one of the twin's services, whatever the caller's own AWS settings are."""
         with self._lock:
             if service not in self._clients:
-                self._clients[service] = boto3.client(  # type: ignore[call-overload]
+                self._clients[service] = self._session.client(  # type: ignore[call-overload]
                     service,
                     endpoint_url=self.endpoint,
                     region_name=REGION,
