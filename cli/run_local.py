@@ -21,23 +21,21 @@ from cli.observe import ClusterError, RunObserver
 from cli.observe.slurm import SlurmJobs
 from cli.spec_file import read_spec
 from lambdas.errors import named_errors
-from lambdas.models.run_record import RunError, RunRecord, RunStatus
+from lambdas.models.run_record import RunRecord, RunStatus
 from lambdas.models.run_spec import RunSpec
 from local.aws import folder_buckets
 from local.aws.deployment import ARTIFACT_BUCKET
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
+from trainflow.record.failure import explained
+from trainflow.record.steps import FILE_NAME as STEPS_FILE
+from trainflow.record.steps import KeptSteps, kept_steps_from_json
 
 EXIT_STATUS = {RunStatus.SUCCEEDED: 0, RunStatus.ABORTED: 130}
 """130 is 128 + SIGINT, as shells have it."""
 
-ABORTED = RunError(
-    name="Aborted",
-    message="The run was stopped from the keyboard.",
-    what_to_do="Start it again; a data set that was staged and graphs that were compiled are used again.",
-)
-
+ABORTED = explained("Aborted", "The run was stopped from the keyboard.")
 
 STOP_SECONDS = 30.0
 """For an execution to end, and again for the clean-up to have its answer: as long as a slow call and its retry."""
@@ -147,12 +145,27 @@ def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console:
         _abort(twin, arn)
     finally:
         observer.stop()
+    # The end of the execution has a record written of it; this one is made of the same facts and what was observed.
+    twin.aws.targets.drain(STOP_SECONDS)
     record = observer.record(
-        status=RunStatus.ABORTED if aborted else None, error=ABORTED if aborted else None, settle_seconds=0.0
+        status=RunStatus.ABORTED if aborted else None,
+        error=ABORTED if aborted else None,
+        kept=_kept_steps(twin, run_id),
+        settle_seconds=0.0,
     )
     write_record(record, folder / "run.json")
     write_report(record, observer.steps(), folder / "report.html")
     return record
+
+
+def _kept_steps(twin: Twin, run_id: str) -> KeptSteps | None:
+    """The steps that the workflow kept; None if there are none."""
+    s3 = twin.client("s3")
+    try:
+        found = s3.get_object(Bucket=ARTIFACT_BUCKET, Key=f"runs/{run_id}/{STEPS_FILE}")
+    except s3.exceptions.NoSuchKey:
+        return None
+    return kept_steps_from_json(found["Body"].read())
 
 
 def _slurm_jobs(twin: Twin, run_id: str) -> SlurmJobs:

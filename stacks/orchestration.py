@@ -26,6 +26,7 @@ from stacks.parts.orchestration.permissions import USE_OF_KEY, Grant, SharedPoli
 from stacks.parts.orchestration.state_machines import LOG_PREFIX, StateMachines, executions_of
 from stacks.parts.slurm.access import NOWHERE, SlurmReference, let_functions_in
 from stacks.storage import DATA_PREFIX
+from trainflow.record.steps import FILE_NAME as STEPS_FILE
 
 if TYPE_CHECKING:
     from stacks.parts.cluster.cluster_reference import ClusterReference
@@ -114,6 +115,27 @@ class OrchestrationStack(cdk.Stack):
         """Giving back what a run was compiling."""
         return self.use_caches("dynamodb:Scan", "dynamodb:DeleteItem")
 
+    def write_records(self) -> list[Grant | iam.ManagedPolicy]:
+        """Reading what an execution and its windows did, and the kept steps; writing the record."""
+        name = self._configuration.name
+        return [
+            allow(
+                "states:GetExecutionHistory",
+                on=[executions_of(self, f"{name}-training"), executions_of(self, f"{name}-watch-job")],
+                pattern_because=Reason.EXECUTIONS_ARE_NAMED_AFTER_RUNS,
+            ),
+            *self.keep_steps(),
+        ]
+
+    def keep_steps(self) -> list[Grant | iam.ManagedPolicy]:
+        """Reading the steps that were kept of a training, and writing them with more."""
+        kept = allow(
+            "s3:GetObject",
+            on=objects(self._storage, self._storage.artifact_bucket, f"runs/*/{STEPS_FILE}"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        return [kept, allow("kms:Decrypt", on=self._storage.key.key_arn), self.write_artifacts]
+
     def find_rank0(self) -> list[Grant]:
         """Reading where the rank 0 of an elastic job says that it is."""
         announcements = allow(
@@ -181,9 +203,10 @@ class OrchestrationStack(cdk.Stack):
                 *self.find_rank0(),
                 *self.release_caches(),
             ],
-            "PublishMetrics": [self.policies.publish_metrics],
+            "PublishMetrics": [self.policies.publish_metrics, *self.keep_steps()],
             "LocateRank0": self.find_rank0(),
-            "PublishArtifacts": [self.write_artifacts, *self.find_rank0()],
+            "PublishArtifacts": self.find_rank0(),
+            "WriteRecord": [*self.write_records(), *self.use_table("dynamodb:GetItem")],
             "CollectDiagnostics": [self.write_artifacts],
             "Notify": [allow("sns:Publish", on=self.topic.topic_arn), *self.use_table("dynamodb:UpdateItem")],
         }

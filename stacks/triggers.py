@@ -129,7 +129,7 @@ class TriggersStack(cdk.Stack):
             ],
             "CleanUp": [
                 orchestration.resize_nodegroups,
-                orchestration.write_artifacts,
+                *orchestration.write_records(),
                 *orchestration.find_rank0(),
                 *orchestration.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
                 *orchestration.release_caches(),
@@ -176,16 +176,16 @@ class TriggersStack(cdk.Stack):
         _let_rule_send(rule, self.run_requests)
 
     def _clean_up_after_abort(self) -> None:
-        """An execution that is aborted, times out or has filled its history runs no Catch: its nodes would stay."""
+        """Every end is recorded; one by an abort, a time-out or a full history runs no Catch: its nodes would stay."""
         clean_up = self.functions["CleanUp"].alias
         rule = self._rule(
             "AbortedRuns",
-            description="A run ended without its own tear-down",
+            description="A run has ended: its record, and what it did not clean up itself",
             pattern={
                 "source": ["aws.states"],
                 "detail-type": ["Step Functions Execution Status Change"],
                 "detail": {
-                    "status": ["ABORTED", "TIMED_OUT", "FAILED"],
+                    "status": ["SUCCEEDED", "FAILED", "ABORTED", "TIMED_OUT"],
                     "stateMachineArn": [self._orchestration.training.state_machine_arn],
                 },
             },

@@ -26,6 +26,7 @@ from trainflow.record.failure import run_error
 from trainflow.record.history import Visit, current_state
 from trainflow.record.pods import PodView
 from trainflow.record.published import compare, latest_of_each_step
+from trainflow.record.steps import KeptSteps, kept_steps_of
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.client import CloudWatchClient
@@ -139,6 +140,7 @@ class RunObserver:
         *,
         status: RunStatus | None = None,
         error: RunError | None = None,
+        kept: KeptSteps | None = None,
         settle_seconds: float = 0.0,
     ) -> RunRecord:
         """The run record of what was observed; to be asked for after `stop`.
@@ -146,6 +148,8 @@ class RunObserver:
         Args:
             status: Overrules the execution's, for a run that was given up before its execution could tell.
             error: Overrules the execution's.
+            kept: The steps that the workflow kept, so that this record has the figures of its own; if there are none,
+                what was observed.
             settle_seconds: How long to wait for metrics that CloudWatch does not show yet (AWS: up to two minutes).
         """
         now = self._clock()
@@ -154,7 +158,7 @@ class RunObserver:
             history=self._executions.history,
             children=self._executions.children,
             pods=self._watcher.pods(),
-            lines=self._metrics_lines(),
+            kept=kept or kept_steps_of(self._metrics_lines()),
             published=self._published(settle_seconds),
             now=now,
             status=status,

@@ -1,11 +1,24 @@
-"""AWS Step Functions: starting the training workflow."""
+"""AWS Step Functions: starting the training workflow, and reading what it did."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from lambdas.gateways.aws import client, translated
 from lambdas.models.run_record import RunStatus
+from trainflow.record.history import ExecutionHistory
+
+EVENTS_PER_PAGE = 1000
+"""Most that `GetExecutionHistory` gives at once."""
+
+BULKY = {
+    "stateEnteredEventDetails": "input",
+    "stateExitedEventDetails": "output",
+    "taskScheduledEventDetails": "parameters",
+}
+"""What is dropped of events as they are read: copies of the run's state, of which each window leaves several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +66,35 @@ def status_if_known(execution_arn: str) -> RunStatus | None:
 def is_running(execution_arn: str) -> bool:
     """Whether an execution goes on; one that Step Functions does not know (any more) does not."""
     return status_if_known(execution_arn) is RunStatus.RUNNING
+
+
+def history(execution_arn: str) -> ExecutionHistory:
+    """Every event of an execution, with the outputs of its tasks; at most 25,000 (Step Functions quotas)."""
+    pages = client("stepfunctions").get_paginator("get_execution_history")
+    with translated("states:GetExecutionHistory"):
+        events = [
+            _without_bulk(event)
+            for page in pages.paginate(executionArn=execution_arn, PaginationConfig={"PageSize": EVENTS_PER_PAGE})
+            for event in page["events"]
+        ]
+    return ExecutionHistory(arn=execution_arn, events=tuple(events))
+
+
+def last_event(execution_arn: str) -> ExecutionHistory:
+    """The newest event of an execution: its number tells how many there are. One call, however long it was."""
+    with translated("states:GetExecutionHistory"):
+        found = client("stepfunctions").get_execution_history(
+            executionArn=execution_arn, reverseOrder=True, maxResults=1, includeExecutionData=False
+        )
+    newest = max(found["events"], key=lambda event: int(event["id"]))
+    return ExecutionHistory(arn=execution_arn, events=(newest,))
+
+
+def _without_bulk(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    for details, bulk in BULKY.items():
+        if details in event:
+            return {**event, details: {name: value for name, value in event[details].items() if name != bulk}}
+    return event
 
 
 def _execution_arn(state_machine_arn: str, name: str) -> str:

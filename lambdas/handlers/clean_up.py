@@ -1,5 +1,6 @@
-"""Cleans up after executions that end without their own tear-down: ABORTED and TIMED_OUT run no Catch, nor does the
-FAILED of an execution whose history is full. A failed run whose end stands in the run table has seen to itself.
+"""Comes after every execution, writes the final record, and cleans up after those that end without their own tear-down:
+ABORTED and TIMED_OUT run no Catch, nor does the FAILED of an execution whose history is full. A failed run whose end
+stands in the run table has seen to itself.
 
 EventBridge's event names the execution. What the run holds stands in the run table, not in the event: EventBridge
 leaves the input out where the state machine is encrypted with a customer's key. Safe to repeat.
@@ -17,22 +18,33 @@ from pydantic import BaseModel, Field
 from lambdas.gateways import notifications
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.runs import RunTable
-from lambdas.handlers import backends
-from lambdas.handlers.environment import ClusterEnvironment, NotificationEnvironment, RunTableEnvironment, read
+from lambdas.handlers import backends, recording
+from lambdas.handlers.environment import (
+    ArtifactEnvironment,
+    ClusterEnvironment,
+    NotificationEnvironment,
+    RunTableEnvironment,
+    read,
+)
 from lambdas.handlers.releasing import Released, release_caches, release_run
 from lambdas.handlers.task import logger, task
 from lambdas.logic.messages import stopped, subject
-from lambdas.models.run import run_id_for
 from lambdas.models.run_record import RunStatus
 from lambdas.models.run_table import RunRow
+from trainflow.record.failure import explained
+
+NOTHING = Released([], 0)
 
 
 class Detail(BaseModel):
     name: str
     execution_arn: str = Field(alias="executionArn")
     status: RunStatus
+    stop_date: datetime | None = Field(default=None, alias="stopDate")
+    """In milliseconds since the epoch."""
     error: str | None = None
     """None where EventBridge leaves it out."""
+    cause: str | None = None
 
 
 class Event(BaseModel):
@@ -41,38 +53,52 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """What was given back."""
-    table = RunTable(read(RunTableEnvironment).run_table)
-    row = _row(table, event.detail)
-    if row is None or _has_ended_by_itself(row, event.detail.status):
-        return {"run_id": row and row.run_id, "deleted_jobs": [], "nodes_released": 0}
-    logger.append_keys(run_id=row.run_id)
-    release_caches(row.run_id)
-    ended = row.model_copy(update={"status": event.detail.status})
-    released = Released([], 0) if ended.needs_nodes else _release(row)
-    if row.status is not event.detail.status:
+    """What was given back, and whether the record is written."""
+    detail, table = event.detail, RunTable(read(RunTableEnvironment).run_table)
+    run_id = recording.own_run_id(detail.name, detail.execution_arn)
+    if run_id is None:
+        return _answer(None, NOTHING)
+    logger.append_keys(run_id=run_id)
+    row = table.find(run_id)
+    if row is None or _has_ended_by_itself(row, detail.status):
+        _record(run_id, detail)
+        return _answer(run_id, NOTHING)
+    release_caches(run_id)
+    ended = row.model_copy(update={"status": detail.status})
+    released = NOTHING if ended.needs_nodes else _release(row)
+    failure = _failure_to_record(run_id, detail)
+    if row.status is not detail.status:
         # Told before it is written down: better twice than never.
-        _tell(ended, event.detail, released)
-        error_name = event.detail.error or ended.status.value
-        table.finish(row.run_id, status=ended.status, ended_at=datetime.now(UTC), error_name=error_name)
-    return {"run_id": row.run_id, "deleted_jobs": released.jobs, "nodes_released": released.nodes}
-
-
-def _row(table: RunTable, detail: Detail) -> RunRow | None:
-    """The execution's own row. One that did not get past validation has none, and only validated runs claim nodes.
-
-    It may have been refused because a run of its name goes on: that one's row is none of its business.
-    """
-    try:
-        row = table.find(run_id_for(detail.name))
-    except ValueError:
-        return None
-    return row if row and row.execution_arn == detail.execution_arn else None
+        _tell(ended, detail, released, recorded=failure is None)
+        error_name = detail.error or ended.status.value
+        table.finish(run_id, status=ended.status, ended_at=datetime.now(UTC), error_name=error_name)
+    if failure is not None:
+        raise failure  # to be called again
+    return _answer(run_id, released)
 
 
 def _has_ended_by_itself(row: RunRow, status: RunStatus) -> bool:
     """Whether it was torn down, or was to keep its pods, and people were told."""
-    return status is RunStatus.FAILED and row.status is not RunStatus.RUNNING
+    return status is RunStatus.SUCCEEDED or (status is RunStatus.FAILED and row.status is not RunStatus.RUNNING)
+
+
+def _answer(run_id: str | None, released: Released) -> dict[str, Any]:
+    return {"run_id": run_id, "deleted_jobs": released.jobs, "nodes_released": released.nodes}
+
+
+def _record(run_id: str, detail: Detail) -> None:
+    error = explained(detail.error, detail.cause or "") if detail.error else None
+    recording.write_record(run_id, detail.execution_arn, status=detail.status, error=error, ended_at=detail.stop_date)
+
+
+def _failure_to_record(run_id: str, detail: Detail) -> Exception | None:
+    """Why the record could not be written: no reason to leave people without a message."""
+    try:
+        _record(run_id, detail)
+    except Exception as failure:  # noqa: BLE001 (whatever it is, it is raised in the end)
+        logger.exception("the record could not be written")
+        return failure
+    return None
 
 
 def _release(row: RunRow) -> Released:
@@ -80,7 +106,7 @@ def _release(row: RunRow) -> Released:
     return release_run(backends.connect(row.backend), nodegroups, row.run_id, row.instance_type)
 
 
-def _tell(row: RunRow, detail: Detail, released: Released) -> None:
+def _tell(row: RunRow, detail: Detail, released: Released, *, recorded: bool) -> None:
     text = stopped(
         row.run_id,
         row.status,
@@ -89,6 +115,7 @@ def _tell(row: RunRow, detail: Detail, released: Released) -> None:
         jobs=len(released.jobs),
         nodes=released.nodes,
         kept=row.needs_nodes,
+        folder=read(ArtifactEnvironment).url_of(row.run_id) if recorded else None,
     )
     notifications.publish(
         read(NotificationEnvironment).topic_arn, subject=subject(row.run_id, row.status), message=text

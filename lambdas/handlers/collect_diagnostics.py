@@ -11,8 +11,9 @@ from lambdas.gateways import objects
 from lambdas.handlers import backends
 from lambdas.handlers.environment import ArtifactEnvironment, read
 from lambdas.handlers.task import task
-from lambdas.logic.diagnostics import TAIL_LINES, pod_diagnosis, run_error, travelling
+from lambdas.logic.diagnostics import TAIL_LINES, pod_diagnosis, travelling
 from lambdas.models.run import Run
+from trainflow.record.failure import caught_error
 
 
 class Event(BaseModel):
@@ -28,7 +29,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         pod_diagnosis(pod, (line.text for line in backend.read_log(pod.name, tail_lines=TAIL_LINES)))
         for pod in backend.failed_pods_of_run(event.run.run_id)
     ]
-    error = run_error(event.error).model_dump(mode="json")
+    error = caught_error(event.error).model_dump(mode="json")
     key = environment.key_of(event.run.run_id, "diagnostics.json")
     document = {"run_id": event.run.run_id, "error": error, "pods": diagnoses}
     objects.write(environment.artifact_bucket, key, json.dumps(document, indent=2))

@@ -12,10 +12,10 @@ from lambdas.gateways import notifications
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import NotificationEnvironment, RunTableEnvironment, read
 from lambdas.handlers.task import logger, task
-from lambdas.logic.diagnostics import run_error
 from lambdas.logic.messages import message, subject
 from lambdas.models.run import MetricsCursor
 from lambdas.models.run_record import RunStatus
+from trainflow.record.failure import caught_error
 
 
 class Event(BaseModel):
@@ -25,12 +25,14 @@ class Event(BaseModel):
     error: dict[str, Any] | None = None
     progress: MetricsCursor | None = None
     artifacts: dict[str, Any] | None = None
+    folder: str | None = None
+    """Of the record and the report; None if they could not be written."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """What was sent."""
-    error = run_error(event.error) if event.error else None
+    error = caught_error(event.error) if event.error else None
     title = subject(event.run_id, event.status)
     text = message(
         event.run_id,
@@ -39,6 +41,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         error=error,
         progress=event.progress,
         artifacts=event.artifacts,
+        folder=event.folder,
     )
     notifications.publish(read(NotificationEnvironment).topic_arn, subject=title, message=text)
     _write_down(event, error_name=error.name if error else None)

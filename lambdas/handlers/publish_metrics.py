@@ -1,4 +1,5 @@
-"""Task state `PublishMetrics`: bring the steps that rank 0 has logged since the last look to CloudWatch.
+"""Task state `PublishMetrics`: bring the steps that rank 0 has logged since the last poll to CloudWatch and, for the
+run's record, to S3.
 
 A log may be longer than what there is time for. So it goes batch by batch, each published before the next is read:
 what is held does not grow with the log, and where time runs out the next look goes on.
@@ -16,7 +17,7 @@ from pydantic import BaseModel
 from lambdas.errors import TrainflowError
 from lambdas.gateways import metrics
 from lambdas.gateways.backend import Backend, LogLine
-from lambdas.handlers import backends
+from lambdas.handlers import backends, recording
 from lambdas.handlers.environment import ClusterEnvironment, read
 from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
@@ -41,12 +42,16 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     """The cursor behind what has been published, and whether that was all that there is."""
     unread = _unread(backends.connect(event.run.spec.compute.backend), event.rank0, event.cursor)
     lines = _until(time.monotonic() + READING_SECONDS, unread)
-    cursor, batch = event.cursor, None
+    cursor, batch, kept = event.cursor, None, None
     try:
         while batch is None or batch.is_full:
             batch = next_batch(lines, cursor)
             now = datetime.now(UTC)
             ahead = advanced(cursor, batch, log=unread.position, now=now)
+            if batch.steps:
+                # Before they are published, for this may be repeated and that may not.
+                kept = (kept or recording.kept_steps(event.run.run_id)).extended(batch.steps, ahead)
+                recording.keep(event.run.run_id, kept)
             _publish(event.run, batch, ahead, now=now)
             cursor = ahead
     except TrainflowError as error:
@@ -57,6 +62,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if unread.replaced:
         logger.warning("the log was replaced: lines between the last look and its end were not read")
         cursor = cursor.model_copy(update={"log_rotations": cursor.log_rotations + 1})
+        recording.keep(event.run.run_id, (kept or recording.kept_steps(event.run.run_id)).extended((), cursor))
     return {"cursor": cursor.model_dump(mode="json"), "caught_up": unread.exhausted}
 
 

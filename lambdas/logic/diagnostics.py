@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from lambdas.errors import named_errors
 from lambdas.gateways.backend import LogLine, WorkerPod
 from lambdas.logic.last_words import program_lines
-from lambdas.models.run_record import RunError
 
 TAIL_LINES = 100
 """Lines of each failed pod's log that are read, torchrun's report among them."""
@@ -27,35 +24,6 @@ MAX_KEPT_LINE_LENGTH = 2000
 
 TRAVELLING_LINES = 5
 """Lines that travel through the state machine: its payload is for small facts, S3 holds the rest."""
-
-STATES_ERRORS = {
-    "States.Timeout": "Look at the state's last try in the execution's history; raise its limit if it was only slow.",
-    "States.TaskFailed": "Open the child execution that the state started; its history has the cause.",
-}
-FALLBACK = "Look at the execution's history in the Step Functions console for the state that failed."
-
-
-def run_error(error: Mapping[str, Any]) -> RunError:
-    """The error that a Catch handed over, in words.
-
-    Args:
-        error: `Error` and `Cause` as Step Functions gives them; a Lambda's cause is a JSON object.
-    """
-    name, cause = str(error.get("Error", "States.Runtime")), str(error.get("Cause", ""))
-    known = named_errors().get(name)
-    return RunError(
-        name=name,
-        message=_message(cause),
-        what_to_do=known.what_to_do if known else STATES_ERRORS.get(name, FALLBACK),
-    )
-
-
-def _message(cause: str) -> str:
-    try:
-        document = json.loads(cause)
-    except ValueError:
-        return cause
-    return str(document["errorMessage"]) if isinstance(document, dict) and "errorMessage" in document else cause
 
 
 def pod_diagnosis(pod: WorkerPod, lines: Iterable[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from lambdas.errors import TrainflowError
 from lambdas.logic.fleet import IdleNodes, usd
 from lambdas.models.run import MetricsCursor
 from lambdas.models.run_record import RunError, RunStatus
+from trainflow.links import execution_link, object_link
 
 MAX_REASON_LENGTH = 2000
 """Of a refusal: what is wrong with a spec may quote much of it."""
@@ -31,8 +32,19 @@ def message(
     error: RunError | None,
     progress: MetricsCursor | None,
     artifacts: Mapping[str, Any] | None,
+    folder: str | None,
 ) -> str:
-    """The whole message, one fact a line."""
+    """The whole message, one fact a line.
+
+    Args:
+        run_id: The run.
+        status: How it ended.
+        arn: Its execution.
+        error: Why it failed.
+        progress: How far it got.
+        artifacts: What was published of it.
+        folder: s3://bucket/prefix/ of its record and report; None if they are not there.
+    """
     lines = [f"Run: {run_id}", f"Status: {status}"]
     if error is not None:
         lines += [f"Error: {error.name}", f"What happened: {error.message}", f"What to do: {error.what_to_do}"]
@@ -40,8 +52,15 @@ def message(
         lines.append(f"Steps: {progress.last_step}, loss {progress.first_loss} to {progress.last_loss}")
     if artifacts and artifacts.get("checkpoint"):
         lines.append(f"Checkpoint: {artifacts['checkpoint']}")
-    lines.append(f"Execution: {arn}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_where_to_look(arn, folder)])
+
+
+def _where_to_look(arn: str, folder: str | None) -> list[str]:
+    """Where the run's report, record and execution are: pages of the console, and what a program can read."""
+    lines = []
+    if folder:
+        lines += [f"Report: {object_link(f'{folder}report.html', arn)}", f"Files: {folder}report.html {folder}run.json"]
+    return [*lines, f"Execution: {execution_link(arn)}", f"Its ARN: {arn}"]
 
 
 def refusal(title: str, error: TrainflowError) -> tuple[str, str]:
@@ -67,15 +86,34 @@ def had_run(title: str, run_id: str, status: RunStatus) -> tuple[str, str]:
 
 
 def stopped(
-    run_id: str, status: RunStatus, *, arn: str, error_name: str | None, jobs: int, nodes: int, kept: bool
+    run_id: str,
+    status: RunStatus,
+    *,
+    arn: str,
+    error_name: str | None,
+    jobs: int,
+    nodes: int,
+    kept: bool,
+    folder: str | None,
 ) -> str:
-    """The message about a run that ended without its own tear-down: mostly, because somebody stopped it."""
+    """The message about a run that ended without its own tear-down: mostly, because somebody stopped it.
+
+    Args:
+        run_id: The run.
+        status: How it ended.
+        arn: Its execution.
+        error_name: With which error, if Step Functions told one.
+        jobs: How many were deleted.
+        nodes: How many were given back.
+        kept: Whether pods and nodes stay.
+        folder: As in `message`.
+    """
     if kept:
         done = "Pods and nodes stay, as the spec's teardown.on_failure asks; they go on costing money."
     else:
         done = f"Jobs deleted: {jobs}. Nodes given back: {nodes}."
     error = [f"Error: {error_name}"] if error_name else []
-    return "\n".join([f"Run: {run_id}", f"Status: {status}", *error, done, f"Execution: {arn}"])
+    return "\n".join([f"Run: {run_id}", f"Status: {status}", *error, done, *_where_to_look(arn, folder)])
 
 
 def given_back(idle: IdleNodes, num_nodes: int, *, now: datetime) -> tuple[str, str]:

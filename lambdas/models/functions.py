@@ -80,6 +80,9 @@ TASKS = (
         name="CollectDiagnostics", module="collect_diagnostics", environment=CLUSTER + ARTIFACTS, access=Access.WATCH
     ),
     Function(name="TearDown", module="tear_down", environment=CLUSTER + ARTIFACTS + CACHES, access=Access.CLEAN_UP),
+    Function(
+        name="WriteRecord", module="write_record", environment=ARTIFACTS + RUNS, timeout_seconds=120, memory_mib=1024
+    ),
     Function(name="Notify", module="notify", environment=NOTIFICATIONS + RUNS),
 )
 """Behind the Task states, in the order in which a run meets them."""
@@ -91,6 +94,7 @@ EVENT_HANDLERS = (
         module="clean_up",
         environment=CLUSTER + NOTIFICATIONS + RUNS + CACHES + ARTIFACTS,
         access=Access.CLEAN_UP,
+        timeout_seconds=180,
     ),
     Function(
         name="SurveyFleet",

@@ -81,7 +81,7 @@ class Training(_Entry):
     first_loss: float | None = None
     last_loss: float | None = None
     sequences_per_second: float | None = None
-    """Median over the logged steps, all ranks together."""
+    """Median over the logged steps, all ranks together; of a long training over a thousand evenly spaced ones."""
     checkpoint: str | None = None
     """URL of the final checkpoint."""
 
@@ -90,10 +90,10 @@ class MetricsPublished(_Entry):
     datapoints: int
     first_step: int | None = None
     last_step: int | None = None
-    gaps: int = 0
-    """Steps in rank 0's log that CloudWatch lacks."""
-    duplicates: int = 0
-    """Data points in CloudWatch beyond one a step."""
+    gaps: int | None = None
+    """Steps in rank 0's log that CloudWatch lacks; None where nobody compared the two, as in the workflow."""
+    duplicates: int | None = None
+    """Data points in CloudWatch beyond one a step; None as above."""
     log_rotations: int = 0
     """Looks that found rank 0's log replaced by a new file: the lines behind the look before were not read."""
 
@@ -110,12 +110,12 @@ class RunRecord(_Entry):
     states: list[StateVisit] = Field(default_factory=list)
     executions: list[Execution] = Field(default_factory=list)
     jobs: dict[str, Job] = Field(default_factory=dict)
-    """By stage."""
+    """By stage; the workflow's own record has the gangs, with their failed pods alone."""
     compile: Compilation | None = None
     training: Training | None = None
     metrics_published: MetricsPublished | None = None
     overhead_seconds: float | None = None
-    """Wall time of the execution during which no pod of the run was running."""
+    """Wall time of the execution during which no pod of the run was running; None where nobody watched the pods."""
     not_checked: list[str] = Field(default_factory=list)
     """What preflight could not check, a sentence each."""
     diagnostics: list[dict[str, Any]] = Field(default_factory=list)

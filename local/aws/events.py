@@ -116,12 +116,22 @@ def status_changes(targets: Targets) -> None:
         # Whoever sees the new status and then drains the targets shall find the event there.
         with targets.held():
             terminated(self)
+            _tell_why_it_was_stopped(self.execution)
             if self.execution.status in ("ABORTED", "TIMED_OUT"):
                 _stop_children(self.execution)
             _tell(self.execution)
 
     Execution.start = replacing(start, started)
     BaseExecutionWorkerCommunication.terminated = replacing(terminated, ended)
+
+
+def _tell_why_it_was_stopped(execution: Any) -> None:
+    """The error and cause that StopExecution was given; moto 5.2.5 leaves them out of what it tells of the execution."""
+    from moto.stepfunctions.parser.asl.eval.program_state import ProgramStopped
+
+    state = execution.exec_worker.env.program_state()
+    if isinstance(state, ProgramStopped):
+        execution.error, execution.cause = state.error, state.cause
 
 
 def _tell(execution: Any) -> None:

@@ -43,6 +43,7 @@ def apply_all() -> None:
     variable_references()
     comparisons_with_variables()
     atomic_writes()
+    reasons_for_stopping()
 
 
 def context_start_time() -> None:
@@ -208,6 +209,33 @@ def _one_at_a_time(function: Callable[..., Any], lock: threading.RLock) -> Calla
             return function(*arguments, **named)
 
     return replacing(function, call)
+
+
+def reasons_for_stopping() -> None:
+    """StopExecution passes on neither the error nor the cause that it is given."""
+    from moto.stepfunctions.parser.backend.execution import Execution
+    from moto.stepfunctions.responses import StepFunctionResponse
+
+    answer, stop = original(StepFunctionResponse.stop_execution), original(Execution.stop)
+    given = threading.local()
+
+    def stop_execution(self: Any) -> Any:
+        given.error, given.cause = self._get_param("error"), self._get_param("cause")
+        try:
+            return answer(self)
+        finally:
+            del given.error, given.cause
+
+    def stop_for_a_reason(self: Any, stop_date: Any, error: str | None, cause: str | None) -> None:
+        stop(
+            self,
+            stop_date=stop_date,
+            error=error or getattr(given, "error", None),
+            cause=cause or getattr(given, "cause", None),
+        )
+
+    StepFunctionResponse.stop_execution = replacing(answer, stop_execution)
+    Execution.stop = replacing(stop, stop_for_a_reason)
 
 
 def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, str]]) -> None:

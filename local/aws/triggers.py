@@ -55,7 +55,10 @@ def make(
         functions["CleanUp"],
         source="aws.states",
         detail_type=STATUS_CHANGE,
-        detail={"status": ["ABORTED", "TIMED_OUT", "FAILED"], "stateMachineArn": [training_state_machine_arn]},
+        detail={
+            "status": ["SUCCEEDED", "FAILED", "ABORTED", "TIMED_OUT"],
+            "stateMachineArn": [training_state_machine_arn],
+        },
     )
     aws.client("scheduler").create_schedule(
         Name="trainflow-survey-fleet",

@@ -36,6 +36,8 @@ def repository(tmp_path: Path) -> Path:
     """A small one, with one handler and a requirement."""
     (tmp_path / "lambdas").mkdir()
     (tmp_path / "lambdas" / "handler.py").write_text("work = 1\n")
+    (tmp_path / "trainflow").mkdir()
+    (tmp_path / "trainflow" / "report.html.j2").write_text("{{ record }}\n")
     (tmp_path / "requirements.txt").write_text(REQUIREMENTS)
     return tmp_path
 
@@ -77,7 +79,7 @@ def test_the_functions_get_the_versions_that_were_tested() -> None:
 
 
 def test_a_bundle_holds_the_sources_and_what_they_import(repository: Path, installed: list[list[str]]) -> None:
-    assert contents(bundle(repository)) == {"lambdas/handler.py", "package/module.py"}
+    assert contents(bundle(repository)) == {"lambdas/handler.py", "trainflow/report.html.j2", "package/module.py"}
     [command] = installed
     assert command[-len(PINS) :] == PINS
     assert "--only-binary" in command, "nothing is compiled on the machine that deploys"

@@ -129,6 +129,16 @@ def test_who_may_resize_node_groups_and_which() -> None:
             assert arn.endswith(":nodegroup/theirs/trainflow-*/*")
 
 
+WRITERS = ("CollectDiagnostics", "TearDown", "PublishMetrics", "WriteRecord", "CleanUp")
+"""Of what lies beside a run's artifacts; the artifacts themselves come from a pod."""
+
+
+def test_who_may_read_what_runs_did() -> None:
+    assert deployed().who_may("states:GetExecutionHistory") == {"WriteRecord", "CleanUp"}
+    read = {arn.rsplit(":execution:", 1)[-1] for _, action, arn, _ in deployed().grants() if action.endswith("History")}
+    assert read == {"blue-training:*", "blue-watch-job:*"}
+
+
 def test_who_may_read_and_write_objects_and_which() -> None:
     may = {
         (who, action, arn.split("/", 1)[-1])
@@ -139,12 +149,12 @@ def test_who_may_read_and_write_objects_and_which() -> None:
         ("Preflight", "s3:GetObject", "data/*"),
         ("StartRun", "s3:GetObject", "runs/*"),
         ("StartRun", "s3:GetObjectVersion", "runs/*"),
-        ("PublishArtifacts", "s3:PutObject", "runs/*"),
+        *((who, "s3:GetObject", "runs/*/steps.json") for who in ("PublishMetrics", "WriteRecord", "CleanUp")),
         *(
             (who, "s3:GetObject", "runs/*/rank0/*")
             for who in ("LocateRank0", "PublishArtifacts", "TearDown", "CleanUp")
         ),
-        *((who, "s3:PutObject", "runs/*") for who in ("CollectDiagnostics", "TearDown", "CleanUp")),
+        *((who, "s3:PutObject", "runs/*") for who in WRITERS),
     }
 
 

@@ -96,14 +96,40 @@ def test_a_failure_goes_through_diagnostics_and_tear_down_and_ends_as_fail() -> 
         "CollectDiagnostics",
         "ShouldTearDownAfterFailure",
         "TearDownAfterFailure",
+        "WriteFailureRecord",
         "NotifyFailure",
         "DescribeFailure",
         "RunFailed",
     ]
 
 
+ENDS = {
+    "WriteRecord": "Notify",
+    "WriteFailureRecord": "NotifyFailure",
+    "WriteRejectionRecord": "NotifyRejection",
+}
+"""What writes the record, and what tells people where it is."""
+
+
+@pytest.mark.parametrize(("writing", "telling"), ENDS.items())
+def test_people_are_sent_to_a_record_only_if_it_is_written(writing: str, telling: str) -> None:
+    training = DEFINITIONS["training"]["States"]
+    record, message = training[writing], training[telling]
+    assert message["Parameters"]["Payload"]["folder.$"] == "$record_folder"
+    assert record["Parameters"]["Payload"]["status"] == message["Parameters"]["Payload"]["status"]
+    assert record["Assign"] == {"record_folder.$": "$.Payload.folder"}
+    (catcher,) = record["Catch"]
+    assert catcher["Assign"] == {"record_folder": None}
+    assert record["Next"] == catcher["Next"] == telling, "a record that cannot be written changes nothing"
+    assert [name for name, state in states("training") if telling in _ways_of(state)] == [writing]
+
+
+def _ways_of(state: dict[str, Any]) -> set[str]:
+    return set(re.findall(r'"(?:Next|Default)": "(\w+)"', json.dumps(state)))
+
+
 def test_every_task_before_the_end_fails_through_diagnostics() -> None:
-    afterwards = {"Notify", "CollectDiagnostics", "TearDownAfterFailure", "NotifyFailure", "NotifyRejection"}
+    afterwards = {"CollectDiagnostics", "TearDownAfterFailure", *ENDS, *ENDS.values()}
     for name, state in states("training"):
         if state["Type"] == "Task" and name not in afterwards | {"ValidateRun"}:
             assert [catcher["Next"] for catcher in state["Catch"]] == ["CollectDiagnostics"], name

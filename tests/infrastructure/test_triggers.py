@@ -184,12 +184,12 @@ def test_a_schedule_of_a_spec_that_cannot_run_is_refused_before_anything_is_depl
         ("ABORTED", "training", True),
         ("TIMED_OUT", "training", True),
         ("FAILED", "training", True),
-        ("SUCCEEDED", "training", False),
+        ("SUCCEEDED", "training", True),
         ("RUNNING", "training", False),
         ("ABORTED", "watch-job", False),
     ],
 )
-def test_what_ends_without_its_own_tear_down_is_cleaned_up_after(status: str, machine: str, cleans_up: bool) -> None:
+def test_every_end_of_a_run_is_recorded_and_cleaned_up_after(status: str, machine: str, cleans_up: bool) -> None:
     pattern = rule("aws.states")["EventPattern"]
     [watched] = pattern["detail"]["stateMachineArn"]
     machines = deployed().properties("AWS::StepFunctions::StateMachine")

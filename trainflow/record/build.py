@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from statistics import median
 from typing import Any
 
-from lambdas.models.metrics_line import StepMetrics
-from lambdas.models.run import Stage
 from lambdas.models.run_record import (
     Compilation,
     Execution,
@@ -22,9 +19,9 @@ from lambdas.models.run_record import (
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, Visit, task_output, visits
 from trainflow.record.intervals import Interval, uncovered_seconds, union
-from trainflow.record.jobs import jobs_of, latest_of_each_index, running_intervals
+from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
 from trainflow.record.pods import PodView
-from trainflow.record.published import latest_of_each_step
+from trainflow.record.steps import KeptSteps
 
 
 def build_record(
@@ -32,10 +29,10 @@ def build_record(
     run_id: str,
     history: ExecutionHistory,
     children: Sequence[ExecutionHistory],
-    pods: Sequence[PodView],
-    lines: Sequence[StepMetrics],
-    published: MetricsPublished | None,
+    kept: KeptSteps,
     now: datetime,
+    pods: Sequence[PodView] | None = None,
+    published: MetricsPublished | None = None,
     spec: Mapping[str, Any] | None = None,
     status: RunStatus | None = None,
     error: RunError | None = None,
@@ -45,22 +42,23 @@ def build_record(
     Args:
         run_id: The run's id, which is the execution's name.
         history: The run's own execution.
-        children: The watch windows, in their order.
-        pods: Every pod of the run, each as it was last seen.
-        lines: Every metrics line of the training job's rank 0, in the order of writing.
-        published: What was read back from CloudWatch; None if there was nothing to compare.
+        children: The watch windows, in their order; the last event of each is enough for how long it was.
+        kept: The steps of the training that the workflow kept.
         now: End of a run that has not ended.
+        pods: Every pod of the run, each as it was last seen; None where nobody watched them, as in the workflow.
+        published: What was read back from CloudWatch; None if it was not compared with rank 0's log.
         spec: The run spec; by default the execution's input.
-        status: Overrules the history's, for a run whose execution could not be asked any more.
-        error: Overrules the history's.
+        status: Of a run whose history does not tell it: it is about to end, or could not be asked any more.
+        error: The same; it overrules the history's.
     """
     started_at = history.started_at or now
     ended_at = history.ended_at or (now if status not in (None, RunStatus.RUNNING) else None)
-    training_pods = [pod for pod in pods if pod.stage == Stage.TRAINING]
+    findings = _diagnostics(task_output(history, "CollectDiagnostics"))
+    status = history.status if history.ended_at else status or RunStatus.RUNNING
     return RunRecord(
         run_id=run_id,
-        status=status or history.status,
-        error=error or run_error(history),
+        status=status,
+        error=None if status is RunStatus.SUCCEEDED else error or run_error(history),
         spec=dict(spec if spec is not None else history.input() or {}),
         started_at=started_at,
         ended_at=ended_at,
@@ -69,13 +67,13 @@ def build_record(
             Execution(arn=one.arn, state_machine=one.state_machine, events=one.num_events)
             for one in (history, *children)
         ],
-        jobs=jobs_of(run_id, pods),
+        jobs=submitted_jobs(history, findings) if pods is None else jobs_of(run_id, pods),
         compile=_compilation(task_output(history, "CheckCompilation"), task_output(history, "AcquireCache")),
-        training=_training(lines, training_pods, task_output(history, "PublishArtifacts")),
-        metrics_published=published and published.model_copy(update={"log_rotations": _log_rotations(children)}),
-        overhead_seconds=_overhead(Interval(started_at, ended_at or now), pods),
+        training=_training(kept, history),
+        metrics_published=_published(published, kept),
+        overhead_seconds=None if pods is None else _overhead(Interval(started_at, ended_at or now), pods),
         not_checked=(task_output(history, "Preflight") or {}).get("notes", []),
-        diagnostics=_diagnostics(task_output(history, "CollectDiagnostics")),
+        diagnostics=findings,
     )
 
 
@@ -124,10 +122,19 @@ def _overhead(window: Interval, pods: Iterable[PodView]) -> float:
     return round(uncovered_seconds(window, running_intervals(pods, window.end)), 3)
 
 
-def _log_rotations(children: Iterable[ExecutionHistory]) -> int:
-    """As the newest cursor counts them: it travels from window to window."""
-    answers = [task_output(child, state) for child in children for state in ("PublishMetrics", "PublishLastMetrics")]
-    return max((answer["cursor"].get("log_rotations", 0) for answer in answers if answer), default=0)
+def _published(compared: MetricsPublished | None, kept: KeptSteps) -> MetricsPublished | None:
+    """What was published, with what a comparison found if there was one; None if nothing was."""
+    told = kept.progress
+    if compared is not None:
+        return compared.model_copy(update={"log_rotations": told.log_rotations})
+    if told.first_step is None:
+        return None
+    return MetricsPublished(
+        datapoints=told.datapoints,
+        first_step=told.first_step,
+        last_step=told.last_step,
+        log_rotations=told.log_rotations,
+    )
 
 
 def _compilation(checked: Any, acquired: Any) -> Compilation | None:
@@ -143,20 +150,18 @@ def _compilation(checked: Any, acquired: Any) -> Compilation | None:
     )
 
 
-def _training(lines: Sequence[StepMetrics], pods: Sequence[PodView], published: Any) -> Training | None:
-    """None if training never began; the number of steps is rank 0's own, or else the steps that it logged."""
-    if not pods and not lines:
+def _training(kept: KeptSteps, history: ExecutionHistory) -> Training | None:
+    """None if training never began; the number of steps is the program's own, or else of the steps that it logged."""
+    if not kept.steps and task_output(history, "SubmitTraining") is None:
         return None
-    steps = latest_of_each_step(lines)
-    artifacts = published.get("artifacts") or {} if isinstance(published, dict) else {}
-    result = next((pod.result for pod in latest_of_each_index(pods) if pod.index == 0), {})
-    told = result.get("steps")
+    published = task_output(history, "PublishArtifacts") or {}
+    told = published.get("trained_steps")
     return Training(
-        steps=told if isinstance(told, int) else len(steps),
-        first_loss=steps[0].loss if steps else None,
-        last_loss=steps[-1].loss if steps else None,
-        sequences_per_second=round(median(step.throughput for step in steps), 2) if steps else None,
-        checkpoint=artifacts.get("checkpoint"),
+        steps=told if isinstance(told, int) else kept.progress.datapoints,
+        first_loss=kept.steps[0].loss if kept.steps else None,
+        last_loss=kept.steps[-1].loss if kept.steps else None,
+        sequences_per_second=kept.sequences_per_second,
+        checkpoint=(published.get("artifacts") or {}).get("checkpoint"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from lambdas.errors import TrainflowError, named_errors
@@ -10,6 +11,7 @@ from lambdas.models.run_record import RunError, RunStatus
 from trainflow.record.history import Event, ExecutionHistory
 
 WHAT_TO_DO = {
+    "Aborted": "Start it again; a data set that was staged and graphs that were compiled are used again.",
     "States.Timeout": "Look in the report for the state that did not end, and at its function's log; then start again.",
     "States.HeartbeatTimeout": "Look in the report for the state that went silent, and at its function's log.",
     "States.Permissions": "Give the state machine's role the permission that the message names.",
@@ -49,6 +51,15 @@ def run_error(history: ExecutionHistory) -> RunError | None:
     if history.status is RunStatus.ABORTED and (name or cause):
         return explained(name or "Aborted", cause or "")
     return None
+
+
+def caught_error(error: Mapping[str, Any]) -> RunError:
+    """The error that a Catch handed over, in words.
+
+    Args:
+        error: `Error` and `Cause` as Step Functions gives them.
+    """
+    return explained(str(error.get("Error") or "States.Runtime"), str(error.get("Cause") or ""))
 
 
 def explained(name: str, cause: str) -> RunError:

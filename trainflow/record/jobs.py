@@ -3,16 +3,56 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from lambdas.models.run import Stage, job_name
 from lambdas.models.run_record import Job, Pod
+from trainflow.record.history import ExecutionHistory, task_output
 from trainflow.record.intervals import Interval
 from trainflow.record.pods import PodView
 
 GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
 """Stages whose job is a gang with a rank 0; the others run one program."""
+
+
+PHASES = {"succeeded": "Succeeded", "failed": "Failed"}
+"""Of a job, by the outcome that its last watch window reported."""
+
+
+def submitted_jobs(history: ExecutionHistory, findings: Iterable[Mapping[str, Any]]) -> dict[str, Job]:
+    """The gangs that the workflow submitted, by stage, as far as its own history tells: failed pods alone by name.
+
+    Args:
+        history: The run's own execution.
+        findings: The diagnostics of a failed run.
+    """
+    jobs = {}
+    for stage in GANGS:
+        submitted = (task_output(history, f"Submit{stage.title()}") or {}).get("job")
+        if submitted:
+            watched = (task_output(history, f"Watch{stage.title()}") or {}).get("Output") or {}
+            name = submitted["name"]
+            failed = [finding for finding in findings if str(finding.get("pod", "")).startswith(f"{name}-")]
+            jobs[stage.value] = Job(
+                name=name,
+                attempts=submitted["attempt"],
+                phase=PHASES.get(watched.get("outcome", ""), "Unknown"),
+                pods=[_failed_pod(finding) for finding in failed],
+                rank0=watched.get("rank0"),
+            )
+    return jobs
+
+
+def _failed_pod(finding: Mapping[str, Any]) -> Pod:
+    return Pod(
+        name=finding["pod"],
+        node=finding.get("node"),
+        phase="Failed",
+        exit_code=finding.get("exit_code"),
+        message=finding.get("reason"),
+    )
 
 
 def jobs_of(run_id: str, pods: Iterable[PodView]) -> dict[str, Job]:

@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from lambdas.models.metrics_line import StepMetrics
 from lambdas.models.run_record import MetricsPublished, Pod, RunRecord, RunStatus
+from trainflow.links import execution_link, object_link
 from trainflow.record.build import overhead_by_state
 from trainflow.record.wording import count, duration, number, rate
 from trainflow.report.charts import charts
@@ -80,7 +81,12 @@ class PodRow:
 
 
 def render_report(
-    record: RunRecord, steps: Sequence[StepMetrics], *, logs: Collection[str] = (), now: datetime | None = None
+    record: RunRecord,
+    steps: Sequence[StepMetrics],
+    *,
+    logs: Collection[str] = (),
+    folder: str | None = None,
+    now: datetime | None = None,
 ) -> str:
     """The report of a run as an HTML page.
 
@@ -88,6 +94,8 @@ def render_report(
         record: What happened.
         steps: Logged steps in their order, each once.
         logs: Names of the files that lie in `logs/` beside the report.
+        folder: s3://bucket/prefix/ of a report that is read from S3, where a browser opens one object at a time and
+            links to neighbours lead nowhere; None of one that lies in a folder on disk.
         now: End of the timeline of a run that goes on.
     """
     script = _resource("report.js")
@@ -101,7 +109,10 @@ def render_report(
             status=STATUS_IN_WORDS[record.status],
             period=_period(record.started_at, end),
             figures=_figures(record, end),
-            overhead=_overhead_rows(record),
+            overhead=_overhead_rows(record) if record.overhead_seconds is not None else [],
+            was_watched=record.overhead_seconds is not None,
+            files=_files(record, folder),
+            execution_link=execution_link,
             timeline=timeline(record, now=now),
             charts=charts(steps),
             pods=_pod_rows(record, set(logs)),
@@ -117,6 +128,14 @@ def render_report(
             script_hash=_csp_hash(script),
         )
     )
+
+
+def _files(record: RunRecord, folder: str | None) -> list[tuple[str, str]]:
+    """The run's files in S3 with their pages of the console; none for a report on disk, or without an execution."""
+    if folder is None or not record.executions:
+        return []
+    urls = (f"{folder}run.json", f"{folder}report.html")
+    return [(url, object_link(url, record.executions[0].arn)) for url in urls]
 
 
 def _environment() -> Environment:
@@ -191,6 +210,8 @@ def _published_figure(published: MetricsPublished) -> KeyFigure:
         f"lines lost in {count(published.log_rotations, 'log rotation')}" if published.log_rotations else "",
     ]
     said = ", ".join(fault for fault in faults if fault)
+    if published.gaps is None and not said:
+        return KeyFigure("Metrics published", f"{published.datapoints:,}", "steps, by the workflow's own count")
     note = said or "as in rank 0's log: no gap, no duplicate"
     return KeyFigure("Metrics published", f"{published.datapoints:,}", note, "bad" if said else "good")
 

@@ -1,8 +1,8 @@
 """The code of all functions: one archive, put together by pip alone, so that no Docker is needed where you deploy.
 
-What goes in is `lambdas/` and the packages of `requirements/lambdas.in` in the versions that `requirements.txt` pins,
-as wheels for the functions' platform. Its hash comes from these inputs: nothing changed means nothing is built, nothing
-is uploaded and no function is updated.
+What goes in is `lambdas/`, `trainflow/` and the packages of `requirements/lambdas.in` in the versions that
+`requirements.txt` pins, as wheels for the functions' platform. Its hash comes from these inputs: nothing changed means
+nothing is built, nothing is uploaded and no function is updated.
 
 boto3 is part of Lambda's runtime, but goes in as well: AWS moves the runtime's version, and what was tested has to run.
 """
@@ -42,6 +42,10 @@ LAMBDA = (
 UNUSED = ("**/tests", "**/test", "**/__pycache__", "**/*.pyi", "*.dist-info", "bin")
 """Never imported by a running function."""
 
+PACKAGES = ("lambdas", "trainflow")
+SOURCES = frozenset({".py", ".j2", ".css", ".js"})
+"""Modules, and what the report is made of."""
+
 _PIN = re.compile(r"^(?P<name>[a-z0-9._-]+)==(?P<version>\S+)\s+# via (?P<via>.+)$")
 
 
@@ -64,7 +68,7 @@ def bundle(repository: Path, *, target: Sequence[str] = LAMBDA) -> Path:
     """The folder that becomes the archive; made when there is none for these inputs.
 
     Args:
-        repository: Where `lambdas/` and the requirements are.
+        repository: Where the packages and the requirements are.
         target: pip's options for another platform than Lambda's.
     """
     packages = _made(
@@ -101,7 +105,9 @@ def _digest(repository: Path) -> str:
 
 
 def _sources(repository: Path) -> Iterator[Path]:
-    yield from sorted((repository / "lambdas").rglob("*.py"))
+    for package in PACKAGES:
+        found = (path for path in (repository / package).rglob("*") if path.suffix in SOURCES)
+        yield from sorted(found)
 
 
 def _hash(parts: Iterable[str]) -> str:

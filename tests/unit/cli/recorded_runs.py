@@ -15,6 +15,7 @@ from trainflow.record import build_record
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.pods import PodView, pod_view
 from trainflow.record.published import PeriodStatistics, compare
+from trainflow.record.steps import kept_steps_of
 
 FOLDER = Path(__file__).parents[2] / "assets" / "histories"
 
@@ -48,7 +49,7 @@ class RecordedRun:
             "history": self.history,
             "children": self.children,
             "pods": self.pods,
-            "lines": lines,
+            "kept": kept_steps_of(lines),
             "published": compare(lines, statistics_of(lines)) if lines else None,
             "now": self.end,
         }

@@ -11,7 +11,8 @@ from recorded_runs import recorded
 from cli.files import read_record, write_record
 from lambdas.models.run_record import Compilation, RunError, RunStatus, Training
 from trainflow.record import overhead_by_state
-from trainflow.record.history import Event, ExecutionHistory
+from trainflow.record.history import ExecutionHistory
+from trainflow.record.steps import kept_steps_of
 
 
 def test_the_record_of_a_succeeded_run() -> None:
@@ -38,21 +39,10 @@ def test_the_record_of_a_succeeded_run() -> None:
 
 def test_log_rotations_that_publish_metrics_counted_are_in_the_record() -> None:
     run = recorded("succeeded")
-    *before, last = run.children
-    records = run.record(), run.record(children=(*before, _with_rotations(last, 2)))
+    kept = kept_steps_of(run.lines)
+    rotated = replace(kept, progress=kept.progress.model_copy(update={"log_rotations": 2}))
+    records = run.record(), run.record(kept=rotated)
     assert [record.metrics_published and record.metrics_published.log_rotations for record in records] == [0, 2]
-
-
-def _with_rotations(child: ExecutionHistory, count: int) -> ExecutionHistory:
-    def told(event: Event) -> Event:
-        details = event.get("taskSucceededEventDetails", {})
-        if '"cursor"' not in details.get("output", ""):
-            return event
-        output = json.loads(details["output"])
-        output["Payload"]["cursor"]["log_rotations"] = count
-        return {**event, "taskSucceededEventDetails": {**details, "output": json.dumps(output)}}
-
-    return replace(child, events=tuple(map(told, child.events)))
 
 
 def test_states_of_the_run_and_its_windows_come_in_the_order_of_entering() -> None:

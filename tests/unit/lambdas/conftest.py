@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +17,12 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.sns.models import sns_backends
 
 from lambdas.gateways import aws as clients
-from lambdas.gateways import kubernetes
+from lambdas.gateways import executions, kubernetes
 from lambdas.gateways.runs import RunTable
 from lambdas.models.instances import nodegroup_name
 from local.aws import patches
 from tests.fakes.kubernetes_api import FakeKubernetesApi
+from trainflow.record.history import ExecutionHistory
 
 REGION = "us-west-2"
 CLUSTER = "trainflow"
@@ -133,6 +135,13 @@ def _account() -> Aws:
         )
     account.client("eks").create_cluster(name=CLUSTER, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1"]})
     return account
+
+
+@pytest.fixture
+def begun_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every execution has begun, as far as Step Functions tells; moto makes histories up."""
+    events = ({"id": 1, "type": "ExecutionStarted", "timestamp": datetime(2026, 11, 21, 12, tzinfo=UTC)},)
+    monkeypatch.setattr(executions, "history", lambda arn: ExecutionHistory(arn=arn, events=events))
 
 
 @pytest.fixture

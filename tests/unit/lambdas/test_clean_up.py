@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from lambdas.errors import ServiceUnavailable
 from lambdas.gateways.kubernetes import KubernetesBackend
@@ -15,7 +16,7 @@ from lambdas.logic.jobs import job_of
 from lambdas.logic.manifests import pods, pytorchjob
 from lambdas.logic.manifests.indexed_job import render
 from lambdas.models.run import Run, Stage
-from lambdas.models.run_record import RunStatus
+from lambdas.models.run_record import RunRecord, RunStatus
 from lambdas.models.run_table import row_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, run_on, spec_with
@@ -23,6 +24,8 @@ from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
 
 TYPE = "trn1.32xlarge"
 OTHER = "other-0123456789ab"
+
+pytestmark = pytest.mark.usefixtures("begun_history")
 
 
 def event_of(run: Run, status: str) -> dict[str, Any]:
@@ -149,12 +152,67 @@ def test_an_execution_that_was_refused_takes_nothing_from_the_run_of_its_name(
     assert (status_of(aws, run), aws.desired(TYPE)) == (RunStatus.RUNNING, 2)
 
 
-@pytest.mark.parametrize("name", ["bert-0123456789ab", "Not_A_Run", "x" * 80])
-def test_an_execution_that_was_no_run_yet_has_made_nothing(aws: Aws, cluster: FakeKubernetesApi, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "run_id"), [("bert-0123456789ab", "bert-0123456789ab"), ("Not_A_Run", None), ("x" * 80, None)]
+)
+def test_an_execution_that_was_no_run_yet_has_made_nothing(
+    aws: Aws, cluster: FakeKubernetesApi, name: str, run_id: str | None
+) -> None:
     event = event_of(run_of(), "ABORTED")
     event["detail"]["name"] = name
-    assert clean_up.lambda_handler(event, CONTEXT) == {"run_id": None, "deleted_jobs": [], "nodes_released": 0}
+    assert clean_up.lambda_handler(event, CONTEXT) == {"run_id": run_id, "deleted_jobs": [], "nodes_released": 0}
     assert aws.told == []
+    assert [found.status for found in records(aws)] == ([RunStatus.ABORTED] if run_id else [])
+
+
+def records(aws: Aws) -> list[RunRecord]:
+    """Every record in the artifact bucket."""
+    s3 = aws.client("s3")
+    keys = [each["Key"] for each in s3.list_objects_v2(Bucket=ARTIFACT_BUCKET).get("Contents", ())]
+    return [
+        RunRecord.model_validate_json(s3.get_object(Bucket=ARTIFACT_BUCKET, Key=key)["Body"].read())
+        for key in keys
+        if key.endswith("/run.json")
+    ]
+
+
+def test_every_end_is_recorded_with_the_time_that_step_functions_tells(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    run = running(aws, cluster)
+    event = event_of(run, "ABORTED")
+    event["detail"] |= {"error": "Mistaken", "cause": "The wrong data."}
+    clean_up.lambda_handler(event, CONTEXT)
+    (record,) = records(aws)
+    assert (record.run_id, record.status) == (run.run_id, RunStatus.ABORTED)
+    assert record.ended_at == datetime.fromtimestamp(1795266000, UTC)
+    assert record.error is not None
+    assert (record.error.name, record.error.message) == ("Mistaken", "The wrong data.")
+    assert f"s3://{ARTIFACT_BUCKET}/runs/{run.run_id}/report.html" in aws.told[0][1]
+
+
+@pytest.mark.parametrize("status", ["SUCCEEDED", "FAILED"])
+def test_the_record_of_a_run_that_has_told_its_end_is_written_again(
+    aws: Aws, cluster: FakeKubernetesApi, status: str
+) -> None:
+    run = running(aws, cluster)
+    notified(run, status, error={"Error": "WorkerFailed", "Cause": "{}"})
+    for _ in range(2):
+        assert clean(run, status)["deleted_jobs"] == []
+        assert [record.status.value for record in records(aws)] == [status]
+    assert (len(aws.told), cluster.names("jobs")) == (1, [f"{run.run_id}-training-1"])
+
+
+def test_a_record_that_cannot_be_written_is_tried_again_and_holds_up_nothing(
+    aws: Aws, cluster: FakeKubernetesApi, refusing: Callable[[str, str | None], None]
+) -> None:
+    run = running(aws, cluster)
+    refusing("PutObject", "AccessDenied")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        clean(run)
+    assert (aws.desired(TYPE), status_of(aws, run)) == (0, RunStatus.ABORTED)
+    assert "report.html" not in aws.told[0][1]
+    refusing("PutObject", None)
+    clean(run)
+    assert (len(aws.told), [record.status for record in records(aws)]) == (1, [RunStatus.ABORTED])
 
 
 def test_a_node_group_that_is_gone_does_not_keep_people_from_being_told(aws: Aws, cluster: FakeKubernetesApi) -> None:
@@ -310,5 +368,7 @@ def test_a_log_that_cannot_be_had_keeps_no_node(
     run = running(aws, cluster)
     put_pod(cluster, run, "rank0", phase="Running")
     refusing("PutObject", "AccessDenied")
-    assert clean(run)["nodes_released"] == 2
+    with pytest.raises(ClientError):  # of the record, in the end
+        clean(run)
+    assert aws.desired(TYPE) == 0
     assert kept_logs(aws, run) == {}

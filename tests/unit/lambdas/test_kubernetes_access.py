@@ -52,7 +52,7 @@ def events(run: Run) -> dict[str, dict[str, Any]]:
         "LocateRank0": of_job,
         "PublishMetrics": {"run": document, "rank0": "pod", "cursor": CURSOR},
         "CheckCompilation": {**of_job, "cache": {"key": "bert-0", "folder": "bert-0/bert", "hold": "lease"}},
-        "PublishArtifacts": {"run": document, "training": job, "progress": CURSOR, "compilation": None},
+        "PublishArtifacts": {"run": document, "training": job},
         "CollectDiagnostics": {"run": document, "error": {"Error": "WorkerFailed", "Cause": ""}},
         "TearDown": {"run": document},
         "CleanUp": {"detail": {"name": run.run_id, "executionArn": run.execution_arn, "status": "ABORTED"}},
@@ -125,6 +125,7 @@ def granted(rules: Iterable[Rule]) -> set[Use]:
     }
 
 
+@pytest.mark.usefixtures("begun_history")
 @pytest.mark.parametrize("access", Access)
 def test_a_group_may_do_exactly_what_its_functions_do(aws: Aws, cluster: FakeKubernetesApi, access: Access) -> None:
     in_namespace, in_cluster = used_by(access, aws, cluster)

@@ -29,7 +29,6 @@ from lambdas.gateways.eks import Nodegroup
 from lambdas.gateways.kubernetes_objects import Node
 from lambdas.logic.capacity import Capacity, count_ready, require_fit, require_time_left
 from lambdas.logic.compilation import compilation
-from lambdas.logic.diagnostics import run_error
 from lambdas.logic.last_words import last_words
 from lambdas.logic.step_metrics import next_batch
 from lambdas.logic.watching import (
@@ -43,6 +42,7 @@ from lambdas.logic.watching import (
 from lambdas.models.metrics_line import StepMetrics, parse_metrics_line
 from lambdas.models.run import JobPhase, MetricsCursor, Stage
 from tests.fakes.runs import STARTED_AT, job_ref, run_of, run_on
+from trainflow.record.failure import caught_error
 
 RUN = run_of()
 TRAINING = job_ref(RUN)
@@ -314,13 +314,13 @@ def test_steps_that_a_restart_replays_are_not_published_again() -> None:
 
 def test_an_error_of_a_lambda_is_told_in_its_own_words() -> None:
     cause = json.dumps({"errorType": "WorkerFailed", "errorMessage": "Pod 'x' died.", "stackTrace": []})
-    error = run_error({"Error": "WorkerFailed", "Cause": cause})
+    error = caught_error({"Error": "WorkerFailed", "Cause": cause})
     assert (error.name, error.message, error.what_to_do) == ("WorkerFailed", "Pod 'x' died.", WorkerFailed.what_to_do)
 
 
 @pytest.mark.parametrize("error", [{}, {"Error": "States.Timeout", "Cause": ""}, {"Error": "X", "Cause": "[1]"}])
 def test_any_error_says_what_to_do(error: dict[str, str]) -> None:
-    assert run_error(error).what_to_do
+    assert caught_error(error).what_to_do
 
 
 def test_every_named_error_says_what_to_do_next() -> None:

@@ -1,0 +1,36 @@
+"""Task states `WriteRecord`, `WriteFailureRecord` and `WriteRejectionRecord`: what happened, for people and programs.
+
+The last states but for the message, which leads people to what is written here. The execution goes on for a moment
+after it; CleanUp writes the record again when it has ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from lambdas.handlers import recording
+from lambdas.handlers.environment import ArtifactEnvironment, read
+from lambdas.handlers.task import task
+from lambdas.models.run_record import RunStatus
+from trainflow.record.failure import caught_error
+
+
+class Event(BaseModel):
+    name: str
+    """Of the execution: a run that was refused has no run id of its own."""
+    execution_arn: str
+    status: RunStatus
+    error: dict[str, Any] | None = None
+
+
+@task(Event)
+def lambda_handler(event: Event) -> dict[str, Any]:
+    """The folder of the record and the report; None if there can be none."""
+    run_id = recording.own_run_id(event.name, event.execution_arn)
+    if run_id is None:
+        return {"folder": None}
+    error = caught_error(event.error) if event.error else None
+    recording.write_record(run_id, event.execution_arn, status=event.status, error=error)
+    return {"folder": read(ArtifactEnvironment).url_of(run_id)}
