@@ -9,7 +9,6 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
-from aws_cdk import aws_logs as logs
 from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 from constructs import Construct, IConstruct
 
@@ -17,7 +16,7 @@ from lambdas.models.volcano_queues import queue_manifest
 from stacks.configuration import Configuration, ConfigurationError
 from stacks.parts.acknowledgements import Reason
 from stacks.parts.aws_policies import attach_aws_policies
-from stacks.parts.cluster.addons import BEFORE_NODES, ON_NODES, AddOns, ContainerLogs
+from stacks.parts.cluster.addons import BEFORE_NODES, CONTAINER_LOGS, ON_NODES, AddOns, container_log
 from stacks.parts.cluster.charts import VOLCANO, add_charts
 from stacks.parts.cluster.cluster_reference import ClusterPlacement, ClusterReference, existing_cluster
 from stacks.parts.cluster.kubectl import narrow_kubectl_provider
@@ -25,6 +24,7 @@ from stacks.parts.cluster.system_nodes import add_system_nodes
 from stacks.parts.cluster.training_operator import operator_manifests
 from stacks.parts.cluster.workload import Workload
 from stacks.parts.custom_resources import settle_custom_resources
+from stacks.parts.log_groups import ServiceLogGroups
 
 if TYPE_CHECKING:
     from stacks.network import NetworkStack
@@ -55,6 +55,7 @@ class ClusterStack(cdk.Stack):
         super().__init__(scope, construct_id, **kwargs)
         self._configuration = configuration
         self._network = network
+        self._log_groups = self._make_log_groups()
         self.cluster = self._make_cluster()
         self.reference = self._refer()
         self._let_functions_in()
@@ -98,22 +99,19 @@ class ClusterStack(cdk.Stack):
         resource = cluster.node.default_child
         if not isinstance(resource, eks.CfnCluster):
             raise TypeError("a cluster is made of AWS::EKS::Cluster")
-        resource.node.add_dependency(self._make_log_group())
+        resource.node.add_dependency(self._log_groups)
         resource.deletion_protection = self._configuration.production
         # Extended support costs six times as much an hour; at the end of standard support AWS upgrades instead.
         resource.upgrade_policy = eks.CfnCluster.UpgradePolicyProperty(support_type="STANDARD")
         return cluster
 
-    def _make_log_group(self) -> logs.LogGroup:
-        """EKS would make it, and leave it behind with everything in it."""
+    def _make_log_groups(self) -> ServiceLogGroups:
+        """Those of the control plane and of Container Insights: their services would keep every event for ever."""
         keep = self._configuration.production
-        return logs.LogGroup(
-            self,
-            "ControlPlaneLog",
-            log_group_name=f"/aws/eks/{self._configuration.cluster_name}/cluster",
-            retention=logs.RetentionDays.ONE_YEAR if keep else logs.RetentionDays.ONE_MONTH,
-            removal_policy=cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY,
-        )
+        name = self._configuration.cluster_name
+        groups = {f"/aws/eks/{name}/cluster": 365 if keep else 30}
+        groups |= {container_log(name, kind): 90 if keep else 14 for kind in CONTAINER_LOGS}
+        return ServiceLogGroups(self, "ServiceLogs", groups=groups, keep=keep)
 
     def _make_key(self) -> kms.Key:
         """Goes with the cluster, whose secrets are all that it encrypts."""
@@ -205,16 +203,11 @@ class ClusterStack(cdk.Stack):
     def _make_ready(self) -> AddOns:
         """The add-ons that run on nodes. What comes after them finds names and volumes; and is deleted before them."""
         add_ons = AddOns(self, "PodAddOns", cluster=self.cluster, add_ons=ON_NODES)
-        logs_of_pods = ContainerLogs(
-            self,
-            "ContainerLogs",
-            cluster_name=self._configuration.cluster_name,
-            keep=self._configuration.production,
-        )
-        add_ons.node.add_dependency(self.system_nodes, logs_of_pods)
+        add_ons.node.add_dependency(self.system_nodes)
         return add_ons
 
     def _settle_custom_resources(self) -> None:
+        self._log_groups.name_role_once()
         log_group = settle_custom_resources(self)
         narrow_kubectl_provider(self.cluster, log_group)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
-from stacks.checks.templates import Finding, Resource, Templates
+from stacks.checks.templates import Finding, Resource, Templates, text
 
 LUSTRE_PORTS = ((988, 988), (1018, 1023))
 """Between clients, file servers and themselves (FSx for Lustre user guide, security groups)."""
@@ -123,6 +124,13 @@ def logs_have_an_end(templates: Templates) -> Iterator[Finding]:
         if not group.properties.get("RetentionInDays"):
             yield Finding.at(group, "retention", "the log group keeps its events for ever.")
         yield from _undecided(group, "the log group")
+        name = group.properties.get("LogGroupName")
+        if name is not None and "AWS::StackId" not in json.dumps(name):
+            yield Finding.at(
+                group,
+                "retention",
+                f"the log group's name {text(name)} is fixed: a group that is there stops the deployment.",
+            )
     for function in templates.resources("AWS::Lambda::Function"):
         if not (function.properties.get("LoggingConfig") or {}).get("LogGroup"):
             yield Finding.at(

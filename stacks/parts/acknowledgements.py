@@ -32,6 +32,9 @@ class Reason(StrEnum):
         "The ARNs of node groups and of their Auto Scaling groups end with ids that EKS chooses. The patterns leave "
         "nothing else open: they name our prefix, and this cluster by name or by condition."
     )
+    LOG_GROUPS_END_WITH_A_STAR = (
+        "CloudWatch Logs writes a log group in policies with ':*' at the end of its ARN. The group itself is named."
+    )
     FSX_CHOOSES_IDS = (
         "FSx chooses the ids of its tasks. Making one also takes the file system's own ARN, which is named: all that "
         "the pattern leaves open is to look at tasks of others."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import aws_cdk as cdk
@@ -14,6 +16,31 @@ from constructs import Construct
 from stacks.parts.acknowledgements import Reason, acknowledge
 
 MEMORY_MIB = 256
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an AWS API."""
+
+    service: str
+    """As the SDK for JavaScript names its client."""
+    action: str
+    parameters: Mapping[str, Any]
+    passes_over: str | None = None
+    """Pattern of the errors that count as success."""
+    output_paths: Sequence[str] = ()
+    """What of the answer is read afterwards."""
+
+    def as_sdk_call(self, identity: str) -> resources.AwsSdkCall:
+        """As CDK's function takes it."""
+        return resources.AwsSdkCall(
+            service=self.service,
+            action=self.action,
+            parameters=dict(self.parameters),
+            physical_resource_id=resources.PhysicalResourceId.of(identity),
+            ignore_error_codes_matching=self.passes_over,
+            output_paths=list(self.output_paths) or None,
+        )
 
 
 class AwsCalls(Construct):
@@ -35,7 +62,7 @@ class AwsCalls(Construct):
             self, "Role", description=description, assumed_by=iam.ServicePrincipal("lambda.amazonaws.com")
         )
         for rule in ("DLQ", "Tracing"):
-            acknowledge(cdk.Stack.of(self), f"Serverless::Serverless-Lambda{rule}", reason=Reason.DEPLOYMENTS_WAIT)
+            acknowledge(cdk.Stack.of(self), f"Serverless-Lambda{rule}", reason=Reason.DEPLOYMENTS_WAIT)
 
     def allow(self, *statements: iam.PolicyStatement) -> iam.Policy:
         """Let the function make its calls; every call waits until it may."""
@@ -45,26 +72,15 @@ class AwsCalls(Construct):
         return iam.Policy(self, "Policy", roles=[self._role], statements=[write_log, *statements])
 
     def call(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        service: str,
-        action: str,
-        parameters: dict[str, Any],
-        output_paths: list[str] | None = None,
+        self, scope: Construct, construct_id: str, call: Call, *, on_delete: Call | None = None
     ) -> resources.AwsCustomResource:
-        """One call of an AWS API, when what it is about is made and whenever the parameters change."""
+        """Make a call when what it is about is made and whenever its parameters change, another when it goes."""
+        identity = f"{scope.node.path}/{construct_id}"
         made = resources.AwsCustomResource(
             scope,
             construct_id,
-            on_update=resources.AwsSdkCall(
-                service=service,
-                action=action,
-                parameters=parameters,
-                physical_resource_id=resources.PhysicalResourceId.of(f"{scope.node.path}/{construct_id}"),
-                output_paths=output_paths,
-            ),
+            on_update=call.as_sdk_call(identity),
+            on_delete=on_delete.as_sdk_call(identity) if on_delete else None,
             role=self._role,
             log_group=self._log_group,
             memory_size=MEMORY_MIB,

@@ -35,6 +35,10 @@ def settle_custom_resources(stack: cdk.Stack) -> logs.LogGroup:
 
 def _settle(function: cdk.CfnResource, group: logs.LogGroup) -> None:
     construct = function.node.scope
+    if isinstance(function, lambda_.CfnFunction) and construct is not None:
+        made_by_cdk = construct.node.try_find_child("LogGroup") is not None
+        if function.logging_config is not None and not made_by_cdk:
+            return  # It was given a group, to which its role may write and to no other.
     if isinstance(function, lambda_.CfnFunction):
         function.logging_config = lambda_.CfnFunction.LoggingConfigProperty(log_group=group.log_group_name)
         function.memory_size = function.memory_size or MEMORY_MIB

@@ -188,6 +188,15 @@ def test_what_nobody_decided_is_found(path: str, sentence: str) -> None:
     assert found(changed(KEPT, path, None)) == [sentence]
 
 
+def test_a_log_group_whose_name_may_be_taken_is_found() -> None:
+    name = "Log/Properties/LogGroupName"
+    assert found(changed(KEPT, name, {"Fn::Join": ["", ["/aws/fsx/", {"Ref": "AWS::StackId"}]]})) == []
+    for fixed in ("/aws/eks/blue/cluster", {"Fn::Join": ["", ["/aws/eks/", "blue/cluster"]]}):
+        assert found(changed(KEPT, name, fixed)) == [
+            "Log: the log group's name /aws/eks/blue/cluster is fixed: a group that is there stops the deployment."
+        ]
+
+
 def test_a_lifecycle_rule_that_is_off_is_none() -> None:
     assert found(changed(KEPT, "Bucket/Properties/LifecycleConfiguration/Rules", [{"Status": "Disabled"}])) == [
         "Bucket: the bucket has no lifecycle rule."

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import aws_cdk as cdk
+import boto3
 import kubernetes_validate
+import moto
 import pytest
 from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
+from botocore import xform_name
 from cdk_nag import AwsSolutionsChecks, ServerlessChecks
 
 from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, Job
@@ -53,14 +56,14 @@ def compose(app: cdk.App, settings: Configuration) -> ClusterStack:
 
 
 @cache
-def template(*, public: bool = False) -> dict[str, Resource]:
+def template(*, public: bool = False, production: bool = False) -> dict[str, Resource]:
     """Resources by logical id; `public` opens the endpoint to one network and names an administrator."""
     settings = configuration(
         public_endpoint_cidrs=(OFFICE,) if public else (), administrators=(ADMINISTRATOR,) if public else ()
     )
     with tempfile.TemporaryDirectory() as folder:
         app = cdk.App(context=CONTEXT, outdir=folder)
-        compose(app, settings)
+        compose(app, settings.model_copy(update={"environment": "production"}) if production else settings)
         app.synth()
         resources: dict[str, Resource] = json.loads((Path(folder) / "Cluster.template.json").read_text())["Resources"]
     return resources
@@ -114,12 +117,12 @@ def _references(value: Any) -> Iterator[str]:
             yield from _references(inner)
 
 
-def needs(name: str) -> set[str]:
+def needs(name: str, *, production: bool = False) -> set[str]:
     """Everything that is made before a resource, and deleted after it."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
-        resource = template().get(waiting.pop(), {})
+        resource = template(production=production).get(waiting.pop(), {})
         depends = resource.get("DependsOn", [])
         before = {*([depends] if isinstance(depends, str) else depends), *_references(resource.get("Properties", {}))}
         waiting += before - found
@@ -161,12 +164,56 @@ def test_a_public_endpoint_is_open_to_the_named_networks_only_and_to_the_vpc_sti
     assert endpoint["PublicAccessCidrs"] == [OFFICE]
 
 
+def log_calls(event: str, *, production: bool = False) -> list[Resource]:
+    """What the custom resources of the log groups call, in the order of their dependencies."""
+    calls = []
+    for name, resource in template(production=production).items():
+        if resource["Type"] == "Custom::AWS" and event in resource["Properties"]:
+            text = resource["Properties"][event]
+            calls.append((len(needs(name, production=production)), json.loads(text)))
+    return [call for _, call in sorted(calls, key=lambda found: found[0])]
+
+
 def test_the_control_plane_logs_everything_into_a_group_that_was_there_first() -> None:
     [(name, cluster)] = of_type("AWS::EKS::Cluster").items()
     logged = {entry["Type"] for entry in cluster["Logging"]["ClusterLogging"]["EnabledTypes"]}
     assert logged == {"api", "audit", "authenticator", "controllerManager", "scheduler"}
-    groups = of_type("AWS::Logs::LogGroup")
-    assert {groups[group]["LogGroupName"] for group in needs(name) & groups.keys()} == {"/aws/eks/trainflow/cluster"}
+    before = [template()[other] for other in needs(name) if template().get(other, {}).get("Type") == "Custom::AWS"]
+    made = {json.loads(call["Properties"]["Update"])["parameters"]["logGroupName"] for call in before}
+    assert "/aws/eks/trainflow/cluster" in made
+    kinds = ("application", "dataplane", "host", "performance")
+    assert made == {"/aws/eks/trainflow/cluster", *(f"/aws/containerinsights/trainflow/{kind}" for kind in kinds)}
+
+
+@moto.mock_aws
+@pytest.mark.parametrize("production", [False, True])
+def test_a_second_deployment_finds_the_log_groups_of_the_first_and_they_expire(production: bool) -> None:
+    """The calls in the template, made as CDK's function makes them."""
+    client = boto3.client("logs", region_name="us-west-2")
+    client.create_log_group(logGroupName="/aws/eks/trainflow/cluster")  # as EKS does by itself
+    for _ in range(2):
+        for call in log_calls("Update", production=production):
+            make_call(client, call)
+    groups = client.describe_log_groups()["logGroups"]
+    retention = {group["logGroupName"].removeprefix("/aws/"): group["retentionInDays"] for group in groups}
+    pods = 90 if production else 14
+    assert retention == {
+        "eks/trainflow/cluster": 365 if production else 30,
+        **{f"containerinsights/trainflow/{kind}": pods for kind in ("application", "dataplane", "host", "performance")},
+    }
+    for _ in range(2):
+        for call in log_calls("Delete", production=production):
+            make_call(client, call)
+    assert len(client.describe_log_groups()["logGroups"]) == (5 if production else 0)
+
+
+def make_call(client: Any, call: Resource) -> None:
+    assert call["service"] == "cloudwatch-logs"
+    try:
+        getattr(client, xform_name(call["action"]))(**call["parameters"])
+    except client.exceptions.ClientError as error:
+        if not re.search(call["ignoreErrorCodesMatching"], error.response["Error"]["Code"]):
+            raise
 
 
 def test_no_log_is_kept_for_ever_or_left_behind() -> None:
@@ -177,10 +224,26 @@ def test_no_log_is_kept_for_ever_or_left_behind() -> None:
         assert function["LoggingConfig"]["LogGroup"]["Ref"] in of_type("AWS::Logs::LogGroup")
 
 
+def test_a_function_writes_to_a_log_group_to_which_its_role_may_write() -> None:
+    for function in of_type("AWS::Lambda::Function").values():
+        group = function["LoggingConfig"]["LogGroup"]["Ref"]
+        role = function["Role"]["Fn::GetAtt"][0]
+        allowed = [
+            statement["Resource"]
+            for policy in of_type("AWS::IAM::Policy").values()
+            if {"Ref": role} in policy["Roles"]
+            for statement in policy["PolicyDocument"]["Statement"]
+            if "logs:PutLogEvents" in _listed(statement["Action"])
+        ]
+        assert allowed == [{"Fn::GetAtt": [group, "Arn"]}]
+
+
 def test_another_base_image_makes_another_job_and_the_old_one_is_removed() -> None:
     shared = SimpleNamespace(file_system_id="fs-0123456789abcdef0")
     first, again, other = (
-        workload.folders_manifest(configuration().model_copy(update={"images": Images(cpu_base=image)}), shared)
+        workload.folders_manifest(
+            configuration().model_copy(update={"images": Images(cpu_base=image)}), cast(Any, shared)
+        )
         for image in ("python:3.12", "python:3.12", "python:3.13")
     )
     assert first == again

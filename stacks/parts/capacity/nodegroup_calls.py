@@ -12,7 +12,7 @@ from constructs import Construct
 
 from lambdas.models.instances import nodegroup_name
 from stacks.parts.acknowledgements import Reason, acknowledge
-from stacks.parts.aws_calls import AwsCalls
+from stacks.parts.aws_calls import AwsCalls, Call
 
 GROUP_NAME = "nodegroup.resources.autoScalingGroups.0.name"
 """Where DescribeNodegroup says it."""
@@ -38,9 +38,7 @@ class NodegroupCalls(AwsCalls):
         self.call(
             scope,
             "Limit",
-            service="eks",
-            action="UpdateNodegroupConfig",
-            parameters={**self._names(nodegroup), "scalingConfig": {"maxSize": max_nodes}},
+            Call("eks", "UpdateNodegroupConfig", {**self._names(nodegroup), "scalingConfig": {"maxSize": max_nodes}}),
         )
 
     def tag_auto_scaling_group(self, scope: Construct, nodegroup: eks.CfnNodegroup, tags: Mapping[str, str]) -> None:
@@ -48,18 +46,17 @@ class NodegroupCalls(AwsCalls):
         found = self.call(
             scope,
             "AutoScalingGroup",
-            service="eks",
-            action="DescribeNodegroup",
-            parameters=self._names(nodegroup),
-            output_paths=[GROUP_NAME],
+            Call("eks", "DescribeNodegroup", self._names(nodegroup), output_paths=[GROUP_NAME]),
         )
         name = found.get_response_field(GROUP_NAME)
         self.call(
             scope,
             "Tags",
-            service="auto-scaling",
-            action="CreateOrUpdateTags",
-            parameters={"Tags": [_tag(name, key, value) for key, value in tags.items()]},
+            Call(
+                "auto-scaling",
+                "CreateOrUpdateTags",
+                {"Tags": [_tag(name, key, value) for key, value in tags.items()]},
+            ),
         )
 
     def _names(self, nodegroup: eks.CfnNodegroup) -> dict[str, Any]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import aws_cdk as cdk
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from stacks.parts.acknowledgements import Reason
@@ -20,7 +18,7 @@ from stacks.parts.aws_policies import attach_aws_policies
 from stacks.parts.cluster.pod_identity import pod_identity
 
 CONTAINER_LOGS = ("application", "dataplane", "host", "performance")
-"""Log groups that Container Insights writes, below `/aws/containerinsights/<cluster>/` (its user guide)."""
+"""What Container Insights writes, each to a log group of its own (its user guide)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,16 +115,6 @@ class AddOns(Construct):
         )
 
 
-class ContainerLogs(Construct):
-    """Made before the agent writes to them, and deleted after it: groups of its own making would be kept for ever."""
-
-    def __init__(self, scope: Construct, construct_id: str, *, cluster_name: str, keep: bool) -> None:
-        super().__init__(scope, construct_id)
-        for name in CONTAINER_LOGS:
-            logs.LogGroup(
-                self,
-                name,
-                log_group_name=f"/aws/containerinsights/{cluster_name}/{name}",
-                retention=logs.RetentionDays.THREE_MONTHS if keep else logs.RetentionDays.TWO_WEEKS,
-                removal_policy=cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY,
-            )
+def container_log(cluster_name: str, kind: str) -> str:
+    """The name of a log group of Container Insights."""
+    return f"/aws/containerinsights/{cluster_name}/{kind}"

@@ -8,7 +8,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_pcs as pcs
 from constructs import Construct
 
-from stacks.parts.aws_calls import AwsCalls
+from stacks.parts.aws_calls import AwsCalls, Call
 from stacks.parts.configuration.slurm import Pcs
 
 SLURMCTLD_PORT = 6817
@@ -95,10 +95,7 @@ class Controller(Construct):
         found = calls.call(
             self,
             f"Endpoint-{version}",
-            service="pcs",
-            action="GetCluster",
-            parameters={"clusterIdentifier": self.resource.attr_id},
-            output_paths=[ADDRESS, KEY],
+            Call("pcs", "GetCluster", {"clusterIdentifier": self.resource.attr_id}, output_paths=[ADDRESS, KEY]),
         )
         calls.name_role_once()
         self.api_url = cdk.Fn.join("", ["http://", found.get_response_field(ADDRESS), f":{API_PORT}"])

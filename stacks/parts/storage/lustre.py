@@ -160,7 +160,7 @@ class LustreFileSystem(Construct):
         link = fsx.CfnDataRepositoryAssociation(scope, construct_id, file_system_id=self._file_system.ref, **properties)
         _cut_before_emptying(link, bucket)
         if self._links:
-            link.add_dependency(self._links[-1])
+            link.add_resource_dependency(self._links[-1])
         self._links.append(link)
 
     def _security_groups(self, vpc: ec2.IVpc) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup]:
