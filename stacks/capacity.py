@@ -57,7 +57,7 @@ class CapacityStack(cdk.Stack):
             reservation_id=settings.reservation_id,
             security_groups=self._cluster.node_security_groups,
             efa_security_group=self._network.efa_security_group,
-            user_data=kubelet.user_data(),
+            user_data=kubelet.user_data(local_disks=settings.uses_local_disks),
         )
         return TrainingNodegroup(
             self,

@@ -56,7 +56,7 @@ class SlurmStack(cdk.Stack):
         )
         self._profile = NodeProfile(self, "Profile", controller=self._controller, storage=storage)
         self._security_groups = [self._controller.node_security_group, storage.shared.client_security_group]
-        self._user_data = mount(storage.shared)
+        self._shared = storage.shared
         self._make_system_queue()
         for queue in settings.queues:
             self._make_queue(
@@ -65,6 +65,7 @@ class SlurmStack(cdk.Stack):
                 max_nodes=queue.max_nodes,
                 mode=queue.mode,
                 reservation_id=queue.reservation_id,
+                local_disks=queue.uses_local_disks,
             )
         self.reference = self._refer()
         cdk.CfnOutput(self, "Cluster", value=self._controller.id, description="As `aws pcs get-cluster` calls it")
@@ -86,6 +87,7 @@ class SlurmStack(cdk.Stack):
         max_nodes: int,
         mode: Mode = "on-demand",
         reservation_id: str | None = None,
+        local_disks: bool = False,
     ) -> None:
         deployment = self._configuration.name
         template = NodeTemplate(
@@ -100,7 +102,7 @@ class SlurmStack(cdk.Stack):
             # PCS says the type itself, but compares it with the template's for a capacity block.
             names_type=mode == "capacity-block",
             subnet_id=self._network.training_subnet.subnet_id,
-            user_data=self._user_data,
+            user_data=mount(self._shared, local_disks=local_disks),
         )
         Queue(
             self,

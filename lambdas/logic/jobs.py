@@ -20,6 +20,8 @@ from lambdas.models.run_spec import Argument, Dataset, Elastic, RunSpec
 DATA_MOUNT = "/data"
 RUNS_MOUNT = "/runs"
 CACHE_MOUNT = "/cache"
+SCRATCH_MOUNT = "/scratch"
+"""The node's own NVMe disks, where the instance type has some; what is there goes with the pod."""
 
 RESULT_FILE = "/dev/termination-log"
 """Where a program leaves its result: Kubernetes carries the file's text in the pod's status."""
@@ -268,6 +270,8 @@ def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse |
     instance = run.spec.compute.instance
     if instance.accelerated:
         environment |= NEURON_ENVIRONMENT
+    if instance.has_scratch and ref.stage in GANGS:
+        environment["TRAINFLOW_SCRATCH_DIR"] = SCRATCH_MOUNT
     if ref.stage is Stage.TRAINING and instance.tflops_per_process is not None:
         environment["TRAINFLOW_PEAK_TFLOPS"] = f"{instance.tflops_per_process:g}"
     if instance.uses_efa(ref.num_nodes):

@@ -1,6 +1,6 @@
 """The instance types a run may ask for, and what a node of each advertises to Kubernetes.
 
-Sources: the EC2 instance type pages (vCPU, memory, network cards) and the Neuron documentation's
+Sources: the EC2 instance type pages (vCPU, memory, network cards, instance store) and the Neuron documentation's
 architecture pages (chips and NeuronCores), November 2026; for interfaces and addresses the EKS AMI's own table
 (nodeadm, internal/kubelet/instance-info.jsonl). What pods of a node may request is in `node_room`.
 """
@@ -54,6 +54,8 @@ class InstanceType:
     neuron_cores: int = 0
     """NeuronCores as processes see them (trn2: logical cores with LNC=2)."""
     efa_interfaces: int = 0
+    instance_store_gb: int = 0
+    """NVMe disks of the instance together, in GB: what is on them is lost with the instance."""
     tflops_per_device: float | None = None
     """Dense bfloat16, in 10^12 operations a second; None where utilisation is not measured."""
     architecture: str = "x86_64"
@@ -101,6 +103,11 @@ class InstanceType:
         """Whether a gang talks over EFA: one node has nobody to talk to."""
         return self.efa_interfaces > 0 and num_nodes > 1
 
+    @property
+    def has_scratch(self) -> bool:
+        """Whether its nodes have fast disks of their own, which programs find at `/scratch`."""
+        return self.instance_store_gb > 0
+
     def plugin_devices(self, num_nodes: int) -> dict[str, int]:
         """What device plugins have to advertise on a node for a gang of so many: all that its pods may ask for."""
         wanted = {
@@ -125,6 +132,7 @@ INSTANCE_TYPES = {
             addresses_per_interface=15,
             neuron_devices=1,
             neuron_cores=2,
+            instance_store_gb=474,
             tflops_per_device=TRAINIUM_TFLOPS,
         ),
         InstanceType(
@@ -136,6 +144,7 @@ INSTANCE_TYPES = {
             neuron_devices=16,
             neuron_cores=32,
             efa_interfaces=8,
+            instance_store_gb=7600,
             tflops_per_device=TRAINIUM_TFLOPS,
         ),
         InstanceType(
@@ -147,6 +156,7 @@ INSTANCE_TYPES = {
             neuron_devices=16,
             neuron_cores=32,
             efa_interfaces=16,
+            instance_store_gb=7600,
             tflops_per_device=TRAINIUM_TFLOPS,
         ),
         InstanceType(
@@ -158,6 +168,7 @@ INSTANCE_TYPES = {
             neuron_devices=16,
             neuron_cores=64,
             efa_interfaces=16,
+            instance_store_gb=7600,
             tflops_per_device=TRAINIUM2_TFLOPS,
         ),
         InstanceType(name="m5.large", vcpus=2, memory_gib=8, network_interfaces=3, addresses_per_interface=10),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import email
+import gzip
 import json
 from email.message import Message
 from functools import cache
+from importlib.resources import files
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,6 +25,8 @@ from lambdas.models.run import JobRef, Stage
 from stacks.capacity import CapacityStack
 from stacks.cluster import ClusterStack
 from stacks.configuration import Configuration
+from stacks.parts.capacity import kubelet
+from stacks.parts.configuration.nodes import Nodegroup
 from tests.infrastructure.alone import (
     PINNED,
     Resources,
@@ -111,13 +115,42 @@ def test_every_network_card_of_a_type_has_one_efa_interface(instance_type: str) 
 
 def test_a_log_is_not_rotated_away_between_two_looks_at_it() -> None:
     """At 10 MiB/s, looked at every 30 seconds."""
-    document = email.message_from_bytes(base64.b64decode(_template(_capacity("trn1.32xlarge"))["UserData"]))
-    (part,) = cast("list[Message]", document.get_payload())
-    assert part.get_content_type() == "application/node.eks.aws"
-    config = yaml.safe_load(str(part.get_payload()))
-    assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
-    kept = config["spec"]["kubelet"]["config"]
+    kept = _node_config(_capacity("trn1.32xlarge"))["kubelet"]["config"]
     assert (kept["containerLogMaxSize"], kept["containerLogMaxFiles"]) == ("1Gi", 2)
+
+
+def _node_config(found: Resources) -> dict[str, Any]:
+    """The specs of all NodeConfigs in the user data, merged as nodeadm does."""
+    document = email.message_from_bytes(base64.b64decode(_template(found)["UserData"]))
+    merged: dict[str, Any] = {}
+    for part in cast("list[Message]", document.get_payload()):
+        assert part.get_content_type() == "application/node.eks.aws"
+        config = yaml.safe_load(str(part.get_payload()))
+        assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
+        assert not merged.keys() & config["spec"].keys()
+        merged |= config["spec"]
+    return merged
+
+
+@pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
+def test_nvme_disks_hold_what_pods_write_outside_of_the_shared_file_system(instance_type: str) -> None:
+    found = _node_config(_capacity(instance_type))
+    wanted = {"localStorage": {"strategy": "RAID0"}} if INSTANCE_TYPES[instance_type].has_scratch else None
+    assert found.get("instance") == wanted
+
+
+def test_nvme_disks_can_be_left_alone() -> None:
+    group = Nodegroup(instance_type="trn1.32xlarge", max_nodes=1, local_disks=False)
+    assert not group.uses_local_disks
+    assert b"localStorage" not in base64.b64decode(kubelet.user_data(local_disks=group.uses_local_disks))
+
+
+def test_the_catalogue_knows_the_disks_that_ec2_describes() -> None:
+    """moto carries EC2's own descriptions."""
+    described = json.loads(gzip.decompress((files("moto") / "ec2/resources/instance_types.json.gz").read_bytes()))
+    for name, instance in INSTANCE_TYPES.items():
+        storage = described[name].get("InstanceStorageInfo") or {"TotalSizeInGB": 0}
+        assert instance.instance_store_gb == storage["TotalSizeInGB"]
 
 
 @pytest.mark.parametrize("instance_type", INSTANCE_TYPES)

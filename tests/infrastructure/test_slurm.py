@@ -19,7 +19,7 @@ from lambdas.models.functions import FUNCTIONS, SLURM
 from stacks.checks import findings
 from stacks.checks.templates import Templates
 from stacks.parts.slurm.controller import API_PORT
-from stacks.parts.slurm.nodes import queue_name
+from stacks.parts.slurm.nodes import SCRATCH_SCRIPT, queue_name
 from stacks.slurm import SlurmStack
 from stacks.tools.checkov_findings import parse, read_accepted
 from stacks.tools.idle_cost import idle_cost
@@ -221,6 +221,53 @@ def test_every_node_mounts_the_file_system_before_slurm_starts() -> None:
         groups = data.get("SecurityGroupIds") or data["NetworkInterfaces"][0]["Groups"]
         assert any("LustreClients" in json.dumps(group) for group in groups)
         assert data["MetadataOptions"]["HttpTokens"] == "required"
+
+
+def test_nvme_disks_are_mounted_as_scratch_after_the_shared_file_system() -> None:
+    for template in _of_type({"": _own()[SLURM_STACK]}, "AWS::EC2::LaunchTemplate"):
+        script = text(template["LaunchTemplateData"]["UserData"]["Fn::Base64"])
+        named = json.dumps(template["LaunchTemplateData"]["TagSpecifications"])
+        assert (SCRATCH_SCRIPT in script) == ("slurm-trn1" in named)
+        assert script.find("mount -t lustre") < (script.find(SCRATCH_SCRIPT) if "slurm-trn1" in named else len(script))
+
+
+@pytest.mark.parametrize(
+    ("disks", "calls"),
+    [
+        (0, []),
+        (1, ["mkfs.xfs -f -K DISKS/nvme1n1", "mount -o noatime DISKS/nvme1n1 SCRATCH"]),
+        (
+            2,
+            [
+                "mdadm --create /dev/md/scratch --force --run --level=0 --raid-devices=2 DISKS/nvme1n1 DISKS/nvme2n1",
+                "mkfs.xfs -f -K /dev/md/scratch",
+                "mount -o noatime /dev/md/scratch SCRATCH",
+            ],
+        ),
+    ],
+)
+def test_one_disk_is_mounted_as_it_is_and_several_as_one(tmp_path: Path, disks: int, calls: list[str]) -> None:
+    """The links as udev makes them: two for each disk, one of them with the namespace's number."""
+    for folder in ("dev/by-id", "bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    for number in range(1, disks + 1):
+        (tmp_path / f"dev/nvme{number}n1").touch()
+        for ending in ("", "_1"):
+            link = tmp_path / f"dev/by-id/nvme-Amazon_EC2_NVMe_Instance_Storage_AWS{number}{ending}"
+            link.symlink_to(tmp_path / f"dev/nvme{number}n1")
+    for program in ("mdadm", "mkfs.xfs", "mount"):
+        (tmp_path / "bin" / program).write_text(f'#!/bin/sh\necho {program} "$@"\n')
+        (tmp_path / "bin" / program).chmod(0o755)
+    script = SCRATCH_SCRIPT.replace("/dev/disk/by-id", str(tmp_path / "dev/by-id"))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script.replace(" /scratch\n", f" {tmp_path}/scratch\n")],
+        env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = [call.replace("DISKS", f"{tmp_path}/dev").replace("SCRATCH", f"{tmp_path}/scratch") for call in calls]
+    assert [line for line in done.stdout.splitlines() if not line.endswith("bin/mdadm")] == expected
 
 
 def test_jobs_may_do_what_pods_may_and_the_nodes_join_this_cluster_alone() -> None:

@@ -285,6 +285,20 @@ def test_init_containers_run_one_after_the_other_before_the_rest(cluster: Cluste
     assert cluster.log("ordered", container="c") == "1\n2\n"
 
 
+def test_what_a_pod_writes_to_its_scratch_folder_goes_with_the_pod(cluster: Cluster) -> None:
+    container = {
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+        "env": [{"name": "TRAINFLOW_SCRATCH_DIR", "value": "/scratch"}],
+    }
+    script = "cd $TRAINFLOW_SCRATCH_DIR && echo spilled > batch && pwd -P"
+    cluster.run("scratching", script, container=container, volumes=[{"name": "scratch", "emptyDir": {}}])
+    cluster.end_of("scratching")
+    folder = Path(cluster.log("scratching").strip())
+    assert (folder / "batch").read_text() == "spilled\n"
+    cluster.api.delete(f"{cluster.path('pods')}/scratching")
+    eventually(lambda: not folder.exists(), "the folder is gone")
+
+
 def test_a_crashing_container_is_restarted_and_its_last_log_kept(cluster: Cluster, tmp_path: Path) -> None:
     script = "echo run >> $HOST/runs; n=$(wc -l < $HOST/runs); echo this is $n; [ $n -ge 2 ]"
     cluster.run("again", script, container=HOST_MOUNT, **{**host_path_volume(tmp_path), "restartPolicy": "OnFailure"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, POD_NAME_VARIABLE, RESULT_FILE, RUNS_MOUNT, Job
+from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, POD_NAME_VARIABLE, RESULT_FILE, RUNS_MOUNT, SCRATCH_MOUNT, Job
 from lambdas.models.instances import (
     EFA_INTERFACE,
     HUGE_PAGES,
@@ -141,7 +141,14 @@ def _volumes(job: Job) -> list[dict[str, Any]]:
     ]
     if not job.writable_root:
         volumes.append({"name": "tmp", "emptyDir": {}})
+    if _has_scratch(job):
+        volumes.append({"name": "scratch", "emptyDir": {}})
     return volumes
+
+
+def _has_scratch(job: Job) -> bool:
+    """Our nodes keep the kubelet's folder, and with it every emptyDir, on their NVMe disks."""
+    return job.instance is not None and job.instance.has_scratch
 
 
 def _container(job: Job, name: str) -> dict[str, Any]:
@@ -180,6 +187,8 @@ def _mounts(job: Job) -> list[dict[str, Any]]:
     mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108  (the container's own)
     if not job.writable_root:
         mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108  (the container's own)
+    if _has_scratch(job):
+        mounts.append({"name": "scratch", "mountPath": SCRATCH_MOUNT})
     return mounts
 
 

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from string import Template
 
-from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, Job
+from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, SCRATCH_MOUNT, Job
 from lambdas.models.backends import MASTER_ADDRESS, NODE_RANK
 from lambdas.models.slurm import SIGNAL_BEFORE_LIMIT_SECONDS, JobComment, Site, Submission
 
@@ -58,7 +58,7 @@ export SLURM_EXPORT_ENV=ALL
 on_a_node() {
     trap : TERM # the program's to answer; what it ends with has to be written down after it
     export $result_variable="$$folder/$$SLURM_NODEID.result"
-    # What a program writes beside itself stays on its node: nodes that share a folder disturb each other.
+$scratch    # What a program writes beside itself stays on its node: nodes that share a folder disturb each other.
     TMPDIR=$$(mktemp --directory)
     export TMPDIR
     cd "$$TMPDIR" && ln -s $program_folder/* .
@@ -70,7 +70,7 @@ on_a_node() {
     fi
     code=$$?
     echo "$$code $$SLURMD_NODENAME" > "$$folder/$$SLURM_NODEID.exit"
-    cd / && rm -rf "$$TMPDIR"
+    cd / && rm -rf "$$TMPDIR"$remove_scratch
     return "$$code"
 }
 export -f on_a_node
@@ -125,6 +125,8 @@ def render(job: Job, site: Site, *, artifacts_url: str) -> list[Submission]:
         environment=shlex.quote(job.python_environment or site.environment),
         program_folder=shlex.quote(site.program_folder),
         communicator=_communicator(job),
+        scratch=_scratch(job),
+        remove_scratch=' "$TRAINFLOW_SCRATCH_DIR"' if _has_scratch(job) else "",
         result_variable=RESULT_VARIABLE,
         command=" ".join(_words(job.command, site)),
         url=shlex.quote(artifacts_url),
@@ -159,6 +161,18 @@ def _communicator(job: Job) -> str:
         return ""
     port = COMMUNICATOR_PORTS[job.port % len(COMMUNICATOR_PORTS)]
     return f'export NEURON_RT_ROOT_COMM_ID="$MASTER_ADDR:{port}"'
+
+
+def _scratch(job: Job) -> str:
+    """A folder of the job's own on the node's NVMe disks; in TMPDIR where the node has mounted none."""
+    if not _has_scratch(job):
+        return ""
+    made = f"mktemp --directory --tmpdir={SCRATCH_MOUNT} 2> /dev/null || mktemp --directory"
+    return f"    TRAINFLOW_SCRATCH_DIR=$({made})\n    export TRAINFLOW_SCRATCH_DIR\n"
+
+
+def _has_scratch(job: Job) -> bool:
+    return job.instance is not None and job.instance.has_scratch
 
 
 def _exports(environment: Mapping[str, str], site: Site) -> Iterator[str]:

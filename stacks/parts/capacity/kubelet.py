@@ -32,7 +32,31 @@ spec:
 """
 """For Amazon Linux 2023; EKS adds what a node needs to join the cluster."""
 
+END = "--SETTINGS--\n"
 
-def user_data() -> str:
-    """As a launch template takes it: in base64."""
-    return base64.b64encode(USER_DATA.encode()).decode()
+LOCAL_DISKS = """\
+--SETTINGS
+Content-Type: application/node.eks.aws
+
+---
+apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec:
+  instance:
+    localStorage:
+      strategy: RAID0
+
+"""
+"""All NVMe disks of the instance as one volume, which holds the folders of containerd and of the kubelet (nodeadm,
+LocalStorageOptions): images unpack there, and so does every emptyDir, pods' `/scratch` among them. nodeadm merges the
+NodeConfigs that it is given."""
+
+
+def user_data(*, local_disks: bool) -> str:
+    """As a launch template takes it: in base64.
+
+    Args:
+        local_disks: Whether the instance has NVMe disks, and they are to be used.
+    """
+    text = USER_DATA.replace(END, LOCAL_DISKS + END) if local_disks else USER_DATA
+    return base64.b64encode(text.encode()).decode()

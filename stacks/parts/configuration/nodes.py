@@ -30,6 +30,8 @@ class Nodegroup(Section):
     """How the instances are bought."""
     reservation_id: Annotated[str, Field(pattern=RESERVATION)] | None = None
     """For the modes `capacity-block` and `reservation`."""
+    local_disks: bool = True
+    """Whether the type's NVMe disks hold images and pods' `/scratch`. Off, both are on the root disk."""
     zone_confirmed: bool = False
     """Say that the zone offers the type although Trainflow's snapshot of EC2's offerings does not list it."""
 
@@ -49,6 +51,11 @@ class Nodegroup(Section):
     def instance(self) -> InstanceType:
         """The catalogue's entry."""
         return INSTANCE_TYPES[self.instance_type]
+
+    @property
+    def uses_local_disks(self) -> bool:
+        """Whether there are NVMe disks to use."""
+        return self.local_disks and self.instance.has_scratch
 
     @property
     def quota(self) -> str | None:

@@ -33,6 +33,9 @@ SHARED_FOLDER = "/fsx"
 FOLDERS = ("data", "runs", "cache", "jobs")
 """On it: those of the pods, and what jobs write while they run."""
 
+SCRATCH = "/scratch"
+"""Where nodes mount their own NVMe disks, as in the tutorial; jobs make a folder there."""
+
 USER_ID = 1000
 """Of Amazon Linux's first user, and of the pods: both write to the same folders."""
 
@@ -51,12 +54,38 @@ def queue_name(instance_type: str) -> str:
     return instance_type.replace(".", "-")
 
 
-def mount(shared: SharedFileSystem) -> str:
+SCRATCH_SCRIPT = f"""\
+shopt -s nullglob
+disks=$(for link in /dev/disk/by-id/nvme-Amazon_EC2_NVMe_Instance_Storage_*; do readlink -e "$link"; done | sort -u)
+count=$(wc -w <<< "$disks")
+if [[ $count -gt 0 ]]; then
+    device=$disks
+    if [[ $count -gt 1 ]]; then
+        device=/dev/md/scratch
+        command -v mdadm || dnf install -y mdadm
+        mdadm --create $device --force --run --level=0 --raid-devices="$count" $disks
+    fi
+    mkfs.xfs -f -K $device
+    mkdir -p {SCRATCH}
+    mount -o noatime $device {SCRATCH}
+    chmod 1777 {SCRATCH}
+fi
+"""
+"""As ParallelCluster's EphemeralVolume: all NVMe disks as one, for everybody. `-K` leaves out the discards: the disks
+come discarded (EC2 user guide, instance store TRIM). Jobs go on without it, on the root disk."""
+
+
+def mount(shared: SharedFileSystem, *, local_disks: bool) -> str:
     """User data that mounts the file system before slurmd starts, as the MIME archive that PCS merges with its own.
 
     A node without the file system fails its first job, which says so; one that gave itself up would be replaced for
     ever.
+
+    Args:
+        shared: The file system.
+        local_disks: Whether the nodes have NVMe disks, which become `/scratch`.
     """
+    scratch = SCRATCH_SCRIPT if local_disks else ""
     folders = " ".join(f"{SHARED_FOLDER}/{folder}" for folder in FOLDERS)
     script = f"""\
 MIME-Version: 1.0
@@ -73,7 +102,7 @@ echo '{shared.dns_name}@tcp:/{shared.mount_name} {SHARED_FOLDER} lustre noatime,
 mount -t lustre -o noatime,flock {shared.dns_name}@tcp:/{shared.mount_name} {SHARED_FOLDER}
 mkdir -p {folders}
 chown {USER_ID}:{USER_ID} {folders}
-
+{scratch}
 --==TRAINFLOW==--
 """
     return cdk.Fn.base64(script)

@@ -138,6 +138,23 @@ def test_pods_are_confined_as_far_as_the_image_allows(backend: BackendName) -> N
 
 
 @each_backend
+def test_pods_on_nodes_with_nvme_disks_have_a_scratch_folder_there(backend: BackendName) -> None:
+    made = job(backend)
+    assert made.environment["TRAINFLOW_SCRATCH_DIR"] == "/scratch"
+    for pod in pods(made):
+        assert {"name": "scratch", "emptyDir": {}} in pod["volumes"]
+        assert {"name": "scratch", "mountPath": "/scratch"} in pod["containers"][0]["volumeMounts"]
+
+
+@each_backend
+def test_pods_on_nodes_without_nvme_disks_have_none(backend: BackendName) -> None:
+    made = job(backend, compute__instance_type="c7i.4xlarge", compute__processes_per_node=1)
+    assert "TRAINFLOW_SCRATCH_DIR" not in made.environment
+    for pod in pods(made):
+        assert "scratch" not in [volume["name"] for volume in pod["volumes"]]
+
+
+@each_backend
 def test_an_image_that_needs_its_root_can_have_it(backend: BackendName) -> None:
     workload = {"script": "mine.py", "image": "i", "writable_root": True}
     for pod in pods(job(backend, workload=workload)):

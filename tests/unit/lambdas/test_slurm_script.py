@@ -20,6 +20,7 @@ from cli.spec_file import read_spec
 from lambdas.gateways.slurm_forms import KNOWN_VERSIONS, submission_form
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.slurm.job_script import render
+from lambdas.models.instances import INSTANCE_TYPES
 from lambdas.models.run import Stage
 from lambdas.models.run_spec import parse_run_spec
 from lambdas.models.slurm import JobComment, Site, Submission
@@ -196,6 +197,28 @@ def test_what_a_program_writes_beside_itself_stays_on_its_node(machine: Machine)
     assert seen["environ"]["PWD"] == seen["environ"]["TMPDIR"]
     assert seen["environ"]["PYTHONPATH"] == machine.site.program_folder
     assert not Path(seen["environ"]["TMPDIR"]).exists()
+
+
+def test_a_job_has_a_scratch_folder_of_its_own_on_every_node_and_leaves_none(machine: Machine) -> None:
+    machine.run(submission(machine.site))
+    folders = [Path(machine.seen_on(node)["environ"]["TRAINFLOW_SCRATCH_DIR"]) for node in (0, 1)]
+    assert len({*folders, *(Path(machine.seen_on(node)["environ"]["TMPDIR"]) for node in (0, 1))}) == 4
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_scratch_is_on_the_nvme_disks_where_the_node_has_mounted_them(machine: Machine) -> None:
+    disks = machine.folder / "nvme"
+    disks.mkdir()
+    made = submission(machine.site)
+    assert "mktemp --directory --tmpdir=/scratch " in made.script
+    machine.run(replace(made, script=made.script.replace("--tmpdir=/scratch ", f"--tmpdir={disks} ")))
+    assert Path(machine.seen_on(0)["environ"]["TRAINFLOW_SCRATCH_DIR"]).parent == disks
+    assert list(disks.iterdir()) == []
+
+
+def test_a_node_without_nvme_disks_gives_none(machine: Machine) -> None:
+    machine.run(submission(machine.site, instance=INSTANCE_TYPES["c7i.4xlarge"], environment={}))
+    assert "TRAINFLOW_SCRATCH_DIR" not in machine.seen_on(0)["environ"]
 
 
 def test_the_log_is_shipped_and_the_end_written_down(machine: Machine) -> None:

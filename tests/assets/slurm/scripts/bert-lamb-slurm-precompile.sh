@@ -21,6 +21,7 @@ export TRAINFLOW_CACHE_DIR=/fsx/cache/bert-large-lamb-slurm-0123456789ab/bert-la
 export TRAINFLOW_DATA_DIR=/fsx/data/bert-pretrain-wikicorpus-tokenized-hdf5-seqlen128
 export TRAINFLOW_RUN_DIR=/fsx/runs/bert-lamb-slurm-0123456789ab
 export TRAINFLOW_RUN_ID=bert-lamb-slurm-0123456789ab
+export TRAINFLOW_SCRATCH_DIR=/scratch
 export TRAINFLOW_STAGE=precompile
 export XLA_TRANSFER_SEED_ASYNC=1
 export PATH=/opt/trainflow/bin:"$PATH" VIRTUAL_ENV=/opt/trainflow
@@ -38,6 +39,8 @@ export SLURM_EXPORT_ENV=ALL
 on_a_node() {
     trap : TERM # the program's to answer; what it ends with has to be written down after it
     export TRAINFLOW_RESULT_FILE="$folder/$SLURM_NODEID.result"
+    TRAINFLOW_SCRATCH_DIR=$(mktemp --directory --tmpdir=/scratch 2> /dev/null || mktemp --directory)
+    export TRAINFLOW_SCRATCH_DIR
     # What a program writes beside itself stays on its node: nodes that share a folder disturb each other.
     TMPDIR=$(mktemp --directory)
     export TMPDIR
@@ -50,7 +53,7 @@ on_a_node() {
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
-    cd / && rm -rf "$TMPDIR"
+    cd / && rm -rf "$TMPDIR" "$TRAINFLOW_SCRATCH_DIR"
     return "$code"
 }
 export -f on_a_node
@@ -77,6 +80,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash a6c584b3bdda6af3 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash eb0dc8b0ac08550c --num_nodes 16
 wait "$shipper"
 exit "$code"

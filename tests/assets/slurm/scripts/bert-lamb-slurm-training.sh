@@ -22,6 +22,7 @@ export TRAINFLOW_DATA_DIR=/fsx/data/bert-pretrain-wikicorpus-tokenized-hdf5-seql
 export TRAINFLOW_PEAK_TFLOPS=95
 export TRAINFLOW_RUN_DIR=/fsx/runs/bert-lamb-slurm-0123456789ab
 export TRAINFLOW_RUN_ID=bert-lamb-slurm-0123456789ab
+export TRAINFLOW_SCRATCH_DIR=/scratch
 export TRAINFLOW_STAGE=training
 export XLA_TRANSFER_SEED_ASYNC=1
 export PATH=/opt/trainflow/bin:"$PATH" VIRTUAL_ENV=/opt/trainflow
@@ -39,6 +40,8 @@ export SLURM_EXPORT_ENV=ALL
 on_a_node() {
     trap : TERM # the program's to answer; what it ends with has to be written down after it
     export TRAINFLOW_RESULT_FILE="$folder/$SLURM_NODEID.result"
+    TRAINFLOW_SCRATCH_DIR=$(mktemp --directory --tmpdir=/scratch 2> /dev/null || mktemp --directory)
+    export TRAINFLOW_SCRATCH_DIR
     # What a program writes beside itself stays on its node: nodes that share a folder disturb each other.
     TMPDIR=$(mktemp --directory)
     export TMPDIR
@@ -51,7 +54,7 @@ on_a_node() {
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
-    cd / && rm -rf "$TMPDIR"
+    cd / && rm -rf "$TMPDIR" "$TRAINFLOW_SCRATCH_DIR"
     return "$code"
 }
 export -f on_a_node
@@ -78,6 +81,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash c2e4f10d856ccfb5 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 85e732bfc3925dfb --num_nodes 16
 wait "$shipper"
 exit "$code"
