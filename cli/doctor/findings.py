@@ -226,6 +226,8 @@ def _rendezvous(evidence: Evidence) -> Iterator[Finding]:
         yield _failed("rendezvous name", seen, advice)
         return
     yield _ok("rendezvous name", f"{place.host} is {', '.join(addresses)}")
+    yield from _full_name(gang.full_name(place.host, pod), inside.get("full_name"))
+    yield _ping(place.host, inside["ping"], port_is_open=inside["port"]["open"])
     if inside["port"]["open"]:
         yield _ok("rendezvous port", f"{place.host}:{place.port} accepts connections")
         return
@@ -234,6 +236,27 @@ def _rendezvous(evidence: Evidence) -> Iterator[Finding]:
         f"{place.host}:{place.port}: {inside['port']['error']}",
         "Does rank 0 still start (its log tells), and does the nodes' security group allow traffic among them?",
     )
+
+
+def _full_name(name: str | None, seen: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Known by its short name and not by its whole one, or the other way round: the pod's search domains are wrong."""
+    if name is None or seen is None:
+        return
+    if addresses := seen.get("addresses"):
+        yield _ok("rendezvous full name", f"{name} is {', '.join(addresses)}")
+        return
+    advice = "Is the cluster's domain another one (kubectl -n kube-system get configmap coredns -o yaml)?"
+    yield _failed("rendezvous full name", f"{name} is not known: {seen['error']}", advice)
+
+
+def _ping(host: str, seen: Mapping[str, Any], *, port_is_open: bool) -> Finding:
+    """Many networks drop echo requests, so silence says something only together with a port that is closed."""
+    if seen["answered"]:
+        return _ok("rendezvous ping", f"{host} answers")
+    if seen["answered"] is None or port_is_open:
+        return Finding("rendezvous ping", Outcome.SKIPPED, f"{host} was not reached by ICMP: {seen['error']}")
+    advice = "Is its node Ready, and does the nodes' security group allow all traffic among them, ICMP included?"
+    return _failed("rendezvous ping", f"{host} does not answer: {seen['error']}", advice)
 
 
 def _waiting(pod: Object) -> Mapping[str, str]:

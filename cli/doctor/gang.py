@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,17 @@ def rendezvous(pod: Object) -> Rendezvous | None:
     if "--rdzv_endpoint" in found:
         host, _, port = found["--rdzv_endpoint"].partition(":")
     return Rendezvous(host=host, port=int(port)) if host and port.isdigit() else None
+
+
+CLUSTER_DOMAIN = "svc.cluster.local"
+"""As EKS has it."""
+
+
+def full_name(host: str, pod: Object) -> str | None:
+    """The whole name of a host that is called by its Service alone; None for addresses and for whole names."""
+    if host == "localhost" or host.count(".") > 1 or re.fullmatch(r"[\d.]+", host):
+        return None
+    return f"{host}.{pod['metadata'].get('namespace', 'default')}.{CLUSTER_DOMAIN}"
 
 
 def labels(pod: Object) -> Mapping[str, str]:

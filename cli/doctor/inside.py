@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import struct
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any
 
 TOKEN_FILES = ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
 """Set by EKS Pod Identity and by IAM roles for service accounts."""
+
+PING_SECONDS = 2.0
 
 
 def resolve(host: str, seconds: float) -> dict[str, Any]:
@@ -44,6 +47,26 @@ def connect(host: str, port: int, seconds: float) -> dict[str, Any]:
             if time.monotonic() >= end or isinstance(error, socket.gaierror):
                 return {"open": False, "error": error.strerror or str(error)}
         time.sleep(0.5)
+
+
+def ping(host: str, seconds: float) -> dict[str, Any]:
+    """Whether the host answers an echo request.
+
+    By an unprivileged ICMP socket, which needs no capability where the kernel's `net.ipv4.ping_group_range` lets this
+    group have one (containerd 2 opens it for every pod). The kernel fills in identifier and checksum.
+    """
+    echo_request = struct.pack("!BBHHH", 8, 0, 0, 0, 1) + b"trainflow"
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as probe:
+            probe.settimeout(seconds)
+            probe.connect((host, 0))
+            probe.send(echo_request)
+            probe.recv(1024)
+        return {"answered": True}
+    except PermissionError:
+        return {"answered": None, "error": "this pod may not send echo requests"}
+    except OSError as error:
+        return {"answered": False, "error": error.strerror or str(error)}
 
 
 def folder(path: str) -> dict[str, Any]:
@@ -79,6 +102,7 @@ def main() -> None:
     """Look at everything that the arguments name."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--host")
+    parser.add_argument("--full_host")
     parser.add_argument("--port", type=int)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--folder", action="append", default=[])
@@ -92,6 +116,9 @@ def main() -> None:
     }
     if wanted.host:
         seen["name"] = resolve(wanted.host, wanted.seconds)
+        seen["ping"] = ping(wanted.host, min(wanted.seconds, PING_SECONDS))
+    if wanted.full_host:
+        seen["full_name"] = resolve(wanted.full_host, wanted.seconds)
     if wanted.host and wanted.port:
         seen["port"] = connect(wanted.host, wanted.port, wanted.seconds)
     line = json.dumps(seen)

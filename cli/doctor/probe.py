@@ -28,7 +28,10 @@ def questions(pod: Object) -> list[str]:
     words = ["python", "-c", inspect.getsource(inside)]
     words += [f"--folder={path}" for path in gang.shared_folders(pod)]
     place = gang.rendezvous(pod)
-    return words + ([f"--host={place.host}", f"--port={place.port}"] if place else [])
+    if place is not None:
+        words += [f"--host={place.host}", f"--port={place.port}"]
+        words += [f"--full_host={full}"] if (full := gang.full_name(place.host, pod)) else []
+    return words
 
 
 def probe_pod(pod: Object, run: str, suffix: str) -> dict[str, Any]:

@@ -89,7 +89,11 @@ def starting_with(lines: list[str], start: str) -> str:
 def test_a_run_in_good_order_passes_and_nothing_of_the_doctor_stays(kubeconfig: Path) -> None:
     start(kubeconfig, "well-0a1b", port=23401, listens=True, **{"aws.amazon.com/neuron": "16"})
     status, lines = examined(kubeconfig, "well-0a1b")
-    assert [line for line in lines if not line.startswith("ok ")] == []
+    ping = starting_with([line for line in lines if "rendezvous ping" in line], "")
+    assert ping.startswith("ok ") or "this pod may not send echo requests" in ping  # as this machine's kernel allows
+    assert [line for line in lines if line != ping and not line.startswith("ok ")] == []
+    full = "well-0a1b-training-1-0.well-0a1b-training-1.training.svc.cluster.local"
+    assert full in starting_with(lines, "ok      rendezvous full name:")
     assert status == 0
     assert "every node offers the 16" in starting_with(lines, "ok      aws.amazon.com/neuron:")
     assert "writable" in starting_with(lines, "ok      cache folder /cache:")

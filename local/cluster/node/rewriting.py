@@ -24,9 +24,10 @@ _POD_NAME = re.compile(
     rf"(?:\.(?P<namespace>{_LABEL})(?:\.svc(?:\.cluster\.local\.?)?)?)?(?![\w.@-])"
 )
 _REPLICA_NAME = re.compile(
-    r"(?<![\w.@/-])((?:[a-z][a-z0-9+.-]*:)?//)?([a-z](?:[-a-z0-9]{0,60}[a-z0-9])?-\d+)(?![\w.@-])"
+    r"(?<![\w.@/-])((?:[a-z][a-z0-9+.-]*:)?//)?([a-z](?:[-a-z0-9]{0,60}[a-z0-9])?-\d+)"
+    rf"(?:\.({_LABEL})\.svc(?:\.cluster\.local\.?)?)?(?![\w.@-])"
 )
-"""What a Service of one replica is called (`job-master-0`), standing free."""
+"""What a Service of one replica is called (`job-master-0`, or its whole name), standing free."""
 
 
 class PathRewriter:
@@ -81,17 +82,17 @@ class NameRewriter:
         self._is_headless_service = is_headless_service
         self._names_one_pod = names_one_pod
         self._known: dict[tuple[str, str], bool] = {}
-        self._replicas: dict[str, bool] = {}
+        self._replicas: dict[tuple[str, str], bool] = {}
 
     def value(self, text: str) -> str:
         """The text with every pod name in it replaced."""
         return _REPLICA_NAME.sub(self._substitute_replica, _POD_NAME.sub(self._substitute, text))
 
     def _substitute_replica(self, match: re.Match[str]) -> str:
-        name = match[2]
-        if name not in self._replicas:
-            self._replicas[name] = self._names_one_pod(name, self._namespace)
-        return (match[1] or "") + LOOPBACK if self._replicas[name] else match[0]
+        key = (match[2], match[3] or self._namespace)
+        if key not in self._replicas:
+            self._replicas[key] = self._names_one_pod(*key)
+        return (match[1] or "") + LOOPBACK if self._replicas[key] else match[0]
 
     def _substitute(self, match: re.Match[str]) -> str:
         key = (match["service"], match["namespace"] or self._namespace)

@@ -26,6 +26,8 @@ INSIDE = {
     "devices": {"neuron": 16, "efa": 8},
     "folders": [{"writable": True, "free_bytes": 900 * 1024**3}, {"writable": True, "free_bytes": 900 * 1024**3}],
     "name": {"addresses": ["10.0.0.7"]},
+    "full_name": {"addresses": ["10.0.0.7"]},
+    "ping": {"answered": True},
     "port": {"open": True},
 }
 
@@ -34,6 +36,7 @@ def pod(index: int = 0, *, phase: str = "Running", attempt: int = 1, stage: str 
     return {
         "metadata": {
             "name": f"bert-training-{attempt}-{index}",
+            "namespace": "training",
             "labels": {"trainflow/run": "bert", "trainflow/stage": stage, "trainflow/attempt": str(attempt)},
         },
         "spec": {
@@ -96,7 +99,8 @@ def test_a_healthy_run_passes_every_check() -> None:
     assert {finding.check: finding.outcome for finding in findings(HEALTHY)} == dict.fromkeys(
         [
             *("pods", "images", "nodes", NEURON, EFA, "service account", "claim fsx-claim", "AWS credentials"),
-            *("folder /runs", "cache folder /cache", "rendezvous name", "rendezvous port"),
+            *("folder /runs", "cache folder /cache", "rendezvous name", "rendezvous full name", "rendezvous ping"),
+            "rendezvous port",
         ],
         Outcome.OK,
     )
@@ -152,6 +156,11 @@ def test_devices_that_the_pod_itself_does_not_see_are_missed() -> None:
     [
         ({"name": {"error": "Name or service not known"}}, "rendezvous name", "bert-0.bert is not known: Name or"),
         ({"port": {"open": False, "error": "Connection refused"}}, "rendezvous port", "bert-0.bert:23456: Connection"),
+        (
+            {"full_name": {"error": "Name or service not known"}},
+            "rendezvous full name",
+            "bert-0.bert.training.svc.cluster.local is not known: Name or",
+        ),
         ({"credentials": {"source": None, "readable": False}}, "AWS credentials", "the pod is given none"),
         (
             {"folders": [{"writable": False, "error": "Permission denied"}, INSIDE["folders"][1]]},  # type: ignore[index]
@@ -177,6 +186,39 @@ def test_a_claim_that_is_not_bound_and_an_account_that_is_missing_are_named() ->
         ("service account", "training does not exist"),
         ("claim fsx-claim", "is Pending"),
     ]
+
+
+def outcomes(evidence: Evidence) -> dict[str, Outcome]:
+    return {finding.check: finding.outcome for finding in findings(evidence)}
+
+
+@pytest.mark.parametrize(
+    ("answered", "port_is_open", "outcome"),
+    [
+        (True, False, Outcome.OK),
+        (None, False, Outcome.SKIPPED),  # the pod may not send echo requests
+        (False, True, Outcome.SKIPPED),  # the network drops them, and the port is open all the same
+        (False, False, Outcome.FAILED),
+    ],
+)
+def test_silence_is_a_fault_only_beside_a_closed_port(
+    answered: bool | None, port_is_open: bool, outcome: Outcome
+) -> None:
+    ping, port = {"answered": answered, "error": "timed out"}, {"open": port_is_open, "error": "timed out"}
+    assert outcomes(seen_inside(ping=ping, port=port))["rendezvous ping"] is outcome
+
+
+@pytest.mark.parametrize(
+    ("host", "full"),
+    [
+        ("bert-0.bert", "bert-0.bert.training.svc.cluster.local"),
+        ("bert-master-0", "bert-master-0.training.svc.cluster.local"),
+        ("10.0.0.7", None),
+        ("localhost", None),
+    ],
+)
+def test_a_host_has_a_full_name_unless_it_is_an_address(host: str, full: str | None) -> None:
+    assert gang.full_name(host, {"metadata": {"namespace": "training"}}) == full
 
 
 def test_when_nothing_could_be_seen_inside_that_is_said_and_nothing_else_is_guessed() -> None:
@@ -213,8 +255,13 @@ def test_the_pod_that_looks_stands_where_the_runs_pod_stands_and_is_not_counted_
     assert container["volumeMounts"] == pod(1)["spec"]["containers"][0]["volumeMounts"]
     assert NEURON not in container["resources"]["limits"]
     assert set(manifest["metadata"]["labels"]) == {"app.kubernetes.io/managed-by", "trainflow/run", "trainflow/doctor"}
-    assert container["command"][-5:] == [
-        *("--folder=/runs", "--folder=/cache", "--host=bert-0.bert", "--port=23456", "--result=/dev/termination-log")
+    assert container["command"][-6:] == [
+        "--folder=/runs",
+        "--folder=/cache",
+        "--host=bert-0.bert",
+        "--port=23456",
+        "--full_host=bert-0.bert.training.svc.cluster.local",
+        "--result=/dev/termination-log",
     ]
 
 

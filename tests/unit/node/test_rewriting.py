@@ -127,6 +127,7 @@ def test_without_services_nothing_is_rewritten(value: str) -> None:
     [
         ("pt-master-0", "127.0.0.1"),
         ("pt-master-0:23456", "127.0.0.1:23456"),
+        ("--full_host=pt-master-0.training.svc.cluster.local", "--full_host=127.0.0.1"),
         ("--master_addr=pt-master-0", "--master_addr=127.0.0.1"),
         ("tcp://pt-master-0:1/x", "tcp://127.0.0.1:1/x"),
         ("if nslookup pt-master-0; then", "if nslookup 127.0.0.1; then"),
