@@ -2,8 +2,11 @@
 
     python -m stacks.tools.manifests config/mine.yaml | kubectl apply -f -
 
-Namespace, quota, service account, the rights of the functions' groups, and Volcano's queues, where any are configured;
-not the volume, which is the cluster's own.
+    python -m stacks.tools.manifests --shell config/mine.yaml | kubectl apply -f -
+
+The first prints namespace, quota, service account, the rights of the functions' groups, and Volcano's queues, where any
+are configured; not the volume, which is the cluster's own. The second prints a pod with a shell on the shared file
+system, for any cluster: docs/runbooks.md.
 """
 
 from __future__ import annotations
@@ -15,9 +18,23 @@ from typing import Any
 import yaml
 
 from lambdas.models.kubernetes_access import access_manifests
+from lambdas.models.kubernetes_names import MANAGED_BY
 from lambdas.models.volcano_queues import queue_manifest
 from stacks.configuration import Configuration, ConfigurationError, load_configuration
-from stacks.parts.cluster.workload import namespace_manifest, quota_manifest, service_account_manifest
+from stacks.parts.cluster.workload import (
+    CLAIM,
+    FOLDERS,
+    SERVICE_ACCOUNT,
+    USER,
+    namespace_manifest,
+    quota_manifest,
+    service_account_manifest,
+)
+
+MOUNTS = tuple(f"/{folder}" for folder in FOLDERS)
+
+SHELL_HOURS = 8
+"""After this time the pod ends: nobody forgets it for ever."""
 
 
 def manifests(configuration: Configuration) -> list[dict[str, Any]]:
@@ -31,8 +48,52 @@ def manifests(configuration: Configuration) -> list[dict[str, Any]]:
     ]
 
 
+def shell_manifest(configuration: Configuration) -> dict[str, Any]:
+    """A pod on the shared file system with what a run's small pods have: user, account, mounts. It ends by itself."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "shell", "namespace": configuration.namespace, "labels": dict(MANAGED_BY)},
+        "spec": {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": SHELL_HOURS * 3600,
+            "terminationGracePeriodSeconds": 1,
+            "serviceAccountName": SERVICE_ACCOUNT,
+            "automountServiceAccountToken": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "shell",
+                    "image": configuration.images.cpu_base,
+                    # Folders are words of their own: the twin's node rewrites them.
+                    "command": ["sh", "-c", 'df -h "$@"; exec sleep infinity', "shell", *MOUNTS],
+                    "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    "volumeMounts": [
+                        {"name": "shared", "mountPath": mount, "subPath": mount.lstrip("/")} for mount in MOUNTS
+                    ],
+                }
+            ],
+            "volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": CLAIM}}],
+        },
+    }
+
+
+def main(arguments: list[str]) -> None:
+    """Print what the arguments ask for."""
+    *flags, path = arguments
+    configuration = load_configuration(Path(path))
+    wanted = [shell_manifest(configuration)] if flags == ["--shell"] else manifests(configuration)
+    print(yaml.safe_dump_all(wanted, sort_keys=False), end="")
+
+
 if __name__ == "__main__":
     try:
-        print(yaml.safe_dump_all(manifests(load_configuration(Path(sys.argv[1]))), sort_keys=False), end="")
+        main(sys.argv[1:])
     except ConfigurationError as error:
         sys.exit(f"trainflow: {error}")
