@@ -45,6 +45,9 @@ START_RUN = next(function for function in EVENT_HANDLERS if function.name == "St
 READING_A_QUEUE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """What Lambda's poller does with the function's role."""
 
+LIVE = "live"
+"""The alias by which events reach a function: it moves to a new version once that version's snapshot has been taken."""
+
 SURVEY_EVERY = "rate(5 minutes)"
 """How often nodes are counted; idle ones cost money for this much longer than IDLE_MINUTES at most."""
 
@@ -82,6 +85,7 @@ class TriggersStack(cdk.Stack):
             dead_letter_queue=self.dead_letter_queues["RunRequests"],
         )
         self.functions = self._make_functions()
+        self.aliases = {name: self._make_alias(function) for name, function in self.functions.items()}
         self._start_requested_runs()
         self._schedules = Schedules(self, "Schedules", group=configuration.name, key=self._surroundings.key)
         self._start_on_upload()
@@ -103,6 +107,9 @@ class TriggersStack(cdk.Stack):
             )
             for function in EVENT_HANDLERS
         }
+
+    def _make_alias(self, function: TrainflowFunction) -> lambda_.Alias:
+        return lambda_.Alias(function, "Live", alias_name=LIVE, version=function.version)
 
     def _grants(self) -> dict[str, Sequence[Grant | iam.ManagedPolicy]]:
         """What each function's code may do, beside `eks:DescribeCluster` for those that talk to the cluster."""
@@ -150,7 +157,7 @@ class TriggersStack(cdk.Stack):
             self,
             "RunRequestsToStartRun",
             event_source_arn=self.run_requests.queue_arn,
-            function_name=self.functions["StartRun"].alias.function_arn,
+            function_name=self.aliases["StartRun"].function_arn,
             batch_size=BATCH,
             # One bad spec in a batch does not bring the good ones back.
             function_response_types=["ReportBatchItemFailures"],
@@ -177,7 +184,7 @@ class TriggersStack(cdk.Stack):
 
     def _clean_up_after_abort(self) -> None:
         """Every end is recorded; one by an abort, a time-out or a full history runs no Catch: its nodes would stay."""
-        clean_up = self.functions["CleanUp"].alias
+        clean_up = self.aliases["CleanUp"]
         rule = self._rule(
             "AbortedRuns",
             description="A run has ended: its record, and what it did not clean up itself",
@@ -249,7 +256,7 @@ class TriggersStack(cdk.Stack):
     def _survey_by_schedule(self) -> None:
         survey = self._schedules.target(
             "Survey",
-            arn=self.functions["SurveyFleet"].alias.function_arn,
+            arn=self.aliases["SurveyFleet"].function_arn,
             action="lambda:InvokeFunction",
             dead_letter_queue=self.dead_letter_queues["SurveyFleet"],
         )

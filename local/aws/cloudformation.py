@@ -7,7 +7,9 @@ of them replace private functions: whoever raises moto's version reads this file
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
+from graphlib import TopologicalSorter
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -24,6 +26,7 @@ def apply(client: Client) -> None:
     """
     exports_of_change_sets()
     deletion()
+    updates()
     named_faults()
     names_of_repositories()
     missing_types(client)
@@ -75,6 +78,71 @@ def deletion() -> None:
         self.output_map._output_json_map = {}
 
     Stack.delete = replacing(delete, delete_for_good)
+
+
+def updates() -> None:
+    """An update deletes first, retains nothing, and makes what is new before what it refers to has changed.
+
+    CloudFormation goes by references, updates what refers to something that became another, and deletes at the end.
+    """
+    from moto.cloudformation import parsing
+    from moto.cloudformation.parsing import ResourceMap
+
+    replaced = original(ResourceMap.update)
+
+    def update(self: Any, template: dict[str, Any], parameters: dict[str, Any] | None = None) -> None:
+        actions = self.build_resource_diff(template, parameters)
+        before = dict(self._resource_json_map)
+        self._template = template
+        self.input_parameters = parameters or self.input_parameters
+        self.load_mapping()
+        self.load_parameters()
+        self.load_conditions()
+        self._resource_json_map = template["Resources"]
+        changed = set[str]()
+        for name in in_order(template["Resources"]):
+            if name in actions["Add"]:
+                _ = self[name]  # asking for it makes it
+            elif name in actions["Modify"] or changed & references(template["Resources"][name]):
+                was = self._parsed_resources.get(name)
+                now = parsing.parse_and_update_resource(
+                    name, template["Resources"][name], self, self._account_id, self._region_name
+                )
+                self._parsed_resources[name] = now
+                if getattr(was, "_made", was) != getattr(now, "_made", now):
+                    changed.add(name)
+        for name in actions["Remove"]:
+            gone = self._parsed_resources.pop(name, None)
+            if gone is not None and not before[name].get("DeletionPolicy", "Delete").startswith("Retain"):
+                self._delete_resource(gone, before[name])
+
+    ResourceMap.update = replacing(replaced, update)
+
+
+def in_order(resources: Mapping[str, Any]) -> list[str]:
+    """Names of a template's resources, each after those that it refers to."""
+    return [
+        *TopologicalSorter({name: references(of) & resources.keys() for name, of in resources.items()}).static_order()
+    ]
+
+
+def references(document: Any) -> set[str]:
+    """Names of what a resource refers to or depends on."""
+    match document:
+        case {"Ref": str(name)}:
+            return {name}
+        case {"Fn::GetAtt": [str(name), *_]}:
+            return {name}
+        case {"DependsOn": names, **rest}:
+            return ({names} if isinstance(names, str) else {*names}) | references(rest)
+        case {"Fn::Sub": str(text)}:
+            return {found.partition(".")[0] for found in re.findall(r"\$\{([\w.:]+)\}", text)}
+        case dict():
+            return set[str]().union(*map(references, document.values()))
+        case list():
+            return set[str]().union(*map(references, document))
+        case _:
+            return set()
 
 
 def named_faults() -> None:

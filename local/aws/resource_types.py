@@ -5,6 +5,7 @@ What nothing in the twin reads is only recorded: it has a name and attributes, s
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -58,8 +59,14 @@ def _state_machine(client: Client, name: str, properties: Properties) -> Made:
         definition=_definition(client, properties),
         **_encryption(properties),
     )
-    arn = created["stateMachineArn"]
-    return Made(physical_id=arn, attributes={"Arn": arn, "Name": arn.rsplit(":", 1)[1]})
+    return _made_state_machine(created["stateMachineArn"], client, properties)
+
+
+def _made_state_machine(arn: str, client: Client, properties: Properties) -> Made:
+    text = json.dumps([_definition(client, properties), properties["RoleArn"]])
+    revision = hashlib.sha256(text.encode()).hexdigest()
+    attributes = {"Arn": arn, "Name": arn.rsplit(":", 1)[1], "StateMachineRevisionId": revision}
+    return Made(physical_id=arn, attributes=attributes)
 
 
 def _encryption(properties: Properties) -> dict[str, Any]:
@@ -75,7 +82,7 @@ def _update_state_machine(client: Client, made: Made, properties: Properties) ->
     client("stepfunctions").update_state_machine(
         stateMachineArn=made.physical_id, definition=_definition(client, properties), roleArn=properties["RoleArn"]
     )
-    return made
+    return _made_state_machine(made.physical_id, client, properties)
 
 
 def _definition(client: Client, properties: Properties) -> str:
@@ -95,6 +102,20 @@ def _delete_state_machine(client: Client, made: Made, _properties: Properties) -
     client("stepfunctions").delete_state_machine(stateMachineArn=made.physical_id)
 
 
+def _state_machine_version(client: Client, _name: str, properties: Properties) -> Made:
+    published = client("stepfunctions").publish_state_machine_version(stateMachineArn=properties["StateMachineArn"])
+    return Made(physical_id=published["stateMachineVersionArn"])
+
+
+def _next_state_machine_version(client: Client, _made: Made, properties: Properties) -> Made:
+    """Its one change is a new revision: a version takes the place of another, which stays (UpdateReplacePolicy)."""
+    return _state_machine_version(client, "", properties)
+
+
+def _delete_state_machine_version(client: Client, made: Made, _properties: Properties) -> None:
+    client("stepfunctions").delete_state_machine_version(stateMachineVersionArn=made.physical_id)
+
+
 def _key(client: Client, _name: str, properties: Properties) -> Made:
     created = client("kms").create_key(
         Policy=json.dumps(properties["KeyPolicy"]),
@@ -109,9 +130,24 @@ def _delete_key(client: Client, made: Made, _properties: Properties) -> None:
 
 
 def _version(client: Client, _name: str, properties: Properties) -> Made:
-    published = client("lambda").publish_version(FunctionName=properties["FunctionName"])
-    arn = published["FunctionArn"]
+    """Publish a version.
+
+    Raises:
+        LookupError: If it exists already: Lambda publishes the same code and settings once only, and CloudFormation
+            takes that for a fault ('A version for this Lambda function exists').
+    """
+    functions, name = client("lambda"), properties["FunctionName"]
+    before = {found["Version"] for found in functions.list_versions_by_function(FunctionName=name)["Versions"]}
+    published = functions.publish_version(FunctionName=name)
+    arn, number = published["FunctionArn"], published["Version"]
+    if number in before:
+        raise LookupError(f"A version for this Lambda function exists ({number}). Modify the function to create one.")
     return Made(physical_id=arn, attributes={"Version": published["Version"], "FunctionArn": arn})
+
+
+def _delete_version(client: Client, made: Made, properties: Properties) -> None:
+    number = made.attributes["Version"]
+    _gone_is_fine(client("lambda").delete_function, FunctionName=properties["FunctionName"], Qualifier=number)
 
 
 def _alias(client: Client, _name: str, properties: Properties) -> Made:
@@ -237,8 +273,11 @@ def _gone_is_fine(call: Callable[..., Any], **arguments: Any) -> None:
 
 TYPES: Mapping[str, ResourceType] = {
     "AWS::StepFunctions::StateMachine": ResourceType(_state_machine, _delete_state_machine, _update_state_machine),
+    "AWS::StepFunctions::StateMachineVersion": ResourceType(
+        _state_machine_version, _delete_state_machine_version, _next_state_machine_version
+    ),
     "AWS::KMS::Key": ResourceType(_key, _delete_key),
-    "AWS::Lambda::Version": ResourceType(_version),
+    "AWS::Lambda::Version": ResourceType(_version, _delete_version),
     "AWS::Lambda::Alias": ResourceType(_alias, update=_update_alias),
     "AWS::Scheduler::ScheduleGroup": ResourceType(_schedule_group, _delete_schedule_group),
     "AWS::Scheduler::Schedule": ResourceType(_schedule, _delete_schedule),

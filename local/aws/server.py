@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
-from local.aws import access_entries, events, hundreds_of_runs, patches, quotas
+from local.aws import access_entries, events, hundreds_of_runs, patches, quotas, versions
 from local.aws.queues import QueueConsumers
 from local.aws.schedules import Schedules
 from local.aws.session import NO_FILES, SettingsAside, isolated_session
@@ -76,6 +76,7 @@ class AwsServer:
         patches.scaled_waits(self._time_scale)
         patches.interpreter_clients(self._session)
         hundreds_of_runs.apply_all()
+        versions.apply_all()
         access_entries.serve()
         events.deliver_to(self.targets)
         events.status_changes(self.targets)

@@ -47,6 +47,10 @@ class Reason(StrEnum):
         "Executions carry the names of their runs, which are not known before; the pattern covers those of one state "
         "machine."
     )
+    RUNS_KEEP_THEIR_VERSIONS = (
+        "The pattern stands for the versions of one function: a run calls those it began with to its end, also after "
+        "a deployment has published newer ones."
+    )
     CONTROL_PLANE_POLICY = (
         "Only the control plane that AWS runs can take this role, and EKS asks for this policy by name; a copy of it "
         "would break with a platform version that needs more."

@@ -83,7 +83,7 @@ class Deployed:
         return {logical_id: resource["Properties"] for logical_id, resource in self.resources(kind, *stacks).items()}
 
     def find(self, reference: Any) -> str:
-        """The logical id of the resource that a reference leads to, through exports and aliases."""
+        """The logical id of the resource that a reference leads to, through exports, aliases and versions."""
         match reference:
             case {"Fn::ImportValue": name}:
                 for template in self.templates.values():
@@ -91,8 +91,10 @@ class Deployed:
                         if output.get("Export", {}).get("Name") == name:
                             return self.find(output["Value"])
             case {"Ref": logical_id} | {"Fn::GetAtt": [logical_id, _]}:
-                alias = self.properties("AWS::Lambda::Alias").get(logical_id)
-                return self.find(alias["FunctionName"]) if alias else str(logical_id)
+                for kind, of in OTHER_NAMES.items():
+                    if found := self.properties(kind).get(logical_id):
+                        return self.find(found[of])
+                return str(logical_id)
         raise LookupError(reference)
 
     def functions(self) -> dict[str, dict[str, Any]]:
@@ -124,6 +126,14 @@ class Deployed:
     def who_may(self, action: str, *, on: str = "") -> set[str]:
         """Those who hold a permission for it, on resources whose ARN has `on` in it."""
         return {who for who, granted, resource, _ in self.grants() if granted == action and on in resource}
+
+
+OTHER_NAMES = {
+    "AWS::Lambda::Alias": "FunctionName",
+    "AWS::Lambda::Version": "FunctionName",
+    "AWS::StepFunctions::StateMachineVersion": "StateMachineArn",
+}
+"""Types that stand for another resource, and the property that says for which."""
 
 
 @cache

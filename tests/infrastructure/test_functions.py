@@ -63,9 +63,24 @@ def test_a_function_writes_to_its_own_log_group_alone(function: Function) -> Non
 
 
 @each_function
-def test_a_function_is_called_by_its_alias_and_traced(function: Function) -> None:
+def test_a_function_has_a_version_that_outlives_updates_and_not_failed_ones(function: Function) -> None:
+    versions = deployed().resources("AWS::Lambda::Version").values()
+    [version] = [
+        found for found in versions if deployed().name_of(found["Properties"]["FunctionName"]) == function.name
+    ]
+    # A version that a failed update left would stand in the way: Lambda publishes the same code only once, and
+    # CloudFormation then says "A version for this Lambda function exists".
+    assert (version["DeletionPolicy"], version["UpdateReplacePolicy"]) == ("RetainExceptOnCreate", "Retain")
+
+
+def test_what_events_call_has_an_alias_and_nothing_else_has() -> None:
     aliases = deployed().properties("AWS::Lambda::Alias").values()
-    assert [deployed().name_of(alias["FunctionName"]) for alias in aliases].count(function.name) == 1
+    called = sorted(deployed().name_of(alias["FunctionName"]) for alias in aliases)
+    assert called == sorted(function.name for function in EVENT_HANDLERS)
+
+
+@each_function
+def test_a_function_is_traced(function: Function) -> None:
     assert deployed().functions()[function.name]["TracingConfig"] == {"Mode": "Active"}
     assert function.name in deployed().who_may("xray:PutTraceSegments")
 

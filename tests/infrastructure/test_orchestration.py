@@ -57,10 +57,15 @@ def test_a_placeholder_leads_to_the_function_of_its_name(name: str) -> None:
     for placeholder, reference in machine(name)["DefinitionSubstitutions"].items():
         if placeholder != "WatchJob":
             assert deployed().name_of(reference) == placeholder
-            assert deployed().resources("AWS::Lambda::Alias").get(reference["Ref"]), "by its alias"
+            assert deployed().resources("AWS::Lambda::Version").get(reference["Ref"]), "a run keeps its versions"
 
 
-def test_the_run_watches_with_the_other_state_machine() -> None:
+def test_the_run_watches_with_a_version_of_the_other_state_machine_that_outlives_updates() -> None:
+    [(logical_id, version)] = deployed().resources("AWS::StepFunctions::StateMachineVersion").items()
+    assert machine("blue-training")["DefinitionSubstitutions"]["WatchJob"] == {"Ref": logical_id}
+    assert (version["DeletionPolicy"], version["UpdateReplacePolicy"]) == ("RetainExceptOnCreate", "Retain")
+    revision = {"Fn::GetAtt": [machine_id("blue-watch-job"), "StateMachineRevisionId"]}
+    assert version["Properties"]["StateMachineRevisionId"] == revision, "a new text is a new version"
     watch_job = deployed().properties("AWS::StepFunctions::StateMachine")[
         deployed().find(machine("blue-training")["DefinitionSubstitutions"]["WatchJob"])
     ]
@@ -101,9 +106,9 @@ def test_the_history_is_encrypted_with_the_deployments_key(name: str) -> None:
 
 
 @each_machine
-def test_a_state_machine_invokes_the_functions_that_it_names_and_no_other(name: str) -> None:
+def test_a_state_machine_invokes_every_version_of_the_functions_that_it_names_and_no_other(name: str) -> None:
     named = {
-        text(reference)
+        f"<{deployed().find(reference)}>:*"
         for placeholder, reference in machine(name)["DefinitionSubstitutions"].items()
         if placeholder != "WatchJob"
     }

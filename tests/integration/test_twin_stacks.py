@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from local.aws.deployment import create_bucket
+from local.aws.deployment import create_bucket, empty_archive
 from local.aws.server import AwsServer
 
 ROLE = "arn:aws:iam::123456789012:role/states"
@@ -176,6 +176,95 @@ def test_an_alias_leads_to_the_published_version(aws: AwsServer, stacks: Stacks)
     assert (configuration["FunctionName"], configuration["Version"]) == (made["Name"], "1")
 
 
+def test_an_update_publishes_what_has_changed_and_keeps_the_version_before(aws: AwsServer, stacks: Stacks) -> None:
+    functions, outputs = aws.client("lambda"), {"Name": {"Value": {"Ref": "Function"}}}
+    create_bucket(aws, "code")
+    aws.client("s3").put_object(Bucket="code", Key="archive.zip", Body=empty_archive())
+    made = stacks.make(versioned("Version1", timeout=3), outputs)
+
+    stacks.make(versioned("Version2", timeout=4), outputs)
+
+    listed = functions.list_versions_by_function(FunctionName=made["Name"])["Versions"]
+    assert {found["Version"]: found["Timeout"] for found in listed} == {"$LATEST": 4, "1": 3, "2": 4}
+    functions.delete_function(FunctionName=made["Name"], Qualifier="1")
+    stacks.make(versioned("Version3", timeout=5), outputs)
+    live = functions.get_function_configuration(FunctionName=made["Name"], Qualifier="live")
+    assert (live["Version"], live["Timeout"]) == ("3", 5), "a number does not come twice"
+
+
+def test_the_same_function_is_not_published_twice(stacks: Stacks) -> None:
+    stacks.make(versioned("Version1", timeout=3))
+    with pytest.raises(ClientError, match=r"A version for this Lambda function exists \(1\)"):
+        stacks.make(versioned("Version2", timeout=3))
+
+
+def versioned(version: str, *, timeout: int) -> dict[str, Any]:
+    """A function as the CDK makes it: another text is another version under another logical id."""
+    properties = FUNCTION["Function"]["Properties"]
+    code = {"S3Bucket": "code", "S3Key": "archive.zip"}
+    return {
+        "Role": FUNCTION["Role"],
+        "Function": resource("AWS::Lambda::Function", **{**properties, "Code": code, "Timeout": timeout}),
+        version: {**FUNCTION["Version"], "DeletionPolicy": "RetainExceptOnCreate"},
+        "Alias": resource(
+            "AWS::Lambda::Alias",
+            FunctionName={"Ref": "Function"},
+            FunctionVersion=get(version, "Version"),
+            Name="live",
+        ),
+    }
+
+
+def test_a_parent_that_names_a_version_goes_on_with_it_after_an_update(aws: AwsServer, stacks: Stacks) -> None:
+    def machines(word: str) -> dict[str, Any]:
+        child = {"DefinitionString": json.dumps(PASS), "DefinitionSubstitutions": {"Word": word}, "RoleArn": ROLE}
+        parent = {
+            "DefinitionString": json.dumps(WAIT_AND_START),
+            "DefinitionSubstitutions": {"Child": {"Ref": "Version"}},
+            "RoleArn": ROLE,
+        }
+        revision = get("Child", "StateMachineRevisionId")
+        version = {"StateMachineArn": get("Child"), "StateMachineRevisionId": revision}
+        return {
+            "Parent": resource("AWS::StepFunctions::StateMachine", **parent),
+            "Version": resource("AWS::StepFunctions::StateMachineVersion", **version),
+            "Child": resource("AWS::StepFunctions::StateMachine", **child),
+        }
+
+    outputs = {name: {"Value": {"Ref": name}} for name in ("Parent", "Child", "Version")}
+    stepfunctions = aws.client("stepfunctions")
+    before = stacks.make(machines("old"), outputs)
+    begun = stepfunctions.start_execution(stateMachineArn=before["Parent"], name="begun", input="{}")["executionArn"]
+
+    after = stacks.make(machines("new"), outputs)
+
+    assert before["Version"] != after["Version"]
+    assert before["Version"] in stepfunctions.describe_state_machine_for_execution(executionArn=begun)["definition"]
+    assert output(aws, begun)["Output"] == {"word": "old"}
+    assert run(aws, after["Parent"])["Output"] == {"word": "new"}
+    children = stepfunctions.list_executions(stateMachineArn=after["Child"])["executions"]
+    assert {child["stateMachineArn"] for child in children} == {after["Child"]} and len(children) == 2
+    listed = stepfunctions.list_state_machine_versions(stateMachineArn=after["Child"])["stateMachineVersions"]
+    assert [found["stateMachineVersionArn"] for found in listed] == [after["Version"], before["Version"]]
+    stepfunctions.delete_state_machine_version(stateMachineVersionArn=before["Version"])
+    with pytest.raises(ClientError, match="Does Not Exist"):
+        stepfunctions.describe_state_machine(stateMachineArn=before["Version"])
+
+
+WAIT_AND_START = {
+    "StartAt": "Wait",
+    "States": {
+        "Wait": {"Type": "Wait", "Seconds": 120, "Next": "Start"},
+        "Start": {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::states:startExecution.sync:2",
+            "Parameters": {"StateMachineArn": "${Child}", "Name.$": "$$.Execution.Name", "Input": {}},
+            "End": True,
+        },
+    },
+}
+
+
 def test_access_entries_and_schedules_come_and_go_with_their_stack(aws: AwsServer, stacks: Stacks) -> None:
     group = resource("AWS::Scheduler::ScheduleGroup", Name="ours")
     schedule = resource(
@@ -262,11 +351,17 @@ def test_types_that_nothing_here_reads_can_be_referred_to(stacks: Stacks) -> Non
 
 
 def run(aws: AwsServer, machine: str) -> Any:
-    """The output of an execution."""
+    """The output of a new execution."""
+    started = aws.client("stepfunctions").start_execution(stateMachineArn=machine, name="run")
+    return output(aws, started["executionArn"])
+
+
+def output(aws: AwsServer, arn: str) -> Any:
+    """The output of an execution, once it has ended."""
     stepfunctions = aws.client("stepfunctions")
-    arn = stepfunctions.start_execution(stateMachineArn=machine, name="run")["executionArn"]
     deadline = time.monotonic() + 20
     while (described := stepfunctions.describe_execution(executionArn=arn))["status"] == "RUNNING":
         assert time.monotonic() < deadline, "the execution did not end"
         time.sleep(0.02)
+    assert described["status"] == "SUCCEEDED", (described.get("error"), described.get("cause"))
     return json.loads(described["output"])

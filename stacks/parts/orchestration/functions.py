@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from stacks.parts.cluster.cluster_reference import ClusterReference
 
 RUNTIME = lambda_.Runtime(f"python{PYTHON}", lambda_.RuntimeFamily.PYTHON)
-LIVE = "live"
-"""The alias that everybody calls: it moves to a new version once that version's snapshot has been taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,7 @@ class Surroundings:
 
 
 class TrainflowFunction(Construct):
-    """A function, its role, its log group, its alias and its entry in the cluster."""
+    """A function, its role, its log group, its version and its entry in the cluster."""
 
     def __init__(
         self,
@@ -77,7 +75,8 @@ class TrainflowFunction(Construct):
         self.log_group = self._make_log_group()
         self.role = self._make_role(grants, dead_letter_queue)
         self.function = self._make_function(dead_letter_queue)
-        self.alias = lambda_.Alias(self, "Live", alias_name=LIVE, version=self.function.current_version)
+        self.version = self.function.current_version
+        """What is called: never the function itself, whose code changes while a run goes on."""
         if function.access is not None:
             eks.CfnAccessEntry(
                 self,
@@ -140,6 +139,9 @@ class TrainflowFunction(Construct):
             tracing=lambda_.Tracing.ACTIVE,
             log_group=self.log_group,
             dead_letter_queue=dead_letter_queue,
+            # Running executions go on calling the version that they began with; `trainflow delete-old-versions`
+            # deletes the rest. A failed update takes its own version back: Lambda publishes the same code once only.
+            current_version_options=lambda_.VersionOptions(removal_policy=cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE),
         )
         if self._talks_to_cluster:
             # Not by CDK's own setting, which warns of functions without a published version; ours have one.

@@ -1,4 +1,7 @@
-"""The state machines: the text of the repository, with the functions' ARNs in the places kept for them.
+"""The state machines: the text of the repository, with the ARNs of versions in the places kept for them.
+
+A definition names versions of functions, and that of `training` names a version of `watch_job`: an execution goes on
+with what it began with, whatever is deployed meanwhile (docs/decisions/0022-runs-keep-their-versions.md).
 
 Standard workflows, because a run takes days; the log has every event, but none of the data, which the history keeps.
 """
@@ -7,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import aws_cdk as cdk
 from aws_cdk import aws_logs as logs
@@ -46,9 +49,14 @@ class StateMachines(Construct):
     def _make(self, construct_id: str, *, file: str, child: sfn.StateMachine | None) -> sfn.StateMachine:
         shared, name = self._surroundings, f"{self._surroundings.deployment}-{file.replace('_', '-')}"
         text = (DEFINITIONS / f"{file}.asl.json").read_text()
-        called = {function: self._functions[function].alias.function_arn for function in _called(text)}
+        called = {function: self._functions[function] for function in _called(text)}
+        versions = {function: made.version.function_arn for function, made in called.items()}
         grants = [
-            allow("lambda:InvokeFunction", on=list(called.values())),
+            allow(
+                "lambda:InvokeFunction",
+                on=[f"{made.function.function_arn}:*" for made in called.values()],
+                pattern_because=Reason.RUNS_KEEP_THEIR_VERSIONS,
+            ),
             allow(*USE_OF_KEY, on=shared.key.key_arn),
             *(self._may_run(child) if child else ()),
         ]
@@ -65,7 +73,7 @@ class StateMachines(Construct):
             state_machine_name=name,
             state_machine_type=sfn.StateMachineType.STANDARD,
             definition_body=sfn.DefinitionBody.from_string(text),
-            definition_substitutions={**called, **({"WatchJob": child.state_machine_arn} if child else {})},
+            definition_substitutions={**versions, **({"WatchJob": self._version_of(child)} if child else {})},
             role=as_it_is(execution_role),
             logs=sfn.LogOptions(
                 destination=self._make_log_group(f"{construct_id}Logs", name=name),
@@ -77,8 +85,24 @@ class StateMachines(Construct):
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
 
+    def _version_of(self, machine: sfn.StateMachine) -> str:
+        """The ARN of the text that is deployed now; a new text is a new version, and older ones stay."""
+        made = cast(sfn.CfnStateMachine, machine.node.default_child)
+        version = sfn.CfnStateMachineVersion(
+            machine,
+            "Version",
+            state_machine_arn=machine.state_machine_arn,
+            state_machine_revision_id=made.attr_state_machine_revision_id,
+        )
+        version.apply_removal_policy(cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
+        return version.ref
+
     def _may_run(self, child: sfn.StateMachine) -> list[Grant]:
-        """What `startExecution.sync` takes (AWS Step Functions developer guide, 'Start workflow executions')."""
+        """What `startExecution.sync` takes (AWS Step Functions developer guide, 'Start workflow executions').
+
+        A version is started with the permission to start its state machine: IAM is asked about the ARN without the
+        version (the same guide, 'Authorization for versions and aliases').
+        """
         completion = cdk.Stack.of(self).format_arn(
             service="events",
             resource="rule",

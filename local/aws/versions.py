@@ -1,0 +1,110 @@
+"""Versions of state machines and functions, which moto 5.2.5 makes but neither starts, lists, deletes nor counts right.
+
+All patches replace private functions: whoever raises moto's version reads this file again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from local.aws.patches import original, replacing
+
+
+def apply_all() -> None:
+    """Every one of them."""
+    calls_on_versions()
+    executions_of_versions()
+    numbers_of_functions()
+
+
+def calls_on_versions() -> None:
+    """The three calls that moto lacks; it publishes only while it creates or updates a state machine."""
+    from moto.core.responses import ActionResult, EmptyResult
+    from moto.stepfunctions.responses import StepFunctionResponse
+
+    def publish_state_machine_version(self: Any) -> Any:
+        machine = self.stepfunction_backend.describe_state_machine(self._get_param("stateMachineArn"))
+        published = machine.latest_version
+        if published is None or _text(published) != _text(machine):  # the same text is not published twice
+            machine.publish(self._get_param("description"))
+            published = machine.latest_version
+        return ActionResult({"stateMachineVersionArn": published.arn, "creationDate": published.creation_date})
+
+    def list_state_machine_versions(self: Any) -> Any:
+        machine = self.stepfunction_backend.describe_state_machine(self._get_param("stateMachineArn"))
+        listed = [
+            {"stateMachineVersionArn": version.arn, "creationDate": version.creation_date}
+            for _, version in sorted(machine.versions.items(), reverse=True)
+        ]
+        return ActionResult({"stateMachineVersions": listed})
+
+    def delete_state_machine_version(self: Any) -> Any:
+        arn, _, number = self._get_param("stateMachineVersionArn").rpartition(":")
+        for machine in self.stepfunction_backend.state_machines:
+            if machine.arn == arn:
+                machine.versions.pop(int(number), None)
+        return EmptyResult()
+
+    def describe_state_machine_for_execution(self: Any) -> Any:
+        machine = self.stepfunction_backend.describe_execution(self._get_param("executionArn")).state_machine
+        return ActionResult(
+            {
+                "stateMachineArn": getattr(machine, "source_arn", machine.arn),
+                "name": machine.name,
+                "definition": machine.definition,
+                "roleArn": machine.roleArn,
+                "updateDate": machine.update_date,
+            }
+        )
+
+    for operation in (
+        publish_state_machine_version,
+        list_state_machine_versions,
+        delete_state_machine_version,
+        describe_state_machine_for_execution,
+    ):
+        setattr(StepFunctionResponse, operation.__name__, operation)
+
+
+def _text(machine: Any) -> str:
+    return json.dumps([machine.definition, machine.roleArn])
+
+
+def executions_of_versions() -> None:
+    """An execution of a version is one of its state machine, which lists it and whose name it carries."""
+    from moto.stepfunctions.models import StateMachine, StateMachineVersion
+    from moto.stepfunctions.parser.backend.execution import Execution
+
+    made = original(StateMachineVersion.__init__)
+    begun = original(Execution.__init__)
+
+    def version(self: Any, source: Any, **named: Any) -> None:
+        made(self, source, **named)
+        self.executions, self.backend, self.sm_type = source.executions, source.backend, source.sm_type
+
+    def execution(self: Any, *arguments: Any, **named: Any) -> None:
+        begun(self, *arguments, **named)
+        self.state_machine_arn = getattr(self.state_machine, "source_arn", self.state_machine_arn)
+
+    StateMachineVersion.__init__ = replacing(made, version)
+    StateMachineVersion._handle_name_input_idempotency = StateMachine._handle_name_input_idempotency
+    Execution.__init__ = replacing(begun, execution)
+
+
+def numbers_of_functions() -> None:
+    """moto numbers a function's next version by how many there are: once one was deleted, a number comes twice."""
+    from moto.awslambda.models import LambdaStorage
+
+    publish = original(LambdaStorage.publish_version)
+
+    def publish_version(self: Any, name_or_arn: str, description: str = "") -> Any:
+        function = self.get_function_by_name_or_arn_forbid_qualifier(name_or_arn)
+        kept = list(self._functions[function.function_name]["versions"])
+        published = publish(self, name_or_arn, description)
+        if kept and published not in kept:
+            published.set_version(1 + max(int(version.version) for version in kept))
+            self._arns.update({version.function_arn: version for version in (*kept, published)})
+        return published
+
+    LambdaStorage.publish_version = replacing(publish, publish_version)
