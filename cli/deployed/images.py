@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from cli.deployed.deployment import Deployment, DeploymentError
 
 OUTPUT_PREFIX = "Build"
@@ -33,10 +35,21 @@ def build_images(
     if not projects:
         raise DeploymentError(f"The stack {deployment.name}-images names no build projects.")
     codebuild = deployment.client("codebuild")
-    builds = {kind: codebuild.start_build(projectName=project)["build"]["id"] for kind, project in projects.items()}
+    builds = {kind: _start(codebuild, project) for kind, project in projects.items()}
     for kind, build in builds.items():
         say(f"{kind}: building ({build})")
     return {kind: _image(kind, _finished(codebuild, build, poll_seconds)) for kind, build in builds.items()}
+
+
+def _start(codebuild: Any, project: str) -> str:
+    try:
+        return str(codebuild.start_build(projectName=project)["build"]["id"])
+    except ClientError as error:
+        reason = error.response["Error"].get("Message", error.response["Error"]["Code"]).rstrip(".")
+        raise DeploymentError(
+            f"CodeBuild did not start {project}: {reason}. Builds that were started go on; `trainflow check-account` "
+            "says how many may run at once."
+        ) from None
 
 
 def _finished(codebuild: Any, build: str, poll_seconds: float) -> Mapping[str, Any]:

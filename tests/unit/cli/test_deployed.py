@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from moto import mock_aws
 from typer.testing import CliRunner
 
@@ -187,3 +188,16 @@ class TestImages:
     def test_a_stack_without_builds_is_named(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(DeploymentError, match="names no build projects"):
             self.build(monkeypatch, FakeCodeBuild("SUCCEEDED", []), Repository="r")
+
+    def test_an_account_that_runs_no_more_builds_says_so(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        """New accounts run one build at once."""
+
+        class Full(FakeCodeBuild):
+            def start_build(self, *, projectName: str) -> Any:
+                message = "Cannot have more than 1 builds in queue for the account"
+                raise ClientError(
+                    {"Error": {"Code": "AccountLimitExceededException", "Message": message}}, "StartBuild"
+                )
+
+        with pytest.raises(DeploymentError, match=r"did not start cpu: Cannot have more than 1 builds in queue"):
+            self.build(monkeypatch, Full("SUCCEEDED", []), BuildCpu="cpu")
