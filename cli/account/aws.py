@@ -296,7 +296,10 @@ class Account:
                 # A session's ARN has lost the path of its role.
                 principal = iam.get_role(RoleName=session["role"])["Role"]["Arn"] if session else caller
                 pages = iam.get_paginator("simulate_principal_policy").paginate(
-                    PolicySourceArn=principal, ActionNames=list(actions), ResourceArns=list(resources) or ["*"]
+                    PolicySourceArn=principal,
+                    ActionNames=list(actions),
+                    ResourceArns=list(resources) or ["*"],
+                    ContextEntries=[self._requested_region()],
                 )
                 results = [result for page in pages for result in page["EvaluationResults"]]
             except exceptions.ClientError as error:
@@ -306,6 +309,14 @@ class Account:
             return Simulation(principal, tuple(sorted(_denied(results))))
 
         return answer("iam:SimulatePrincipalPolicy and iam:GetRole", ask)
+
+    def _requested_region(self) -> dict[str, Any]:
+        """What policies that allow some Regions only are evaluated with."""
+        return {
+            "ContextKeyName": "aws:RequestedRegion",
+            "ContextKeyValues": [self._region],
+            "ContextKeyType": "string",
+        }
 
     def stacks(self, names: Iterable[str]) -> Mapping[str, str] | Unknown:
         """Status of those of the stacks that are there."""
@@ -458,9 +469,15 @@ def answer(permission: str, ask: Callable[[], Answer]) -> Answer | Unknown:
 
 
 def _denied(results: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Actions that are denied, each for any of the resources that it was simulated for."""
+    """Actions that are denied, each for any of the resources that it was simulated for.
+
+    A denial that hangs on a condition which only the real request can answer is none: a deployment would not be stopped
+    for something that may well be allowed.
+    """
     denied = set()
     for result in results:
+        if result.get("MissingContextValues") and result["EvalDecision"] != "explicitDeny":
+            continue
         decisions = [one.get("EvalResourceDecision") for one in result.get("ResourceSpecificResults", ())]
         if any(decision != "allowed" for decision in decisions or [result["EvalDecision"]]):
             denied.add(result["EvalActionName"])

@@ -274,7 +274,14 @@ class TestGivenAnswers:
 
         def simulate(asked: Mapping[str, Any]) -> Mapping[str, Any]:
             assert asked["PolicySourceArn"] == ROLE
+            (region,) = asked["ContextEntries"]
+            assert (region["ContextKeyName"], region["ContextKeyValues"]) == ("aws:RequestedRegion", ["us-west-2"])
             results = [
+                {
+                    "EvalActionName": "s3:CreateBucket",
+                    "EvalDecision": "implicitDeny",
+                    "MissingContextValues": ["aws:RequestTag/team"],
+                },
                 {"EvalActionName": "eks:CreateCluster", "EvalDecision": "allowed"},
                 {"EvalActionName": "fsx:CreateFileSystem", "EvalDecision": "explicitDeny"},
                 {
