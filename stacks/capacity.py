@@ -12,7 +12,7 @@ from constructs import Construct
 
 from lambdas.models.instances import nodegroup_name
 from stacks.configuration import Configuration
-from stacks.parts.capacity import kubelet
+from stacks.parts.capacity import node_config
 from stacks.parts.capacity.launch_template import NodeTemplate
 from stacks.parts.capacity.nodegroup import TrainingNodegroup
 from stacks.parts.capacity.nodegroup_calls import NodegroupCalls
@@ -57,7 +57,7 @@ class CapacityStack(cdk.Stack):
             reservation_id=settings.reservation_id,
             security_groups=self._cluster.node_security_groups,
             efa_security_group=self._network.efa_security_group,
-            user_data=kubelet.user_data(local_disks=settings.uses_local_disks),
+            user_data=node_config.user_data(settings.instance, local_disks=settings.uses_local_disks),
         )
         return TrainingNodegroup(
             self,

@@ -62,6 +62,10 @@ class WorldSizeMismatch(TrainerError):
     """
 
 
+class LockedMemoryTooSmall(TrainerError):
+    """The container may not lock the memory that EFA has to register."""
+
+
 class StorageFailed(TrainerError):
     """A file system or object store refused a write or a read: full, read-only, access denied."""
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 
 from lambdas.models.backends import BACKENDS, BackendName
 from lambdas.models.compile_cache import CacheUse, own_folder
-from lambdas.models.instances import InstanceType
+from lambdas.models.instances import HUGE_PAGES_OF_EFA_POD_MIB, InstanceType
 from lambdas.models.run import JobRef, Run, Stage, job_name
 from lambdas.models.run_spec import Argument, Dataset, Elastic, RunSpec
 
@@ -166,10 +166,11 @@ def _command(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | Non
         case Stage.PRECOMPILE:
             few_steps = {**spec.workload.arguments, "steps_this_run": spec.precompile.steps}
             again = ("--retry_failed",) if ref.attempt > 1 else ()
-            return ("python", "-m", "trainer.precompile", *again, "--", *_torchrun(spec, ref, few_steps))
+            compiling = ("python", "-m", "trainer.precompile", *again, "--", *_torchrun(spec, ref, few_steps))
+            return (*_with_locked_memory(spec, ref), *compiling)
         case Stage.TRAINING:
-            torchrun = _torchrun(spec, ref, spec.workload.arguments)
-            return (*_with_copy_of(cache_folder(run.run_id, cache)), *torchrun) if cache else torchrun
+            copying = _with_copy_of(cache_folder(run.run_id, cache)) if cache else ()
+            return (*_with_locked_memory(spec, ref), *copying, *_torchrun(spec, ref, workload.arguments))
 
 
 def _source(dataset: Dataset, *, linked_folder: str | None, module: str | None) -> tuple[str, ...]:
@@ -186,6 +187,13 @@ def _source(dataset: Dataset, *, linked_folder: str | None, module: str | None) 
         "min_shards": None if min_shards is None else str(min_shards),
     }
     return tuple(text for name, value in given.items() if value is not None for text in (f"--{name}", value))
+
+
+def _with_locked_memory(spec: RunSpec, ref: JobRef) -> tuple[str, ...]:
+    """A gang over EFA is refused at its start by nodes whose containers may lock too little memory."""
+    if not spec.compute.instance.uses_efa(ref.num_nodes):
+        return ()
+    return ("python", "-m", "trainer.locked_memory", "--mebibytes", str(HUGE_PAGES_OF_EFA_POD_MIB), "--")
 
 
 def _with_copy_of(folder: str) -> tuple[str, ...]:

@@ -35,6 +35,9 @@ HUGE_PAGES_OF_EFA_NODE = 5128
 """Set aside by the EKS accelerated images where EFA is (EKS user guide, "Run machine learning training on Amazon EKS
 with Elastic Fabric Adapter"); they are taken out of the node's memory."""
 
+HUGE_PAGES_OF_EFA_POD_MIB = 5120
+"""As the EKS user guide's examples of EFA ask for; half of what a node sets aside. EFA locks them."""
+
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 """Well-known node label; the older `beta.kubernetes.io/instance-type` is deprecated."""
 

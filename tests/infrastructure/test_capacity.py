@@ -6,6 +6,7 @@ import base64
 import email
 import gzip
 import json
+from decimal import Decimal
 from email.message import Message
 from functools import cache
 from importlib.resources import files
@@ -25,7 +26,7 @@ from lambdas.models.run import JobRef, Stage
 from stacks.capacity import CapacityStack
 from stacks.cluster import ClusterStack
 from stacks.configuration import Configuration
-from stacks.parts.capacity import kubelet
+from stacks.parts.capacity import node_config
 from stacks.parts.configuration.nodes import Nodegroup
 from tests.infrastructure.alone import (
     PINNED,
@@ -113,28 +114,49 @@ def test_every_network_card_of_a_type_has_one_efa_interface(instance_type: str) 
     assert all(interface["InterfaceType"] == "efa" for interface in interfaces)
 
 
+def _node_config(instance_type: str) -> Any:
+    document = email.message_from_bytes(base64.b64decode(_template(_capacity(instance_type))["UserData"]))
+    (part,) = cast("list[Message]", document.get_payload())
+    assert part.get_content_type() == "application/node.eks.aws"
+    config = yaml.safe_load(str(part.get_payload()))
+    assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
+    return config["spec"]
+
+
 def test_a_log_is_not_rotated_away_between_two_looks_at_it() -> None:
     """At 10 MiB/s, looked at every 30 seconds."""
-    kept = _node_config(_capacity("trn1.32xlarge"))["kubelet"]["config"]
+    kept = _node_config("trn1.32xlarge")["kubelet"]["config"]
     assert (kept["containerLogMaxSize"], kept["containerLogMaxFiles"]) == ("1Gi", 2)
 
 
-def _node_config(found: Resources) -> dict[str, Any]:
-    """The specs of all NodeConfigs in the user data, merged as nodeadm does."""
-    document = email.message_from_bytes(base64.b64decode(_template(found)["UserData"]))
-    merged: dict[str, Any] = {}
-    for part in cast("list[Message]", document.get_payload()):
-        assert part.get_content_type() == "application/node.eks.aws"
-        config = yaml.safe_load(str(part.get_payload()))
-        assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
-        assert not merged.keys() & config["spec"].keys()
-        merged |= config["spec"]
-    return merged
+@pytest.mark.parametrize("instance_type", WITH_EFA)
+def test_containers_of_an_efa_node_may_lock_memory_and_keep_their_open_files(instance_type: str) -> None:
+    """As nodeadm merges: a list replaces the default's list, and numbers go through float64 (mergo over JSON maps)."""
+    given = _node_config(instance_type)["containerd"]["baseRuntimeSpec"]
+    merged = json.loads(json.dumps(given), parse_int=float)["process"]["rlimits"]
+    limits = {each["type"]: (each["soft"], each["hard"]) for each in merged}
+    assert limits["RLIMIT_NOFILE"] == (65536, 1048576)
+    soft, hard = (int(_as_go_prints(value)) for value in limits["RLIMIT_MEMLOCK"])
+    assert INSTANCE_TYPES[instance_type].memory_gib * 2**30 < soft == hard < 2**64
+
+
+def test_the_words_of_linux_for_unlimited_would_not_survive_nodeadm() -> None:
+    assert int(_as_go_prints(float(2**64 - 1))) >= 2**64
+
+
+def _as_go_prints(value: float) -> str:
+    """Go's encoding/json: the shortest digits that read back as the same float64, without an exponent below 1e21."""
+    return f"{Decimal(repr(value)):f}".removesuffix(".0")
+
+
+@pytest.mark.parametrize("instance_type", sorted(set(INSTANCE_TYPES) - set(WITH_EFA)))
+def test_nodes_without_efa_keep_their_containers_limits(instance_type: str) -> None:
+    assert "containerd" not in _node_config(instance_type)
 
 
 @pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
 def test_nvme_disks_hold_what_pods_write_outside_of_the_shared_file_system(instance_type: str) -> None:
-    found = _node_config(_capacity(instance_type))
+    found = _node_config(instance_type)
     wanted = {"localStorage": {"strategy": "RAID0"}} if INSTANCE_TYPES[instance_type].has_scratch else None
     assert found.get("instance") == wanted
 
@@ -142,7 +164,9 @@ def test_nvme_disks_hold_what_pods_write_outside_of_the_shared_file_system(insta
 def test_nvme_disks_can_be_left_alone() -> None:
     group = Nodegroup(instance_type="trn1.32xlarge", max_nodes=1, local_disks=False)
     assert not group.uses_local_disks
-    assert b"localStorage" not in base64.b64decode(kubelet.user_data(local_disks=group.uses_local_disks))
+    assert b"localStorage" not in base64.b64decode(
+        node_config.user_data(group.instance, local_disks=group.uses_local_disks)
+    )
 
 
 def test_the_catalogue_knows_the_disks_that_ec2_describes() -> None:

@@ -9,6 +9,7 @@ from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, POD_NAME_VARIABLE, RESUL
 from lambdas.models.instances import (
     EFA_INTERFACE,
     HUGE_PAGES,
+    HUGE_PAGES_OF_EFA_POD_MIB,
     INSTANCE_TYPE_LABEL,
     NEURON_DEVICE,
     InstanceType,
@@ -41,9 +42,6 @@ GRACE_PERIOD_SECONDS = 120
 
 SHARED_MEMORY_GIB = 8
 """For data loaders; the 64 MiB that Kubernetes gives a container by itself is too little."""
-
-HUGE_PAGES_MIB = 5120
-"""As the EKS user guide's examples of EFA ask for; half of what a node sets aside."""
 
 KEPT_SECONDS = 7 * 24 * 3600
 """How long a finished job is kept where nothing tears it down: over a weekend and some days."""
@@ -211,5 +209,5 @@ def _devices(instance: InstanceType, processes_per_node: int, *, num_nodes: int)
         devices[NEURON_DEVICE] = str(math.ceil(processes_per_node / cores_per_chip))
     if instance.uses_efa(num_nodes):
         devices[EFA_INTERFACE] = str(instance.efa_interfaces)
-        devices[HUGE_PAGES] = f"{HUGE_PAGES_MIB}Mi"
+        devices[HUGE_PAGES] = f"{HUGE_PAGES_OF_EFA_POD_MIB}Mi"
     return devices

@@ -21,6 +21,7 @@ def test_training_is_launched_with_static_rendezvous_so_that_index_0_is_rank_0()
     command = " ".join(job(Stage.TRAINING).command)
     name = "bert-0123456789ab-training-1"
     assert command == (
+        "python -m trainer.locked_memory --mebibytes 5120 -- "
         f"torchrun --nnodes 2 --node_rank $(JOB_COMPLETION_INDEX) --master_addr {name}-0.{name} --master_port {PORT} "
         "--nproc_per_node 32 -m trainer.pretrain "
         "--max_steps 100 --learning_rate 0.0004 --compile true"
@@ -40,7 +41,8 @@ def test_training_is_launched_with_static_rendezvous_so_that_index_0_is_rank_0()
 def test_every_backend_has_its_own_names_for_the_same_rendezvous(backend: BackendName, rank: str, host: str) -> None:
     run = run_on(backend)
     training = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")
-    options = dict(zip(training.command[1:9:2], training.command[2:10:2], strict=True))
+    launched = training.command[training.command.index("torchrun") :]
+    options = dict(zip(launched[1:9:2], launched[2:10:2], strict=True))
     assert (options["--node_rank"], options["--master_addr"]) == (rank, host.format(training.ref.name))
 
 
@@ -70,9 +72,10 @@ def test_small_programs_are_kubernetes_jobs_whatever_runs_the_gang(stage: Stage)
 
 def test_precompiling_runs_the_same_program_for_a_few_steps() -> None:
     training, precompile = job(Stage.TRAINING).command, job(Stage.PRECOMPILE).command
-    assert precompile[:4] == ("python", "-m", "trainer.precompile", "--")
-    assert precompile[-2:] == ("--steps_this_run", "10")
-    assert precompile[4:].index("trainer.pretrain") == training.index("trainer.pretrain")
+    checked = precompile.index("--") + 1
+    assert precompile[checked : checked + 4] == ("python", "-m", "trainer.precompile", "--")
+    program = [command[command.index("trainer.pretrain") :] for command in (training, precompile)]
+    assert program[1] == (*program[0], "--steps_this_run", "10")
 
 
 def test_a_script_is_run_as_a_file() -> None:
@@ -101,7 +104,9 @@ def test_a_gang_asks_for_every_chip_and_interface_that_it_uses() -> None:
 
 
 def test_one_node_needs_no_network_interfaces() -> None:
-    _, manifest = render(job(Stage.TRAINING, compute__num_nodes=1))
+    alone = job(Stage.TRAINING, compute__num_nodes=1)
+    assert "trainer.locked_memory" not in alone.command
+    _, manifest = render(alone)
     container = manifest["spec"]["template"]["spec"]["containers"][0]
     assert "vpc.amazonaws.com/efa" not in container["resources"]["limits"]
     assert "FI_PROVIDER" not in str(container["env"])

@@ -72,6 +72,9 @@ esac
 
 PROGRAM = """#!/usr/bin/env python3
 import json, os, pathlib, sys
+if sys.argv[1:3] == ["-m", "trainer.locked_memory"]:
+    command = sys.argv[sys.argv.index("--") + 1 :]
+    os.execvp(command[0], command)
 me = {"argv": sys.argv, "environ": dict(os.environ), "cwd": sorted(os.listdir("."))}
 if sys.argv[0].endswith("torchrun"):
     pathlib.Path(os.environ["TRAINFLOW_RESULT_FILE"]).write_text(json.dumps(me))

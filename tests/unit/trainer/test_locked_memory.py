@@ -1,0 +1,66 @@
+"""A gang over EFA on a node whose containers may lock too little memory ends at its start, with a name."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.errors import LockedMemoryTooSmall
+from trainer.locked_memory import MIB, require
+
+EIGHT_MIB = 8 * MIB
+
+
+def devices(tmp_path: Path, vendor: str) -> Path:
+    """As Linux shows one device of this PCI vendor."""
+    device = tmp_path / "rdmap0s6" / "device"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n")
+    return tmp_path
+
+
+def test_efa_with_linuxs_default_limit_is_refused_with_figures_and_cure(tmp_path: Path) -> None:
+    with pytest.raises(LockedMemoryTooSmall, match=r"may lock 8 MiB .* EFA needs 5120; deploy the capacity stack"):
+        require(5120, soft_limit=EIGHT_MIB, devices=devices(tmp_path, "0x1d0f"))
+
+
+@pytest.mark.parametrize("limit", [5120 * MIB, 2**50, resource.RLIM_INFINITY])
+def test_enough_is_enough(tmp_path: Path, limit: int) -> None:
+    require(5120, soft_limit=limit, devices=devices(tmp_path, "0x1d0f"))
+
+
+def test_a_machine_without_efa_is_asked_for_nothing(tmp_path: Path) -> None:
+    require(5120, soft_limit=EIGHT_MIB, devices=tmp_path / "none")
+    require(5120, soft_limit=EIGHT_MIB, devices=devices(tmp_path, "0x15b3"))
+
+
+def test_the_command_takes_the_place_of_the_check(tmp_path: Path) -> None:
+    result = tmp_path / "result"
+    program = [sys.executable, "-c", "import sys; sys.exit(7)"]
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer.locked_memory", "--mebibytes", "1", "--", *program],
+        env={**os.environ, "TRAINFLOW_RESULT_FILE": str(result)},
+        check=False,
+    )
+    assert (done.returncode, result.exists()) == (7, False)
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"), [([], "Give the training's command"), (["no-such-program"], "'no-such-program' cannot be")]
+)
+def test_a_command_that_cannot_be_started_is_said(tmp_path: Path, command: list[str], sentence: str) -> None:
+    result = tmp_path / "result"
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer.locked_memory", "--mebibytes", "1", "--", *command],
+        env={**os.environ, "TRAINFLOW_RESULT_FILE": str(result)},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert sentence in json.loads(result.read_text())["message"]

@@ -1,0 +1,77 @@
+"""Refuse to train over EFA where memory cannot be locked: `python -m trainer.locked_memory --mebibytes N -- COMMAND`.
+
+EFA registers the memory that it sends from, and the kernel locks what is registered. A container may lock 8 MiB unless
+its node was told otherwise; libfabric then fails with "Cannot allocate memory" (ENOMEM), deep inside the first step.
+The check is made where EFA devices are, and nowhere else. The command takes this process's place.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from trainer import program
+from trainer.arguments import parse
+from trainer.environment import Environment
+from trainer.errors import ConfigInvalid, LockedMemoryTooSmall
+
+DEVICES = Path("/sys/class/infiniband")
+"""Where Linux shows devices that memory is registered with; EFA interfaces are among them."""
+
+AMAZON = "0x1d0f"
+"""PCI vendor of EFA interfaces: an InfiniBand card of somebody's workstation is none."""
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockConfig:
+    """What has to be possible."""
+
+    mebibytes: int
+    """That the process must be allowed to lock."""
+
+
+def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
+    """Check the limit and become the command."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    command = list(argv[end + 1 :])
+    if not command:
+        raise ConfigInvalid("Give the training's command behind `--`: python -m trainer.locked_memory … -- torchrun …")
+    config = parse(LockConfig, argv[:end], program="trainer.locked_memory")
+    require(config.mebibytes, soft_limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], devices=DEVICES)
+    try:
+        os.execvp(command[0], command)  # noqa: S606  (the command that was given)
+    except OSError as error:
+        raise ConfigInvalid(f"The command {command[0]!r} cannot be started ({error}).") from error
+
+
+def require(mebibytes: int, *, soft_limit: int, devices: Path) -> None:
+    """Nothing, if there are no EFA devices or the limit is large enough.
+
+    Args:
+        mebibytes: That must be lockable, in MiB.
+        soft_limit: RLIMIT_MEMLOCK of this process, in bytes; RLIM_INFINITY (-1) for none.
+        devices: Folder of the devices.
+
+    Raises:
+        LockedMemoryTooSmall: If less may be locked.
+    """
+    if soft_limit == resource.RLIM_INFINITY or soft_limit >= mebibytes * MIB:
+        return
+    if any(vendor.read_text().strip() == AMAZON for vendor in devices.glob("*/device/vendor")):
+        raise LockedMemoryTooSmall(
+            f"This container may lock {soft_limit / MIB:g} MiB of memory (`ulimit -l`), but EFA needs {mebibytes}; "
+            "deploy the capacity stack, whose launch templates raise RLIMIT_MEMLOCK, and let the nodes be replaced "
+            "(with Slurm: start slurmd with LimitMEMLOCK=infinity)."
+        )
+
+
+if __name__ == "__main__":
+    program.raise_on_sigterm()
+    sys.exit(program.run(main, sys.argv[1:], os.environ))
