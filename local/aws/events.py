@@ -126,7 +126,7 @@ def status_changes(targets: Targets) -> None:
 
 
 def _tell_why_it_was_stopped(execution: Any) -> None:
-    """The error and cause that StopExecution was given; moto 5.2.5 leaves them out of what it tells of the execution."""
+    """The error and cause that StopExecution was given; moto 5.2.5 does not tell them of the execution."""
     from moto.stepfunctions.parser.asl.eval.program_state import ProgramStopped
 
     state = execution.exec_worker.env.program_state()

@@ -1,0 +1,67 @@
+"""The steps that the workflow keeps: few, evenly spaced, and the same however often a poll is repeated."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from lambdas.models.metrics_line import StepMetrics
+from lambdas.models.run import MetricsCursor
+from trainflow.record.steps import MAX_STEPS, KeptSteps, kept_steps_from_json, kept_steps_of
+
+START = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def steps(*numbers: int, throughput: float = 100.0) -> list[StepMetrics]:
+    return [
+        StepMetrics(START + timedelta(seconds=number), 0, number, 10 - number / 1e6, 4e-4, throughput + number % 7)
+        for number in numbers
+    ]
+
+
+def kept_in_batches(numbers: range, *, size: int) -> KeptSteps:
+    kept, logged = KeptSteps(), steps(*numbers)
+    for begin in range(0, len(logged), size):
+        batch = logged[begin : begin + size]
+        kept = kept.extended(batch, MetricsCursor(first_step=1, datapoints=begin + len(batch)))
+    return kept
+
+
+def test_a_short_training_is_kept_whole() -> None:
+    assert kept_steps_of(steps(*range(1, MAX_STEPS + 1))).steps == tuple(steps(*range(1, MAX_STEPS + 1)))
+
+
+@pytest.mark.parametrize("logged", [range(1, 100_001), range(10, 300_000, 10), range(1, 60_000, 10)])
+def test_a_long_training_is_kept_evenly_spaced_with_its_first_and_its_newest_step(logged: range) -> None:
+    kept = kept_in_batches(logged, size=300)
+    numbers = [step.step for step in kept.steps]
+    assert MAX_STEPS // 2 <= len(numbers) <= MAX_STEPS
+    assert (numbers[0], numbers[-1]) == (logged[0], logged[-1])
+    assert len({later - earlier for earlier, later in pairwise(numbers[:-1])}) == 1
+    assert kept.progress.datapoints == len(logged)
+    assert kept.sequences_per_second == pytest.approx(103.0, abs=1)
+    assert len(kept.to_json()) < 100_000
+
+
+def test_what_is_kept_does_not_depend_on_how_it_came() -> None:
+    assert kept_in_batches(range(1, 5001), size=300).steps == kept_in_batches(range(1, 5001), size=7).steps
+
+
+def test_a_poll_that_is_repeated_changes_nothing() -> None:
+    once = kept_in_batches(range(1, 5001), size=300)
+    assert once.extended(steps(*range(4700, 5001)), once.progress) == once
+
+
+def test_a_step_that_is_trained_again_counts_as_it_was_last() -> None:
+    kept = kept_steps_of(steps(1, 2, 3)).extended(steps(3, throughput=50.0), MetricsCursor())
+    assert [round(step.throughput) for step in kept.steps] == [101, 102, 53]
+
+
+def test_the_file_gives_back_what_was_kept() -> None:
+    diverged = StepMetrics(START, 0, 4, math.inf, 0.0, 100.0)
+    kept = kept_steps_of([*steps(1, 2, 3), diverged])
+    assert kept_steps_from_json(kept.to_json()) == kept
+    assert '"inf"' in kept.to_json(), "JSON has no such number"
