@@ -30,6 +30,7 @@ EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
 ROLE_ARN = r"^arn:aws[-a-z]*:iam::\d{12}:(role|user)/.+$"
 RELEASE = r"^\d+\.\d+\.\d+-\d{8}$"
 KUBERNETES = r"^1\.\d{2}$"
+HTTP_URL = r"^https?://[^\s/]+(/\S*)?$"
 
 IN_WORDS = {
     **nodes.IN_WORDS,
@@ -41,6 +42,7 @@ IN_WORDS = {
     EMAIL: "must be an e-mail address",
     ROLE_ARN: "must be the ARN of an IAM role or user",
     RELEASE: "must be an EKS AMI release such as 1.36.2-20260827",
+    HTTP_URL: "must be the address of a page, such as https://wiki.example.org/runbooks",
     KUBERNETES: 'must be a Kubernetes version in quotes, such as "1.36"',
 }
 """What each pattern asks for, for messages."""
@@ -255,8 +257,8 @@ class Alarms(Section):
     """No step for this long is an alarm; `limits.stall_minutes` of a spec ends the run."""
     daily_budget_usd: Annotated[float, Field(gt=0)] = 1000.0
     """Estimated cost of training nodes in a day above which to tell somebody."""
-    runbooks_url: str = "docs/runbooks.md"
-    """Where the runbooks are read: put the address of your copy of the repository in front."""
+    runbooks_url: Annotated[str, Field(pattern=HTTP_URL)] | None = None
+    """Page with your copy of docs/runbooks.md. None: the runbooks are on a dashboard of the deployment."""
 
 
 class Configuration(Section):

@@ -12,6 +12,7 @@ from stacks.configuration import Configuration
 from stacks.parts.observability.alarm_definitions import Watched
 from stacks.parts.observability.alarms import Alarms
 from stacks.parts.observability.dashboard import Dashboard, Shown
+from stacks.parts.observability.runbooks import Runbooks
 
 if TYPE_CHECKING:
     from stacks.orchestration import OrchestrationStack
@@ -46,6 +47,9 @@ class ObservabilityStack(cdk.Stack):
             ),
             topic=orchestration.topic,
         )
+        self.runbooks = None
+        if configuration.alarms.runbooks_url is None:
+            self.runbooks = Runbooks(self, "Runbooks", configuration=configuration)
         functions = {**orchestration.functions, **triggers.functions}
         self.dashboard = Dashboard(
             self,

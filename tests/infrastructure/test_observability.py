@@ -16,6 +16,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk.assertions import Template
+from pydantic import ValidationError
 
 from lambdas.models.functions import FUNCTIONS
 from lambdas.models.metric_names import CLUSTER_DIMENSION, NAMESPACE, RUN_DIMENSION, ClusterMetric, RunMetric
@@ -47,7 +48,7 @@ def configuration(**changes: Any) -> Configuration:
 class Deployed:
     """The stack beside stand-ins for those that it watches."""
 
-    def __init__(self, settings: Configuration, *, size_gib: int | None = 1200) -> None:
+    def __init__(self, settings: Configuration, *, size_gib: int | None = 1200, dashboard: str = "blue") -> None:
         self.app = cdk.App()
         below = cdk.Stack(self.app, "Below", env=ENVIRONMENT)
         key = kms.Key(below, "Key")
@@ -78,8 +79,11 @@ class Deployed:
             alarm["Properties"]["AlarmName"]: alarm["Properties"] for alarm in self.of_type("AWS::CloudWatch::Alarm")
         }
         (self.composite,) = [entry["Properties"] for entry in self.of_type("AWS::CloudWatch::CompositeAlarm")]
-        (dashboard,) = self.of_type("AWS::CloudWatch::Dashboard")
-        self.dashboard = json.loads(_joined(dashboard["Properties"]["DashboardBody"]))
+        bodies = {
+            entry["Properties"]["DashboardName"]: entry["Properties"]["DashboardBody"]
+            for entry in self.of_type("AWS::CloudWatch::Dashboard")
+        }
+        self.dashboard = json.loads(_joined(bodies[dashboard]))
         self.widgets: list[dict[str, Any]] = self.dashboard["widgets"]
 
     def of_type(self, name: str) -> list[dict[str, Any]]:
@@ -245,8 +249,32 @@ def test_every_runbook_can_be_opened_from_the_dashboard(deployed: Deployed) -> N
         if widget["properties"].get("markdown", "").startswith("**Runbooks**")
     ]
     for alarm in [*deployed.alarms.values(), deployed.composite]:
-        link = alarm["AlarmDescription"].split("Runbook: ")[1]
+        link = alarm["AlarmDescription"].split()[-1]
         assert f"({link})" in runbooks
+
+
+def test_without_a_page_of_one_s_own_every_alarm_leads_to_a_dashboard_that_holds_its_runbook() -> None:
+    bare = Deployed(configuration(alarms={}), dashboard="blue")
+    runbooks = Deployed(configuration(alarms={}), dashboard="blue-runbooks").widgets
+    headings = {widget["properties"]["markdown"].split("\n")[0].removeprefix("## ") for widget in runbooks}
+    where = (
+        "https://us-west-2.console.aws.amazon.com/cloudwatch/home?region=us-west-2#dashboards/dashboard/blue-runbooks"
+    )
+    for alarm in [*bare.alarms.values(), bare.composite]:
+        found = re.fullmatch(r'.* Runbook "([^"]+)": (\S+)', alarm["AlarmDescription"])
+        assert found, alarm["AlarmDescription"]
+        assert found[1] in headings
+        assert found[2] == where
+        assert len(alarm["AlarmDescription"]) <= 1024
+    for widget in runbooks:
+        links = re.findall(r"\]\(([^)]+)\)", widget["properties"]["markdown"])
+        assert all(link.startswith("https://") for link in links), links
+
+
+@pytest.mark.parametrize("url", ["docs/runbooks.md", "ftp://example.org/x", "https://"])
+def test_a_page_of_runbooks_that_no_mail_can_open_is_refused(url: str) -> None:
+    with pytest.raises(ValidationError, match="runbooks_url"):
+        configuration(alarms={"runbooks_url": url})
 
 
 # The alarms
@@ -266,9 +294,8 @@ def test_states_say_when_they_are_over_and_events_do_not(deployed: Deployed) -> 
 def test_every_alarm_says_what_it_means_what_to_do_and_where_to_read_on(deployed: Deployed) -> None:
     for name, alarm in [*deployed.alarms.items(), (COMPOSITE, deployed.composite)]:
         description = alarm["AlarmDescription"]
-        assert re.fullmatch(r"[A-Z].+\. First: .+\. Runbook: https://example\.org/runbooks\.md#[a-z-]+", description), (
-            name
-        )
+        pattern = r'[A-Z].+\. First: .+\. Runbook "[A-Z][a-z ]+": https://example\.org/runbooks\.md#[a-z-]+'
+        assert re.fullmatch(pattern, description), name
         assert len(description) <= 1024, name
 
 

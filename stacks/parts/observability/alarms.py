@@ -9,6 +9,7 @@ from constructs import Construct
 
 from stacks.configuration import Configuration
 from stacks.parts.observability.alarm_definitions import Definition, Watched, definitions
+from stacks.parts.observability.runbooks import link
 
 COMPOSITE = "a-run-needs-a-person"
 
@@ -64,7 +65,8 @@ class Alarms(Construct):
         return composite
 
     def _description(self, meaning: str, first: str, anchor: str) -> str:
-        return f"{meaning} First: {first} Runbook: {self._configuration.alarms.runbooks_url}#{anchor}"
+        heading = anchor.replace("-", " ").capitalize()
+        return f'{meaning} First: {first} Runbook "{heading}": {link(self._configuration, anchor)}'
 
 
 def _pascal(name: str) -> str:

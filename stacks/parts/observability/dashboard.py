@@ -18,6 +18,7 @@ from stacks.configuration import Configuration
 from stacks.parts.observability import metrics
 from stacks.parts.observability.alarm_definitions import FULL_PERCENT, Definition
 from stacks.parts.observability.alarms import COMPOSITE, Alarms
+from stacks.parts.observability.runbooks import link
 
 if TYPE_CHECKING:
     from stacks.storage import SharedFileSystem
@@ -116,7 +117,7 @@ def _overview(configuration: Configuration, shown: Shown) -> list[list[cloudwatc
     )
     # Begins two days back: the sum of today carries midnight as its time, which most ranges leave out.
     cost = _numbers("Estimated USD, on demand", usd, start="-P2D")
-    runbooks = _runbooks(configuration.alarms.runbooks_url, shown.alarms.definitions)
+    runbooks = _runbooks(configuration, shown.alarms.definitions)
     return [
         [alarms, cost, _numbers("Now", now)],
         [cloudwatch.TextWidget(markdown=runbooks, width=WIDTH, height=2)],
@@ -129,9 +130,11 @@ def _numbers(
     return cloudwatch.SingleValueWidget(title=title, metrics=list(shown), width=QUARTER, height=HEIGHT, start=start)
 
 
-def _runbooks(url: str, definitions: Sequence[Definition]) -> str:
+def _runbooks(configuration: Configuration, definitions: Sequence[Definition]) -> str:
     anchors = dict.fromkeys([COMPOSITE, *(definition.anchor for definition in definitions)])
-    return "**Runbooks** " + " · ".join(f"[{anchor.replace('-', ' ')}]({url}#{anchor})" for anchor in anchors)
+    return "**Runbooks** " + " · ".join(
+        f"[{anchor.replace('-', ' ')}]({link(configuration, anchor)})" for anchor in anchors
+    )
 
 
 def _heading(title: str, text: str) -> cloudwatch.TextWidget:
