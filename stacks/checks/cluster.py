@@ -79,3 +79,16 @@ def reserved_capacity_has_no_placement_group(templates: Templates) -> Iterator[F
         target = (data.get("CapacityReservationSpecification") or {}).get("CapacityReservationTarget")
         if template.origin in blocks or market == "capacity-block" or target:
             yield Finding.at(template, "placement", "reserved capacity is asked for inside a placement group.")
+
+
+def pods_do_not_reach_the_metadata_service(templates: Templates) -> Iterator[Finding]:
+    """A pod one hop from the node would get the node's role. Left out, the limit is the account's or the AMI's."""
+    for template in templates.resources("AWS::EC2::LaunchTemplate"):
+        options = (template.properties.get("LaunchTemplateData") or {}).get("MetadataOptions") or {}
+        hops, tokens = options.get("HttpPutResponseHopLimit"), options.get("HttpTokens")
+        if hops != 1:
+            yield Finding.at(
+                template, "metadata", f"the metadata service's hop limit is {hops}, and pods reach it; set 1."
+            )
+        if tokens != "required":
+            yield Finding.at(template, "metadata", "the metadata service answers without a token; require one.")

@@ -24,6 +24,7 @@ CHECKS: tuple[Callable[[Templates], Iterator[Finding]], ...] = (
     cluster.nothing_lets_the_world_in,
     cluster.api_server_is_not_public,
     cluster.nodes_are_off,
+    cluster.pods_do_not_reach_the_metadata_service,
     cluster.reserved_capacity_has_no_placement_group,
 )
 

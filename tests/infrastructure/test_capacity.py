@@ -266,7 +266,7 @@ def test_a_node_s_disk_is_encrypted_and_its_metadata_wants_a_token(instance_type
     assert disk["Encrypted"] is True and disk["DeleteOnTermination"] is True and disk["VolumeType"] == "gp3"
     assert disk["VolumeSize"] == (512 if instance_type in ACCELERATED else 100)
     assert data["MetadataOptions"]["HttpTokens"] == "required"
-    assert data["MetadataOptions"]["HttpPutResponseHopLimit"] == 2
+    assert data["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
 
 
 @pytest.mark.parametrize("instance_type", INSTANCE_TYPES)

@@ -476,8 +476,24 @@ def test_a_node_group_that_leaves_its_size_to_eks_is_found() -> None:
 PLACED = {"Placement": {"GroupName": {"Ref": "Group"}}}
 
 
+METADATA = {"HttpTokens": "required", "HttpPutResponseHopLimit": 1}
+
+
 def launch_template(**data: Any) -> Resources:
-    return {"Template": {"Type": "AWS::EC2::LaunchTemplate", "Properties": {"LaunchTemplateData": data}}}
+    properties = {"LaunchTemplateData": {"MetadataOptions": METADATA, **data}}
+    return {"Template": {"Type": "AWS::EC2::LaunchTemplate", "Properties": properties}}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"HttpTokens": "required"}, "the metadata service's hop limit is None, and pods reach it; set 1."),
+        (METADATA | {"HttpPutResponseHopLimit": 2}, "the metadata service's hop limit is 2, and pods reach it; set 1."),
+        (METADATA | {"HttpTokens": "optional"}, "the metadata service answers without a token; require one."),
+    ],
+)
+def test_a_metadata_service_that_pods_reach_is_found(options: dict[str, Any], sentence: str) -> None:
+    assert found(launch_template(MetadataOptions=options)) == [f"Template: {sentence}"]
 
 
 def test_a_placement_group_for_nodes_on_demand_is_fine() -> None:

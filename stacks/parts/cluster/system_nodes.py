@@ -9,6 +9,8 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from stacks.parts.capacity.launch_template import METADATA_HOPS
+
 INSTANCE_TYPES = ("t3a.large", "t3.large")
 """0.0752 and 0.0832 USD an hour (EC2 on-demand, us-west-2, November 2026). x86, because the images are. The second is
 for zones that do not have the first."""
@@ -18,10 +20,6 @@ MEMORY_GIB = 8
 """Of either type."""
 
 ROOT_GIB = 50
-
-METADATA_HOPS = 2
-"""The CloudWatch agent and the FSx driver ask for their instance from inside a pod. What a pod finds there is a role
-that can pull images and register a node."""
 
 
 def add_system_nodes(
