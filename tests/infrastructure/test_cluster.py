@@ -348,6 +348,7 @@ def test_a_node_can_pull_images_and_has_no_other_rights_to_lend_to_a_pod() -> No
 def test_system_nodes_ask_for_tokens_and_write_to_encrypted_disks_and_can_mount_the_file_system() -> None:
     node = only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
     assert node["MetadataOptions"]["HttpTokens"] == "required"
+    assert node["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
     assert all(disk["Ebs"]["Encrypted"] for disk in node["BlockDeviceMappings"])
     assert "ClusterSecurityGroupId" in json.dumps(node["SecurityGroupIds"])
     assert "LustreClients" in json.dumps(node["SecurityGroupIds"])
@@ -360,14 +361,31 @@ def test_there_are_as_many_system_nodes_as_configured_and_at_most_one_more_while
 
 
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
-def test_kubectl_fits_the_cluster(version: str) -> None:
-    layer = int(re.findall(r"V(\d+)Layer", KubectlV36Layer.__name__)[0])
-    assert abs(layer - int(version.split(".")[1])) <= 1
+def test_kubectl_fits_the_cluster_and_the_version_to_which_aws_upgrades_it(version: str) -> None:
+    layer, minor = int(re.findall(r"V(\d+)Layer", KubectlV36Layer.__name__)[0]), int(version.split(".")[1])
+    assert abs(layer - minor) <= 1
+    assert abs(layer - (minor + 1)) <= 1
+
+
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+def test_every_supported_version_can_be_deployed_with_its_node_image(version: str) -> None:
+    document = configuration().model_dump()
+    document["cluster"]["kubernetes_version"] = version
+    document["capacity"]["neuron_ami_release"] = f"{version}.1-20261101"
+    with tempfile.TemporaryDirectory() as folder:
+        app = cdk.App(context=CONTEXT, outdir=folder)
+        compose(app, Configuration.model_validate(document))
+        app.synth()
+        resources = json.loads((Path(folder) / "Cluster.template.json").read_text())["Resources"].values()
+    (cluster,) = (found["Properties"] for found in resources if found["Type"] == "AWS::EKS::Cluster")
+    assert cluster["Version"] == version
+    assert cluster["UpgradePolicy"] == {"SupportType": "STANDARD"}
 
 
 def test_a_version_that_kubectl_does_not_fit_is_refused_with_those_that_it_does() -> None:
     with pytest.raises(ConfigurationError, match=r"kubernetes_version: '1\.30' is not supported; choose one of 1\.35"):
-        compose(cdk.App(context=CONTEXT), configuration(kubernetes_version="1.30"))
+        unsupported = configuration().cluster.model_copy(update={"kubernetes_version": "1.30"})
+        compose(cdk.App(context=CONTEXT), configuration().model_copy(update={"cluster": unsupported}))
 
 
 def test_every_chart_has_a_version() -> None:

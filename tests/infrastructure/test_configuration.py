@@ -55,6 +55,14 @@ def test_the_example_can_be_deployed() -> None:
     assert load_configuration(EXAMPLE).cluster_name == "trainflow"
 
 
+def test_a_node_image_of_another_kubernetes_version_is_refused(tmp_path: Path) -> None:
+    changes = {"cluster__kubernetes_version": "1.35", "capacity__neuron_ami_release": "1.36.3-20260914"}
+    assert refusal(tmp_path, **changes) == (
+        "configuration: capacity.neuron_ami_release: 1.36.3-20260914 is no node image for Kubernetes 1.35, which is "
+        "cluster.kubernetes_version; choose a release that begins with 1.35."
+    )
+
+
 def test_every_instance_type_has_a_price_and_zones() -> None:
     assert set(OFFERINGS) == set(INSTANCE_TYPES)
     assert all(offering.usd_per_hour > 0 for offering in OFFERINGS.values())
