@@ -25,6 +25,7 @@ from stacks.parts.cluster.training_operator import operator_manifests
 from stacks.parts.cluster.workload import Workload
 from stacks.parts.custom_resources import settle_custom_resources
 from stacks.parts.log_groups import ServiceLogGroups
+from stacks.parts.session_manager import let_sessions_in
 
 if TYPE_CHECKING:
     from stacks.network import NetworkStack
@@ -173,6 +174,8 @@ class ClusterStack(cdk.Stack):
             "AmazonEC2ContainerRegistryPullOnly",
             reason=Reason.NODE_POLICIES,
         )
+        if self._configuration.cluster.ssm_access:
+            let_sessions_in(role)
         return role
 
     def _make_cluster_role(self) -> iam.Role:

@@ -125,6 +125,9 @@ class Cluster(Section):
     """Nodes for what is always there: DNS, controllers, staging pods."""
     volcano_queues: tuple[VolcanoQueue, ...] = ()
     """Queues that runs with backend `volcano` may name, beside `default`, which Volcano makes itself."""
+    ssm_access: bool = False
+    """Whether people with `ssm:StartSession` reach the nodes by Systems Manager, with a shell or with a port to the
+    private API server forwarded. Off: a node takes no commands from outside."""
 
     @field_validator("volcano_queues")
     @classmethod

@@ -17,10 +17,10 @@ from stacks.parts.aws_calls import AwsCalls
 from stacks.parts.capacity.launch_template import NodeTemplate
 from stacks.parts.cluster.system_nodes import INSTANCE_TYPES as SYSTEM_INSTANCE_TYPES
 from stacks.parts.configuration.nodes import Mode
-from stacks.parts.configuration.slurm import Pcs
+from stacks.parts.configuration.slurm import LoginNode, Pcs
 from stacks.parts.slurm.access import SlurmReference
 from stacks.parts.slurm.controller import API_PORT, Controller
-from stacks.parts.slurm.nodes import SHARED_FOLDER, NodeProfile, Queue, claims, mount, queue_name
+from stacks.parts.slurm.nodes import LOGIN, SHARED_FOLDER, NodeGroup, NodeProfile, claims, mount, queue_name
 
 if TYPE_CHECKING:
     from stacks.network import NetworkStack
@@ -67,6 +67,8 @@ class SlurmStack(cdk.Stack):
                 reservation_id=queue.reservation_id,
                 local_disks=queue.uses_local_disks,
             )
+        if settings.login_node is not None:
+            self._make_login_node(settings.login_node, storage)
         self.reference = self._refer()
         cdk.CfnOutput(self, "Cluster", value=self._controller.id, description="As `aws pcs get-cluster` calls it")
 
@@ -89,6 +91,41 @@ class SlurmStack(cdk.Stack):
         reservation_id: str | None = None,
         local_disks: bool = False,
     ) -> None:
+        nodes = self._make_nodes(
+            name,
+            instance=instance,
+            instance_types=instance_types,
+            max_nodes=max_nodes,
+            mode=mode,
+            reservation_id=reservation_id,
+            local_disks=local_disks,
+            profile=self._profile,
+        )
+        nodes.add_queue()
+
+    def _make_login_node(self, settings: LoginNode, storage: StorageStack) -> None:
+        """One node without a queue, with a role of its own: nobody has a shell where jobs run."""
+        self._make_nodes(
+            LOGIN,
+            instance=settings.instance,
+            min_nodes=1,
+            max_nodes=1,
+            profile=NodeProfile(self, "LoginProfile", controller=self._controller, storage=storage, sessions=True),
+        )
+
+    def _make_nodes(
+        self,
+        name: str,
+        *,
+        instance: InstanceType,
+        profile: NodeProfile,
+        instance_types: tuple[str, ...] = (),
+        min_nodes: int = 0,
+        max_nodes: int,
+        mode: Mode = "on-demand",
+        reservation_id: str | None = None,
+        local_disks: bool = False,
+    ) -> NodeGroup:
         deployment = self._configuration.name
         template = NodeTemplate(
             self,
@@ -104,16 +141,17 @@ class SlurmStack(cdk.Stack):
             subnet_id=self._network.training_subnet.subnet_id,
             user_data=mount(self._shared, local_disks=local_disks),
         )
-        Queue(
+        return NodeGroup(
             self,
             f"Queue-{name}",
             name=name,
             instance_types=instance_types or (instance.name,),
+            min_nodes=min_nodes,
             max_nodes=max_nodes,
             mode=mode,
             ami_id=self._settings.ami_id,
             controller=self._controller,
-            profile=self._profile,
+            profile=profile,
             template=template,
             subnet=self._network.training_subnet,
         )

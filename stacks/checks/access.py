@@ -26,6 +26,9 @@ WITHOUT_RESOURCE = {
     r"ecr:GetAuthorizationToken": "takes no resource",
     r"ecr-public:GetAuthorizationToken": "takes no resource",
     r"sts:(GetCallerIdentity|GetServiceBearerToken)": "takes no resource",
+    r"ssm:UpdateInstanceInformation|ssmmessages:(Create|Open)(Control|Data)Channel": (
+        "an instance reports itself under an id that nobody knows before; channels have no resource type"
+    ),
     r"ssm:GetCommandInvocation": "takes no resource; the command's id is known to whoever sent it",
 }
 """Actions that IAM does not narrow to resources (Service Authorization Reference), and why."""

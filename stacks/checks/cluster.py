@@ -8,6 +8,7 @@ from typing import Any
 
 from stacks.checks.templates import Finding, Resource, Templates
 from stacks.configuration import WIDEST_PREFIX
+from stacks.parts.slurm.nodes import LOGIN
 
 SLURM_NODES = "AWS::PCS::ComputeNodeGroup"
 
@@ -56,8 +57,14 @@ def nodes_are_off(templates: Templates) -> Iterator[Finding]:
             yield Finding.at(group, "nodes-off", f"the node group is deployed with desired size {desired}.")
     for group in templates.resources(SLURM_NODES):
         least = (group.properties.get("ScalingConfiguration") or {}).get("MinInstanceCount")
-        if least != 0:
+        if least != 0 and not _is_login_node(group):
             yield Finding.at(group, "nodes-off", f"{least} nodes of Slurm are up while no job waits.")
+
+
+def _is_login_node(group: Resource) -> bool:
+    """One node, asked for by `slurm.pcs.login_node`, and no more."""
+    limits = group.properties.get("ScalingConfiguration") or {}
+    return bool(group.properties.get("Name") == LOGIN and limits.get("MaxInstanceCount") == 1)
 
 
 def reserved_capacity_has_no_placement_group(templates: Templates) -> Iterator[Finding]:

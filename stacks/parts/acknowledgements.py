@@ -28,6 +28,10 @@ class Reason(StrEnum):
         "registry, and looking at zones, offerings and quotas. stacks/checks/access.py holds the list and refuses any "
         "other action on every resource."
     )
+    AGENTS_REPORT_THEMSELVES = (
+        "Systems Manager's agent registers its own instance, whose id is not known before, and opens channels that "
+        "have no resource type. Nothing of the account can be read or changed by these actions."
+    )
     EKS_CHOOSES_IDS = (
         "The ARNs of node groups and of their Auto Scaling groups end with ids that EKS chooses. The patterns leave "
         "nothing else open: they name our prefix, and this cluster by name or by condition."

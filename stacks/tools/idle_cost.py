@@ -112,6 +112,8 @@ def _costs(resource: Template, resources: Mapping[str, Template]) -> Iterator[tu
         price = PCS_CONTROLLER_USD_PER_HOUR.get(properties["Size"])
         how = "an estimate" if price else "NOT IN THE SUM: see AWS's price list"
         yield f"Slurm controller, {properties['Size']}, {how}", price or 0.0
+    elif kind == "AWS::PCS::ComputeNodeGroup":
+        yield from _login_node(properties, resources)
     elif kind == "AWS::EC2::VPCEndpoint" and properties.get("VpcEndpointType") == "Interface":
         yield "interface endpoint", 0.01 * len(properties["SubnetIds"])
 
@@ -131,6 +133,17 @@ def _nodegroup(properties: Template, resources: Mapping[str, Template]) -> Itera
     usd = INSTANCE_USD_PER_HOUR[instance_type] + disk["VolumeSize"] * GP3_USD_PER_GIB_MONTH / HOURS_PER_MONTH
     for _ in range(always_up):
         yield f"system node, {instance_type} with {disk['VolumeSize']} GiB of disk", usd
+
+
+def _login_node(properties: Template, resources: Mapping[str, Template]) -> Iterator[tuple[str, float]]:
+    """Without PCS's fee for a node, which is on top."""
+    if not int(properties["ScalingConfiguration"]["MinInstanceCount"]):
+        return
+    template = resources[properties["CustomLaunchTemplate"]["TemplateId"]["Ref"]]["Properties"]["LaunchTemplateData"]
+    instance_type = properties["InstanceConfigs"][0]["InstanceType"]
+    disk = template["BlockDeviceMappings"][0]["Ebs"]
+    usd = INSTANCE_USD_PER_HOUR[instance_type] + disk["VolumeSize"] * GP3_USD_PER_GIB_MONTH / HOURS_PER_MONTH
+    yield f"Slurm login node, {instance_type} with {disk['VolumeSize']} GiB of disk", usd
 
 
 def as_table(items: Iterable[Item]) -> str:

@@ -27,8 +27,9 @@ from lambdas.models.kubernetes_access import Access, access_manifests
 from lambdas.models.run import JobRef, Stage
 from lambdas.models.volcano_queues import queue_manifest
 from stacks.cluster import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
-from stacks.configuration import Configuration, ConfigurationError, Images, load_configuration
+from stacks.configuration import Cluster, Configuration, ConfigurationError, Images, load_configuration
 from stacks.network import NetworkStack
+from stacks.parts import session_manager
 from stacks.parts.cluster import charts, workload
 from stacks.parts.configuration.queues import VolcanoQueue
 from stacks.storage import StorageStack
@@ -342,7 +343,15 @@ def test_a_node_can_pull_images_and_has_no_other_rights_to_lend_to_a_pod() -> No
     [role] = [properties for name, properties in of_type("AWS::IAM::Role").items() if name.startswith("NodeRole")]
     names = {_text(policy).rsplit("/", 1)[1] for policy in role["ManagedPolicyArns"]}
     assert names == {"AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly"}
-    assert not [name for name in of_type("AWS::IAM::Policy") if name.startswith("NodeRole")]
+    (offers_sessions,) = statements("NodeRole")
+    assert set(offers_sessions["Action"]) == set(session_manager.ACTIONS)
+
+
+def test_nodes_offer_no_sessions_unless_the_configuration_says_so() -> None:
+    assert not Cluster().ssm_access
+    app = cdk.App(context=CONTEXT)
+    stack = compose(app, configuration(ssm_access=False))
+    assert not stack.node.find_child("NodeRole").node.try_find_child("DefaultPolicy")
 
 
 def test_system_nodes_ask_for_tokens_and_write_to_encrypted_disks_and_can_mount_the_file_system() -> None:

@@ -223,6 +223,35 @@ def test_every_node_mounts_the_file_system_before_slurm_starts() -> None:
         assert data["MetadataOptions"]["HttpTokens"] == "required"
 
 
+@cache
+def _with_login() -> dict[str, Template]:
+    return synthesize(with_slurm({"pcs": {**PCS, "login_node": {"instance_type": "c7i.xlarge"}}}))
+
+
+def test_a_login_node_is_one_node_without_a_queue_that_people_reach_by_session_manager() -> None:
+    groups = _of_type(_with_login(), "AWS::PCS::ComputeNodeGroup")
+    (login,) = (group for group in groups if group["Name"] == "login")
+    assert login["ScalingConfiguration"] == {"MinInstanceCount": 1, "MaxInstanceCount": 1}
+    assert login["InstanceConfigs"] == [{"InstanceType": "c7i.xlarge"}]
+    assert "login" not in {queue["Name"] for queue in _of_type(_with_login(), "AWS::PCS::Queue")}
+    offering = [
+        resource.logical_id
+        for resource in Templates(_with_login()).resources("AWS::IAM::Policy")
+        if resource.stack == SLURM_STACK and "ssmmessages" in json.dumps(resource.properties)
+    ]
+    assert len(offering) == 1 and offering[0].startswith("LoginProfile")
+    assert "login" not in {group["Name"] for group in _of_type(_own(), "AWS::PCS::ComputeNodeGroup")}
+
+
+def test_a_login_node_is_in_the_idle_cost_and_in_the_quota() -> None:
+    items = {item.what for item in idle_cost(_with_login().values())}
+    assert "Slurm login node, c7i.xlarge with 100 GiB of disk" in items
+    with_login = with_slurm({"pcs": {**PCS, "login_node": {}}})
+    assert with_login.pcs is not None and with_slurm({"pcs": PCS}).pcs is not None
+    more = with_login.pcs.vcpus_by_quota["standard_on_demand"]
+    assert more - with_slurm({"pcs": PCS}).pcs.vcpus_by_quota["standard_on_demand"] == 2  # type: ignore[union-attr]
+
+
 def test_nvme_disks_are_mounted_as_scratch_after_the_shared_file_system() -> None:
     for template in _of_type({"": _own()[SLURM_STACK]}, "AWS::EC2::LaunchTemplate"):
         script = text(template["LaunchTemplateData"]["UserData"]["Fn::Base64"])

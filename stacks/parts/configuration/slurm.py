@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from lambdas.models.instances import SYSTEM_INSTANCE
+from lambdas.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
 from stacks.parts.configuration.nodes import Nodegroup, same_type_twice, vcpus_by_quota
 from stacks.parts.configuration.section import Section
 
@@ -47,6 +47,31 @@ PCS_NODES = {"SMALL": 32, "MEDIUM": 512, "LARGE": 2048}
 """Most nodes that a controller of each size manages (AWS PCS user guide, cluster sizes)."""
 
 
+LOGIN_INSTANCES = {
+    instance.name: instance
+    for instance in (SYSTEM_INSTANCE, *(each for each in INSTANCE_TYPES.values() if not each.accelerated))
+}
+
+
+class LoginNode(Section):
+    """A node that is always there, for Slurm's commands by hand. It runs no jobs."""
+
+    instance_type: Annotated[str, Field(json_schema_extra={"enum": list(LOGIN_INSTANCES)})] = SYSTEM_INSTANCE.name
+    """EC2 instance type."""
+
+    @field_validator("instance_type")
+    @classmethod
+    def _a_cpu_type(cls, name: str) -> str:
+        if name not in LOGIN_INSTANCES:
+            raise ValueError(f"'{name}' is no type for a login node; choose one of {', '.join(LOGIN_INSTANCES)}")
+        return name
+
+    @property
+    def instance(self) -> InstanceType:
+        """The catalogue's entry."""
+        return LOGIN_INSTANCES[self.instance_type]
+
+
 class Pcs(_SlurmNodes):
     """A Slurm cluster of AWS's Parallel Computing Service, made by this deployment."""
 
@@ -62,6 +87,8 @@ class Pcs(_SlurmNodes):
     """Nodes by instance type. A queue is called after its type, with dashes: `trn1-32xlarge`."""
     system_nodes: Annotated[int, Field(ge=1, le=10)] = 2
     """Most small nodes of the queue `system`, for what stages and publishes. None while there is nothing to do."""
+    login_node: LoginNode | None = None
+    """Where people type `squeue` and `sbatch`, reached by Systems Manager's Session Manager. None: nowhere."""
 
     @field_validator("queues")
     @classmethod
@@ -75,7 +102,7 @@ class Pcs(_SlurmNodes):
 
     @model_validator(mode="after")
     def _as_many_nodes_as_the_controller_manages(self) -> Self:
-        nodes = sum(queue.max_nodes for queue in self.queues) + self.system_nodes
+        nodes = sum(queue.max_nodes for queue in self.queues) + self.system_nodes + (self.login_node is not None)
         if nodes > PCS_NODES[self.size]:
             raise ValueError(
                 f"size '{self.size}' manages {PCS_NODES[self.size]} nodes, but the queues may grow to {nodes}; "
@@ -88,6 +115,8 @@ class Pcs(_SlurmNodes):
         """What all its nodes take of the account's quotas."""
         wanted = Counter(vcpus_by_quota(self.queues))
         wanted["standard_on_demand"] += self.system_nodes * SYSTEM_INSTANCE.vcpus
+        if self.login_node is not None:
+            wanted["standard_on_demand"] += self.login_node.instance.vcpus
         return dict(wanted)
 
 

@@ -13,6 +13,7 @@ from constructs import Construct
 
 from stacks.parts.capacity.launch_template import NodeTemplate
 from stacks.parts.configuration.nodes import Mode
+from stacks.parts.session_manager import let_sessions_in
 from stacks.parts.slurm.controller import Controller
 from stacks.parts.storage.lustre import SharedFileSystem
 from stacks.parts.storage.runs import let_runs_use
@@ -38,6 +39,9 @@ SCRATCH = "/scratch"
 
 USER_ID = 1000
 """Of Amazon Linux's first user, and of the pods: both write to the same folders."""
+
+LOGIN = "login"
+"""Name of the login node's group, and the end of its instance's name."""
 
 PCS_PATH = "/aws-pcs/"
 """PCS passes on roles and instance profiles below this path, or with names that begin with AWSPCS."""
@@ -111,7 +115,23 @@ chown {USER_ID}:{USER_ID} {folders}
 class NodeProfile(Construct):
     """Who the nodes are: they register with PCS, and their jobs do with the buckets what pods may."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, controller: Controller, storage: StorageStack) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        controller: Controller,
+        storage: StorageStack,
+        sessions: bool = False,
+    ) -> None:
+        """
+        Args:
+            scope: The stack.
+            construct_id: Of this construct.
+            controller: Of the cluster that they join.
+            storage: Whose buckets their jobs use.
+            sessions: Whether people come in by Session Manager.
+        """
         super().__init__(scope, construct_id)
         self.role = iam.Role(
             self,
@@ -127,11 +147,13 @@ class NodeProfile(Construct):
             resources=[controller.resource.attr_arn],
         )
         self.role.add_to_policy(join)
+        if sessions:
+            let_sessions_in(self.role)
         self.resource = iam.InstanceProfile(self, "Profile", path=PCS_PATH, role=self.role)
 
 
-class Queue(Construct):
-    """A queue and the nodes behind it."""
+class NodeGroup(Construct):
+    """Nodes of one kind. Without a queue they run no jobs: so PCS has login nodes."""
 
     def __init__(
         self,
@@ -140,6 +162,7 @@ class Queue(Construct):
         *,
         name: str,
         instance_types: Sequence[str],
+        min_nodes: int,
         max_nodes: int,
         mode: Mode,
         ami_id: str,
@@ -149,7 +172,7 @@ class Queue(Construct):
         subnet: ec2.ISubnet,
     ) -> None:
         super().__init__(scope, construct_id)
-        nodes = pcs.CfnComputeNodeGroup(
+        self.resource = pcs.CfnComputeNodeGroup(
             self,
             "Nodes",
             name=name,
@@ -164,18 +187,22 @@ class Queue(Construct):
             ],
             purchase_option=PURCHASES[mode],
             scaling_configuration=pcs.CfnComputeNodeGroup.ScalingConfigurationProperty(
-                min_instance_count=0, max_instance_count=max_nodes
+                min_instance_count=min_nodes, max_instance_count=max_nodes
             ),
             subnet_ids=[subnet.subnet_id],
         )
         # Or a node starts, and cannot register.
-        nodes.node.add_dependency(profile.role)
-        self.resource = pcs.CfnQueue(
+        self.resource.node.add_dependency(profile.role)
+        self._name, self._controller = name, controller
+
+    def add_queue(self) -> None:
+        """Let jobs of the queue of their name run on them."""
+        pcs.CfnQueue(
             self,
             "Queue",
-            name=name,
-            cluster_id=controller.id,
+            name=self._name,
+            cluster_id=self._controller.id,
             compute_node_group_configurations=[
-                pcs.CfnQueue.ComputeNodeGroupConfigurationProperty(compute_node_group_id=nodes.attr_id)
+                pcs.CfnQueue.ComputeNodeGroupConfigurationProperty(compute_node_group_id=self.resource.attr_id)
             ],
         )
