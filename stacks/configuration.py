@@ -17,7 +17,8 @@ from lambdas.errors import InvalidRunSpec
 from lambdas.models.offerings import OFFERINGS
 from lambdas.models.run_spec import RunSpec, parse_run_spec
 from lambdas.models.sentences import sentences
-from stacks.parts.configuration import nodes, queues, slurm
+from stacks.parts.configuration import grants, nodes, queues, slurm
+from stacks.parts.configuration.grants import BucketGrant
 from stacks.parts.configuration.nodes import Nodegroup, VcpuQuotas, check_quotas, same_type_twice
 from stacks.parts.configuration.queues import VolcanoQueue, same_name_twice
 from stacks.parts.configuration.section import Section
@@ -34,6 +35,7 @@ HTTP_URL = r"^https?://[^\s/]+(/\S*)?$"
 
 IN_WORDS = {
     **nodes.IN_WORDS,
+    **grants.IN_WORDS,
     **queues.IN_WORDS,
     **slurm.IN_WORDS,
     NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
@@ -123,11 +125,11 @@ class Cluster(Section):
     """IAM roles or users that administer the cluster."""
     system_nodes: Annotated[int, Field(ge=1, le=10)] = 2
     """Nodes for what is always there: DNS, controllers, staging pods."""
-    volcano_queues: tuple[VolcanoQueue, ...] = ()
-    """Queues that runs with backend `volcano` may name, beside `default`, which Volcano makes itself."""
     ssm_access: bool = False
     """Whether people with `ssm:StartSession` reach the nodes by Systems Manager, with a shell or with a port to the
     private API server forwarded. Off: a node takes no commands from outside."""
+    volcano_queues: tuple[VolcanoQueue, ...] = ()
+    """Queues that runs with backend `volcano` may name, beside `default`, which Volcano makes itself."""
 
     @field_validator("volcano_queues")
     @classmethod
@@ -214,6 +216,8 @@ class Storage(Section):
     """`delete` empties data and artifacts with `make destroy`."""
     artifact_days: Annotated[int, Field(ge=1)] | None = None
     """Artifacts are deleted after this time; None keeps them."""
+    grants: tuple[BucketGrant, ...] = ()
+    """Further buckets that runs may read data sets from or write models to."""
 
 
 class Images(Section):

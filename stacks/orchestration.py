@@ -25,6 +25,7 @@ from stacks.parts.orchestration.functions import Surroundings, TrainflowFunction
 from stacks.parts.orchestration.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, objects, policy, service
 from stacks.parts.orchestration.state_machines import LOG_PREFIX, StateMachines, executions_of
 from stacks.parts.slurm.access import NOWHERE, SlurmReference, let_functions_in
+from stacks.parts.storage import further_buckets
 from stacks.storage import DATA_PREFIX
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 
@@ -161,10 +162,7 @@ class OrchestrationStack(cdk.Stack):
         }
 
     def _grants(self) -> dict[str, Sequence[Grant | iam.ManagedPolicy]]:
-        """What each function's code may do, beside `eks:DescribeCluster` for those that talk to the cluster.
-
-        Data sets elsewhere than in the data bucket are looked at with the owner's grant to the role of Preflight.
-        """
+        """What each function's code may do, beside `eks:DescribeCluster` for those that talk to the cluster."""
         data_sets = allow(
             "s3:GetObject",
             on=objects(self._storage, self._storage.data_bucket, f"{DATA_PREFIX}*"),
@@ -186,6 +184,7 @@ class OrchestrationStack(cdk.Stack):
                 data_sets,
                 find_data_sets,
                 decrypt,
+                *further_buckets.for_preflight(self._storage.granted_buckets),
                 *self.use_caches("dynamodb:GetItem"),
             ],
             "AcquireCache": [

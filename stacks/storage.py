@@ -49,6 +49,8 @@ class StorageStack(cdk.Stack):
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)
         self._configuration = configuration
+        self.granted_buckets = configuration.storage.grants
+        """Not of this deployment: runs may use them all the same."""
         self.key = self._make_key()
         self._access_logs = self._make_log_bucket()
         self.data_bucket = self._make_bucket("Data")

@@ -169,6 +169,19 @@ def test_every_instance_type_has_a_price_and_zones() -> None:
         ),
         ({"capacity__nodegroups": []}, "capacity.nodegroups: there is no node group; name at least one."),
         (
+            {"storage__grants": [{"bucket": "s3://my-models"}]},
+            "storage.grants.0.bucket: must be the name of a bucket, without s3:// and without a path, got "
+            "'s3://my-models'.",
+        ),
+        (
+            {"storage__grants": [{"bucket": "my-models", "prefix": "bert/*"}]},
+            "storage.grants.0.prefix: 'bert/*' must end with a slash and hold no wildcard, such as models/.",
+        ),
+        (
+            {"storage__grants": [{"bucket": "my-models", "read": False}]},
+            "storage.grants.0: grants nothing; set read or write, or remove it.",
+        ),
+        (
             {"cluster__volcano_queues": [{"name": "default"}]},
             "cluster.volcano_queues.0.name: Volcano makes the queue 'default' itself; leave it out, or choose another "
             "name.",

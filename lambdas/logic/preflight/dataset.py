@@ -9,8 +9,8 @@ from lambdas.models.preflight import DatasetFacts, Probed
 from lambdas.models.run_spec import Dataset
 
 WAYS_OUT = (
-    "correct the URL, put it below data/ of the data bucket, set dataset.public if anybody may read it, or grant {} on "
-    "it to the roles of Preflight and of the pods"
+    "correct the URL, put it below data/ of the data bucket, set dataset.public if anybody may read it, or add its "
+    "bucket to storage.grants in the deployment's configuration, which grants {} on it"
 )
 """S3 does not tell what is not there from what may not be read, and Preflight may read less than the pods."""
 

@@ -6,7 +6,7 @@ be named for stands in policies of its own, once: who may trace, or publish metr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ def allow(
 def policy(scope: Construct, construct_id: str, *grants: Grant) -> iam.ManagedPolicy:
     """Grants that several roles have in common."""
     made = iam.ManagedPolicy(scope, construct_id, statements=[grant.statement for grant in grants])
-    _acknowledge_patterns(made, grants)
+    acknowledge_patterns(made, grants)
     return made
 
 
@@ -74,7 +74,7 @@ def role(
         inline_policies={"Grants": iam.PolicyDocument(statements=[grant.statement for grant in grants])},
         managed_policies=list(policies),
     )
-    _acknowledge_patterns(made, grants)
+    acknowledge_patterns(made, grants)
     return made
 
 
@@ -89,7 +89,8 @@ def objects(owner: cdk.Stack, bucket: s3.IBucket, pattern: str) -> str:
     return f"{owner.export_value(bucket.bucket_arn)}/{pattern}"
 
 
-def _acknowledge_patterns(construct: Construct, grants: Sequence[Grant]) -> None:
+def acknowledge_patterns(construct: Construct, grants: Iterable[Grant]) -> None:
+    """Say to the auditor why patterns in the grants' resources stand."""
     for grant in grants:
         if grant.pattern_because is None:
             continue

@@ -9,6 +9,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
 from stacks.parts.acknowledgements import Reason, acknowledge
+from stacks.parts.orchestration.permissions import acknowledge_patterns
+from stacks.parts.storage import further_buckets
 
 if TYPE_CHECKING:
     from stacks.storage import StorageStack
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
 
 def let_runs_use(storage: StorageStack, role: iam.Role) -> None:
     """Give the role of a run's programs its rights."""
-    for statement in _statements(storage):
+    further = list(further_buckets.for_runs(storage.granted_buckets))
+    for statement in (*_statements(storage), *(grant.statement for grant in further)):
         role.add_to_policy(statement)
+    acknowledge_patterns(role, further)
     acknowledge(
         role,
         *(

@@ -427,7 +427,7 @@ def test_data_that_is_not_there_is_on_the_same_list_with_the_ways_out(
     [nodes, missing] = str(failed.value).splitlines()[1:]
     assert "compute.num_nodes is 99" in nodes
     assert sentence in missing
-    assert "put it below data/ of the data bucket, set dataset.public if anybody may read it, or grant s3:" in missing
+    assert "put it below data/ of the data bucket, set dataset.public if anybody may read it, or add its" in missing
 
 
 def test_an_archive_and_its_missing_manifest_are_two_problems(aws: Aws, ready: FakeKubernetesApi) -> None:

@@ -1,0 +1,83 @@
+"""Buckets of others: what the configuration grants reaches the pods and Preflight, and nothing more does."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from cdk_nag import AwsSolutionsChecks, ServerlessChecks
+
+from app import compose
+from stacks.checks.templates import Templates, listed
+from tests.infrastructure import alone
+from tests.infrastructure.assembly import synthesize
+from tests.infrastructure.serverless import text
+from tests.infrastructure.slurm import PCS, with_slurm
+
+Resource = dict[str, Any]
+
+KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b2c3d-0000-4000-8000-000000000000"
+GRANTS = [
+    {"bucket": "their-data", "prefix": "corpora/"},
+    {"bucket": "my-models", "read": False, "write": True, "kms_key_arn": KEY},
+]
+
+
+def granted(stack: str, role: str) -> set[tuple[str, str, str]]:
+    """Action, resource and condition of what a role may do with the buckets that the configuration grants."""
+    found = set()
+    for policy in Templates(with_grants()).resources("AWS::IAM::Policy", "AWS::IAM::Role"):
+        if policy.stack != stack or role not in policy.logical_id:
+            continue
+        documents = [policy.properties.get("PolicyDocument"), *_inline(policy.properties)]
+        for statement in (each for document in documents if document for each in document["Statement"]):
+            for action in listed(statement["Action"]):
+                for resource in map(text, listed(statement["Resource"])):
+                    if "their-data" in resource or "my-models" in resource or KEY in resource:
+                        condition = json.dumps(statement.get("Condition", {}))
+                        found.add((action, resource.replace("<AWS::Partition>", "aws"), condition))
+    return found
+
+
+def _inline(properties: Resource) -> list[Resource]:
+    return [policy["PolicyDocument"] for policy in properties.get("Policies") or []]
+
+
+@cache
+def with_grants() -> dict[str, Resource]:
+    return synthesize(with_slurm({"pcs": PCS}, storage={"grants": GRANTS}))
+
+
+READS = {
+    ("s3:GetObject", "arn:aws:s3:::their-data/corpora/*", "{}"),
+    ("s3:ListBucket", "arn:aws:s3:::their-data", '{"StringLike": {"s3:prefix": "corpora/*"}}'),
+}
+
+
+def test_runs_may_do_with_granted_buckets_what_the_configuration_says_and_no_more() -> None:
+    through_s3 = '{"StringLike": {"kms:ViaService": "s3.*.amazonaws.com"}}'
+    assert granted("trainflow-slurm", "ProfileRole") == granted("trainflow-cluster", "PodRole")
+    assert granted("trainflow-cluster", "PodRole") == READS | {
+        ("s3:PutObject", "arn:aws:s3:::my-models/*", "{}"),
+        ("s3:AbortMultipartUpload", "arn:aws:s3:::my-models/*", "{}"),
+        ("kms:Decrypt", KEY, through_s3),
+        ("kms:GenerateDataKey", KEY, through_s3),
+    }
+
+
+def test_preflight_may_look_for_data_sets_in_granted_buckets_and_write_nothing() -> None:
+    assert granted("trainflow-orchestration", "Preflight") == READS
+
+
+def test_auditors_find_nothing_in_the_grants_that_is_not_explained() -> None:
+    app = alone.make_app()
+    app.node.set_context("aws:cdk:bundling-stacks", [])
+    compose(app, with_slurm({"pcs": PCS}, storage={"grants": GRANTS}))
+    app.synth()
+    found = [
+        violation.rule_name
+        for pack in (AwsSolutionsChecks(app), ServerlessChecks(app))
+        for violation in pack.validate_scope(app).violations
+    ]
+    assert not [name for name in found if "their-data" in name or "my-models" in name]
