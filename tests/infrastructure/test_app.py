@@ -100,7 +100,7 @@ def test_a_cluster_of_ones_own_gets_what_ours_gets() -> None:
     resources = example()["trainflow-cluster"]["Resources"]
     applied = {
         (manifest["kind"], manifest["metadata"]["name"])
-        for part in ("Namespace", "Bounds", "Access")
+        for part in ("Namespace", "Bounds", "Access", "Queue")
         for logical_id, resource in resources.items()
         if logical_id.startswith(f"Clustermanifest{part}")
         for manifest in json.loads(resource["Properties"]["Manifest"])
