@@ -37,10 +37,14 @@ class PlainView:
         self._last_step = 0
         self._logs_told: set[str] = set()
         self._trouble: str | None = None
+        self._told_at = 0.0
+        """Of the newest line, in seconds since the start."""
 
     def news(self, snapshot: RunSnapshot) -> Iterator[str]:
         """Lines for what has happened since the snapshot before."""
-        stamp = f"[{clock(snapshot.seconds):>7}] "
+        # An ended run has the seconds of its end, which is a moment before lines that told of it while it went on.
+        self._told_at = max(self._told_at, snapshot.seconds)
+        stamp = f"[{clock(self._told_at):>7}] "
         for line in (
             *self._states(snapshot),
             *self._pods(snapshot.pods),

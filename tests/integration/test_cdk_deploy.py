@@ -25,6 +25,7 @@ from local.aws.schedules import next_time
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.twin import REPOSITORY, Twin
+from stacks.parts.orchestration.bundling import PACKAGES, SOURCES
 from tests.integration.cdk_cli import CONFIGURATION, Cdk
 from tests.integration.test_runs import demo_spec, steps_spec
 
@@ -206,7 +207,8 @@ def test_the_deployed_archive_holds_the_repositorys_handlers(account: Account) -
     (key,) = {code["S3Key"] for code in codes}
     bucket = "cdk-hnb659fds-assets-123456789012-us-west-2"
     archive = zipfile.ZipFile(io.BytesIO(account.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()))
-    for source in (REPOSITORY / "lambdas").rglob("*.py"):
+    found = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*") if path.suffix in SOURCES]
+    for source in found:
         name = source.relative_to(REPOSITORY).as_posix()
         assert archive.read(name) == source.read_bytes(), name
 

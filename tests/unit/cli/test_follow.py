@@ -251,3 +251,17 @@ def test_remaining_time_is_told_from_the_pace_of_the_latest_steps() -> None:
     assert replace(snapshot, total_steps=None).seconds_left is None
     assert replace(snapshot, status=RunStatus.FAILED).seconds_left is None
     assert replace(snapshot, steps=snapshot.steps[:1]).seconds_left is None
+
+
+def test_the_clock_of_the_plain_lines_never_goes_back() -> None:
+    """The end is known a few frames late, and what those frames told was stamped later than the end."""
+    run, view = recorded("succeeded"), PlainView()
+    ended = after(run, 131)
+    assert ended.started_at is not None
+    late = replace(ended, status=RunStatus.RUNNING, ended_at=None, observed_at=run.end + timedelta(seconds=20))
+    ended = replace(ended, trouble="said after the end")
+    lines = [line for snapshot in (after(run, 70), late, ended) for line in view.news(snapshot)]
+    stamps = [line[:9] for line in lines]
+    assert lines[-1].endswith("said after the end")
+    assert stamps == sorted(stamps)
+    assert stamps[0] < stamps[-1]
