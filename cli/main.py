@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -28,6 +30,14 @@ Overrides = Annotated[
     typer.Option("--override", help="A file with fields that differ this time; may be given more than once."),
 ]
 Kubeconfig = Annotated[Path | None, typer.Option(help="A cluster to use instead of the twin's own.")]
+
+
+@app.callback(help=__doc__)
+def prepare_output() -> None:
+    """Print `?` for a character that the terminal's encoding lacks, instead of ending the run."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 @app.command()
