@@ -162,6 +162,40 @@ def images(config: Configuration = EXAMPLE) -> None:
         typer.echo(f"{kind}: {image}")
 
 
+@app.command("check-idle")
+def check_idle(
+    config: Configuration = EXAMPLE,
+    force: Annotated[bool, typer.Option("--force", help="Only say what runs.")] = False,
+) -> None:
+    """Refuse while runs of the deployment go on: the first step of `make deploy`."""
+    from cli import deployed
+
+    console = Console(stderr=True)
+    try:
+        executions = deployed.running_executions(deployed.read_deployment(config))
+        if not force:
+            deployed.refuse_during_runs(executions)
+    except deployed.DeploymentError as error:
+        _refuse(console, str(error))
+    if executions:
+        names = ", ".join(deployed.run_names(executions))
+        console.print(f"These runs go on with the code that they began with: {names}.", soft_wrap=True)
+
+
+@app.command("delete-old-versions")
+def delete_old_versions(config: Configuration = EXAMPLE) -> None:
+    """Delete versions of functions and state machines that no run uses: the last step of `make deploy`."""
+    from cli import deployed
+
+    console = Console(stderr=True)
+    try:
+        deployed.delete_old_versions(deployed.read_deployment(config), say=console.print)
+    except deployed.NotDeployed as error:
+        console.print(f"No versions to delete: {error}", soft_wrap=True)
+    except deployed.DeploymentError as error:
+        _refuse(console, str(error))
+
+
 @app.command()
 def rest(
     config: Configuration = EXAMPLE,
@@ -174,13 +208,10 @@ def rest(
     try:
         deployment = deployed.read_deployment(config)
         executions = deployed.running_executions(deployment)
-        names = ", ".join(arn.rsplit(":", 1)[-1] for arn in executions)
+        names = ", ".join(deployed.run_names(executions))
         if executions and not yes and not typer.confirm(f"{len(executions)} running: {names}. Stop them?"):
             raise typer.Exit(ABORTED)
         deployed.bring_to_rest(deployment, executions, say=console.print)
-    except deployed.NotDeployed as error:
-        console.print(f"Nothing to stop: {error}", soft_wrap=True)
-        return
     except deployed.DeploymentError as error:
         _refuse(console, str(error))
     console.print(f"{deployment.name} is at rest: nothing runs, no training node is up.")

@@ -1,10 +1,11 @@
-"""What a person does with a deployment besides starting runs: build its images, bring it to rest."""
+"""What a person does with a deployment besides starting runs: change it, build its images, bring it to rest."""
 
 from __future__ import annotations
 
 from cli.deployed.deployment import Deployment, DeploymentError, NotDeployed, read_deployment
 from cli.deployed.images import build_images
-from cli.deployed.rest import bring_to_rest, running_executions
+from cli.deployed.rest import bring_to_rest, refuse_during_runs, run_names, running_executions
+from cli.deployed.versions import delete_old_versions
 
 __all__ = [
     "Deployment",
@@ -12,6 +13,9 @@ __all__ = [
     "NotDeployed",
     "bring_to_rest",
     "build_images",
+    "delete_old_versions",
     "read_deployment",
+    "refuse_during_runs",
+    "run_names",
     "running_executions",
 ]

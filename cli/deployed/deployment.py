@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,17 @@ class Deployment:
             NotDeployed: If the stack is not there.
             DeploymentError: If AWS does not let the caller see it.
         """
+        found = self._describe(stack)
+        return {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", ())}
+
+    def status(self, stack: str) -> str:
+        """The status of one of its stacks, as CloudFormation writes it; raises as `outputs` does."""
+        return str(self._describe(stack)["StackStatus"])
+
+    def _describe(self, stack: str) -> Mapping[str, Any]:
         name = f"{self.name}-{stack}"
         try:
-            found = self.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
+            found: Mapping[str, Any] = self.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
         except ClientError as error:
             reason = error.response["Error"]["Message"]
             if "does not exist" in reason:
@@ -52,7 +61,7 @@ class Deployment:
             raise DeploymentError(f"The stack {name} cannot be read in {self.region}: {reason}.") from None
         except BotoCoreError as error:
             raise DeploymentError(f"AWS cannot be asked about the stack {name}: {error}.") from None
-        return {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", ())}
+        return found
 
 
 def read_deployment(configuration: Path) -> Deployment:

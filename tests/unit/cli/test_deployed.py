@@ -107,18 +107,45 @@ class TestRest:
         assert client("stepfunctions").describe_execution(executionArn=arn)["status"] == "ABORTED"
         assert said == ["stopped bert-1"]
 
-    def test_it_waits_until_the_nodes_are_gone(self, account: None) -> None:
+    def test_idle_nodes_are_scaled_to_zero_and_the_user_is_told(self, account: None) -> None:
+        make_nodegroup(desired=2)
+        said: list[str] = []
+        deployed.bring_to_rest(DEPLOYMENT, [], say=said.append, poll_seconds=0)
+        assert said == [
+            "trainflow-trn1-2xlarge: scaling 2 nodes, which no run holds, to zero",
+            "waiting for nodes: 2 in trainflow-trn1-2xlarge",
+        ]
+        size = client("eks").describe_nodegroup(clusterName="mine", nodegroupName="trainflow-trn1-2xlarge")
+        assert size["nodegroup"]["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 4}
+
+    def test_a_stopped_run_s_nodes_are_left_to_the_clean_up_first(self, account: None) -> None:
         make_nodegroup(desired=2)
         said: list[str] = []
 
         def say(line: str) -> None:
             said.append(line)
-            client("eks").update_nodegroup_config(
-                clusterName="mine", nodegroupName="trainflow-trn1-2xlarge", scalingConfig={"desiredSize": 0}
-            )
+            if line.startswith("waiting"):  # CleanUp has done its work
+                client("eks").update_nodegroup_config(
+                    clusterName="mine", nodegroupName="trainflow-trn1-2xlarge", scalingConfig={"desiredSize": 0}
+                )
 
-        deployed.bring_to_rest(DEPLOYMENT, [], say=say, poll_seconds=0)
-        assert said == ["waiting for nodes: 2 in trainflow-trn1-2xlarge"]
+        deployed.bring_to_rest(DEPLOYMENT, [start_execution()], say=say, poll_seconds=0)
+        assert said == ["stopped bert-1", "waiting for nodes: 2 in trainflow-trn1-2xlarge"]
+
+    def test_nodes_that_the_clean_up_forgets_are_scaled_to_zero_as_well(self, account: None) -> None:
+        make_nodegroup(desired=2)
+        said: list[str] = []
+        deployed.bring_to_rest(DEPLOYMENT, [start_execution()], say=said.append, poll_seconds=0, clean_up_seconds=0)
+        assert said[1] == "trainflow-trn1-2xlarge: scaling 2 nodes, which no run holds, to zero"
+
+    def test_a_group_in_the_middle_of_a_change_is_asked_again_and_scaled_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fake = BusyEks(desired=3)
+        monkeypatch.setattr(Deployment, "client", lambda _self, _name: fake)
+        deployed.bring_to_rest(DEPLOYMENT, [], say=lambda _: None, poll_seconds=0)
+        assert fake.asked == ["refused", {"minSize": 0, "desiredSize": 0, "maxSize": 4}]
+        assert fake.status == "ACTIVE", "CloudFormation cannot delete a group that is being changed"
 
     def test_nodes_that_stay_are_named(self, account: None) -> None:
         make_nodegroup(desired=1)
@@ -128,8 +155,7 @@ class TestRest:
     def test_the_command_asks_before_it_stops_a_run(self, account: None, tmp_path: Path) -> None:
         make_nodegroup(desired=0)
         arn = start_execution()
-        path = tmp_path / "mine.yaml"
-        path.write_text("name: mine\nregion: us-west-2\n")
+        path = configuration(tmp_path)
         answer = CliRunner().invoke(app, ["rest", "--config", str(path)], input="n\n")
         assert answer.exit_code == 130
         assert "1 running: bert-1. Stop them?" in answer.output
@@ -137,12 +163,104 @@ class TestRest:
         assert CliRunner().invoke(app, ["rest", "--config", str(path), "--yes"]).exit_code == 0
         assert client("stepfunctions").describe_execution(executionArn=arn)["status"] == "ABORTED"
 
-    def test_a_deployment_that_is_gone_is_at_rest(self, account: None, tmp_path: Path) -> None:
-        path = tmp_path / "mine.yaml"
-        path.write_text("name: mine\nregion: us-west-2\n")
-        answer = CliRunner().invoke(app, ["rest", "--config", str(path)])
+    def test_a_deployment_that_is_gone_is_at_rest(
+        self, account: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, fake = Deployment.client, BusyEks(desired=0, exists=False)  # moto answers with a fault of its own
+        monkeypatch.setattr(Deployment, "client", lambda self, name: fake if name == "eks" else real(self, name))
+        answer = CliRunner().invoke(app, ["rest", "--config", str(configuration(tmp_path))])
         assert answer.exit_code == 0
-        assert "Nothing to stop: There is no stack mine-orchestration" in answer.output
+        assert "mine is at rest" in answer.output
+
+    def test_nodes_of_a_deployment_whose_workflow_is_gone_are_scaled_to_zero(
+        self, account: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("time.sleep", lambda _seconds: None)
+        make_nodegroup(desired=1)
+        answer = CliRunner().invoke(app, ["rest", "--config", str(configuration(tmp_path))])
+        assert (answer.exit_code, "scaling 1 nodes" in answer.output) == (0, True)
+
+
+class BusyEks:
+    """EKS with one node group, which is being changed at first and takes a while for each change."""
+
+    def __init__(self, *, desired: int, exists: bool = True) -> None:
+        self.exists = exists
+        self.desired, self.status, self.polls = desired, "UPDATING", 0
+        self.asked: list[Any] = []
+        self.exceptions = type(
+            "Exceptions",
+            (),
+            {"ResourceNotFoundException": LookupError, "ResourceInUseException": BlockingIOError},
+        )
+
+    def get_paginator(self, _operation: str) -> Any:
+        return self
+
+    def paginate(self, *, clusterName: str) -> Any:
+        if not self.exists:
+            raise LookupError
+        return [{"nodegroups": ["trainflow-trn1-2xlarge", "system"]}]
+
+    def describe_nodegroup(self, *, clusterName: str, nodegroupName: str) -> Any:
+        self.polls += 1
+        if self.polls % 3 == 0:
+            self.status = "ACTIVE"
+        size = {"minSize": 0, "desiredSize": self.desired, "maxSize": 4}
+        return {"nodegroup": {"scalingConfig": size, "status": self.status}}
+
+    def update_nodegroup_config(self, *, clusterName: str, nodegroupName: str, scalingConfig: Any) -> None:
+        if self.status == "UPDATING":
+            self.asked = [*self.asked, "refused"] if "refused" not in self.asked else self.asked
+            raise BlockingIOError
+        self.asked.append(scalingConfig)
+        self.desired, self.status = scalingConfig["desiredSize"], "UPDATING"
+
+
+def configuration(folder: Path) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text("name: mine\nregion: us-west-2\n")
+    return path
+
+
+class TestDeployDuringARun:
+    def check(self, folder: Path, *options: str) -> Any:
+        return CliRunner().invoke(app, ["check-idle", "--config", str(configuration(folder)), *options])
+
+    def test_it_is_refused_with_the_run_s_name_and_what_to_do(self, account: None, tmp_path: Path) -> None:
+        start_execution()
+        refused = self.check(tmp_path)
+        assert refused.exit_code == 2
+        assert "Running now: bert-1." in refused.output
+        assert "FORCE=1" in refused.output
+
+    def test_it_may_be_forced_and_says_what_goes_on(self, account: None, tmp_path: Path) -> None:
+        start_execution()
+        forced = self.check(tmp_path, "--force")
+        assert forced.exit_code == 0
+        assert "These runs go on with the code that they began with: bert-1." in forced.output
+
+    def test_the_first_deployment_passes(self, account: None, tmp_path: Path) -> None:
+        assert self.check(tmp_path).exit_code == 0
+
+    def test_half_a_deployment_has_no_runs(self, account: None) -> None:
+        make_stack("mine-orchestration")
+        assert deployed.running_executions(DEPLOYMENT) == []
+
+    def test_a_workflow_that_was_deleted_by_hand_has_no_runs(self, account: None) -> None:
+        gone = "arn:aws:states:us-west-2:123456789012:stateMachine:mine-training"
+        make_stack("mine-orchestration", TrainingStateMachine=gone)
+        assert deployed.running_executions(DEPLOYMENT) == []
+
+    def test_an_account_that_cannot_be_asked_is_no_pass(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+            monkeypatch.setenv(name, str(tmp_path / "none"))
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        refused = self.check(tmp_path)
+        assert refused.exit_code == 2
+        assert "Unable to locate credentials" in refused.output
 
 
 class FakeCodeBuild:
