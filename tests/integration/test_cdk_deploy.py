@@ -1,4 +1,4 @@
-"""The stacks themselves, deployed by the real CDK command line to an empty account of the twin.
+"""The stacks themselves, deployed by the documented commands to an empty account of the twin.
 
 Network, Cluster and Capacity are not part of it: the twin brings the cluster. What the functions may do in it is
 decided by the access entries in the deployed templates.
@@ -26,7 +26,7 @@ from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.twin import REPOSITORY, Twin
 from stacks.parts.orchestration.bundling import PACKAGES, SOURCES
-from tests.integration.cdk_cli import CONFIGURATION, Cdk
+from tests.integration.make_command import CONFIGURATION, Make
 from tests.integration.test_runs import demo_spec, steps_spec
 
 TIME_SCALE = 60
@@ -93,16 +93,15 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
 
 
 @pytest.fixture(scope="module")
-def cdk(empty: Twin, tmp_path_factory: pytest.TempPathFactory) -> Cdk:
-    cdk = Cdk(empty, tmp_path_factory.mktemp("assembly"))
-    cdk.synthesize()
-    cdk.bootstrap()
-    return cdk
+def make(empty: Twin, tmp_path_factory: pytest.TempPathFactory) -> Make:
+    make = Make(empty, tmp_path_factory.mktemp("assembly"))
+    make.succeeds("bootstrap")
+    return make
 
 
 @pytest.fixture(scope="module")
-def account(empty: Twin, cdk: Cdk) -> Account:
-    cdk.deploy()
+def account(empty: Twin, make: Make) -> Account:
+    make.deploy()
     stacks = empty.client("cloudformation").describe_stacks()["Stacks"]
     outputs = {o["OutputKey"]: o["OutputValue"] for stack in stacks for o in stack.get("Outputs", ())}
     account = Account(twin=empty, outputs=outputs)
@@ -213,8 +212,8 @@ def test_the_deployed_archive_holds_the_repositorys_handlers(account: Account) -
         assert archive.read(name) == source.read_bytes(), name
 
 
-def test_destroy_leaves_nothing_but_the_bootstrap_stack(account: Account, cdk: Cdk) -> None:
-    cdk.destroy()
+def test_destroy_leaves_nothing_but_the_bootstrap_stack(account: Account, make: Make) -> None:
+    make.succeeds("destroy", "YES=1")
     stacks = account.client("cloudformation").describe_stacks()["Stacks"]
     assert [stack["StackName"] for stack in stacks] == ["CDKToolkit"]
     assert left(account) == {
