@@ -1,0 +1,182 @@
+"""No command that a document names can rot: each is parsed by what would run it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import typer
+from awscli.clidriver import create_clidriver
+from typer.testing import CliRunner
+
+from cli.main import app
+from local.twin import REPOSITORY
+from tests.documents import NEEDS, Block, blocks
+from tests.integration.kubernetes_cli import program
+
+BLOCKS = blocks()
+
+NEEDS_ACCOUNT = {"bootstrap", "deploy", "diff", "destroy", "images"}
+"""Targets that call AWS."""
+
+
+def commands(name: str) -> list[Any]:
+    return list(_commands(name))
+
+
+def _commands(name: str) -> Iterator[Any]:
+    for block in BLOCKS:
+        for number, command in enumerate(block.commands()):
+            if command[0] == name:
+                yield pytest.param(block, command[1:], id=f"{block.where}-{number}")
+
+
+def test_the_documents_hold_commands_of_every_program() -> None:
+    named = {command[0] for block in BLOCKS for command in block.commands()}
+    assert named == {"make", "trainflow", "python", "torchrun", "aws", "kubectl"}
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if not block.inline], ids=lambda block: block.where)
+def test_a_block_says_when_it_needs_more_than_a_laptop(block: Block) -> None:
+    assert block.need is None or block.need in NEEDS, f"one of {', '.join(NEEDS)}"
+    if block.need is None:
+        beyond = [words for words in block.commands() if words[0] in ("aws", "kubectl") or _calls_aws(words)]
+        assert not beyond, f"write ```console account: {beyond}"
+
+
+def _calls_aws(words: list[str]) -> bool:
+    return words[0] == "make" and bool(NEEDS_ACCOUNT & set(words[1:]))
+
+
+@pytest.mark.parametrize(("block", "words"), commands("make"))
+def test_make_has_the_target(block: Block, words: list[str]) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(
+        ["make", "--dry-run", *words], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{block.where}: {done.stderr}"
+    for variable in (word.partition("=")[0] for word in words if "=" in word):
+        assert f"$({variable})" in (REPOSITORY / "Makefile").read_text(), f"{block.where}: {variable} is no option"
+
+
+@pytest.mark.parametrize(("block", "words"), commands("trainflow"))
+def test_trainflow_has_the_command_and_its_options(block: Block, words: list[str]) -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group) or hasattr(group, "commands")
+    command = group.commands.get(words[0])  # type: ignore[attr-defined]
+    assert command is not None, f"{block.where}: no command {words[0]}"
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.partition("=")[0] for word in words[1:] if word.startswith("-")} <= options, block.where
+    if not block.inline:
+        # A placeholder stands for a name or a number.
+        command.make_context("trainflow", [re.sub(r"^[A-Z]+$", "1", word) for word in words[1:]])
+
+
+@pytest.mark.parametrize(("block", "words"), commands("python"))
+def test_python_finds_the_module(block: Block, words: list[str]) -> None:
+    if words[:2] not in ([], ["-m"]):
+        assert words[0] == "-m", block.where
+        module = words[1]
+        assert module == "…" or importlib.util.find_spec(module), f"{block.where}: no module {module}"
+
+
+@pytest.mark.parametrize(("block", "words"), [*commands("python"), *commands("torchrun")])
+def test_a_program_of_the_trainer_has_the_options(block: Block, words: list[str]) -> None:
+    module = next((word for word in words if word.startswith("trainer.")), None)
+    if "-m" not in words or module is None:
+        return
+    own = words[words.index(module) + 1 : words.index("--") if "--" in words else None]
+    options = {word for word in own if word.startswith("--")}
+    missing = {option for option in options if f"{option} " not in _usage(module)}
+    assert not missing, f"{block.where}: {missing}"
+
+
+@cache
+def _usage(module: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--help", "--", "true"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return f"{done.stdout} {done.stderr} "
+
+
+@pytest.mark.parametrize(("block", "words"), commands("trainflow"))
+def test_a_spec_that_is_run_in_a_document_is_valid(block: Block, words: list[str]) -> None:
+    files = [word for word in words if word.startswith("runs/") and (REPOSITORY / word).exists()]
+    if words[0] == "run" and files:
+        spec, *overrides = files
+        options = [option for override in overrides for option in ("--override", override)]
+        done = CliRunner().invoke(app, ["validate", spec, *options])
+        assert done.exit_code == 0, f"{block.where}: {done.output}"
+
+
+V2_ONLY = {("logs", "tail"): {"format", "since"}}
+"""Operations of version 2 of the AWS CLI, which PyPI has not, with the options that the documents use."""
+
+
+@cache
+def aws_commands() -> Any:
+    return create_clidriver()._get_command_table()
+
+
+@pytest.mark.parametrize(("block", "words"), commands("aws"))
+def test_aws_has_the_operation_and_its_options(block: Block, words: list[str]) -> None:
+    assert words[0] in aws_commands(), f"{block.where}: no service {words[0]}"
+    if len(words) == 1:
+        return
+    options = {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
+    if (words[0], words[1]) in V2_ONLY:
+        assert options <= V2_ONLY[words[0], words[1]]
+        return
+    service = aws_commands()[words[0]]
+    table = getattr(service, "subcommand_table", None) or service._get_command_table()
+    assert words[1] in table, f"{block.where}: no operation {words[1]}"
+    known = {*table[words[1]].arg_table, *create_clidriver()._get_argument_table()}
+    assert options <= known, f"{block.where}: {options - known}"
+
+
+@pytest.mark.parametrize(("block", "words"), commands("kubectl"))
+def test_kubectl_has_the_verb_and_its_options(block: Block, words: list[str], kubectl: Path) -> None:
+    verb = next(word for word in words if word in VERBS)
+    before = words[: words.index(verb)]
+    assert before in ([], ["-n", before[-1] if before else ""]), block.where
+    help_text = _help(kubectl, verb)
+    own = words[words.index(verb) : words.index("--") if "--" in words else None]
+    for option in (word.partition("=")[0] for word in own if re.match(r"--?[a-z]", word)):
+        assert re.search(rf"(^|\s){re.escape(option)}[,=:\s]", help_text, re.MULTILINE), f"{block.where}: {option}"
+
+
+VERBS = ("get", "describe", "logs", "apply", "delete", "exec", "port-forward", "run", "cp", "debug", "drain", "cordon")
+
+
+@pytest.fixture(scope="module")
+def kubectl(request: pytest.FixtureRequest) -> Path:
+    return program("kubectl", request.config.cache.mkdir("kubectl"))
+
+
+@cache
+def _help(kubectl: Path, verb: str) -> str:
+    return "".join(
+        subprocess.run([kubectl, *arguments], capture_output=True, text=True, check=True).stdout
+        for arguments in (["options"], [verb, "--help"])
+    )
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if not block.inline], ids=lambda block: block.where)
+def test_files_of_the_repository_that_a_command_names_exist(block: Block) -> None:
+    for words in block.commands():
+        for word in words[1:]:
+            if re.fullmatch(r"(config|runs|statemachines|benchmarks|docs|examples)/[\w./-]+\.\w+", word):
+                assert (REPOSITORY / word).exists() or Path(word).stem == "mine", f"{block.where}: {word}"
