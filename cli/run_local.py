@@ -24,7 +24,7 @@ from lambdas.errors import named_errors
 from lambdas.models.run_record import RunRecord, RunStatus
 from lambdas.models.run_spec import RunSpec
 from local.aws import folder_buckets
-from local.aws.deployment import ARTIFACT_BUCKET
+from local.aws.deployment import ARTIFACT_BUCKET, DEPLOYMENT_NAME
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
@@ -130,6 +130,7 @@ def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console:
         kubeconfig=twin.kubeconfig,
         run_id=run_id,
         execution_arn=arn,
+        deployment=DEPLOYMENT_NAME,
         log_dir=folder / "logs",
         namespace=twin.namespace,
         poll_seconds=0.5,

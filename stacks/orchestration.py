@@ -78,6 +78,7 @@ class OrchestrationStack(cdk.Stack):
         """What functions of this deployment share, in this stack and in others; `variables` come on top."""
         shared = {
             "CLUSTER_NAME": self._cluster.name,
+            "DEPLOYMENT": self._configuration.name,
             "NAMESPACE": self._configuration.namespace,
             "ARTIFACT_BUCKET": self._storage.artifact_bucket.bucket_name,
             "TOPIC_ARN": self.topic.topic_arn,

@@ -53,6 +53,7 @@ class RunObserver:
         kubeconfig: Path,
         run_id: str,
         execution_arn: str,
+        deployment: str,
         log_dir: Path,
         namespace: str = "training",
         poll_seconds: float = 1.0,
@@ -67,6 +68,7 @@ class RunObserver:
             kubeconfig: The cluster in which the run's pods are.
             run_id: Label value of the run's pods and dimension of its metrics.
             execution_arn: The run's execution.
+            deployment: The other dimension of its metrics.
             log_dir: Folder for the pods' logs, one `<pod>.log` each.
             namespace: Namespace of the pods.
             poll_seconds: Time between two looks at the execution's history.
@@ -79,6 +81,7 @@ class RunObserver:
         self._clock = clock
         self._cloudwatch = cloudwatch
         self._run_id = run_id
+        self._deployment = deployment
         self._log_dir = log_dir
         self._poll_seconds = poll_seconds
         self._cluster = cluster if cluster is not None else KubernetesPods(kubeconfig, namespace)
@@ -276,7 +279,12 @@ class RunObserver:
         now = self._clock()
         try:
             statistics = read_statistics(
-                self._cloudwatch, self._run_id, start=min(moments), end=max(now, *moments), now=now
+                self._cloudwatch,
+                self._run_id,
+                deployment=self._deployment,
+                start=min(moments),
+                end=max(now, *moments),
+                now=now,
             )
         except (BotoCoreError, ClientError):
             return None

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from lambdas.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE, RUN_DIMENSION, RunMetric
 from trainflow.record.published import PeriodStatistics
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.client import CloudWatchClient
 
-NAMESPACE = "Trainflow"
-METRIC = "StepLoss"
-RUN_DIMENSION = "RunId"
 
 MAX_PERIODS_PER_CALL = 1440
 """Quota of GetMetricStatistics."""
@@ -28,13 +26,14 @@ RETENTION = (
 
 
 def read_statistics(
-    cloudwatch: CloudWatchClient, run_id: str, *, start: datetime, end: datetime, now: datetime
+    cloudwatch: CloudWatchClient, run_id: str, *, deployment: str, start: datetime, end: datetime, now: datetime
 ) -> list[PeriodStatistics]:
     """Count and sum of the step losses that were published for each period between two times.
 
     Args:
         cloudwatch: boto3's client.
         run_id: The run.
+        deployment: The deployment that published its metrics.
         start: First moment for which data may exist.
         end: Last moment.
         now: Tells which periods CloudWatch still has for data as old as `start`.
@@ -47,8 +46,11 @@ def read_statistics(
     for window_start, window_end in _windows(start, end, period):
         answer = cloudwatch.get_metric_statistics(
             Namespace=NAMESPACE,
-            MetricName=METRIC,
-            Dimensions=[{"Name": RUN_DIMENSION, "Value": run_id}],
+            MetricName=RunMetric.STEP_LOSS.value,
+            Dimensions=[
+                {"Name": DEPLOYMENT_DIMENSION, "Value": deployment},
+                {"Name": RUN_DIMENSION, "Value": run_id},
+            ],
             StartTime=window_start,
             EndTime=window_end,
             Period=period,

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from lambdas.gateways.aws import client, translated
-from lambdas.models.metric_names import NAMESPACE
+from lambdas.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE
 
 MAX_DATA_PER_CALL = 1000
 """Quota of PutMetricData."""
@@ -24,7 +24,7 @@ class Datum:
 
     metric: str
     dimension: str
-    """Name of the one dimension."""
+    """Name of the dimension beside the deployment."""
     of: str
     """Value of the dimension: a run's id, a cluster's name."""
     value: float
@@ -34,12 +34,14 @@ class Datum:
     """Kept by the second, for three hours; otherwise by the minute."""
 
 
-def publish(data: Iterable[Datum]) -> None:
-    """Put the data in as few calls as may be.
+def publish(data: Iterable[Datum], *, deployment: str) -> None:
+    """Put the data of a deployment in as few calls as may be.
 
     CloudWatch refuses NaN and infinities: a diverged step shows as a gap there and in the log as it is.
     """
-    finite = [_as_sent(datum) for datum in data if math.isfinite(datum.value) and abs(datum.value) <= LARGEST]
+    finite = [
+        _as_sent(datum, deployment) for datum in data if math.isfinite(datum.value) and abs(datum.value) <= LARGEST
+    ]
     for chunk in _chunks(finite):
         with translated("cloudwatch:PutMetricData"):
             client("cloudwatch").put_metric_data(Namespace=NAMESPACE, MetricData=chunk)
@@ -49,10 +51,14 @@ def _chunks(data: Sequence[dict[str, Any]]) -> Iterable[Sequence[dict[str, Any]]
     return (data[start : start + MAX_DATA_PER_CALL] for start in range(0, len(data), MAX_DATA_PER_CALL))
 
 
-def _as_sent(datum: Datum) -> dict[str, Any]:
+def _as_sent(datum: Datum, deployment: str) -> dict[str, Any]:
     return {
         "MetricName": datum.metric,
-        "Dimensions": [{"Name": datum.dimension, "Value": datum.of}],
+        # Both in one set: CloudWatch bills a metric for each set, so this costs nothing more.
+        "Dimensions": [
+            {"Name": DEPLOYMENT_DIMENSION, "Value": deployment},
+            {"Name": datum.dimension, "Value": datum.of},
+        ],
         "Timestamp": datum.at,
         "Value": datum.value,
         "Unit": datum.unit,

@@ -20,6 +20,14 @@ class ClusterEnvironment:
 
 
 @dataclass(frozen=True)
+class DeploymentEnvironment:
+    """Which deployment this is."""
+
+    deployment: str
+    """Its name in the configuration."""
+
+
+@dataclass(frozen=True)
 class SlurmEnvironment:
     """Where Slurm is, and what its nodes look like; all are empty in a deployment without one."""
 
@@ -122,6 +130,7 @@ class ReapingEnvironment:
 Settings = TypeVar(
     "Settings",
     ClusterEnvironment,
+    DeploymentEnvironment,
     SlurmEnvironment,
     ArtifactEnvironment,
     NotificationEnvironment,

@@ -18,7 +18,7 @@ from lambdas.errors import TrainflowError
 from lambdas.gateways import metrics
 from lambdas.gateways.backend import Backend, LogLine
 from lambdas.handlers import backends, recording
-from lambdas.handlers.environment import ClusterEnvironment, read
+from lambdas.handlers.environment import ClusterEnvironment, DeploymentEnvironment, read
 from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
 from lambdas.logic.step_metrics import Batch, advanced, next_batch
@@ -86,5 +86,6 @@ def _publish(run: Run, batch: Batch, cursor: MetricsCursor, *, now: datetime) ->
             *metric_data.of_progress(cluster, batch.steps, cursor, min_throughput=floor, now=now),
             *metric_data.of_steps(run.run_id, batch.steps),
             *metric_data.of_reports(run.run_id, batch.reports),
-        ]
+        ],
+        deployment=read(DeploymentEnvironment).deployment,
     )

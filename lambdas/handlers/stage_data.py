@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from lambdas.gateways import data_repository, metrics
 from lambdas.gateways.backend import Backend
 from lambdas.handlers import backends
-from lambdas.handlers.environment import ArtifactEnvironment, LinkEnvironment, read
+from lambdas.handlers.environment import ArtifactEnvironment, DeploymentEnvironment, LinkEnvironment, read
 from lambdas.handlers.program import advance_program
 from lambdas.handlers.task import task
 from lambdas.logic import metric_data
@@ -52,7 +52,9 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     result = advance_program(backend, job)
     report = _report(backend, job.ref)
     if report is not None:
-        metrics.publish(metric_data.of_staging(run.run_id, report, now=now))
+        metrics.publish(
+            metric_data.of_staging(run.run_id, report, now=now), deployment=read(DeploymentEnvironment).deployment
+        )
     progress = advanced(so_far, report, now=now)
     if result is None:
         require_progress(job.ref, progress, limits=run.spec.limits, now=now)

@@ -17,6 +17,7 @@ from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends
 from lambdas.handlers.environment import (
     ClusterEnvironment,
+    DeploymentEnvironment,
     NotificationEnvironment,
     ReapingEnvironment,
     RunTableEnvironment,
@@ -48,7 +49,9 @@ def lambda_handler(_event: Event) -> dict[str, Any]:
     if not table.remember(fleet.memory, previous=last):
         return {"superseded": True}  # the schedule called twice; the other call counts the money
     pods = backend.pods_by_phase()
-    metrics.publish(metric_data.of_fleet(cluster, fleet, pods, now=now))
+    metrics.publish(
+        metric_data.of_fleet(cluster, fleet, pods, now=now), deployment=read(DeploymentEnvironment).deployment
+    )
     released = {idle.instance_type: _give_back(backend, nodegroups, idle, now=now) for idle in fleet.idle}
     return {
         "nodes_up": fleet.nodes_up,

@@ -27,6 +27,8 @@ SLURM_SYSTEM_QUEUE is the partition of small programs; empty where it is Slurm's
 """
 CLUSTER = ("CLUSTER_NAME", "NAMESPACE", *SLURM)
 """What runs jobs: any function that reaches the one reaches the other, because the run says which it is."""
+METRICS = ("DEPLOYMENT",)
+"""Of functions that publish metrics."""
 ARTIFACTS = ("ARTIFACT_BUCKET",)
 NOTIFICATIONS = ("TOPIC_ARN",)
 RUNS = ("RUN_TABLE",)
@@ -62,11 +64,15 @@ TASKS = (
     Function(name="Preflight", module="preflight", environment=CLUSTER + ARTIFACTS + CACHES, access=Access.EXAMINE),
     Function(name="AcquireCache", module="acquire_cache", environment=CACHES),
     Function(name="EnsureCapacity", module="ensure_capacity", environment=CLUSTER, access=Access.SCALE),
-    Function(name="StageData", module="stage_data", environment=CLUSTER + ARTIFACTS + LINK, access=Access.SUBMIT),
+    Function(
+        name="StageData", module="stage_data", environment=CLUSTER + ARTIFACTS + LINK + METRICS, access=Access.SUBMIT
+    ),
     Function(name="SubmitJob", module="submit_job", environment=CLUSTER + ARTIFACTS, access=Access.SUBMIT),
     Function(name="PollJob", module="poll_job", environment=CLUSTER + ARTIFACTS, access=Access.WATCH),
     Function(name="LocateRank0", module="locate_rank0", environment=CLUSTER + ARTIFACTS, access=Access.WATCH),
-    Function(name="PublishMetrics", module="publish_metrics", environment=CLUSTER + ARTIFACTS, access=Access.WATCH),
+    Function(
+        name="PublishMetrics", module="publish_metrics", environment=CLUSTER + ARTIFACTS + METRICS, access=Access.WATCH
+    ),
     Function(
         name="CheckCompilation",
         module="check_compilation",
@@ -99,7 +105,7 @@ EVENT_HANDLERS = (
     Function(
         name="SurveyFleet",
         module="survey_fleet",
-        environment=CLUSTER + NOTIFICATIONS + RUNS + REAPING,
+        environment=CLUSTER + NOTIFICATIONS + RUNS + REAPING + METRICS,
         access=Access.SURVEY,
     ),
 )

@@ -6,6 +6,9 @@ from enum import StrEnum
 
 NAMESPACE = "Trainflow"
 
+DEPLOYMENT_DIMENSION = "Deployment"
+"""Of every metric, beside one of the next two: two deployments in one account do not count each other's."""
+
 RUN_DIMENSION = "RunId"
 """Of the metrics of one run."""
 

@@ -28,6 +28,8 @@ from local.aws.server import REGION, AwsServer
 STATE_MACHINES = Path(__file__).parents[2] / "statemachines"
 
 CLUSTER_NAME = "trainflow"
+DEPLOYMENT_NAME = "twin"
+"""Dimension of the metrics; another word than the cluster's name, so that neither passes for the other."""
 NAMESPACE = "training"
 DATA_BUCKET = "trainflow-data"
 ARTIFACT_BUCKET = "trainflow-artifacts"
@@ -109,6 +111,7 @@ def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deploym
         )
     settings = {
         "CLUSTER_NAME": CLUSTER_NAME,
+        "DEPLOYMENT": DEPLOYMENT_NAME,
         "NAMESPACE": NAMESPACE,
         "ARTIFACT_BUCKET": ARTIFACT_BUCKET,
         "TOPIC_ARN": topic_arn,

@@ -19,7 +19,14 @@ from aws_cdk.assertions import Template
 from pydantic import ValidationError
 
 from lambdas.models.functions import FUNCTIONS
-from lambdas.models.metric_names import CLUSTER_DIMENSION, NAMESPACE, RUN_DIMENSION, ClusterMetric, RunMetric
+from lambdas.models.metric_names import (
+    CLUSTER_DIMENSION,
+    DEPLOYMENT_DIMENSION,
+    NAMESPACE,
+    RUN_DIMENSION,
+    ClusterMetric,
+    RunMetric,
+)
 from lambdas.models.run_spec import Limits
 from stacks.checks import findings
 from stacks.configuration import Configuration
@@ -165,10 +172,11 @@ def test_every_metric_of_trainflow_is_one_that_the_functions_publish(deployed: D
     ours = [(name, dimensions) for namespace, name, dimensions in deployed.metrics() if namespace == NAMESPACE]
     for name, dimensions in ours:
         if name in set(ClusterMetric):
-            assert dimensions == {CLUSTER_DIMENSION: "blue"}
+            assert dimensions == {DEPLOYMENT_DIMENSION: "blue", CLUSTER_DIMENSION: "blue"}
         else:
             assert RunMetric(name)
-            assert set(dimensions) == {RUN_DIMENSION}
+            assert set(dimensions) == {DEPLOYMENT_DIMENSION, RUN_DIMENSION}
+            assert dimensions[DEPLOYMENT_DIMENSION] == "blue"
     assert {name for name, _ in ours} >= {metric.value for metric in RunMetric}
 
 
@@ -220,7 +228,10 @@ def test_a_run_is_chosen_from_those_that_have_published(deployed: Deployed) -> N
     (variable,) = deployed.dashboard["variables"]
     assert variable["type"] == "property"
     assert variable["property"] == RUN_DIMENSION
-    assert variable["search"] == f'{{{NAMESPACE},{RUN_DIMENSION}}} MetricName="{RunMetric.STEP_LOSS}"'
+    assert variable["search"] == (
+        f'{{{NAMESPACE},{DEPLOYMENT_DIMENSION},{RUN_DIMENSION}}} MetricName="{RunMetric.STEP_LOSS}" '
+        f'{DEPLOYMENT_DIMENSION}="blue"'
+    )
     assert variable["populateFrom"] == RUN_DIMENSION
 
 
@@ -303,7 +314,10 @@ def test_alarms_watch_metrics_that_the_functions_publish(deployed: Deployed) -> 
     ours = [alarm for alarm in deployed.alarms.values() if alarm.get("Namespace") == NAMESPACE]
     for alarm in ours:
         assert ClusterMetric(alarm["MetricName"])
-        assert alarm["Dimensions"] == [{"Name": CLUSTER_DIMENSION, "Value": "blue"}]
+        assert {each["Name"]: each["Value"] for each in alarm["Dimensions"]} == {
+            DEPLOYMENT_DIMENSION: "blue",
+            CLUSTER_DIMENSION: "blue",
+        }
     assert len(ours) == 6
 
 

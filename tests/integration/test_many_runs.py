@@ -77,7 +77,7 @@ def published_losses(twin: Twin, run_id: str) -> tuple[float, float]:
     found = twin.client("cloudwatch").get_metric_statistics(
         Namespace="Trainflow",
         MetricName="StepLoss",
-        Dimensions=[{"Name": "RunId", "Value": run_id}],
+        Dimensions=[{"Name": "Deployment", "Value": "twin"}, {"Name": "RunId", "Value": run_id}],
         StartTime=now - timedelta(hours=1),
         EndTime=now + timedelta(minutes=1),
         Period=60,

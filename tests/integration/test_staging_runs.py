@@ -124,7 +124,7 @@ def published(twin: Twin, run_id: str, metric: str) -> float:
     points = twin.client("cloudwatch").get_metric_statistics(
         Namespace=NAMESPACE,
         MetricName=metric,
-        Dimensions=[{"Name": RUN_DIMENSION, "Value": run_id}],
+        Dimensions=[{"Name": "Deployment", "Value": "twin"}, {"Name": RUN_DIMENSION, "Value": run_id}],
         StartTime=now - timedelta(hours=1),
         EndTime=now + timedelta(minutes=1),
         Period=3600,

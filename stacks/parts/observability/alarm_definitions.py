@@ -126,12 +126,12 @@ def _executions(watched: Watched) -> Iterator[Definition]:
 
 
 def _training(configuration: Configuration) -> Iterator[Definition]:
-    cluster_name, minutes = configuration.cluster_name, configuration.alarms.stalled_minutes
+    minutes = configuration.alarms.stalled_minutes
     yield Definition(
         name="training-stalled",
         meaning=f"A run has logged no step for {minutes} minutes, while its nodes cost money.",
         first="read the last lines of rank 0.",
-        metric=metrics.of_cluster(ClusterMetric.SECONDS_SINCE_STEP, cluster_name=cluster_name, statistic="Maximum"),
+        metric=metrics.of_cluster(ClusterMetric.SECONDS_SINCE_STEP, deployment=configuration, statistic="Maximum"),
         threshold=minutes * 60,
         operator=ABOVE,
         # A spec may have its job looked at every five minutes only, which leaves some periods empty.
@@ -143,14 +143,14 @@ def _training(configuration: Configuration) -> Iterator[Definition]:
         name="loss-not-finite",
         meaning="A run's loss is NaN or infinite: what it computes from here on is worthless.",
         first="stop the run, unless its own script skips such steps.",
-        metric=metrics.of_cluster(ClusterMetric.NON_FINITE_LOSS, cluster_name=cluster_name, statistic="Sum"),
+        metric=metrics.of_cluster(ClusterMetric.NON_FINITE_LOSS, deployment=configuration, statistic="Sum"),
         needs_a_person=True,
     )
     yield Definition(
         name="throughput-below-floor",
         meaning=f"A run has been slower than its spec's limits.min_throughput for {SLOW_PERIODS * 5} minutes.",
         first="compare the nodes' NeuronCore utilisation on the dashboard; one slow node slows all.",
-        metric=metrics.of_cluster(ClusterMetric.THROUGHPUT_OVER_FLOOR, cluster_name=cluster_name, statistic="Minimum"),
+        metric=metrics.of_cluster(ClusterMetric.THROUGHPUT_OVER_FLOOR, deployment=configuration, statistic="Minimum"),
         operator=BELOW,
         periods=SLOW_PERIODS + 2,
         breaching=SLOW_PERIODS,
@@ -171,7 +171,7 @@ def _dead_letters(queues: Mapping[str, sqs.IQueue]) -> Iterator[Definition]:
 
 
 def _fleet(configuration: Configuration) -> Iterator[Definition]:
-    cluster_name, budget = configuration.cluster_name, configuration.alarms.daily_budget_usd
+    budget = configuration.alarms.daily_budget_usd
     minutes = configuration.capacity.idle_minutes + REAPER_SLACK_MINUTES
     period = metrics.SURVEY if minutes <= LONGEST_EVALUATION_MINUTES else cdk.Duration.hours(1)
     yield Definition(
@@ -180,7 +180,7 @@ def _fleet(configuration: Configuration) -> Iterator[Definition]:
         "another run holds their node group.",
         first="see whether a run uses the node group; if none does, scale it down by hand.",
         metric=metrics.of_cluster(
-            ClusterMetric.NODES_WITHOUT_RUN, cluster_name=cluster_name, statistic="Minimum", period=period
+            ClusterMetric.NODES_WITHOUT_RUN, deployment=configuration, statistic="Minimum", period=period
         ),
         periods=math.ceil(minutes / period.to_minutes()),
         needs_a_person=True,
@@ -189,7 +189,7 @@ def _fleet(configuration: Configuration) -> Iterator[Definition]:
         name="survey-missing",
         meaning="SurveyFleet has reported nothing, so idle nodes are not given back and this dashboard is blind.",
         first="read the function's log.",
-        metric=metrics.of_cluster(ClusterMetric.NODES_UP, cluster_name=cluster_name, statistic="SampleCount"),
+        metric=metrics.of_cluster(ClusterMetric.NODES_UP, deployment=configuration, statistic="SampleCount"),
         operator=BELOW,
         periods=SURVEYS_MISSED,
         missing=cloudwatch.TreatMissingData.BREACHING,
@@ -200,7 +200,7 @@ def _fleet(configuration: Configuration) -> Iterator[Definition]:
         meaning=f"Training nodes have cost more than {budget:g} USD within a day, estimated at on-demand prices.",
         first="see on the dashboard which nodes are up, and for which runs.",
         metric=metrics.of_cluster(
-            ClusterMetric.ESTIMATED_USD, cluster_name=cluster_name, statistic="Sum", period=metrics.DAY
+            ClusterMetric.ESTIMATED_USD, deployment=configuration, statistic="Sum", period=metrics.DAY
         ),
         threshold=budget,
         operator=ABOVE,

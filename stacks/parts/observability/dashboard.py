@@ -13,7 +13,7 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from lambdas.models.metric_names import NAMESPACE, RUN_DIMENSION, ClusterMetric, RunMetric
+from lambdas.models.metric_names import RUN_DIMENSION, ClusterMetric, RunMetric
 from stacks.configuration import Configuration
 from stacks.parts.observability import metrics
 from stacks.parts.observability.alarm_definitions import FULL_PERCENT, Definition
@@ -60,38 +60,34 @@ class Dashboard(Construct):
             default_interval=cdk.Duration.hours(12),
             # Adapted periods would turn the day's bill and the file system's size, both sums, into other numbers.
             period_override=cloudwatch.PeriodOverride.INHERIT,
-            variables=[_run_choice()],
+            variables=[_run_choice(configuration)],
             widgets=rows(configuration, shown),
         )
 
 
 def rows(configuration: Configuration, shown: Shown) -> list[list[cloudwatch.IWidget]]:
     """All widgets, a list a row."""
-    name = configuration.cluster_name
     found: list[list[cloudwatch.IWidget]] = [
         *_overview(configuration, shown),
         [_heading("Runs", "All runs of the last two weeks, then the one that is chosen above.")],
-        *_runs(),
+        *_runs(configuration),
         [_heading("Nodes", "Training nodes as SurveyFleet counts them; NeuronCores as Container Insights sees them.")],
-        *_nodes(name),
+        *_nodes(configuration),
     ]
     if shown.shared is not None:
         found += [[_heading("Storage", "FSx for Lustre, shared by all pods.")], _storage(shown.shared)]
     return [*found, [_heading("Plumbing", "State machine, functions and queues.")], *_plumbing(shown)]
 
 
-def _run_choice() -> cloudwatch.IVariable:
+def _run_choice(configuration: Configuration) -> cloudwatch.IVariable:
     return cloudwatch.DashboardVariable(
         id="run",
         type=cloudwatch.VariableType.PROPERTY,
         value=RUN_DIMENSION,
         label="Run",
         input_type=cloudwatch.VariableInputType.SELECT,
-        values=cloudwatch.Values.from_search_components(
-            namespace=NAMESPACE,
-            dimensions=[RUN_DIMENSION],
-            metric_name=RunMetric.STEP_LOSS.value,
-            populate_from=RUN_DIMENSION,
+        values=cloudwatch.Values.from_search(
+            metrics.runs_of(RunMetric.STEP_LOSS, deployment=configuration), RUN_DIMENSION
         ),
         default_value=cloudwatch.DefaultValue.FIRST,
         visible=True,
@@ -99,15 +95,16 @@ def _run_choice() -> cloudwatch.IVariable:
 
 
 def _overview(configuration: Configuration, shown: Shown) -> list[list[cloudwatch.IWidget]]:
-    name = configuration.cluster_name
     spent = {"today (UTC)": metrics.DAY, "last hour": cdk.Duration.hours(1)}
     usd = [
-        metrics.of_cluster(ClusterMetric.ESTIMATED_USD, cluster_name=name, statistic="Sum", period=period, label=label)
+        metrics.of_cluster(
+            ClusterMetric.ESTIMATED_USD, deployment=configuration, statistic="Sum", period=period, label=label
+        )
         for label, period in spent.items()
     ]
     now = [
-        _count(ClusterMetric.NODES_UP, name, "nodes up"),
-        _count(ClusterMetric.PODS_RUNNING, name, "pods running"),
+        _count(ClusterMetric.NODES_UP, configuration, "nodes up"),
+        _count(ClusterMetric.PODS_RUNNING, configuration, "pods running"),
     ]
     alarms = cloudwatch.AlarmStatusWidget(
         title="Is it fine?",
@@ -163,7 +160,7 @@ def _graph(
     )
 
 
-def _runs() -> list[list[cloudwatch.IWidget]]:
+def _runs(configuration: Configuration) -> list[list[cloudwatch.IWidget]]:
     loose = cloudwatch.YAxisProps(show_units=False)
     every = {
         RunMetric.STEP_LOSS: "Loss",
@@ -171,7 +168,7 @@ def _runs() -> list[list[cloudwatch.IWidget]]:
         RunMetric.TOKENS_PER_SECOND: "Tokens/s",
         RunMetric.MODEL_FLOPS_UTILIZATION: "MFU, % of peak",
     }
-    chosen = {metric: _chosen(metric, label) for metric, label in every.items()}
+    chosen = {metric: _chosen(configuration, metric, label) for metric, label in every.items()}
     staging = {
         RunMetric.STAGING_PROGRESS: ("% of the data set", PERCENT),
         RunMetric.STAGED_BYTES: ("bytes", FROM_ZERO),
@@ -179,14 +176,14 @@ def _runs() -> list[list[cloudwatch.IWidget]]:
     }
     return [
         [
-            _graph(f"{title}, all runs", [metrics.of_every_run(metric)], width=QUARTER)
+            _graph(f"{title}, all runs", [metrics.of_every_run(metric, deployment=configuration)], width=QUARTER)
             for metric, title in every.items()
         ],
         [
             _graph(
                 "Chosen run: loss and learning rate",
                 [chosen[RunMetric.STEP_LOSS]],
-                right=[_chosen(RunMetric.LEARNING_RATE, "Learning rate")],
+                right=[_chosen(configuration, RunMetric.LEARNING_RATE, "Learning rate")],
                 axis=loose,
                 width=HALF,
             ),
@@ -199,27 +196,34 @@ def _runs() -> list[list[cloudwatch.IWidget]]:
             _graph("Chosen run: MFU", [chosen[RunMetric.MODEL_FLOPS_UTILIZATION]], axis=PERCENT, width=QUARTER),
         ],
         [
-            _graph(f"Staging, {title}, all runs", [metrics.of_every_run(metric)], axis=axis, width=THIRD)
+            _graph(
+                f"Staging, {title}, all runs",
+                [metrics.of_every_run(metric, deployment=configuration)],
+                axis=axis,
+                width=THIRD,
+            )
             for metric, (title, axis) in staging.items()
         ],
     ]
 
 
-def _chosen(metric: RunMetric, label: str) -> cloudwatch.Metric:
-    return metrics.of_chosen_run(metric, placeholder=ANY_RUN, label=label)
+def _chosen(configuration: Configuration, metric: RunMetric, label: str) -> cloudwatch.Metric:
+    return metrics.of_chosen_run(metric, deployment=configuration, placeholder=ANY_RUN, label=label)
 
 
-def _nodes(name: str) -> list[list[cloudwatch.IWidget]]:
+def _nodes(configuration: Configuration) -> list[list[cloudwatch.IWidget]]:
     up = [
-        _count(ClusterMetric.NODES_UP, name, "up"),
-        _count(ClusterMetric.NODES_WITHOUT_RUN, name, "without a run"),
+        _count(ClusterMetric.NODES_UP, configuration, "up"),
+        _count(ClusterMetric.NODES_WITHOUT_RUN, configuration, "without a run"),
     ]
     pods = [
-        _count(ClusterMetric.PODS_RUNNING, name, "running"),
-        _count(ClusterMetric.PODS_PENDING, name, "pending"),
+        _count(ClusterMetric.PODS_RUNNING, configuration, "running"),
+        _count(ClusterMetric.PODS_PENDING, configuration, "pending"),
     ]
-    cores = metrics.of_every_node("node_neuroncore_utilization", cluster_name=name)
-    memory = metrics.of_every_node("node_neurondevice_runtime_memory_used_bytes", cluster_name=name)
+    cores = metrics.of_every_node("node_neuroncore_utilization", cluster_name=configuration.cluster_name)
+    memory = metrics.of_every_node(
+        "node_neurondevice_runtime_memory_used_bytes", cluster_name=configuration.cluster_name
+    )
     return [
         [
             _graph("Nodes", up, width=QUARTER),
@@ -230,8 +234,8 @@ def _nodes(name: str) -> list[list[cloudwatch.IWidget]]:
     ]
 
 
-def _count(metric: ClusterMetric, cluster_name: str, label: str) -> cloudwatch.Metric:
-    return metrics.of_cluster(metric, cluster_name=cluster_name, statistic="Maximum", label=label)
+def _count(metric: ClusterMetric, configuration: Configuration, label: str) -> cloudwatch.Metric:
+    return metrics.of_cluster(metric, deployment=configuration, statistic="Maximum", label=label)
 
 
 def _storage(shared: SharedFileSystem) -> list[cloudwatch.IWidget]:

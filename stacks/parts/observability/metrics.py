@@ -16,7 +16,15 @@ from __future__ import annotations
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
-from lambdas.models.metric_names import CLUSTER_DIMENSION, NAMESPACE, RUN_DIMENSION, ClusterMetric, RunMetric
+from lambdas.models.metric_names import (
+    CLUSTER_DIMENSION,
+    DEPLOYMENT_DIMENSION,
+    NAMESPACE,
+    RUN_DIMENSION,
+    ClusterMetric,
+    RunMetric,
+)
+from stacks.configuration import Configuration
 
 MINUTE = cdk.Duration.minutes(1)
 SURVEY = cdk.Duration.minutes(5)
@@ -28,30 +36,41 @@ GIB = 1024**3
 
 
 def of_cluster(
-    metric: ClusterMetric, *, cluster_name: str, statistic: str, period: cdk.Duration = SURVEY, label: str | None = None
+    metric: ClusterMetric,
+    *,
+    deployment: Configuration,
+    statistic: str,
+    period: cdk.Duration = SURVEY,
+    label: str | None = None,
 ) -> cloudwatch.Metric:
     """What the functions publish for one cluster over all its runs."""
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=metric.value,
-        dimensions_map={CLUSTER_DIMENSION: cluster_name},
+        dimensions_map={DEPLOYMENT_DIMENSION: deployment.name, CLUSTER_DIMENSION: deployment.cluster_name},
         statistic=statistic,
         period=period,
         label=label,
     )
 
 
-def of_every_run(metric: RunMetric) -> cloudwatch.SearchExpression:
+def of_every_run(metric: RunMetric, *, deployment: Configuration) -> cloudwatch.SearchExpression:
     """A line for each run of the last two weeks: names of runs are not known when this is deployed."""
-    return _search(f'{{{NAMESPACE},{RUN_DIMENSION}}} MetricName="{metric.value}"', period=MINUTE)
+    return _search(runs_of(metric, deployment=deployment), period=MINUTE)
 
 
-def of_chosen_run(metric: RunMetric, *, placeholder: str, label: str) -> cloudwatch.Metric:
+def runs_of(metric: RunMetric, *, deployment: Configuration) -> str:
+    """The terms of a search for a metric of all runs of a deployment."""
+    schema = f"{{{NAMESPACE},{DEPLOYMENT_DIMENSION},{RUN_DIMENSION}}}"
+    return f'{schema} MetricName="{metric.value}" {DEPLOYMENT_DIMENSION}="{deployment.name}"'
+
+
+def of_chosen_run(metric: RunMetric, *, deployment: Configuration, placeholder: str, label: str) -> cloudwatch.Metric:
     """The run that is chosen above the dashboard, which puts its name where `placeholder` stands."""
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=metric.value,
-        dimensions_map={RUN_DIMENSION: placeholder},
+        dimensions_map={DEPLOYMENT_DIMENSION: deployment.name, RUN_DIMENSION: placeholder},
         statistic="Average",
         period=MINUTE,
         label=label,

@@ -51,6 +51,7 @@ class Observed:
             kubeconfig=Path("unused"),
             run_id=run.run_id,
             execution_arn=run.history.arn,
+            deployment="twin",
             log_dir=log_dir,
             poll_seconds=0.01,
             cluster=self.cluster,

@@ -25,14 +25,16 @@ def cloudwatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[CloudWatchClient]:
         yield boto3.client("cloudwatch", region_name="us-east-1")
 
 
-def publish(cloudwatch: CloudWatchClient, steps: list[StepMetrics], *, run_id: str = RUN_ID) -> None:
+def publish(
+    cloudwatch: CloudWatchClient, steps: list[StepMetrics], *, run_id: str = RUN_ID, deployment: str = "twin"
+) -> None:
     for start in range(0, len(steps), 100):
         cloudwatch.put_metric_data(
             Namespace="Trainflow",
             MetricData=[
                 {
                     "MetricName": name,
-                    "Dimensions": [{"Name": "RunId", "Value": run_id}],
+                    "Dimensions": [{"Name": "Deployment", "Value": deployment}, {"Name": "RunId", "Value": run_id}],
                     "Timestamp": step.logged_at,
                     "Value": value,
                     "StorageResolution": 1,
@@ -47,9 +49,12 @@ def test_published_steps_are_read_back_and_agree_with_the_log(cloudwatch: CloudW
     lines = recorded("succeeded").lines
     publish(cloudwatch, lines)
     publish(cloudwatch, lines[:5], run_id="another")
+    publish(cloudwatch, lines[:7], deployment="another")
     end = lines[-1].logged_at
 
-    statistics = read_statistics(cloudwatch, RUN_ID, start=lines[0].logged_at, end=end, now=end + timedelta(seconds=2))
+    statistics = read_statistics(
+        cloudwatch, RUN_ID, deployment="twin", start=lines[0].logged_at, end=end, now=end + timedelta(seconds=2)
+    )
 
     published = compare(lines, statistics)
     assert published.model_dump() == {
@@ -67,7 +72,7 @@ def test_a_lost_and_a_repeated_datum_are_found_through_cloudwatch(cloudwatch: Cl
     publish(cloudwatch, [*lines[:50], *lines[51:], lines[120]])
     end = lines[-1].logged_at
 
-    statistics = read_statistics(cloudwatch, RUN_ID, start=lines[0].logged_at, end=end, now=end)
+    statistics = read_statistics(cloudwatch, RUN_ID, deployment="twin", start=lines[0].logged_at, end=end, now=end)
 
     published = compare(lines, statistics)
     assert (published.datapoints, published.gaps, published.duplicates) == (200, 1, 1)
@@ -82,7 +87,12 @@ def test_a_longer_run_is_read_in_several_calls(cloudwatch: CloudWatchClient) -> 
     publish(cloudwatch, lines)
 
     statistics = read_statistics(
-        cloudwatch, RUN_ID, start=lines[0].logged_at, end=lines[-1].logged_at, now=lines[-1].logged_at
+        cloudwatch,
+        RUN_ID,
+        deployment="twin",
+        start=lines[0].logged_at,
+        end=lines[-1].logged_at,
+        now=lines[-1].logged_at,
     )
 
     assert len(statistics) == 600
@@ -106,4 +116,6 @@ def test_older_runs_are_read_in_the_periods_that_cloudwatch_still_has(age: timed
 def test_a_run_without_data_gives_none(cloudwatch: CloudWatchClient) -> None:
     now = datetime.now(UTC)
 
-    assert read_statistics(cloudwatch, RUN_ID, start=now - timedelta(minutes=1), end=now, now=now) == []
+    assert (
+        read_statistics(cloudwatch, RUN_ID, deployment="twin", start=now - timedelta(minutes=1), end=now, now=now) == []
+    )

@@ -100,6 +100,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, own_clients: None) -> Iterator[Aws]:
         account = _account()
         for name, value in {
             "CLUSTER_NAME": CLUSTER,
+            "DEPLOYMENT": "twin",
             "NAMESPACE": NAMESPACE,
             "ARTIFACT_BUCKET": ARTIFACT_BUCKET,
             "RUN_TABLE": RUN_TABLE,

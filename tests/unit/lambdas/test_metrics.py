@@ -153,9 +153,9 @@ def test_what_cloudwatch_refuses_is_not_sent_and_a_thousand_data_are_one_call(mo
     def datum(value: float) -> Datum:
         return Datum(metric="StepLoss", dimension="RunId", of="bert", value=value, at=NOW)
 
-    metrics.publish([datum(math.nan), datum(math.inf), datum(1e200)])
+    metrics.publish([datum(math.nan), datum(math.inf), datum(1e200)], deployment="blue")
     assert calls == []
-    metrics.publish([datum(1.0)] * 1001)
+    metrics.publish([datum(1.0)] * 1001, deployment="blue")
     assert calls == [1000, 1]
 
 
@@ -167,7 +167,7 @@ def test_one_look_publishes_everything_in_one_call(aws: Aws, cluster: FakeKubern
     event = {"run": run.model_dump(mode="json"), "rank0": "pod", "cursor": MetricsCursor().model_dump(mode="json")}
     sent: list[Datum] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "publish", sent.extend)
+        patch.setattr(metrics, "publish", lambda data, deployment: sent.extend(data))
         answer = publish_metrics.lambda_handler(event, CONTEXT)
     json.dumps(answer, allow_nan=False)
     assert (answer["cursor"]["last_step"], answer["cursor"]["last_report"]) == (3, 1)
@@ -184,4 +184,4 @@ def test_one_look_publishes_everything_in_one_call(aws: Aws, cluster: FakeKubern
         "TokensPerSecond",
     ]
     assert parse_metrics_line(line(3, loss=math.nan)) is not None
-    metrics.publish(sent)
+    metrics.publish(sent, deployment="twin")

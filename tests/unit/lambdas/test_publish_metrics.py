@@ -53,7 +53,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps whose loss was sent, in the order of sending."""
     steps: list[int] = []
 
-    def publish(data: list[metrics.Datum]) -> None:
+    def publish(data: list[metrics.Datum], *, deployment: str) -> None:
         steps.extend(round((10 - datum.value) * 1e4) for datum in data if datum.metric == "StepLoss")
 
     monkeypatch.setattr(metrics, "publish", publish)
@@ -108,10 +108,10 @@ def test_what_was_published_before_a_fault_is_not_published_again(
     cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, num_steps + 1))
     publish = metrics.publish
 
-    def refuses_the_second(data: list[metrics.Datum]) -> None:
+    def refuses_the_second(data: list[metrics.Datum], *, deployment: str) -> None:
         if published and len(published) == MAX_LINES_TOLD:
             raise ServiceUnavailable("throttled")
-        publish(data)
+        publish(data, deployment=deployment)
 
     with monkeypatch.context() as patch:
         patch.setattr(metrics, "publish", refuses_the_second)
@@ -147,7 +147,7 @@ def test_a_look_that_dies_before_it_answers_changes_nothing_that_is_read(aws: Aw
         found = aws.client("cloudwatch").get_metric_statistics(
             Namespace="Trainflow",
             MetricName="StepLoss",
-            Dimensions=[{"Name": "RunId", "Value": RUN.run_id}],
+            Dimensions=[{"Name": "Deployment", "Value": "twin"}, {"Name": "RunId", "Value": RUN.run_id}],
             StartTime=NOW - timedelta(minutes=2),
             EndTime=NOW + timedelta(minutes=2),
             Period=1,

@@ -214,7 +214,7 @@ def published(aws: Aws, run: Run) -> dict[str, float]:
         points = aws.client("cloudwatch").get_metric_statistics(
             Namespace=NAMESPACE,
             MetricName=metric,
-            Dimensions=[{"Name": RUN_DIMENSION, "Value": run.run_id}],
+            Dimensions=[{"Name": "Deployment", "Value": "twin"}, {"Name": RUN_DIMENSION, "Value": run.run_id}],
             StartTime=datetime.now(UTC) - timedelta(hours=1),
             EndTime=datetime.now(UTC) + timedelta(hours=1),
             Period=60,
