@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lambdas.models.backends import KUBERNETES_KINDS, KubernetesKind
 from lambdas.models.functions import FUNCTIONS
 from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
 from lambdas.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL, TRAINING_NODES
@@ -77,6 +78,25 @@ def test_settings_that_the_text_names_exist() -> None:
     fields = {name: field.annotation for name, field in Configuration.model_fields.items()}
     for section, setting in re.findall(r"`(alarms|capacity|cluster)\.(\w+)`", TEXT):
         assert setting in fields[section].model_fields, f"{section}.{setting}"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("backend", KUBERNETES_KINDS.values(), ids=lambda backend: backend.name)
+def test_the_commands_find_and_remove_the_objects_of_every_backend(backend: KubernetesKind, tmp_path: Path) -> None:
+    """The page's own functions, with a kubectl that writes down how it is called."""
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\necho "kubectl $*"\n')
+    kubectl.chmod(0o755)
+    functions = "\n".join(
+        line for line in BLOCKS[0].splitlines() if re.match(r"KINDS=|FIRST=|rank0|objects|remove", line)
+    )
+    script = f"export PATH={tmp_path}:$PATH NS=training\n{functions}\nobjects a-run\nremove a-run\nrank0 a-run\n"
+    said = subprocess.run(["bash", "-eu"], input=script, text=True, capture_output=True, check=True).stdout.splitlines()
+    kind = f"{backend.plural}.{backend.group}" if backend.group else backend.plural
+    assert f"kubectl -n training get {kind} -o name -l {RUN_LABEL}=a-run" in said
+    assert f"kubectl -n training delete {kind} -l {RUN_LABEL}=a-run --wait=false" in said
+    selectors = [line.split()[-1].split(",")[1:] for line in said if " logs " in line]
+    labels = {f"{key}={value}" for key, value in backend.rank0.items()}
+    assert not labels or any(set(selector) <= labels for selector in selectors)
 
 
 @pytest.mark.parametrize("block", BLOCKS)
