@@ -3,7 +3,7 @@
     python -m stacks.tools.idle_cost cdk.out
 
 Prices in USD, on demand, us-west-2, November 2026, from the price page of each service. What is billed by use alone
-(requests, log lines, stored objects, image layers, data through the NAT gateway) is not in it.
+(requests, log lines of runs, stored objects, image layers, data through the NAT gateway) is not in it.
 """
 
 from __future__ import annotations
@@ -58,6 +58,14 @@ OBSERVATIONS_PER_MINUTE = 2000
 OBSERVATION_USD = 0.21e-6
 """Amazon CloudWatch Container Insights with enhanced observability, the first billion."""
 
+LOG_USD_PER_GB = 0.50
+"""Amazon CloudWatch Logs, ingestion in the standard class; the first tier of vended logs (flow logs) costs the same."""
+
+IDLE_LOG_GB_PER_DAY = {"control plane": 0.5, "Container Insights and flow logs": 0.25}
+"""Assumed, not measured: all five control-plane logs of a cluster that runs add-ons and controllers alone,
+performance events of one or two nodes, and flow logs of their few connections. Read IncomingBytes of the log
+groups after a day."""
+
 PCS_CONTROLLER_USD_PER_HOUR = {"SMALL": 0.60}
 """AWS Parallel Computing Service, an estimate: its price list could not be read when this was written. The other sizes
 cost several times as much, and stand in the table without a price."""
@@ -95,6 +103,8 @@ def idle_cost(templates: Iterable[Template]) -> list[Item]:
 
 def _costs(resource: Template, resources: Mapping[str, Template]) -> Iterator[tuple[str, float]]:
     kind, properties = resource["Type"], resource.get("Properties", {})
+    if kind == "AWS::EKS::Cluster":
+        yield "log ingestion, an estimate", sum(IDLE_LOG_GB_PER_DAY.values()) / 24 * LOG_USD_PER_GB
     if kind in FIXED_USD_PER_HOUR:
         yield FIXED_USD_PER_HOUR[kind]
     elif kind == "AWS::FSx::FileSystem":
