@@ -186,7 +186,13 @@ def test_the_control_plane_logs_everything_into_a_group_that_was_there_first() -
     assert made == {"/aws/eks/trainflow/cluster", *(f"/aws/containerinsights/trainflow/{kind}" for kind in kinds)}
 
 
-@moto.mock_aws
+@pytest.fixture
+def account() -> Iterator[None]:
+    with moto.mock_aws():
+        yield
+
+
+@pytest.mark.usefixtures("account")
 @pytest.mark.parametrize("production", [False, True])
 def test_a_second_deployment_finds_the_log_groups_of_the_first_and_they_expire(production: bool) -> None:
     """The calls in the template, made as CDK's function makes them."""
