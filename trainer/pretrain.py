@@ -37,7 +37,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
 
     own_device = device.choose(config.device, local_rank=environment.local_rank, precision=config.precision)
     peak_tflops, peak_source = own_device.peak_tflops, own_device.peak_source
-    if environment.peak_tflops is not None:
+    if environment.peak_tflops is not None and own_device.takes_peak_from_pod:
         peak_tflops, peak_source = environment.peak_tflops, "TRAINFLOW_PEAK_TFLOPS"
     with distributed.join(environment, own_device, background=config.optimization.zero1) as gang:
         dataset = gang.from_rank0(lambda: shards.open_dataset(data_dir))

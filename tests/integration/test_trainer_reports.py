@@ -20,7 +20,7 @@ def reports(ended: Ended) -> list[dict[str, Any]]:
 
 def test_every_logged_step_tells_all_that_is_known_of_it(tmp_path: Path) -> None:
     training = small_training(tmp_path)
-    ended = training.run(2, log_steps=2, gradient_accumulation_steps=2, environ={"TRAINFLOW_PEAK_TFLOPS": "0.5"})
+    ended = training.run(2, log_steps=2, gradient_accumulation_steps=2, environ={"TRAINFLOW_PEAK_TFLOPS": "95"})
     assert ended.code == 0, ended.out
     told = reports(ended)
     assert [report["step"] for report in told] == ended.steps == [1, 2, 4, 6, 8]
@@ -31,8 +31,7 @@ def test_every_logged_step_tells_all_that_is_known_of_it(tmp_path: Path) -> None
         assert report["tokens_per_second"] == pytest.approx(16 * report["sequences_per_second"], rel=0.01)
         assert 0 <= report["data_wait_percent"] <= 100
         assert report["memory_mib"] > 10
-        assert report["mfu_percent"] > 0
-        assert report["mfu_peak"] == "0.5 TFLOP/s by TRAINFLOW_PEAK_TFLOPS"
+        assert not {"mfu_percent", "mfu_peak"} & report.keys()  # the pod's peak is a NeuronCore's, and this is a CPU
     assert "step_ms_p50" not in told[0]  # the first step loads graphs
     assert 0 < told[-1]["step_ms_p50"] <= told[-1]["step_ms_p95"]
     assert "This is rank 0 of 2, on " in ended.out

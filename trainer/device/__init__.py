@@ -43,6 +43,9 @@ class Device(Protocol):
     """Dense bfloat16 peak, in 10^12 operations a second; None where only the pod's environment can say."""
     peak_source: str
     """Where that number is from."""
+    takes_peak_from_pod: bool
+    """Whether the pod's TRAINFLOW_PEAK_TFLOPS is of this device: it is of the node's accelerators, and never of a CPU
+    that computes in their place."""
     bucket_mib: int
     """MiB of gradients that travel between the ranks at once, while the backward pass goes on where it can."""
 

@@ -21,6 +21,7 @@ class CpuDevice:
     rounds_stochastically = False
     peak_tflops: float | None = None
     peak_source = "nobody"
+    takes_peak_from_pod = False
     bucket_mib = 25  # torch's own default
 
     def seed(self, seed: int) -> None:

@@ -21,6 +21,7 @@ class CudaDevice:
     compiler: str | None = "inductor"
     fused_optimizer = True
     rounds_stochastically = False
+    takes_peak_from_pod = True
     bucket_mib = 25  # torch's own default
 
     def __init__(self, local_rank: int) -> None:

@@ -22,6 +22,7 @@ class NeuronDevice:
     rounds_stochastically = True
     peak_tflops: float | None = None
     peak_source = "nobody"
+    takes_peak_from_pod = True
     bucket_mib = 25  # torch's own default
 
     def __init__(self, local_rank: int, precision: Precision) -> None:

@@ -22,6 +22,7 @@ class XlaDevice:
     fused_optimizer = False
     peak_tflops: float | None = None
     peak_source = "nobody"
+    takes_peak_from_pod = True
     bucket_mib = 512  # BUCKET_CAP_MB of the tutorial's launch scripts
 
     def __init__(self, precision: Precision) -> None:

@@ -15,6 +15,9 @@ from trainer import environment, flops
 from trainer.batches import as_micro_batch
 from trainer.bert import BertPretraining
 from trainer.config import ModelConfig
+from trainer.device.cpu import CpuDevice
+from trainer.device.cuda import CudaDevice
+from trainer.device.neuron import NeuronDevice
 from trainer.errors import ConfigInvalid
 from trainer.metrics import StepMetrics, report
 
@@ -70,6 +73,11 @@ def test_the_workflow_understands_the_report() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     assert parse_report_line(report(metrics())) == StepReport(step=14)
+
+
+def test_the_pods_peak_is_of_accelerators_and_never_of_the_cpu() -> None:
+    kinds = (CpuDevice, CudaDevice, NeuronDevice)
+    assert [kind.takes_peak_from_pod for kind in kinds] == [False, True, True]
 
 
 def test_the_peak_comes_from_the_pods_environment() -> None:
