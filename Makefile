@@ -89,8 +89,8 @@ destroy: $(INSTALLED) $(NODE_TOOLS) ## Take the deployment away; docs/deploy.md 
 	$(BIN)/trainflow rest --config config/$(CONFIG).yaml $(if $(YES),--yes)
 	$(CDK) destroy --output $(ASSEMBLY) $(CHOSEN) --force $(CDK_APP) $(CDK_OPTIONS)
 
-images: $(INSTALLED) ## Build the trainer's images in the account and print their digests
-	$(BIN)/trainflow images --config config/$(CONFIG).yaml
+images: $(INSTALLED) ## Build the images that the account lacks and print their digests; one alone: make images ONLY=cpu
+	$(BIN)/trainflow images --config config/$(CONFIG).yaml $(if $(ONLY),--only $(ONLY))
 
 schema: $(INSTALLED) ## Generate the run spec's JSON Schema and reference from its model
 	$(BIN)/trainflow schema > config/run-spec.schema.json

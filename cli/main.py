@@ -149,17 +149,20 @@ def check_account(
 
 
 @app.command()
-def images(config: Configuration = EXAMPLE) -> None:
-    """Build the trainer's images in the deployment's account; prints what run specs name."""
+def images(
+    config: Configuration = EXAMPLE,
+    only: Annotated[str | None, typer.Option(help="Build this kind alone: cpu, tools, …", metavar="KIND")] = None,
+) -> None:
+    """Build the images that the deployment's account lacks; prints what run specs name."""
     from cli import deployed
 
     console = Console(stderr=True)
     try:
-        found = deployed.build_images(deployed.read_deployment(config), say=console.print)
+        deployment = deployed.read_deployment(config)
+        for kind, image in deployed.build_images(deployment, say=console.print, only=only):
+            typer.echo(f"{kind}: {image}")
     except deployed.DeploymentError as error:
         _refuse(console, str(error))
-    for kind, image in found.items():
-        typer.echo(f"{kind}: {image}")
 
 
 @app.command("check-idle")

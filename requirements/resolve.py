@@ -44,13 +44,21 @@ def _folder(*names: str) -> tuple[str, ...]:
 
 
 COMPILED = (
-    Compiled("requirements.txt", _folder("lambdas", "trainer", "twin", "deploy", "dev")),
+    Compiled("requirements.txt", _folder("lambdas", "trainer", "small-jobs", "twin", "deploy", "dev")),
     Compiled("requirements/tools/checkov.txt", _folder("tools/checkov")),
     Compiled(
         "trainer/images/cpu.txt",
         _folder("trainer"),
         constraints="requirements.txt",
         title="# requirements/trainer.in with everything it needs, in the versions of requirements.txt; "
+        "`make lock` compiles it.\n",
+        annotations=False,
+    ),
+    Compiled(
+        "trainer/images/tools.txt",
+        _folder("small-jobs"),
+        constraints="requirements.txt",
+        title="# requirements/small-jobs.in with everything it needs, in the versions of requirements.txt; "
         "`make lock` compiles it.\n",
         annotations=False,
     ),

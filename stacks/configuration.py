@@ -221,14 +221,16 @@ class Storage(Section):
 
 
 class Images(Section):
-    """The base images that CodeBuild builds the trainer's images on."""
+    """The base images that CodeBuild builds our images on, and what is not to be built."""
 
     neuron_base: str = "public.ecr.aws/neuron/pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.29.1-ubuntu24.04"
     """For trn1: the last release of PyTorch/XLA for training."""
     cpu_base: str = "public.ecr.aws/docker/library/python:3.12-slim-bookworm"
-    """For CPU instances."""
+    """For CPU instances, and for the image `tools`."""
     torchneuron_base: str | None = None
     """For trn2: an image with the native TorchNeuron. Has no default because AWS has published no fixed name."""
+    tools: str | None = None
+    """An image of your own for staging and publishing, with our `trainer` package. None: `make images` builds it."""
 
 
 class Schedule(Section):

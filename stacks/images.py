@@ -1,12 +1,15 @@
-"""Where the trainer's images are kept and built: ECR, and a CodeBuild project for each kind of image.
+"""Where the images are kept and built: ECR, and a CodeBuild project for each kind of image.
 
 The machine that deploys needs no Docker: it uploads the folder `trainer/`, and CodeBuild makes the image. A build names
 its image by digest in the exported variable IMAGE, which is what `workload.image` of a run spec wants.
+
+An image's tag is made of its content, `<kind>-<16 hex digits>`, and tags cannot be moved: what was built once is never
+built again, and the functions can be told the name of the image `tools` before it has been built (decision 26).
 """
 
 from __future__ import annotations
 
-import re
+import hashlib
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,23 +24,27 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
+from lambdas.models.image_names import EcrImage, in_private_ecr
 from stacks.configuration import Configuration
 from stacks.parts.acknowledgements import Reason, acknowledge
 
 TRAINER = Path(__file__).parents[1] / "trainer"
+
+TOOLS = "tools"
+"""The kind of image that staging and publishing run in."""
+
+LEFT_BY_PYTHON = ("**/__pycache__", "**/*.pyc")
+"""Not part of an image: the same sources make the same asset, and the same tag."""
 
 BUILD_MINUTES = 60
 """A Neuron base is some 10 GB to pull, unpack and push."""
 
 KEPT_IMAGES = 20
 KEPT_IN_PRODUCTION = 100
-"""Of each kind. Specs name images by digest, so an image must outlive the specs that are still run."""
+"""Of each kind. Specs name images by digest, so an image must outlive the specs that are still run. The functions name
+the newest one of the kind `tools`, or that of a run which began before the last deployment."""
 
 UNTAGGED_DAYS = 7
-
-PRIVATE_ECR = re.compile(
-    r"(?P<registry>(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com)/(?P<name>[^:@]+)"
-)
 
 PUSH = (
     "ecr:BatchCheckLayerAvailability",
@@ -49,6 +56,12 @@ PUSH = (
     "ecr:UploadLayerPart",
 )
 PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
+
+FIND_DIGEST = (
+    'aws ecr describe-images --repository-name "${REPOSITORY#*/}" --image-ids "imageTag=$TAG"'
+    ' --query "imageDetails[0].imageDigest" --output text'
+)
+"""Prints nothing but an error, and fails, where the repository has no such tag."""
 
 LOG_IN = "aws ecr get-login-password --region {region} | docker login --username AWS --password-stdin {registry}"
 
@@ -62,9 +75,15 @@ class Kind:
     dockerfile: str
 
     @property
-    def private(self) -> re.Match[str] | None:
+    def tag(self) -> str:
+        """Kind and content: what the build is given, the base and the recipe."""
+        digest = hashlib.sha256(f"{self.base}\0{self.dockerfile}\0{content_of(TRAINER)}".encode()).hexdigest()
+        return f"{self.name}-{digest[:16]}"
+
+    @property
+    def private(self) -> EcrImage | None:
         """The parts of the base's name, if it is in somebody's ECR and needs a login."""
-        return PRIVATE_ECR.match(self.base)
+        return in_private_ecr(self.base)
 
 
 class ImagesStack(cdk.Stack):
@@ -84,8 +103,7 @@ class ImagesStack(cdk.Stack):
             removal_policy=self._removal_policy,
         )
         self.repository = self._make_repository()
-        # Not what Python leaves in the folder: the same sources make the same asset.
-        self._source = assets.Asset(self, "Trainer", path=str(TRAINER), exclude=["**/__pycache__", "**/*.pyc"])
+        self._source = assets.Asset(self, "Trainer", path=str(TRAINER), exclude=list(LEFT_BY_PYTHON))
         self._log_group = logs.LogGroup(
             self,
             "BuildLog",
@@ -98,6 +116,22 @@ class ImagesStack(cdk.Stack):
             self, "ImageRepository", value=self.repository.repository_uri, description="Images of the trainer"
         )
         self._acknowledge()
+
+    @property
+    def tools_image(self) -> str:
+        """What staging and publishing run in: the configured image, or the one that `make images` builds."""
+        if self._configuration.images.tools is not None:
+            return self._configuration.images.tools
+        (tools,) = (kind for kind in self._kinds if kind.name == TOOLS)
+        return f"{self.repository.repository_uri}:{tools.tag}"
+
+    @property
+    def tools_repository_arn(self) -> str | None:
+        """Of the ECR repository that holds it; None where it is in another registry."""
+        if self._configuration.images.tools is None:
+            return self.repository.repository_arn
+        private = in_private_ecr(self._configuration.images.tools)
+        return self._arn_of(private) if private else None
 
     def _make_repository(self) -> ecr.Repository:
         kept = KEPT_IN_PRODUCTION if self._configuration.production else KEPT_IMAGES
@@ -141,8 +175,8 @@ class ImagesStack(cdk.Stack):
             allowed.append((PULL, bases))
         return [iam.PolicyStatement(actions=list(actions), resources=resources) for actions, resources in allowed]
 
-    def _arn_of(self, base: re.Match[str]) -> str:
-        return f"arn:{self.partition}:ecr:{base['region']}:{base['account']}:repository/{base['name']}"
+    def _arn_of(self, image: EcrImage) -> str:
+        return f"arn:{self.partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
 
     def _make_build(self, kind: Kind) -> codebuild.Project:
         project = codebuild.Project(
@@ -159,6 +193,7 @@ class ImagesStack(cdk.Stack):
             ),
             environment_variables={
                 "REPOSITORY": codebuild.BuildEnvironmentVariable(value=self.repository.repository_uri),
+                "TAG": codebuild.BuildEnvironmentVariable(value=kind.tag),
             },
             encryption_key=self._key,
             role=self._role.without_policy_updates(),
@@ -168,6 +203,9 @@ class ImagesStack(cdk.Stack):
             grant_report_group_permissions=False,
         )
         project.node.add_dependency(self._policy)
+        cdk.CfnOutput(
+            self, f"Tag{kind.name.capitalize()}", value=kind.tag, description=f"Names what the {kind.name} image holds"
+        )
         cdk.CfnOutput(
             self,
             f"Build{kind.name.capitalize()}",
@@ -192,14 +230,30 @@ def kinds_of_images(configuration: Configuration) -> tuple[Kind, ...]:
     if images.torchneuron_base is not None:
         # Both Neuron bases bring their torch along, and nothing may move it: one recipe.
         kinds.append(Kind(name="torchneuron", base=images.torchneuron_base, dockerfile="neuron.Dockerfile"))
+    if images.tools is None:
+        kinds.append(Kind(name=TOOLS, base=images.cpu_base, dockerfile="tools.Dockerfile"))
     return tuple(kinds)
 
 
+def content_of(folder: Path) -> str:
+    """SHA-256 over names and contents of a folder's files, but for what Python leaves there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not _is_left_by_python(path))
+    digest = hashlib.sha256()
+    for path in files:
+        name, content = path.relative_to(folder).as_posix().encode(), path.read_bytes()
+        digest.update(b"%d %d " % (len(name), len(content)) + name + content)
+    return digest.hexdigest()
+
+
+def _is_left_by_python(path: Path) -> bool:
+    return "__pycache__" in path.parts or path.suffix == ".pyc"
+
+
 def build_spec(kind: Kind) -> dict[str, Any]:
-    """What CodeBuild does. A tag says when the image was built, so that no two builds want the same one."""
+    """What CodeBuild does, with REPOSITORY and TAG in the environment. An image that is there is not built again."""
     log_in = [LOG_IN.format(region="$AWS_REGION", registry="${REPOSITORY%%/*}")]
     if kind.private:
-        log_in.append(LOG_IN.format(region=kind.private["region"], registry=kind.private["registry"]))
+        log_in.append(LOG_IN.format(region=kind.private.region, registry=kind.private.registry))
     return {
         "version": "0.2",
         "env": {"shell": "bash", "exported-variables": ["IMAGE"]},
@@ -207,12 +261,11 @@ def build_spec(kind: Kind) -> dict[str, Any]:
             "pre_build": {"commands": log_in},
             "build": {
                 "commands": [
-                    f"TAG={kind.name}-$(date -u +%Y%m%dT%H%M%SZ)",
-                    f"docker build --pull --build-arg BASE={shlex.quote(kind.base)} --file images/{kind.dockerfile}"
-                    ' --tag "$REPOSITORY:$TAG" .',
-                    'docker push "$REPOSITORY:$TAG"',
-                    'DIGEST=$(aws ecr describe-images --repository-name "${REPOSITORY#*/}"'
-                    ' --image-ids "imageTag=$TAG" --query "imageDetails[0].imageDigest" --output text)',
+                    f"find_digest() {{ {FIND_DIGEST}; }}",
+                    "DIGEST=$(find_digest || true)",
+                    'if [ -z "$DIGEST" ]; then'
+                    f" docker build --pull --build-arg BASE={shlex.quote(kind.base)} --file images/{kind.dockerfile}"
+                    ' --tag "$REPOSITORY:$TAG" . && docker push "$REPOSITORY:$TAG" && DIGEST=$(find_digest); fi',
                     'export IMAGE="$REPOSITORY@$DIGEST"',
                     'echo "$IMAGE"',
                 ]

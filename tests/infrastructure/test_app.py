@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cli.deployed.images import OUTPUT_PREFIX
+from cli.deployed.images import PROJECT_PREFIX, REPOSITORY_OUTPUT, TAG_PREFIX
 from cli.deployed.rest import STATE_MACHINE_OUTPUT
 from stacks.configuration import Configuration, load_configuration
 from stacks.parts.acknowledgements import Reason
@@ -83,8 +83,11 @@ def test_the_documented_costs_are_the_templates() -> None:
 
 def test_the_commands_find_what_they_need_in_the_outputs() -> None:
     assert STATE_MACHINE_OUTPUT in example()["trainflow-orchestration"]["Outputs"]
-    builds = [name for name in example()["trainflow-images"]["Outputs"] if name.startswith(OUTPUT_PREFIX)]
-    assert builds == ["BuildNeuron", "BuildCpu"]
+    outputs = example()["trainflow-images"]["Outputs"]
+    for prefix in (PROJECT_PREFIX, TAG_PREFIX):
+        found = [name.removeprefix(prefix) for name in outputs if name.startswith(prefix)]
+        assert found == ["Neuron", "Cpu", "Tools"]
+    assert REPOSITORY_OUTPUT in outputs
 
 
 def test_few_findings_stand_and_each_for_a_reason() -> None:

@@ -16,7 +16,7 @@ from aws_cdk import cx_api
 from lambdas.logic.jobs import Job
 from lambdas.logic.manifests import indexed_job
 from lambdas.models.run import JobRef, Stage
-from stacks.images import ImagesStack, build_spec, kinds_of_images
+from stacks.images import TOOLS, ImagesStack, kinds_of_images
 from tests.infrastructure.alone import PINNED, Resources, configuration, make_app, of_type, settings, the_only
 
 PROJECT = "AWS::CodeBuild::Project"
@@ -102,18 +102,21 @@ def test_everything_that_a_recipe_copies_is_in_what_the_build_is_given(dockerfil
         assert (_source() / argument.split()[0]).exists()
 
 
-@pytest.mark.parametrize(
-    ("torchneuron", "expected"),
-    [(None, {"neuron": "neuron", "cpu": "cpu"}), (PINNED, {"neuron": "neuron", "cpu": "cpu", "torchneuron": "neuron"})],
-)
-def test_every_configured_base_has_a_build(torchneuron: str | None, expected: dict[str, str]) -> None:
+@pytest.mark.parametrize("torchneuron", [None, PINNED])
+def test_every_configured_base_has_a_build(torchneuron: str | None) -> None:
+    expected = {"neuron": "neuron", "cpu": "cpu", "tools": "tools"} | ({"torchneuron": "neuron"} if torchneuron else {})
     projects = of_type(_images(torchneuron=torchneuron), PROJECT).values()
     assert {project["Name"] for project in projects} == {f"trainflow-image-{kind}" for kind in expected}
     for project in projects:
-        dockerfile = expected[project["Name"].removeprefix("trainflow-image-")]
-        assert f"--file images/{dockerfile}.Dockerfile" in project["Source"]["BuildSpec"]
+        kind = project["Name"].removeprefix("trainflow-image-")
+        assert f"--file images/{expected[kind]}.Dockerfile" in project["Source"]["BuildSpec"]
         assert f"BASE={PINNED}" in project["Source"]["BuildSpec"]
-        assert (FOLDER / f"{dockerfile}.Dockerfile").exists()
+        variables = {found["Name"]: found["Value"] for found in project["Environment"]["EnvironmentVariables"]}
+        assert variables["TAG"].startswith(f"{kind}-")
+
+
+def test_an_image_of_ones_own_for_the_small_jobs_is_not_built() -> None:
+    assert TOOLS not in {kind.name for kind in kinds_of_images(configuration(images={"tools": "example.org/tools:1"}))}
 
 
 def test_builds_end_and_their_logs_too() -> None:
@@ -138,33 +141,8 @@ def test_builds_push_to_their_repository_and_read_their_source_and_may_do_nothin
             assert actions == ["ecr:GetAuthorizationToken"]
 
 
-def _spec(base: str) -> dict[str, Any]:
-    (kind,) = (k for k in kinds_of_images(configuration(images={"cpu_base": base})) if k.name == "cpu")
-    return build_spec(kind)
-
-
-def test_a_build_tells_its_image_by_digest() -> None:
-    spec = _spec("python:3.12")
-    assert spec["env"]["exported-variables"] == ["IMAGE"]
-    commands = spec["phases"]["build"]["commands"]
-    pushed = next(number for number, command in enumerate(commands) if command.startswith("docker push"))
-    asked = next(number for number, command in enumerate(commands) if "imageDigest" in command)
-    assert pushed < asked
-    assert 'export IMAGE="$REPOSITORY@$DIGEST"' in commands[asked:]
-
-
-def test_the_commands_of_a_build_are_shell() -> None:
-    phases = _spec("python:3.12; curl evil")["phases"].values()
-    script = "\n".join(command for phase in phases for command in phase["commands"])
-    assert "BASE='python:3.12; curl evil'" in script
-    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-
-
-def test_a_base_in_somebody_s_private_registry_is_logged_in_to_and_may_be_pulled() -> None:
+def test_a_base_in_somebody_s_private_registry_may_be_pulled() -> None:
     base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/torch-neuron@sha256:" + "1" * 64
-    (kind,) = (k for k in kinds_of_images(configuration(images={"torchneuron_base": base})) if k.name == "torchneuron")
-    log_in = build_spec(kind)["phases"]["pre_build"]["commands"][-1]
-    assert "--region us-east-1" in log_in and "763104351884.dkr.ecr.us-east-1.amazonaws.com" in log_in
     statements = the_only(_images(torchneuron=base), "AWS::IAM::Policy")["PolicyDocument"]["Statement"]
     (pull,) = (s for s in statements if "ecr:GetDownloadUrlForLayer" in s["Action"])
     assert pull["Resource"] == "arn:aws:ecr:us-east-1:763104351884:repository/torch-neuron"
@@ -202,11 +180,19 @@ def test_no_recipe_fetches_files_unseen_or_holds_a_secret(dockerfile: Path) -> N
     assert not re.search(r"secret|token|password|credential|AKIA", text, re.IGNORECASE)
 
 
-def test_what_the_cpu_image_installs_is_what_the_project_was_tested_with() -> None:
-    pins, tested = _pins(FOLDER / "cpu.txt"), _pins(Path("requirements.txt"))
+@pytest.mark.parametrize(("kind", "requirements"), [("cpu", "trainer"), ("tools", "small-jobs")])
+def test_what_an_image_installs_is_what_the_project_was_tested_with(kind: str, requirements: str) -> None:
+    pins, tested = _pins(FOLDER / f"{kind}.txt"), _pins(Path("requirements.txt"))
     assert pins.items() <= tested.items()
-    wanted = re.findall(r"^([a-z0-9-]+)", Path("requirements/trainer.in").read_text(), re.MULTILINE)
+    wanted = re.findall(r"^([a-z0-9-]+)", Path(f"requirements/{requirements}.in").read_text(), re.MULTILINE)
     assert set(wanted) <= set(pins)
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
+def test_every_recipe_ends_by_importing_whatever_its_image_can_be_asked_to_run(dockerfile: Path) -> None:
+    kind = "tools" if dockerfile.name.startswith("tools") else "training"
+    *_, last = _arguments(dockerfile, "RUN")
+    assert last.endswith(f"python -m trainer.images.smoke {kind}")
 
 
 def test_a_neuron_image_keeps_the_torch_of_its_base() -> None:

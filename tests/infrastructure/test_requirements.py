@@ -17,7 +17,8 @@ CUDA = re.compile(r"nvidia-.+|cuda-.+|triton")
 """What torch from the public index brings along on Linux. The build without CUDA needs none of it."""
 
 XLA = "requirements/tools/xla.txt"
-EVERYWHERE = [compiled.output for compiled in COMPILED if compiled.output != XLA]
+NEURON_BASE = "requirements/tools/neuron-base.txt"
+EVERYWHERE = [compiled.output for compiled in COMPILED if compiled.output not in (XLA, NEURON_BASE)]
 
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)", re.M)
 
@@ -69,3 +70,8 @@ def test_the_minimum_of_python_is_the_same_everywhere() -> None:
     assert project["tool"]["mypy"]["python_version"] == OLDEST_PYTHON
     assert f"Python {OLDEST_PYTHON}" in Path("README.md").read_text()
     assert f"sys.version_info >= ({OLDEST_PYTHON.replace('.', ', ')})" in Path("Makefile").read_text()
+
+
+def test_the_packages_of_the_neuron_base_have_wheels_where_the_image_runs() -> None:
+    """Linux on x86-64 with Python 3.12, as the base has it."""
+    assert pins(resolve_cached(NEURON_BASE, platform=LINUX[0], python="3.12")) == pinned(NEURON_BASE)

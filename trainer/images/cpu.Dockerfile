@@ -1,4 +1,4 @@
-# The trainer on CPU instances, and for staging and publishing.
+# The trainer on CPU instances.
 ARG BASE
 FROM ${BASE}
 
@@ -28,7 +28,7 @@ ENV PYTHONPATH=/opt/trainflow \
     HOME=/tmp
 WORKDIR /opt/trainflow
 RUN python -m compileall -q trainer \
- && python -c "import boto3, h5py, tensorboard, torch, trainer.pretrain, trainer.publish, trainer.stage"
+ && python -m trainer.images.smoke training
 
 USER 1000:1000
 CMD ["python", "-m", "trainer.pretrain", "--help"]

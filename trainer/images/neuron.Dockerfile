@@ -24,7 +24,7 @@ ENV PYTHONPATH=/opt/trainflow \
     HOME=/tmp
 WORKDIR /opt/trainflow
 RUN python -m compileall -q trainer \
- && python -c "import boto3, h5py, tensorboard, torch, trainer.pretrain, trainer.publish, trainer.stage"
+ && python -m trainer.images.smoke training
 
 USER 1000:1000
 # The base's entry point prepares for other launchers; here the pod says what to run.

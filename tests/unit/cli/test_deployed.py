@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from cli import deployed
 from cli.deployed import Deployment, DeploymentError, NotDeployed
+from cli.deployed.images import AT_LIMIT
 from cli.main import app
 
 DEPLOYMENT = Deployment(name="mine", region="us-west-2", cluster="mine")
@@ -264,58 +265,132 @@ class TestDeployDuringARun:
 
 
 class FakeCodeBuild:
-    """CodeBuild, whose builds need two looks to end."""
+    """Builds that end at the second look, as many at once as `limit`."""
 
-    def __init__(self, status: str, exported: list[dict[str, str]]) -> None:
-        self.status, self.exported, self.looks = status, exported, 0
+    def __init__(self, *, failing: Sequence[str] = (), limit: int = 9, digest: bool = True) -> None:
+        self.failing, self.limit, self.digest = failing, limit, digest
+        self.started: list[str] = []
+        self.running: dict[str, int] = {}
+        self.most_at_once = 0
 
     def start_build(self, *, projectName: str) -> Any:
+        if len(self.running) >= self.limit:
+            message = f"Cannot have more than {self.limit} builds in queue for the account"
+            raise ClientError({"Error": {"Code": AT_LIMIT, "Message": message}}, "StartBuild")
+        self.started.append(projectName)
+        self.running[projectName] = 0
+        self.most_at_once = max(self.most_at_once, len(self.running))
         return {"build": {"id": f"{projectName}:1"}}
 
     def batch_get_builds(self, *, ids: list[str]) -> Any:
-        self.looks += 1
-        status = "IN_PROGRESS" if self.looks == 1 else self.status
+        project = ids[0].partition(":")[0]
+        self.running[project] += 1
+        status = "IN_PROGRESS"
+        if self.running[project] > 1:
+            del self.running[project]
+            status = "FAILED" if project in self.failing else "SUCCEEDED"
+        exported = [{"name": "IMAGE", "value": f"repo@sha256:{project}"}] if self.digest else []
         build = {
             "id": ids[0],
             "buildStatus": status,
-            "exportedEnvironmentVariables": self.exported,
-            "logs": {"deepLink": "https://logs.example/1"},
+            "exportedEnvironmentVariables": exported,
+            "logs": {"deepLink": f"https://logs.example/{project}"},
         }
         return {"builds": [build]}
 
 
 class TestImages:
-    def build(self, monkeypatch: pytest.MonkeyPatch, fake: FakeCodeBuild, **outputs: str) -> dict[str, str]:
-        make_stack("mine-images", **outputs)
+    @pytest.fixture
+    def stack(self, account: None) -> None:
+        repository = client("ecr").create_repository(repositoryName="images")["repository"]["repositoryUri"]
+        projects = {"BuildCpu": "cpu", "BuildTools": "tools", "BuildNeuron": "neuron"}
+        tags = {"TagCpu": "cpu-1", "TagTools": "tools-1", "TagNeuron": "neuron-1"}
+        make_stack("mine-images", ImageRepository=repository, **projects, **tags)
+
+    def build(
+        self, monkeypatch: pytest.MonkeyPatch, fake: FakeCodeBuild, *, only: str | None = None
+    ) -> tuple[dict[str, str], list[str]]:
+        said: list[str] = []
         real = Deployment.client
         monkeypatch.setattr(Deployment, "client", lambda self, name: fake if name == "codebuild" else real(self, name))
-        return deployed.build_images(DEPLOYMENT, say=lambda _: None, poll_seconds=0)
+        return dict(deployed.build_images(DEPLOYMENT, say=said.append, only=only, poll_seconds=0)), said
 
-    def test_the_images_are_named_by_digest(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:
-        fake = FakeCodeBuild("SUCCEEDED", [{"name": "IMAGE", "value": "repo@sha256:1"}])
-        assert self.build(monkeypatch, fake, BuildCpu="cpu") == {"cpu": "repo@sha256:1"}
+    def test_the_images_are_named_by_digest(self, stack: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        images, _ = self.build(monkeypatch, FakeCodeBuild())
+        assert images == {kind: f"repo@sha256:{kind}" for kind in ("cpu", "tools", "neuron")}
 
-    def test_a_build_that_failed_says_where_its_log_is(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:
-        with pytest.raises(DeploymentError, match=r"was not built \(FAILED\); its log is in https://logs.example/1"):
-            self.build(monkeypatch, FakeCodeBuild("FAILED", []), BuildCpu="cpu")
+    def test_one_kind_can_be_built_alone(self, stack: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        fake = FakeCodeBuild()
+        assert self.build(monkeypatch, fake, only="tools")[0] == {"tools": "repo@sha256:tools"}
+        assert fake.started == ["tools"]
 
-    def test_a_build_without_a_digest_is_a_failure(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_kind_that_is_not_there_is_answered_with_those_that_are(
+        self, stack: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with pytest.raises(DeploymentError, match="no image 'gpu' in mine; choose one of cpu, neuron, tools"):
+            self.build(monkeypatch, FakeCodeBuild(), only="gpu")
+
+    def test_an_account_that_may_run_one_build_runs_one_after_the_other(
+        self, stack: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fake = FakeCodeBuild(limit=1)
+        images, said = self.build(monkeypatch, fake)
+        assert (set(images), fake.most_at_once) == ({"cpu", "tools", "neuron"}, 1)
+        assert [sentence for sentence in said if "waiting" in sentence] == [
+            "tools, neuron: waiting, because the account runs as many builds as it may (Service Quotas, CodeBuild)"
+        ]
+
+    def test_an_account_that_may_run_none_is_told_what_to_ask_for(
+        self, stack: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with pytest.raises(DeploymentError, match=r"may run no CodeBuild builds; ask AWS .*\(Service Quotas"):
+            self.build(monkeypatch, FakeCodeBuild(limit=0))
+
+    def test_an_image_of_the_same_content_is_not_built_again(
+        self, stack: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manifest = {"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.v2+json"}
+        pushed = client("ecr").put_image(
+            repositoryName="images", imageManifest=json.dumps({**manifest, "layers": []}), imageTag="cpu-1"
+        )["image"]["imageId"]["imageDigest"]
+        fake = FakeCodeBuild()
+        images, _ = self.build(monkeypatch, fake)
+        assert images["cpu"].endswith(f".amazonaws.com/images@{pushed}")
+        assert fake.started == ["tools", "neuron"]
+
+    def test_a_build_that_failed_says_where_its_log_is_and_stops_no_other(
+        self, stack: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fake = FakeCodeBuild(failing=["tools"], limit=1)
+        with pytest.raises(DeploymentError, match=r"tools image was not built \(FAILED\); its log is in https://logs"):
+            self.build(monkeypatch, fake)
+        assert fake.started == ["cpu", "tools", "neuron"]
+
+    def test_a_build_without_a_digest_is_a_failure(self, stack: None, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(DeploymentError, match="without saying the image's digest"):
-            self.build(monkeypatch, FakeCodeBuild("SUCCEEDED", []), BuildCpu="cpu")
+            self.build(monkeypatch, FakeCodeBuild(digest=False))
+
+    def test_what_aws_refuses_is_a_sentence(self, stack: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Refusing(FakeCodeBuild):
+            def start_build(self, *, projectName: str) -> Any:
+                denied = {"Code": "AccessDeniedException", "Message": "not authorized."}
+                raise ClientError({"Error": denied}, "StartBuild")
+
+        with pytest.raises(DeploymentError) as refused:
+            self.build(monkeypatch, Refusing())
+        assert str(refused.value) == (
+            "AWS refused StartBuild (AccessDeniedException: not authorized); what was started goes on in CodeBuild, "
+            "and this command can be repeated."
+        )
+
+    def test_a_repository_that_cannot_be_read_is_a_sentence_too(
+        self, stack: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client("ecr").delete_repository(repositoryName="images", force=True)
+        with pytest.raises(DeploymentError, match=r"AWS refused DescribeImages \(RepositoryNotFoundException"):
+            self.build(monkeypatch, FakeCodeBuild())
 
     def test_a_stack_without_builds_is_named(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_stack("mine-images", Repository="r")
         with pytest.raises(DeploymentError, match="names no build projects"):
-            self.build(monkeypatch, FakeCodeBuild("SUCCEEDED", []), Repository="r")
-
-    def test_an_account_that_runs_no_more_builds_says_so(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:
-        """New accounts run one build at once."""
-
-        class Full(FakeCodeBuild):
-            def start_build(self, *, projectName: str) -> Any:
-                message = "Cannot have more than 1 builds in queue for the account"
-                raise ClientError(
-                    {"Error": {"Code": "AccountLimitExceededException", "Message": message}}, "StartBuild"
-                )
-
-        with pytest.raises(DeploymentError, match=r"did not start cpu: Cannot have more than 1 builds in queue"):
-            self.build(monkeypatch, Full("SUCCEEDED", []), BuildCpu="cpu")
+            self.build(monkeypatch, FakeCodeBuild())

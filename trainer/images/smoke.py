@@ -1,0 +1,130 @@
+"""Can this image run what it may be asked to run? `python -m trainer.images.smoke training|tools`.
+
+Each image runs this as the last step of its build. Importing an entry point is not enough, because many packages are
+imported inside functions, when they are needed: so the sources are read, and every package that an entry point can come
+to import has to be there.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+TOOLS = ("trainer.stage", "trainer.publish")
+"""Small jobs of the workflow, in the image `tools`: they need nothing of the training program."""
+
+TRAINING = (
+    "trainer.probe",
+    "trainer.precompile",
+    "trainer.compile_cache",
+    "trainer.announce",
+    "trainer.pretrain",
+    "trainer.mlp",
+    "trainer.classifier",
+    "trainer.corpus",
+    "trainer.exchange",
+)
+"""The training programs, what is run around any training program, and what people run by hand on its files."""
+
+BATCH = ("trainer.batch.ship", "trainer.batch.finish")
+"""Beside every job of Slurm, whose nodes have one environment for everything."""
+
+ENTRY_POINTS: Mapping[str, Sequence[str]] = {
+    "tools": TOOLS,
+    "training": TRAINING,
+    "slurm": (*TOOLS, *TRAINING, *BATCH),
+}
+"""What each kind of environment can be asked to run, as behind `python -m`."""
+
+OF_DEVICES = frozenset({"torch_xla", "torch_neuronx"})
+"""Bound to hardware: a program imports one of them where its device is, and no two of them are in one image."""
+
+PACKAGE = "trainer"
+ROOT = Path(__file__).parents[2]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Import every package of one kind of environment; the exit code."""
+    if len(argv) != 1 or argv[0] not in ENTRY_POINTS:
+        print(f"usage: python -m trainer.images.smoke {'|'.join(ENTRY_POINTS)}", file=sys.stderr)
+        return 2
+    entry_points = ENTRY_POINTS[argv[0]]
+    modules = sorted(module for module in foreign_modules(entry_points) if module.split(".")[0] not in OF_DEVICES)
+    wrong = [sentence for module in modules if (sentence := fault_of(module))]
+    for sentence in wrong:
+        print(sentence, file=sys.stderr)
+    if not wrong:
+        print(f"{argv[0]}: {len(entry_points)} entry points have every package that they import.")
+    return 1 if wrong else 0
+
+
+def foreign_modules(entry_points: Iterable[str]) -> frozenset[str]:
+    """Modules of other packages, the standard library's aside, that entry points can come to import through ours."""
+    seen: set[str] = set()
+    foreign: set[str] = set()
+    waiting = list(entry_points)
+    while waiting:
+        module = waiting.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        for imported, names in imports_of(source_of(module)):
+            if imported.split(".")[0] == PACKAGE:
+                candidates = (imported, *(f"{imported}.{name}" for name in names))
+                waiting.extend(filter(is_module, candidates))
+            elif imported.split(".")[0] not in sys.stdlib_module_names:
+                foreign.add(imported)
+    return frozenset(foreign)
+
+
+def source_of(module: str) -> Path:
+    """The file that `python -m` would run.
+
+    Raises:
+        FileNotFoundError: If there is none.
+    """
+    path = ROOT.joinpath(*module.split("."))
+    for candidate in (path.with_suffix(".py"), path / "__main__.py", path / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError(f"The trainer has no module {module}.")
+
+
+def is_module(name: str) -> bool:
+    """Whether a name is a module of ours, not a name inside of one."""
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def imports_of(source: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Modules that a file imports anywhere, and the names that it takes from each; not what types alone need."""
+    yield from _imports(ast.parse(source.read_text()))
+
+
+def _imports(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, ()) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            yield child.module, tuple(alias.name for alias in child.names)
+        elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            for other in child.orelse:
+                yield from _imports(other)
+        else:
+            yield from _imports(child)
+
+
+def fault_of(module: str) -> str | None:
+    """Why a module cannot be imported, in a sentence; None if it can."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        return f"The module {module} cannot be imported ({error}); add its package to the image's requirements."
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
