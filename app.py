@@ -51,9 +51,11 @@ def compose(app: cdk.App, configuration: Configuration) -> None:
     if network is not None and configuration.pcs is not None:
         own_slurm: dict[str, Any] = {"network": network, "storage": storage, "settings": configuration.pcs}
         slurm = SlurmStack(app, "Slurm", **own_slurm, **settings("slurm")).reference
-    ImagesStack(app, "Images", **settings("images"))
+    images = ImagesStack(app, "Images", **settings("images"))
     shared: dict[str, Any] = {"storage": storage, "cluster": cluster}
-    orchestration = OrchestrationStack(app, "Orchestration", slurm=slurm, **shared, **settings("orchestration"))
+    orchestration = OrchestrationStack(
+        app, "Orchestration", slurm=slurm, images=images, **shared, **settings("orchestration")
+    )
     triggers = TriggersStack(app, "Triggers", orchestration=orchestration, **shared, **settings("triggers"))
     ObservabilityStack(
         app,

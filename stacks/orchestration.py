@@ -30,6 +30,7 @@ from stacks.storage import DATA_PREFIX
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 
 if TYPE_CHECKING:
+    from stacks.images import ImagesStack
     from stacks.parts.cluster.cluster_reference import ClusterReference
     from stacks.storage import StorageStack
 
@@ -45,11 +46,13 @@ class OrchestrationStack(cdk.Stack):
         configuration: Configuration,
         cluster: ClusterReference,
         storage: StorageStack,
+        images: ImagesStack,
         slurm: SlurmReference | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)
         self._configuration, self._cluster, self._storage, self._slurm = configuration, cluster, storage, slurm
+        self._images = images
         self.on_destroy = cdk.RemovalPolicy.RETAIN if configuration.production else cdk.RemovalPolicy.DESTROY
         self.log_days = logs.RetentionDays.ONE_YEAR if configuration.production else logs.RetentionDays.THREE_MONTHS
         self.key = self._make_key()
@@ -84,6 +87,7 @@ class OrchestrationStack(cdk.Stack):
             "TOPIC_ARN": self.topic.topic_arn,
             "RUN_TABLE": self.run_table.table_name,
             "CACHE_TABLE": self.cache_table.table_name,
+            "TOOLS_IMAGE": self._images.tools_image,
             **(self._slurm.variables if self._slurm else NOWHERE),
             **self._link(),
         }
@@ -187,6 +191,7 @@ class OrchestrationStack(cdk.Stack):
                 decrypt,
                 *further_buckets.for_preflight(self._storage.granted_buckets),
                 *self.use_caches("dynamodb:GetItem"),
+                *self._find_tools_image(),
             ],
             "AcquireCache": [
                 *self.use_caches("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"),
@@ -210,6 +215,10 @@ class OrchestrationStack(cdk.Stack):
             "CollectDiagnostics": [self.write_artifacts],
             "Notify": [allow("sns:Publish", on=self.topic.topic_arn), *self.use_table("dynamodb:UpdateItem")],
         }
+
+    def _find_tools_image(self) -> list[Grant]:
+        repository = self._images.tools_repository_arn
+        return [allow("ecr:DescribeImages", on=repository)] if repository else []
 
     def _import_names(self) -> list[Grant]:
         """As the FSx for Lustre user guide lists it ('API permissions'): a task is a resource of its own."""

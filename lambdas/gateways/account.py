@@ -15,6 +15,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from lambdas.models.image_names import EcrImage
 from lambdas.models.offerings import VcpuQuota
 from lambdas.models.preflight import Quota, Unknown, Zone
 
@@ -26,9 +27,12 @@ USE_WINDOW = timedelta(minutes=20)
 Answer = TypeVar("Answer")
 
 
+NO_IMAGE = ("ImageNotFoundException", "RepositoryNotFoundException")
+
+
 @lru_cache
-def _client(service: str) -> Any:
-    return boto3.client(service, config=IMPATIENT)  # type: ignore[call-overload]
+def _client(service: str, region: str | None = None) -> Any:
+    return boto3.client(service, region_name=region, config=IMPATIENT)  # type: ignore[call-overload]
 
 
 def zones_of(subnets: Sequence[str]) -> tuple[Zone, ...] | Unknown:
@@ -54,6 +58,24 @@ def offering_zones(instance_type: str, zone_ids: Collection[str]) -> frozenset[s
         return frozenset(offer["Location"] for offer in answer["InstanceTypeOfferings"])
 
     return _asked("ec2:DescribeInstanceTypeOfferings", ask)
+
+
+def has_image(image: EcrImage) -> bool | Unknown:
+    """Whether ECR has an image."""
+    id_ = {"imageDigest": image.digest} if image.digest else {"imageTag": image.tag or "latest"}
+
+    def ask() -> bool:
+        try:
+            _client("ecr", image.region).describe_images(
+                registryId=image.account, repositoryName=image.repository, imageIds=[id_]
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] in NO_IMAGE:
+                return False
+            raise
+        return True
+
+    return _asked("ecr:DescribeImages", ask)
 
 
 def vcpu_quota(quota: VcpuQuota, *, now: datetime | None = None) -> Quota | Unknown:

@@ -78,6 +78,13 @@ class ArtifactEnvironment:
 
 
 @dataclass(frozen=True)
+class ToolsEnvironment:
+    """What staging and publishing run in."""
+
+    tools_image: str
+
+
+@dataclass(frozen=True)
 class NotificationEnvironment:
     """Who is told."""
 
@@ -133,6 +140,7 @@ Settings = TypeVar(
     DeploymentEnvironment,
     SlurmEnvironment,
     ArtifactEnvironment,
+    ToolsEnvironment,
     NotificationEnvironment,
     RunTableEnvironment,
     CacheEnvironment,

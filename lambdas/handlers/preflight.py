@@ -25,7 +25,7 @@ from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
 from lambdas.logic.pauses import pause_seconds
-from lambdas.logic.preflight.account import of_account
+from lambdas.logic.preflight.account import of_account, of_tools_image
 from lambdas.logic.preflight.cache import of_cache
 from lambdas.logic.preflight.cluster import can_run_pods, of_cluster
 from lambdas.logic.preflight.dataset import of_dataset
@@ -33,6 +33,7 @@ from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, requ
 from lambdas.logic.preflight.probe import FAILURES, image_out_of_reach, never_ran, of_failure, of_probe, probed
 from lambdas.logic.slurm.fit import of_partition
 from lambdas.logic.watching import gang_is_overdue
+from lambdas.models.image_names import in_private_ecr
 from lambdas.models.instances import nodegroup_name
 from lambdas.models.offerings import quota_of
 from lambdas.models.preflight import AccountFacts, DatasetFacts, Probed, Unknown, Zone
@@ -73,6 +74,7 @@ def _in_cluster(run: Run, job: Job, *, now: datetime) -> dict[str, Any]:
         backends.submit(backend, job)  # it starts while AWS is being asked
     zones, found = _account(run.spec)
     found += of_cluster(run.spec, facts, zones=zones)
+    found += _tools_image(run)
     if not with_probe:
         return _concluded(run, found, NO_PROBE, digest=None)
     seen = _seen_by_probe(backend, job, run, now=now)
@@ -125,6 +127,13 @@ def _account(spec: RunSpec) -> tuple[tuple[Zone, ...] | Unknown, list[Finding]]:
         quota=_quota(spec, nodegroup),
     )
     return zones, list(of_account(spec, nodegroup, facts))
+
+
+def _tools_image(run: Run) -> Iterator[Finding]:
+    """ECR alone can be asked; whether other registries have an image, the nodes find out."""
+    image = in_private_ecr(run.tools_image) if run.tools_image else None
+    if run.tools_image and image:
+        yield from of_tools_image(run.tools_image, account.has_image(image))
 
 
 def _quota(spec: RunSpec, nodegroup: Nodegroup) -> Any:

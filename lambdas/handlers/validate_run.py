@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from lambdas.errors import InvalidRunSpec
 from lambdas.gateways.runs import RunTable
-from lambdas.handlers.environment import LinkEnvironment, RunTableEnvironment, read
+from lambdas.handlers.environment import LinkEnvironment, RunTableEnvironment, ToolsEnvironment, read
 from lambdas.handlers.task import task
 from lambdas.logic.staging import linked_folder
 from lambdas.models.backends import KUBERNETES_KINDS
@@ -42,6 +42,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         started_at=event.started_at,
         spec=spec,
         linked_folder=_linked_folder(spec),
+        tools_image=read(ToolsEnvironment).tools_image if spec.compute.backend in KUBERNETES_KINDS else None,
     )
     # Before anything costs money: whoever cleans up after the run finds in the table what it may hold.
     RunTable(read(RunTableEnvironment).run_table).begin(row_of(run))

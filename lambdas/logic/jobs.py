@@ -29,6 +29,10 @@ RESULT_FILE = "/dev/termination-log"
 GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
 """Stages that take the run's nodes and run on its backend; the others are one small program."""
 
+TOOLS = (Stage.STAGE, Stage.PUBLISH)
+"""Stages that have nothing to do with the workload's program: they run in Trainflow's own image. The preflight's probe
+is about that program, so it runs in the workload's."""
+
 POD_NAME_VARIABLE = "TRAINFLOW_POD_NAME"
 """In pods whose program has to tell where it is: the manifests fill it from the pod itself."""
 
@@ -99,7 +103,7 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: C
     return Job(
         ref=ref,
         run_id=run.run_id,
-        image=spec.workload.image,
+        image=run.tools_image or spec.workload.image if stage in TOOLS else spec.workload.image,
         command=_command(run, ref, artifacts_url=artifacts_url, cache=cache),
         environment=_environment(run, ref, artifacts_url=artifacts_url, cache=cache),
         instance=spec.compute.instance if gang else None,

@@ -35,6 +35,8 @@ RUNS = ("RUN_TABLE",)
 CACHES = ("CACHE_TABLE",)
 WORKFLOW = ("TRAINING_STATE_MACHINE_ARN",)
 REAPING = ("IDLE_MINUTES",)
+TOOLS = ("TOOLS_IMAGE",)
+"""The image of staging and publishing."""
 LINK = ("LINKED_FILE_SYSTEM", "LINKED_URL")
 """Data that the file system shows without a copy; empty in a deployment without such a link."""
 
@@ -60,7 +62,7 @@ class Function:
 
 
 TASKS = (
-    Function(name="ValidateRun", module="validate_run", environment=RUNS + LINK),
+    Function(name="ValidateRun", module="validate_run", environment=RUNS + LINK + TOOLS),
     Function(name="Preflight", module="preflight", environment=CLUSTER + ARTIFACTS + CACHES, access=Access.EXAMINE),
     Function(name="AcquireCache", module="acquire_cache", environment=CACHES),
     Function(name="EnsureCapacity", module="ensure_capacity", environment=CLUSTER, access=Access.SCALE),

@@ -48,6 +48,9 @@ class Run(Fact):
     spec: RunSpec
     linked_folder: str | None = None
     """Where the pods find the data set without a copy, because the file system is linked to its bucket."""
+    tools_image: str | None = None
+    """Image of the run's small jobs, the same one however often is deployed meanwhile; None on Slurm, whose nodes have
+    no images, and in runs that began under a version without it, whose small jobs run in the workload's image."""
 
 
 class JobRef(Fact):

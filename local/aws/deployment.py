@@ -35,6 +35,8 @@ DATA_BUCKET = "trainflow-data"
 ARTIFACT_BUCKET = "trainflow-artifacts"
 RUN_TABLE = "trainflow-runs"
 CACHE_TABLE = "trainflow-caches"
+IMAGE_REPOSITORY = "trainflow"
+TOOLS_TAG = "tools-twin"
 IDLE_MINUTES = 20
 """As `capacity.idle_minutes` has it by default."""
 
@@ -118,6 +120,7 @@ def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deploym
         "RUN_TABLE": RUN_TABLE,
         "CACHE_TABLE": CACHE_TABLE,
         "IDLE_MINUTES": str(IDLE_MINUTES),
+        "TOOLS_IMAGE": _tools_image(aws),
         **dict.fromkeys((*SLURM, *LINK), ""),
         **(slurm or {}),
     }
@@ -128,6 +131,15 @@ def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deploym
     functions |= _functions(aws, EVENT_HANDLERS, {**settings, "TRAINING_STATE_MACHINE_ARN": training})
     triggers.make(aws, functions, data_bucket=DATA_BUCKET, training_state_machine_arn=training, role=role)
     return Deployment(training_state_machine_arn=training, topic_arn=topic_arn, functions=functions)
+
+
+def _tools_image(aws: AwsServer) -> str:
+    """The name of the image that staging and publishing run in, which ECR has. The twin's nodes look into no image."""
+    ecr = aws.client("ecr")
+    repository = ecr.create_repository(repositoryName=IMAGE_REPOSITORY)["repository"]
+    manifest = {"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.v2+json", "layers": []}
+    ecr.put_image(repositoryName=IMAGE_REPOSITORY, imageManifest=json.dumps(manifest), imageTag=TOOLS_TAG)
+    return f"{repository['repositoryUri']}:{TOOLS_TAG}"
 
 
 def create_bucket(aws: AwsServer, name: str) -> None:

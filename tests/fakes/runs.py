@@ -26,6 +26,10 @@ SPEC: dict[str, Any] = {
 }
 
 
+TOOLS_IMAGE = "registry.example/tools@sha256:4567"
+"""What staging and publishing run in."""
+
+
 def spec_with(**fields: Any) -> dict[str, Any]:
     """The spec with some fields replaced; `compute__num_nodes=0` reaches into sections."""
     spec = copy.deepcopy(SPEC)
@@ -40,11 +44,13 @@ def spec_with(**fields: Any) -> dict[str, Any]:
 
 def run_of(spec: dict[str, Any] | None = None, *, run_id: str = "bert-0123456789ab") -> Run:
     """A run of the spec."""
+    parsed = parse_run_spec(spec or SPEC)
     return Run(
         run_id=run_id,
         execution_arn=f"arn:aws:states:us-west-2:123456789012:execution:trainflow-training:{run_id}",
         started_at=STARTED_AT,
-        spec=parse_run_spec(spec or SPEC),
+        spec=parsed,
+        tools_image=None if parsed.compute.backend == "slurm" else TOOLS_IMAGE,
     )
 
 

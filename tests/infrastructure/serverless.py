@@ -12,6 +12,7 @@ import aws_cdk as cdk
 from aws_cdk.assertions import Template
 
 from stacks.configuration import Configuration
+from stacks.images import ImagesStack
 from stacks.orchestration import OrchestrationStack
 from stacks.parts.cluster.cluster_reference import existing_cluster
 from stacks.storage import StorageStack
@@ -61,12 +62,13 @@ class Deployed:
         self.app = cdk.App(context={**context, "aws:cdk:bundling-stacks": []})
         common: dict[str, Any] = {"configuration": settings, "env": cdk.Environment(region=settings.region)}
         storage = StorageStack(self.app, "Storage", network=None, **common)
+        images = ImagesStack(self.app, "Images", **common)
         shared: dict[str, Any] = {"storage": storage, "cluster": existing_cluster(storage, settings), **common}
-        self.orchestration = OrchestrationStack(self.app, "Orchestration", **shared)
+        self.orchestration = OrchestrationStack(self.app, "Orchestration", images=images, **shared)
         self.triggers = TriggersStack(self.app, "Triggers", orchestration=self.orchestration, **shared)
         self.templates = {
             stack.stack_name: Template.from_stack(stack).to_json()
-            for stack in (storage, self.orchestration, self.triggers)
+            for stack in (storage, images, self.orchestration, self.triggers)
         }
 
     def resources(self, kind: str, *stacks: str) -> dict[str, dict[str, Any]]:

@@ -29,6 +29,22 @@ def of_account(spec: RunSpec, nodegroup: Nodegroup, facts: AccountFacts) -> Iter
     yield from _quota(spec.compute, nodegroup, facts.quota)
 
 
+def of_tools_image(image: str, is_there: bool | Unknown) -> Iterator[Finding]:
+    """What is wrong with the image of staging and publishing.
+
+    Args:
+        image: Its name.
+        is_there: Whether ECR has it.
+    """
+    if isinstance(is_there, Unknown):
+        yield Note(f"Whether the image of staging and publishing, '{image}', is in ECR: {is_there.reason}.")
+    elif not is_there:
+        yield Problem(
+            f"The image of staging and publishing, '{image}', is not in ECR; build it with `make images CONFIG=…`, or "
+            "push it there if it is the configuration's images.tools."
+        )
+
+
 def offered_by_snapshot(instance_type: str, zones: tuple[Zone, ...]) -> frozenset[str]:
     """The zones that offer a type as far as the catalogue knows, for when EC2 cannot be asked."""
     return frozenset(zone.id for zone in zones if OFFERINGS[instance_type].is_in(zone.id))

@@ -22,6 +22,7 @@ from lambdas.gateways.runs import RunTable
 from lambdas.models.instances import nodegroup_name
 from local.aws import patches
 from tests.fakes.kubernetes_api import FakeKubernetesApi
+from tests.fakes.runs import TOOLS_IMAGE
 from trainflow.record.history import ExecutionHistory
 
 REGION = "us-west-2"
@@ -110,6 +111,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, own_clients: None) -> Iterator[Aws]:
             "IDLE_MINUTES": "30",
             "LINKED_FILE_SYSTEM": "",
             "LINKED_URL": "",
+            "TOOLS_IMAGE": TOOLS_IMAGE,
         }.items():
             monkeypatch.setenv(name, value)
         yield account

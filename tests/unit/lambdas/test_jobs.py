@@ -7,8 +7,8 @@ import pytest
 from lambdas.logic.jobs import Job, job_of, rendezvous_port
 from lambdas.logic.manifests.indexed_job import render
 from lambdas.models.backends import BackendName
-from lambdas.models.run import Stage
-from tests.fakes.runs import run_of, run_on, spec_with
+from lambdas.models.run import Run, Stage
+from tests.fakes.runs import TOOLS_IMAGE, run_of, run_on, spec_with
 
 PORT = rendezvous_port("bert-0123456789ab-training-1")
 
@@ -44,6 +44,24 @@ def test_every_backend_has_its_own_names_for_the_same_rendezvous(backend: Backen
     launched = training.command[training.command.index("torchrun") :]
     options = dict(zip(launched[1:9:2], launched[2:10:2], strict=True))
     assert (options["--node_rank"], options["--master_addr"]) == (rank, host.format(training.ref.name))
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_staging_and_publishing_run_in_trainflows_image_and_the_rest_in_the_runs_own(stage: Stage) -> None:
+    own = "registry.example/trainer@sha256:0123"
+    assert job(stage).image == (TOOLS_IMAGE if stage in (Stage.STAGE, Stage.PUBLISH) else own)
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_run_that_began_before_there_was_such_an_image_keeps_its_own_for_everything(stage: Stage) -> None:
+    before = run_of().model_dump(mode="json", exclude={"tools_image"})
+    job = job_of(Run.model_validate(before), stage, 1, artifacts_url="s3://a/")
+    assert job.image == "registry.example/trainer@sha256:0123"
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_jobs_of_slurm_have_no_image(stage: Stage) -> None:
+    assert job_of(run_on("slurm", workload__image=None), stage, 1, artifacts_url="s3://a/").image is None
 
 
 def test_an_elastic_gang_meets_at_worker_0_and_rank_0_announces_itself() -> None:

@@ -16,7 +16,7 @@ from lambdas.logic.jobs import GANGS, Job, job_of
 from lambdas.models.backends import KUBERNETES_KINDS, MAX_HOST_NAME, BackendName
 from lambdas.models.compile_cache import CacheUse, Hold, shared_folder
 from lambdas.models.run import Run, Stage
-from tests.fakes.runs import STARTED_AT, run_on
+from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, run_on
 
 GOLDEN = Path("tests/assets/manifests")
 SUBMITTED = Path("tests/assets/k8s-contract/golden-manifests")
@@ -59,7 +59,10 @@ def pods(job: Job) -> list[dict[str, Any]]:
 def seed_run(path: Path) -> Run:
     spec = read_spec(path)
     arn = "arn:aws:states:us-west-2:123456789012:execution:trainflow-training:x"
-    return Run(run_id=f"{spec.name}-0123456789ab", execution_arn=arn, started_at=STARTED_AT, spec=spec)
+    tools = None if spec.compute.backend == "slurm" else TOOLS_IMAGE
+    return Run(
+        run_id=f"{spec.name}-0123456789ab", execution_arn=arn, started_at=STARTED_AT, spec=spec, tools_image=tools
+    )
 
 
 def seed_cache(run: Run) -> CacheUse | None:

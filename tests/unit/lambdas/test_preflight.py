@@ -387,6 +387,55 @@ def test_a_good_run_waits_for_its_probe_and_learns_the_images_digest(ready: Fake
     assert [note for note in answer["notes"] if "quota" not in note] == []  # moto knows no quotas of EC2
 
 
+ECR_IMAGE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/trainflow:tools-0123456789abcdef"
+
+
+def in_ecr(run: Run) -> Run:
+    return run.model_copy(update={"tools_image": ECR_IMAGE})
+
+
+@pytest.mark.parametrize("repository", ["trainflow", "another"])
+def test_a_run_is_refused_while_ecr_lacks_the_image_of_staging_and_publishing(
+    aws: Aws, ready: FakeKubernetesApi, repository: str
+) -> None:
+    aws.client("ecr").create_repository(repositoryName=repository)
+    run = in_ecr(without_data())
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    with pytest.raises(PreflightFailed) as failed:
+        call(run)
+    assert str(failed.value) == (
+        f"The image of staging and publishing, '{ECR_IMAGE}', is not in ECR; build it with `make images CONFIG=…`, or "
+        "push it there if it is the configuration's images.tools."
+    )
+
+
+def test_a_run_starts_once_ecr_has_that_image(aws: Aws, ready: FakeKubernetesApi) -> None:
+    ecr = aws.client("ecr")
+    ecr.create_repository(repositoryName="trainflow")
+    manifest = {"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.v2+json", "layers": []}
+    tag = ECR_IMAGE.partition(":")[2]
+    ecr.put_image(repositoryName="trainflow", imageManifest=json.dumps(manifest), imageTag=tag)
+    run = in_ecr(without_data())
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    answer = call(run)
+    assert answer["finished"] and not [note for note in answer["notes"] if "staging and publishing" in note]
+
+
+def test_without_leave_to_ask_ecr_a_run_starts_with_a_note(
+    aws: Aws, ready: FakeKubernetesApi, refusing: Callable[[str, str | None], None]
+) -> None:
+    refusing("DescribeImages", "AccessDeniedException")
+    run = in_ecr(without_data())
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    assert (
+        f"Whether the image of staging and publishing, '{ECR_IMAGE}', is in ECR: ecr:DescribeImages answered "
+        "AccessDeniedException."
+    ) in call(run)["notes"]
+
+
 def test_everything_is_named_at_once(ready: FakeKubernetesApi) -> None:
     run = run_on("volcano", num_nodes=99, compute__queue="nobodys", compute__priority_class="vip", dataset=None)
     ready.missing.add("batch.volcano.sh")

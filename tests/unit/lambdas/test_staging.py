@@ -25,7 +25,7 @@ from lambdas.models.run import Run, Stage, StagingProgress
 from lambdas.models.run_spec import Dataset, Limits
 from lambdas.models.staging_line import StagingReport, parse_staging_line
 from tests.fakes.kubernetes_api import FakeKubernetesApi
-from tests.fakes.runs import STARTED_AT, job_ref, run_of, spec_with
+from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, job_ref, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainer.staging.progress import line as printed
 
@@ -187,6 +187,16 @@ def test_a_run_knows_where_its_linked_data_set_lies(aws: Aws, monkeypatch: pytes
     aws.client("s3").put_object(Bucket=DATA_BUCKET, Key="data/text/wiki/0.hdf5", Body=b"0")
     assert validated(url=f"{LINKED_URL}text/wiki/").linked_folder == "/data/text/wiki"
     assert validated(url=f"{LINKED_URL}text/wiki/", on=SLURM).linked_folder is None
+
+
+def test_a_run_keeps_the_tools_image_that_it_began_with(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = validated(url="s3://data/wiki.tar")
+    monkeypatch.setenv("TOOLS_IMAGE", "registry.example/tools@sha256:89ab")
+    assert (run.tools_image, validated(url="s3://data/wiki.tar").tools_image) == (
+        TOOLS_IMAGE,
+        "registry.example/tools@sha256:89ab",
+    )
+    assert validated(url="s3://data/wiki.tar", on=SLURM).tools_image is None
 
 
 # StageData
