@@ -56,6 +56,8 @@ class InstanceType:
     neuron_devices: int = 0
     neuron_cores: int = 0
     """NeuronCores as processes see them (trn2: logical cores with LNC=2)."""
+    processes: tuple[int, ...] = ()
+    """Processes per node that Neuron's collectives support; empty for CPU types, which take any number."""
     efa_interfaces: int = 0
     instance_store_gb: int = 0
     """NVMe disks of the instance together, in GB: what is on them is lost with the instance."""
@@ -73,6 +75,15 @@ class InstanceType:
     def max_processes(self) -> int:
         """Training processes that fit a node: one a NeuronCore, or one a vCPU where there are none."""
         return self.neuron_cores or self.vcpus
+
+    @property
+    def spans_nodes(self) -> bool:
+        """Whether a gang may have more than one node.
+
+        Neuron's processes on different nodes talk over EFA alone, and small sizes have none (AWS Neuron documentation,
+        "How to prepare trn1.32xlarge for multi-node execution", SDK 2.29.1).
+        """
+        return not self.accelerated or self.efa_interfaces > 0
 
     @property
     def tflops_per_process(self) -> float | None:
@@ -124,6 +135,13 @@ TRAINIUM_TFLOPS = 190
 TRAINIUM2_TFLOPS = 667
 """Dense bfloat16 of one chip: Neuron documentation, "Trainium Architecture" and "Trainium2 Architecture"."""
 
+PROCESSES_ON_ONE_CHIP = (1, 2)
+PROCESSES_ON_TRN1 = (1, 2, 8, 32)
+PROCESSES_ON_TRN2 = (1, 4, 16, 64)
+"""Workers per node that the Neuron runtime supports (AWS Neuron documentation, tutorials "BERT pretraining" and
+"Multi-layer perceptron training", which has trn2 with two physical cores to a logical one; SDK 2.29 to 2.32). A
+trn1n.32xlarge has the chips of a trn1.32xlarge."""
+
 INSTANCE_TYPES = {
     instance.name: instance
     for instance in (
@@ -136,6 +154,7 @@ INSTANCE_TYPES = {
             neuron_devices=1,
             neuron_cores=2,
             instance_store_gb=474,
+            processes=PROCESSES_ON_ONE_CHIP,
             tflops_per_device=TRAINIUM_TFLOPS,
         ),
         InstanceType(
@@ -146,6 +165,7 @@ INSTANCE_TYPES = {
             addresses_per_interface=50,
             neuron_devices=16,
             neuron_cores=32,
+            processes=PROCESSES_ON_TRN1,
             efa_interfaces=8,
             instance_store_gb=7600,
             tflops_per_device=TRAINIUM_TFLOPS,
@@ -158,6 +178,7 @@ INSTANCE_TYPES = {
             addresses_per_interface=50,
             neuron_devices=16,
             neuron_cores=32,
+            processes=PROCESSES_ON_TRN1,
             efa_interfaces=16,
             instance_store_gb=7600,
             tflops_per_device=TRAINIUM_TFLOPS,
@@ -170,6 +191,7 @@ INSTANCE_TYPES = {
             addresses_per_interface=50,
             neuron_devices=16,
             neuron_cores=64,
+            processes=PROCESSES_ON_TRN2,
             efa_interfaces=16,
             instance_store_gb=7600,
             tflops_per_device=TRAINIUM2_TFLOPS,

@@ -7,6 +7,7 @@ editors complete from (`config/run-spec.schema.json`) is generated from these cl
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
@@ -69,6 +70,12 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
+def one_of(choices: Sequence[object]) -> str:
+    """Two or more choices, for a sentence."""
+    *others, last = map(str, choices)
+    return f"{', '.join(others)} or {last}"
+
+
 class Workload(_Section):
     """The program that every process of the gang runs."""
 
@@ -119,9 +126,10 @@ class Compute(_Section):
     instance_type: InstanceTypeName
     """EC2 instance type of every node."""
     num_nodes: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Nodes of the gang. All of them or none."""
+    """Nodes of the gang. All of them or none. A trn1.2xlarge has no EFA, so a gang of them has one node."""
     processes_per_node: Annotated[int, Field(ge=1)] = 1
-    """Training processes on each node; at most one a NeuronCore, or one a vCPU on CPU instances."""
+    """Training processes on each node. Neuron supports 1 or 2 on a trn1.2xlarge; 1, 2, 8 or 32 on a trn1.32xlarge and a
+    trn1n.32xlarge; 1, 4, 16 or 64 on a trn2.48xlarge. CPU instances take up to one a vCPU."""
     backend: BackendName = "job"
     """What runs the gang: `job` is a Kubernetes Indexed Job, `pod` a bare Pod, `slurm` a Slurm job; the others need
     software of that name in the cluster. docs/jobs.md says which for what."""
@@ -141,6 +149,23 @@ class Compute(_Section):
             raise ValueError(
                 f"processes_per_node is {self.processes_per_node}, but a {self.instance_type} has {limit} {unit}; "
                 f"use at most {limit}"
+            )
+        if self.instance.processes and self.processes_per_node not in self.instance.processes:
+            raise ValueError(
+                f"processes_per_node is {self.processes_per_node}, but Neuron supports "
+                f"{one_of(self.instance.processes)} on a {self.instance_type}; choose one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _the_nodes_can_talk(self) -> Self:
+        most = max(self.num_nodes, self.elastic.max_nodes if self.elastic else 1)
+        if most > 1 and not self.instance.spans_nodes:
+            field = "num_nodes" if self.num_nodes > 1 else "elastic.max_nodes"
+            larger = [name for name, kind in INSTANCE_TYPES.items() if kind.accelerated and kind.spans_nodes]
+            raise ValueError(
+                f"{field} is {most}, but a {self.instance_type} has no EFA, without which Neuron trains on one node "
+                f"alone; ask for 1 node, or for {one_of(larger)}"
             )
         return self
 

@@ -42,8 +42,8 @@ def configuration(**changes: Any) -> Configuration:
         "region": "us-west-2",
         "existing_cluster": {"name": "theirs", **IN_NETWORK},
         "capacity": {
-            "nodegroups": [{"instance_type": "trn1.2xlarge", "max_nodes": 2}],
-            "vcpu_quotas": {"trn_on_demand": 16},
+            "nodegroups": [{"instance_type": "trn1.32xlarge", "max_nodes": 2}],
+            "vcpu_quotas": {"trn_on_demand": 256},
             "idle_minutes": 25,
         },
         "storage": {"lustre": None},

@@ -320,14 +320,14 @@ class TestSchedules:
         assert said.startswith("schedules.nightly: odd.yaml is no run spec: name: must begin with a lower-case letter")
 
     def test_a_spec_for_nodes_that_are_not_deployed_is_refused(self) -> None:
-        assert self.refused("runs/demo.yaml", capacity__nodegroups=group()) == (
-            "schedules.nightly: runs/demo.yaml asks for trn1.2xlarge, of which capacity.nodegroups has none; add a "
+        assert self.refused("runs/demo.yaml", capacity__nodegroups=group("c7i.4xlarge")) == (
+            "schedules.nightly: runs/demo.yaml asks for trn1.32xlarge, of which capacity.nodegroups has none; add a "
             "node group."
         )
 
     def test_a_spec_for_more_nodes_than_the_group_has_is_refused(self) -> None:
-        assert self.refused("runs/demo.yaml", capacity__nodegroups=group("trn1.2xlarge", 1)) == (
-            "schedules.nightly: runs/demo.yaml asks for 2 nodes, but max_nodes of trn1.2xlarge is 1; raise it or ask "
+        assert self.refused("runs/demo.yaml", capacity__nodegroups=group("trn1.32xlarge", 1)) == (
+            "schedules.nightly: runs/demo.yaml asks for 2 nodes, but max_nodes of trn1.32xlarge is 1; raise it or ask "
             "for fewer."
         )
 

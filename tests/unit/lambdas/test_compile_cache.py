@@ -69,7 +69,7 @@ def test_the_order_of_arguments_does_not_count(arguments: dict[str, Any]) -> Non
         {"workload__module": "trainer.other"},
         {"dataset__url": "s3://corpus/wikicorpus_seqlen512.tar"},
         {"compute__num_nodes": 4},
-        {"compute__processes_per_node": 16},
+        {"compute__processes_per_node": 8},
         {"compute__instance_type": "trn2.48xlarge"},
         {"precompile": {"steps": 5}},
         {"precompile": {"cacheset": "mine"}},

@@ -130,7 +130,7 @@ def test_one_node_needs_no_network_interfaces() -> None:
     assert "FI_PROVIDER" not in str(container["env"])
 
 
-@pytest.mark.parametrize(("processes", "chips"), [(1, "1"), (2, "1"), (3, "2"), (32, "16")])
+@pytest.mark.parametrize(("processes", "chips"), [(1, "1"), (2, "1"), (8, "4"), (32, "16")])
 def test_chips_are_asked_for_whole(processes: int, chips: str) -> None:
     _, manifest = render(job(Stage.TRAINING, compute__processes_per_node=processes))
     limits = manifest["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]

@@ -543,7 +543,7 @@ def test_without_a_service_account_no_pod_is_waited_for(ready: FakeKubernetesApi
 
 
 def test_an_instance_type_without_a_node_group_is_a_problem(ready: FakeKubernetesApi) -> None:
-    run = run_of(spec_with(dataset=None, compute__instance_type="trn1.2xlarge", compute__processes_per_node=2))
+    run = run_of(spec_with(dataset=None, compute={"instance_type": "trn1.2xlarge"}))
     call(run)
     probe_ends(ready, run, dataclasses.asdict(PROBED))
     with pytest.raises(PreflightFailed, match="no node group 'trainflow-trn1-2xlarge'"):

@@ -103,6 +103,29 @@ REFUSED = {
         spec_with(compute__processes_per_node=33),
         "processes_per_node is 33, but a trn1.32xlarge has 32 NeuronCores",
     ),
+    "a number of processes that Neuron has no collectives for": (
+        spec_with(compute__processes_per_node=16),
+        "compute: processes_per_node is 16, but Neuron supports 1, 2, 8 or 32 on a trn1.32xlarge; choose one of them.",
+    ),
+    "a number of processes that Neuron has no collectives for on trn2": (
+        spec_with(compute__instance_type="trn2.48xlarge", compute__processes_per_node=32),
+        "compute: processes_per_node is 32, but Neuron supports 1, 4, 16 or 64 on a trn2.48xlarge; choose one of them.",
+    ),
+    "nodes that cannot talk to each other": (
+        spec_with(compute={"instance_type": "trn1.2xlarge", "num_nodes": 2, "processes_per_node": 2}),
+        "compute: num_nodes is 2, but a trn1.2xlarge has no EFA, without which Neuron trains on one node alone; ask "
+        "for 1 node, or for trn1.32xlarge, trn1n.32xlarge or trn2.48xlarge.",
+    ),
+    "a gang that could grow to nodes that cannot talk": (
+        spec_with(
+            compute={
+                "instance_type": "trn1.2xlarge",
+                "backend": "pytorchjob",
+                "elastic": {"min_nodes": 1, "max_nodes": 3},
+            }
+        ),
+        "compute: elastic.max_nodes is 3, but a trn1.2xlarge has no EFA",
+    ),
     "two programs": (spec_with(workload__script="train.py"), "needs exactly one of 'module' and 'script'"),
     "a script outside the image": (
         spec_with(workload={"script": "../train.py", "image": "i"}),

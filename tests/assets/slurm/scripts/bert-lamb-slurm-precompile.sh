@@ -80,6 +80,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 24dbe773b4457d2d --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 858fccdcaa98a724 --num_nodes 16
 wait "$shipper"
 exit "$code"

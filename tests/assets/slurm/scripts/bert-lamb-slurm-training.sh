@@ -81,6 +81,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash be9a8f1c6bcbed45 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 628d5288faf937a0 --num_nodes 16
 wait "$shipper"
 exit "$code"

@@ -80,6 +80,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 1c90b6ca945bc53f --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 342a1f0ae0ac317e --num_nodes 16
 wait "$shipper"
 exit "$code"

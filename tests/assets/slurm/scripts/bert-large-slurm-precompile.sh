@@ -80,6 +80,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-large-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash eff29393b45a5951 --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash c629a3802180a6b3 --num_nodes 2
 wait "$shipper"
 exit "$code"
