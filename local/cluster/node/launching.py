@@ -56,7 +56,8 @@ def pod_folder(settings: RuntimeSettings, pod: Mapping[str, Any]) -> Path:
 
 def volume_folder(settings: RuntimeSettings, pod: Mapping[str, Any]) -> Path:
     """The folder of the volumes that live and die with a pod: a short one, as programs make Unix sockets in /tmp."""
-    return settings.pods_dir / "volumes" / pod["metadata"]["uid"].replace("-", "")[:12]
+    uid: str = pod["metadata"]["uid"]
+    return settings.pods_dir / "volumes" / uid.replace("-", "")[:12]
 
 
 def prepare_launch(
