@@ -34,7 +34,8 @@ CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer"
 help: ## What each command does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\(CONFIG\)/, "$(CONFIG)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo 'Options: CONFIG=mine reads config/mine.yaml; STACKS="Storage Orchestration" takes these stacks alone;'
-	@echo '  YES=1 answers the question; FORCE=1 deploys while runs go on; CDK_OPTIONS=--no-rollback goes to the CDK.'
+	@echo '  YES=1 answers the question; FORCE=1 deploys while runs go on; CHECK=no leaves check-account out;'
+	@echo '  CDK_OPTIONS=--no-rollback goes to the CDK; ONLY=cpu builds one kind of image.'
 
 run: $(INSTALLED) ## Train the demo through the real state machine, on this machine
 	$(BIN)/trainflow run runs/demo.yaml --local
