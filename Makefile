@@ -44,6 +44,8 @@ check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, t
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.14 -p lambdas # what functions are deployed on: typeshed knows what went since 3.11
+	$(BIN)/mypy --python-version 3.12 -p trainer # what the images have
 	$(BIN)/lint-imports
 	$(MAKE) --no-print-directory synth
 	$(BIN)/cfn-lint --non-zero-exit-code informational cdk.out/*.template.json
