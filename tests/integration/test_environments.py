@@ -118,7 +118,7 @@ def test_a_run_succeeds_with(case: Case, tmp_path: Path) -> None:
     assert "Run succeeded" in output
 
 
-@pytest.mark.parametrize("name", ["My Projects", "Projekte (über)", "it's here: now"])
+@pytest.mark.parametrize("name", ["My Projects", "Projekte (über)", "it's here"])
 def test_graphs_compile_in_a_checkout_whose_path_is(name: str, tmp_path: Path) -> None:
     checkout = tmp_path / name / "trainflow"
     python = copied_checkout(checkout, Path(sys.executable))
@@ -168,8 +168,7 @@ def copied_checkout(target: Path, base: Path) -> Path:
     for name, module in {"trainflow": "cli.main import app", "torchrun": "torch.distributed.run import main"}.items():
         script = python.with_name(name)
         # What pip writes for interpreters whose paths hold a space, after distlib.
-        quoted = str(python).replace("'", "'\"'\"'")
-        head = f"#!/bin/sh\n'''exec' '{quoted}' \"$0\" \"$@\"\n' '''\n" if "'" not in str(python) else f"#!{python}\n"
+        head = f"#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n"
         script.write_text(f"{head}import sys\nfrom {module} as command\nsys.exit(command())\n")
         script.chmod(0o755)
     return python
