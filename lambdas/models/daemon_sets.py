@@ -116,9 +116,9 @@ DAEMON_SETS = (
         name="node-problem-detector",
         part_of="neuron-helm-chart",
         nodes="neuron",
-        millicpu=10,
-        memory_mib=80,
-        source="README of the chart with device plugin 2.29.148.0: github.com/aws-neuron/neuron-helm-charts",
+        millicpu=20,  # 10m each for the detector and the recovery agent, which is there when it is switched off too
+        memory_mib=230,  # 80 + 150
+        source="the same; that the agent's container is unconditional: chart 1.0.0, templates/npd-daemonset.yaml",
     ),
     DaemonSet(
         name="aws-efa-k8s-device-plugin",

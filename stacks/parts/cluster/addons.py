@@ -6,13 +6,16 @@ tests with it. Pinned ones would have to be found out in an account, and could b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from lambdas.models.daemon_sets import daemon_set
 from stacks.parts.acknowledgements import Reason
 from stacks.parts.aws_policies import attach_aws_policies
 from stacks.parts.cluster.pod_identity import pod_identity
@@ -37,6 +40,8 @@ class AddOn:
 
     name: str
     identity: Identity | None = None
+    configuration: Mapping[str, Any] | None = None
+    """Values of its chart that differ. EKS refuses those that the add-on's schema does not have."""
 
 
 BEFORE_NODES = (
@@ -53,7 +58,10 @@ BEFORE_NODES = (
 ON_NODES = (
     AddOn(name="coredns"),
     # Tells auto repair of faulty Neuron devices; without it a node counts as healthy while its kubelet answers.
-    AddOn(name="eks-node-monitoring-agent"),
+    AddOn(
+        name="eks-node-monitoring-agent",
+        configuration={"nodeAgent": {"resources": {"requests": daemon_set("eks-node-monitoring-agent").requests}}},
+    ),
     # Without permissions: its controller makes and deletes file systems, and ours is made by CloudFormation.
     AddOn(name="aws-fsx-csi-driver"),
     AddOn(
@@ -91,6 +99,7 @@ class AddOns(Construct):
             cluster_name=self._cluster.cluster_name,
             preserve_on_delete=False,
             resolve_conflicts="OVERWRITE",
+            configuration_values=json.dumps(add_on.configuration) if add_on.configuration else None,
             pod_identity_associations=[self._association(add_on.name, add_on.identity)] if add_on.identity else None,
         )
 

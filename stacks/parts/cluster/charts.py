@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from aws_cdk import aws_eks_v2 as eks
     from constructs import IConstruct
 
+from lambdas.models.daemon_sets import daemon_set
+
 LONGEST_MINUTES = 10
 """The kubectl handler is a Lambda function: it has 15 minutes for everything."""
 
@@ -47,7 +49,12 @@ CHARTS = (
             # Jobs take whole nodes, so there is nothing to schedule inside one.
             "scheduler": {"enabled": False},
             # Reports faulty devices. It does not replace nodes: the node groups' auto repair does, and drains first.
-            "npd": {"enabled": True, "nodeRecovery": {"enabled": False}},
+            "npd": {
+                "enabled": True,
+                # Its own, neuron-healthcheck-system, is made by nobody: neither by the chart nor by Helm.
+                "namespaceOverride": "kube-system",
+                "nodeRecovery": {"enabled": False},
+            },
         },
     ),
     # github.com/aws/eks-charts, stable/aws-efa-k8s-device-plugin; tolerates nothing unless told to.
@@ -56,7 +63,10 @@ CHARTS = (
         repository="https://aws.github.io/eks-charts",
         version="v0.5.30",
         namespace="kube-system",
-        values={"tolerations": EVERY_TAINT},
+        values={
+            "tolerations": EVERY_TAINT,
+            "resources": {"requests": daemon_set("aws-efa-k8s-device-plugin").requests},
+        },
     ),
     # github.com/volcano-sh/helm-charts, index.yaml: the newest that is no pre-release (August 2026).
     Chart(

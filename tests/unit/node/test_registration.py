@@ -44,7 +44,7 @@ def test_a_ready_node_advertises_the_devices_of_its_instance_type() -> None:
         "vpc.amazonaws.com/efa": "8",
         "hugepages-2Mi": str(5128 * 2 * 1024 * 1024),
     }
-    assert status["allocatable"] == status["capacity"] | {"cpu": "126844m", "memory": "471123Mi", "pods": "236"}
+    assert status["allocatable"] == status["capacity"] | {"cpu": "126834m", "memory": "470973Mi", "pods": "236"}
     ready = next(condition for condition in status["conditions"] if condition["type"] == "Ready")
     assert (ready["status"], ready["reason"]) == ("True", "KubeletReady")
     assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
