@@ -98,8 +98,10 @@ class Examination:
     def _plugins(self, compute: Compute, *, now: datetime) -> PluginNodes:
         nodes = self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={compute.instance_type}")
         wanted = compute.instance.plugin_devices(compute.num_nodes)
+        settled = [Node(node) for node in nodes if _settled(node, now=now)]
         return PluginNodes(
-            settled=tuple(Node(node).advertised(wanted) for node in nodes if _settled(node, now=now)),
+            settled=tuple(node.advertised(wanted) for node in settled),
+            huge_pages_mib=max((node.huge_pages_mib for node in settled), default=0),
             daemon_sets=_asked(self._daemon_sets),
         )
 

@@ -7,7 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from lambdas.gateways.backend import Claim, LogLine, WorkerPod
+from lambdas.models.instances import HUGE_PAGES
 from lambdas.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
+
+BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+"""As a kubelet writes amounts of memory; without one of them it is bytes."""
 
 
 class Node:
@@ -24,6 +28,13 @@ class Node:
     def advertised(self, wanted: Mapping[str, int]) -> frozenset[str]:
         """Names of the devices of which it offers as many as are wanted."""
         return frozenset(name for name, count in wanted.items() if int(self.allocatable.get(name, "0")) >= count)
+
+    @property
+    def huge_pages_mib(self) -> int:
+        """Memory that it sets aside in pages of 2 MiB, in MiB."""
+        amount = self.allocatable.get(HUGE_PAGES, "0")
+        unit = next((unit for unit in BINARY_UNITS if amount.endswith(unit)), "")
+        return int(amount.removesuffix(unit)) * BINARY_UNITS.get(unit, 1) // 2**20
 
 
 def obstacle(pod: Any) -> str | None:

@@ -57,6 +57,8 @@ class PluginNodes:
 
     settled: tuple[frozenset[str], ...] = ()
     """Of every node of the type that has been ready for a while: the devices that it advertises in full."""
+    huge_pages_mib: int = 0
+    """The most that one of these nodes sets aside in huge pages, in MiB."""
     daemon_sets: frozenset[str] | Unknown = frozenset()
     """Names of the daemon sets of the cluster."""
 

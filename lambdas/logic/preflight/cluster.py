@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from lambdas.models.backends import KUBERNETES_KINDS
-from lambdas.models.instances import DEVICE_PLUGINS
+from lambdas.models.instances import DEVICE_PLUGINS, HUGE_PAGES, HUGE_PAGES_OF_EFA_POD_MIB
 from lambdas.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
 from lambdas.models.run_spec import Compute, RunSpec
 
@@ -108,6 +108,12 @@ def _plugins(compute: Compute, plugins: PluginNodes | Unknown) -> Iterator[Findi
                     f"compute.instance_type is {instance.name}, but no ready node of it advertises "
                     f"{wanted[device]} {device}; look at the daemon set {DEVICE_PLUGINS[device]} on these nodes."
                 )
+        if instance.uses_efa(compute.num_nodes) and plugins.huge_pages_mib < HUGE_PAGES_OF_EFA_POD_MIB:
+            yield Problem(
+                f"compute.instance_type is {instance.name}, but its ready nodes set aside {plugins.huge_pages_mib} MiB "
+                f"of {HUGE_PAGES}, and a pod that talks over EFA asks for {HUGE_PAGES_OF_EFA_POD_MIB} MiB; give the "
+                "node group the EKS accelerated AMI, which sets them aside, or set vm.nr_hugepages on its nodes."
+            )
         return
     for plugin in dict.fromkeys(DEVICE_PLUGINS[device] for device in wanted):
         devices = _listed(device for device in wanted if DEVICE_PLUGINS[device] == plugin)

@@ -10,6 +10,7 @@ from kubernetes import client
 
 from lambdas.gateways.examination import Examination
 from lambdas.gateways.kubernetes_api import KubernetesApi
+from lambdas.gateways.kubernetes_objects import Node
 from lambdas.models.instances import EFA_INTERFACE, INSTANCE_TYPE_LABEL, NEURON_CORE, NEURON_DEVICE
 from lambdas.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
 from tests.fakes.kubernetes_api import FakeKubernetesApi, not_found
@@ -34,7 +35,11 @@ def node(name: str, *, ready_for: timedelta, ready: str = "True", **allocatable:
     devices = {NEURON_DEVICE: "16", NEURON_CORE: "32", EFA_INTERFACE: "8"}
     return {
         "metadata": {"name": name, "labels": {INSTANCE_TYPE_LABEL: "trn1.32xlarge"}},
-        "status": {"conditions": [condition], "allocatable": devices | {EFA_INTERFACE: str(allocatable.get("efa", 8))}},
+        "status": {
+            "conditions": [condition],
+            "allocatable": devices
+            | {EFA_INTERFACE: str(allocatable.get("efa", 8)), "hugepages-2Mi": f"{allocatable.get('huge', 0)}Mi"},
+        },
     }
 
 
@@ -82,14 +87,23 @@ def test_a_volume_says_in_which_zones_it_is(api: FakeKubernetesApi) -> None:
 def test_only_nodes_that_have_been_ready_for_a_while_tell_of_their_plugins(api: FakeKubernetesApi) -> None:
     hour, minute = timedelta(hours=1), timedelta(minutes=1)
     for each in (
-        node("whole", ready_for=hour),
+        node("whole", ready_for=hour, huge=10256),
         node("part", ready_for=hour, efa=4),
-        node("new", ready_for=minute, efa=0),
+        node("new", ready_for=minute, efa=0, huge=20000),
         node("down", ready_for=hour, ready="False", efa=0),
     ):
         api.add("nodes", each)
     all_devices = frozenset({NEURON_DEVICE, EFA_INTERFACE})
-    assert facts(api).plugins == PluginNodes(settled=(all_devices, all_devices - {EFA_INTERFACE}))
+    assert facts(api).plugins == PluginNodes(settled=(all_devices, all_devices - {EFA_INTERFACE}), huge_pages_mib=10256)
+
+
+@pytest.mark.parametrize(
+    ("amount", "mebibytes"),
+    [("10256Mi", 10256), ("10Gi", 10240), ("10502144Ki", 10256), ("10754195456", 10256), ("0", 0)],
+)
+def test_huge_pages_are_read_however_the_kubelet_writes_them(amount: str, mebibytes: int) -> None:
+    status = {"allocatable": {"hugepages-2Mi": amount}}
+    assert Node({"metadata": {"name": "n"}, "status": status}).huge_pages_mib == mebibytes
 
 
 def test_a_cluster_that_serves_no_daemon_sets_is_no_cluster_without_plugins(api: FakeKubernetesApi) -> None:

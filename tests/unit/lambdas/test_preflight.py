@@ -23,7 +23,7 @@ from lambdas.logic.preflight.cluster import can_run_pods, of_cluster
 from lambdas.logic.preflight.findings import MAX_NOTES_BYTES, Finding, Note, Problem, notes, require_no_problem
 from lambdas.logic.preflight.probe import image_out_of_reach, never_ran, of_failure, of_probe, probed
 from lambdas.models.compile_cache import lease_of
-from lambdas.models.instances import INSTANCE_TYPES, NEURON_DEVICE
+from lambdas.models.instances import EFA_INTERFACE, INSTANCE_TYPES, NEURON_DEVICE
 from lambdas.models.kubernetes_names import JOB_LABEL
 from lambdas.models.offerings import STANDARD_SPOT, TRN_ON_DEMAND, TRN_SPOT, quota_of
 from lambdas.models.preflight import (
@@ -107,8 +107,12 @@ def test_a_deployment_as_the_stacks_make_it_has_nothing_in_its_way() -> None:
             "no daemon set aws-efa-k8s-device-plugin",
         ),
         (
-            {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE}),))},
+            {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE}),), huge_pages_mib=10256)},
             "advertises 8 vpc.amazonaws.com/efa",
+        ),
+        (
+            {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE, EFA_INTERFACE}),), huge_pages_mib=4096)},
+            "its ready nodes set aside 4096 MiB of hugepages-2Mi, and a pod that talks over EFA asks for 5120 MiB",
         ),
     ],
 )
@@ -131,13 +135,13 @@ def test_a_volume_says_where_it_can_be_mounted_by_name_or_by_id(zone: str) -> No
 
 def test_nodes_that_have_been_there_for_a_while_tell_more_than_daemon_sets() -> None:
     devices = frozenset(INSTANCE_TYPES["trn1.32xlarge"].plugin_devices(2))
-    assert in_cluster(plugins=PluginNodes(settled=(devices, frozenset()), daemon_sets=frozenset())) == []
+    assert in_cluster(plugins=PluginNodes(settled=(devices, frozenset()), huge_pages_mib=10256)) == []
 
 
 @pytest.mark.parametrize(
     "plugins",
     [
-        PluginNodes(settled=(frozenset({NEURON_DEVICE}),)),
+        PluginNodes(settled=(frozenset({NEURON_DEVICE}),), huge_pages_mib=10256),
         PluginNodes(daemon_sets=frozenset({"neuron-device-plugin"})),
     ],
 )
