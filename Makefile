@@ -29,7 +29,7 @@ CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer"
 	{ echo 'Nothing was changed. YES=1 answers where nobody can.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-slow test-xla benchmark synth bootstrap deploy images diff destroy schema lock format clean
+.PHONY: help run check unit test test-slow test-xla benchmark synth bootstrap deploy images diff destroy schema lock format clean
 
 help: ## What each command does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\(CONFIG\)/, "$(CONFIG)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ help: ## What each command does
 run: $(INSTALLED) ## Train the demo through the real state machine, on this machine
 	$(BIN)/trainflow run runs/demo.yaml --local
 
-check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, templates, unit and infrastructure tests
+check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, templates, requirements on the public index
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -50,10 +50,13 @@ check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, t
 	$(MAKE) --no-print-directory synth
 	$(BIN)/cfn-lint --non-zero-exit-code informational cdk.out/*.template.json
 	$(BIN)/python -m stacks.tools.checkov_findings cdk.out .venv-checkov/bin/checkov
-	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit tests/infrastructure -m "not slow"
+	$(BIN)/pytest -q $(TWO_WORKERS) tests/infrastructure -m index
 
-test: $(INSTALLED) $(NODE_TOOLS) ## All tests but the slow proofs
-	$(BIN)/pytest -q $(TWO_WORKERS) -m "not slow"
+unit: $(INSTALLED) ## The fast tests: no processes, no templates
+	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit -m "not slow"
+
+test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and the slow proofs
+	$(BIN)/pytest -q $(TWO_WORKERS) -m "not slow and not index"
 
 test-slow: $(INSTALLED) $(NODE_TOOLS) ## The slow proofs
 	$(BIN)/pytest -q -m slow

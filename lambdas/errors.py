@@ -116,6 +116,15 @@ class WorldSizeMismatch(TrainflowError):
     what_to_do = "Check the image's distributed backend; the message names both numbers."
 
 
+class LockedMemoryTooSmall(TrainflowError):
+    """A container may not lock the memory that EFA has to register."""
+
+    what_to_do = (
+        "Deploy the capacity stack: its nodes raise the limit for every container. On nodes of your own raise "
+        "RLIMIT_MEMLOCK in containerd's base runtime spec."
+    )
+
+
 class CapacityTimeout(TrainflowError):
     """The gang's nodes did not become ready in time."""
 

@@ -321,16 +321,6 @@ class Configuration(Section):
         return self
 
     @model_validator(mode="after")
-    def _node_image_of_the_cluster_s_version(self) -> Self:
-        release, version = self.capacity.neuron_ami_release, self.cluster.kubernetes_version
-        if self.existing_cluster is None and release is not None and not release.startswith(f"{version}."):
-            raise ValueError(
-                f"capacity.neuron_ami_release: {release} is no node image for Kubernetes {version}, which is "
-                f"cluster.kubernetes_version; choose a release that begins with {version}."
-            )
-        return self
-
-    @model_validator(mode="after")
     def _slurm_can_be_reached(self) -> Self:
         if self.slurm is None:
             return self

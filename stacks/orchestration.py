@@ -128,7 +128,7 @@ class OrchestrationStack(cdk.Stack):
             allow(
                 "states:GetExecutionHistory",
                 on=[executions_of(self, f"{name}-training"), executions_of(self, f"{name}-watch-job")],
-                pattern_because=Reason.EXECUTIONS_ARE_NAMED_AFTER_RUNS,
+                pattern_because=Reason.RUNS_CHOOSE,
             ),
             *self.keep_steps(),
         ]
@@ -198,7 +198,7 @@ class OrchestrationStack(cdk.Stack):
                 allow(
                     "states:DescribeExecution",
                     on=executions_of(self, f"{self._configuration.name}-training"),
-                    pattern_because=Reason.EXECUTIONS_ARE_NAMED_AFTER_RUNS,
+                    pattern_because=Reason.RUNS_CHOOSE,
                 ),
             ],
             "CheckCompilation": self.use_caches("dynamodb:UpdateItem"),
@@ -230,7 +230,7 @@ class OrchestrationStack(cdk.Stack):
         create, describe = "fsx:CreateDataRepositoryTask", "fsx:DescribeDataRepositoryTasks"
         return [
             allow(create, on=file_system),
-            allow(create, describe, on=tasks, pattern_because=Reason.FSX_CHOOSES_IDS),
+            allow(create, describe, on=tasks, pattern_because=Reason.SERVICES_CHOOSE_IDS),
         ]
 
     def _may_resize_nodegroups(self) -> iam.ManagedPolicy:
@@ -238,12 +238,12 @@ class OrchestrationStack(cdk.Stack):
             "eks:DescribeNodegroup",
             "eks:UpdateNodegroupConfig",
             on=self._nodegroups,
-            pattern_because=Reason.EKS_CHOOSES_IDS,
+            pattern_because=Reason.SERVICES_CHOOSE_IDS,
         )
         return policy(self, "ResizeNodegroups", resize)
 
     def _may_look_at_nodegroups(self) -> Grant:
-        return allow("eks:DescribeNodegroup", on=self._nodegroups, pattern_because=Reason.EKS_CHOOSES_IDS)
+        return allow("eks:DescribeNodegroup", on=self._nodegroups, pattern_because=Reason.SERVICES_CHOOSE_IDS)
 
     @property
     def _nodegroups(self) -> str:

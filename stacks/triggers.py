@@ -118,7 +118,7 @@ class TriggersStack(cdk.Stack):
         describe_runs = allow(
             "states:DescribeExecution",
             on=executions_of(self, f"{self._configuration.name}-training"),
-            pattern_because=Reason.EXECUTIONS_ARE_NAMED_AFTER_RUNS,
+            pattern_because=Reason.RUNS_CHOOSE,
         )
         return {
             "StartRun": [

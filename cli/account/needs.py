@@ -176,8 +176,9 @@ CODEBUILD_CONCURRENCY = ("codebuild", "L-2DC20C30", "Concurrently running builds
 
 
 def builds_at_once(configuration: Configuration) -> int:
-    """Builds that `make images` starts."""
-    return len(base_images(configuration))
+    """Builds that `make images` starts: one on each base, and the small one for staging and publishing."""
+    with_a_base = [field for field in base_images(configuration) if field != "images.tools"]
+    return len(with_a_base) + (configuration.images.tools is None)
 
 
 def base_images(configuration: Configuration) -> dict[str, str]:

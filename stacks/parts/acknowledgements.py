@@ -32,28 +32,22 @@ class Reason(StrEnum):
         "Systems Manager's agent registers its own instance, whose id is not known before, and opens channels that "
         "have no resource type. Nothing of the account can be read or changed by these actions."
     )
-    EKS_CHOOSES_IDS = (
-        "The ARNs of node groups and of their Auto Scaling groups end with ids that EKS chooses. The patterns leave "
-        "nothing else open: they name our prefix, and this cluster by name or by condition."
+    SERVICES_CHOOSE_IDS = (
+        "EKS chooses the ids at the end of the ARNs of node groups and Auto Scaling groups, FSx those of its tasks. "
+        "The patterns leave nothing else open: node groups have our prefix and this cluster by name or by condition, "
+        "and making a task also takes the file system's own ARN, so that what is left is to look at tasks of others."
     )
     LOG_GROUPS_END_WITH_A_STAR = (
         "CloudWatch Logs writes a log group in policies with ':*' at the end of its ARN. The group itself is named."
-    )
-    FSX_CHOOSES_IDS = (
-        "FSx chooses the ids of its tasks. Making one also takes the file system's own ARN, which is named: all that "
-        "the pattern leaves open is to look at tasks of others."
     )
     OBJECTS_ARE_NAMED_BY_RUNS = (
         "People and runs name data sets, run specs and results themselves, so these objects cannot be listed here. "
         "Bucket and prefix are named, and of the actions only those that read, or add: nothing can be deleted."
     )
-    EXECUTIONS_ARE_NAMED_AFTER_RUNS = (
-        "Executions carry the names of their runs, which are not known before; the pattern covers those of one state "
-        "machine."
-    )
-    RUNS_KEEP_THEIR_VERSIONS = (
-        "The pattern stands for the versions of one function: a run calls those it began with to its end, also after "
-        "a deployment has published newer ones."
+    RUNS_CHOOSE = (
+        "Executions carry the names of their runs, and a run calls the versions of functions that it began with, also "
+        "after a deployment has published newer ones. Neither is known before; a pattern covers the executions of one "
+        "state machine or the versions of one function."
     )
     CONTROL_PLANE_POLICY = (
         "Only the control plane that AWS runs can take this role, and EKS asks for this policy by name; a copy of it "

@@ -36,9 +36,11 @@ def test_the_stacks_have_the_names_that_are_looked_for() -> None:
 
 
 def test_every_log_group_with_a_fixed_name_is_looked_for() -> None:
-    """A name that holds a part of the stack's id is in nobody's way."""
-    named = [group["LogGroupName"] for group in _resources("AWS::Logs::LogGroup") if "LogGroupName" in group]
-    assert {name for name in named if isinstance(name, str)} == set(needs.log_groups(_configuration()))
+    """Calls make sure of them; a group that CloudFormation makes has a part of the stack's id in its name, or none."""
+    assert not [group for group in _resources("AWS::Logs::LogGroup") if isinstance(group.get("LogGroupName"), str)]
+    calls = [call["Create"] for call in _resources("Custom::AWS") if isinstance(call.get("Create"), str)]
+    made = [json.loads(call) for call in calls if '"CreateLogGroup"' in call]
+    assert {call["parameters"]["logGroupName"] for call in made} == set(needs.log_groups(_configuration()))
 
 
 def test_one_vpc_one_address_one_cluster_and_the_file_systems_size_are_taken() -> None:

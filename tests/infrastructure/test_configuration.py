@@ -58,8 +58,8 @@ def test_the_example_can_be_deployed() -> None:
 def test_a_node_image_of_another_kubernetes_version_is_refused(tmp_path: Path) -> None:
     changes = {"cluster__kubernetes_version": "1.35", "capacity__neuron_ami_release": "1.36.3-20260914"}
     assert refusal(tmp_path, **changes) == (
-        "configuration: capacity.neuron_ami_release: 1.36.3-20260914 is no node image for Kubernetes 1.35, which is "
-        "cluster.kubernetes_version; choose a release that begins with 1.35."
+        "configuration: capacity.neuron_ami_release: '1.36.3-20260914' is not for Kubernetes 1.35, the cluster's "
+        "version; choose a release that begins with 1.35., or remove it for the newest."
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from requirements.resolve import COMPILED, OLDEST_PYTHON, resolve_cached
+from requirements.resolve import COMPILED, OLDEST_PYTHON, resolve, resolve_cached
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 LINUX = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
@@ -47,6 +47,7 @@ def test_no_requirements_file_is_left_out() -> None:
     assert {compiled.output for compiled in COMPILED} == files | images
 
 
+@pytest.mark.index
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("platform", [*LINUX, MACOS])
 @pytest.mark.parametrize("file", EVERYWHERE)
@@ -57,6 +58,7 @@ def test_wheels_of_exactly_these_versions_are_on_the_public_index(file: str, pla
     assert [name for name in unpinned if not (platform in LINUX and CUDA.fullmatch(name))] == []
 
 
+@pytest.mark.index
 def test_xla_needs_linux_on_x86_64_and_python_3_11() -> None:
     """torch-xla 2.9.0 has wheels for Linux x86-64 alone; the versions beside it are those that `make test-xla` runs."""
     needed = pins(resolve_cached(XLA, platform=LINUX[0], python="3.11"))
@@ -72,6 +74,16 @@ def test_the_minimum_of_python_is_the_same_everywhere() -> None:
     assert f"sys.version_info >= ({OLDEST_PYTHON.replace('.', ', ')})" in Path("Makefile").read_text()
 
 
+@pytest.mark.index
 def test_the_packages_of_the_neuron_base_have_wheels_where_the_image_runs() -> None:
     """Linux on x86-64 with Python 3.12, as the base has it."""
     assert pins(resolve_cached(NEURON_BASE, platform=LINUX[0], python="3.12")) == pinned(NEURON_BASE)
+
+
+@pytest.mark.index
+def test_the_neuron_image_moves_no_package_of_its_base() -> None:
+    constrained = ("--no-annotate", "--constraints", NEURON_BASE)
+    needed = pins(resolve(("trainer/images/neuron.txt",), platform=LINUX[0], python="3.12", options=constrained))
+    base = pinned(NEURON_BASE)
+    assert needed
+    assert {name: version for name, version in needed.items() if base.get(name, version) != version} == {}

@@ -21,6 +21,7 @@ TRAINING = (
     "trainer.precompile",
     "trainer.compile_cache",
     "trainer.announce",
+    "trainer.locked_memory",
     "trainer.pretrain",
     "trainer.mlp",
     "trainer.classifier",

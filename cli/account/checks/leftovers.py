@@ -80,19 +80,19 @@ def resources(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
 
 
 def _log_groups(configuration: Configuration, facts: Facts, there: Mapping[str, str]) -> Iterator[Finding]:
-    """Groups with a fixed name and no stack to own them."""
-    why = "CloudFormation answers 'already exists', and the cluster stack rolls back."
+    """Groups with a fixed name that no cluster stack looks after yet: the deployment takes them over."""
+    why = "Their events stay and cost; the deployment sets how long, and no fault comes of it."
     if isinstance(facts.log_groups, Unknown):
-        yield unchecked("log groups", "whether log groups are in the way", facts.log_groups, why=why)
+        yield unchecked("log groups", "whether log groups of an earlier deployment are left", facts.log_groups, why=why)
         return
     owned = there.get(stack_names(configuration).get("cluster", ""), "")
     if owned and owned not in STUCK:
         return
     for name in sorted(facts.log_groups):
-        yield fails(
+        yield surprises(
             "log groups",
             f"the log group {name} is there already",
             why=why,
-            fix=f"aws logs delete-log-group --log-group-name {name} --region {configuration.region} (export what you "
-            "want to keep)",
+            fix=f"aws logs delete-log-group --log-group-name {name} --region {configuration.region}, if nobody needs "
+            "what is in it.",
         )

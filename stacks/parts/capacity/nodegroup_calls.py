@@ -84,7 +84,7 @@ class NodegroupCalls(AwsCalls):
         )
         for pattern in (nodegroups, auto_scaling_groups):
             rule = f"AwsSolutions::AwsSolutions-IAM5[Resource::arn:aws:{pattern.format(account=account)}]"
-            acknowledge(policy, rule, reason=Reason.EKS_CHOOSES_IDS)
+            acknowledge(policy, rule, reason=Reason.SERVICES_CHOOSE_IDS)
 
 
 def _tag(group: str, key: str, value: str) -> dict[str, Any]:

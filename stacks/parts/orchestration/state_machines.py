@@ -55,7 +55,7 @@ class StateMachines(Construct):
             allow(
                 "lambda:InvokeFunction",
                 on=[f"{made.function.function_arn}:*" for made in called.values()],
-                pattern_because=Reason.RUNS_KEEP_THEIR_VERSIONS,
+                pattern_because=Reason.RUNS_CHOOSE,
             ),
             allow(*USE_OF_KEY, on=shared.key.key_arn),
             *(self._may_run(child) if child else ()),
@@ -114,7 +114,7 @@ class StateMachines(Construct):
                 "states:DescribeExecution",
                 "states:StopExecution",
                 on=executions_of(cdk.Stack.of(self), f"{self._surroundings.deployment}-watch-job"),
-                pattern_because=Reason.EXECUTIONS_ARE_NAMED_AFTER_RUNS,
+                pattern_because=Reason.RUNS_CHOOSE,
             ),
             allow("events:PutTargets", "events:PutRule", "events:DescribeRule", on=completion),
         ]

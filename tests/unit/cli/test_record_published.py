@@ -81,7 +81,7 @@ def test_data_without_a_line_are_duplicates() -> None:
 
 
 def test_nothing_published_is_all_gaps() -> None:
-    assert compare(THREE_A_SECOND, []) == MetricsPublished(datapoints=0, gaps=60)
+    assert compare(THREE_A_SECOND, []) == MetricsPublished(datapoints=0, gaps=60, duplicates=0)
 
 
 def test_of_a_restarted_job_a_replayed_step_may_be_published_once_or_is_a_duplicate() -> None:
@@ -115,7 +115,9 @@ def test_a_period_that_cannot_be_explained_is_still_counted() -> None:
     steps = [line(step) for step in range(1, 101)]
     wrong_sum = PeriodStatistics(START, 60, 90, 12345.0)
 
-    assert compare(steps, [wrong_sum]) == MetricsPublished(datapoints=90, first_step=1, last_step=90, gaps=10)
+    assert compare(steps, [wrong_sum]) == MetricsPublished(
+        datapoints=90, first_step=1, last_step=90, gaps=10, duplicates=0
+    )
 
 
 def test_the_last_line_of_a_step_counts() -> None:

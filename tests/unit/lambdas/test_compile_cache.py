@@ -32,6 +32,9 @@ VALUES = st.one_of(
     st.integers(-1000, 1000), st.booleans(), st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8)
 )
 
+OVER_EFA = ("python", "-m", "trainer.locked_memory", "--mebibytes", "5120", "--")
+"""Around every program of a gang that talks over EFA."""
+
 
 def key_of(**fields: Any) -> str:
     return cache_key(parse_run_spec(spec_with(**fields)), image_digest=None)
@@ -70,7 +73,7 @@ def test_the_order_of_arguments_does_not_count(arguments: dict[str, Any]) -> Non
         {"dataset__url": "s3://corpus/wikicorpus_seqlen512.tar"},
         {"compute__num_nodes": 4},
         {"compute__processes_per_node": 8},
-        {"compute__instance_type": "trn2.48xlarge"},
+        {"compute__instance_type": "trn2.48xlarge", "compute__processes_per_node": 16},
         {"precompile": {"steps": 5}},
         {"precompile": {"cacheset": "mine"}},
         {"workload__arguments": {"compile": False}},
@@ -298,16 +301,16 @@ def test_only_the_precompile_job_works_in_the_shared_folder() -> None:
     run, folder = run_of(), f"/cache/{SHARED.folder}"
     precompile = job_of(run, Stage.PRECOMPILE, 1, artifacts_url="s3://a/", cache=SHARED)
     assert precompile.environment["NEURON_COMPILE_CACHE_URL"] == f"{folder}/neuron"
-    assert precompile.command[:4] == ("python", "-m", "trainer.precompile", "--")
+    assert precompile.command[:10] == (*OVER_EFA, "python", "-m", "trainer.precompile", "--")
     training = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/", cache=SHARED)
     wrapped = ("python", "-m", "trainer.compile_cache", "--source", folder, "--")
     plain = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")
-    assert training.command == (*wrapped, *plain.command)
+    assert training.command == (*OVER_EFA, *wrapped, *plain.command[len(OVER_EFA) :])
 
 
 def test_a_second_attempt_compiles_failed_graphs_again() -> None:
     command = job_of(run_of(), Stage.PRECOMPILE, 2, artifacts_url="s3://a/", cache=SHARED).command
-    assert command[:5] == ("python", "-m", "trainer.precompile", "--retry_failed", "--")
+    assert command[:11] == (*OVER_EFA, "python", "-m", "trainer.precompile", "--retry_failed", "--")
 
 
 def test_a_run_that_does_not_precompile_has_a_cache_that_nobody_else_writes() -> None:

@@ -48,7 +48,15 @@ HEALTHY = Facts(
     zones=frozenset({"usw2-az1", "usw2-az2", "usw2-az3", "usw2-az4"}),
     offered={
         name: frozenset({"usw2-az1", "usw2-az4"})
-        for name in ("trn1.2xlarge", "trn1.32xlarge", "trn1n.32xlarge", "c7i.4xlarge", "t3a.large", "t3.large")
+        for name in (
+            "trn1.2xlarge",
+            "trn1.32xlarge",
+            "trn1n.32xlarge",
+            "c7i.4xlarge",
+            "m5.large",
+            "t3a.large",
+            "t3.large",
+        )
     },
     quotas={
         "L-2C3B7624": Quota(288),

@@ -149,7 +149,7 @@ def _reserved(**changes: Any) -> Reservation:
         (
             {},
             {"log_groups": frozenset({LOG_GROUP})},
-            ("log groups", "fails", f"the log group {LOG_GROUP} is there already"),
+            ("log groups", "surprises", f"the log group {LOG_GROUP} is there already"),
         ),
         (
             {},
@@ -447,9 +447,9 @@ def test_a_deployment_that_is_there_needs_no_second_vpc_and_owns_its_log_groups(
     )
 
 
-def test_a_log_group_left_by_a_rolled_back_stack_is_in_the_way() -> None:
+def test_a_log_group_left_by_a_rolled_back_stack_is_told() -> None:
     said = troubles(stacks={"trainflow-cluster": "ROLLBACK_COMPLETE"}, log_groups=frozenset({LOG_GROUP}))
-    assert ("log groups", "fails", f"the log group {LOG_GROUP} is there already") in said
+    assert ("log groups", "surprises", f"the log group {LOG_GROUP} is there already") in said
 
 
 @pytest.mark.parametrize(
