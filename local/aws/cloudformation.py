@@ -29,6 +29,7 @@ def apply(client: Client) -> None:
     updates()
     named_faults()
     names_of_repositories()
+    full_repositories()
     missing_types(client)
     bucket_settings(client)
 
@@ -172,6 +173,28 @@ def names_of_repositories() -> None:
         return name.lower() if resource_type == "AWS::ECR::Repository" else name
 
     parsing.generate_resource_name = replacing(generate, generate_resource_name)
+
+
+def full_repositories() -> None:
+    """A repository that holds images cannot be deleted, whatever its `EmptyOnDelete` says."""
+    from moto.ecr.models import Repository, ecr_backends
+
+    create = original(Repository.create_from_cloudformation_json.__func__)
+    delete = original(Repository.delete)
+
+    def create_from_cloudformation_json(cls: Any, name: str, document: Any, *rest: Any, **named: Any) -> Any:
+        made = create(cls, name, document, *rest, **named)
+        made.empty_on_delete = document["Properties"].get("EmptyOnDelete", False)
+        return made
+
+    def delete_with_images(self: Any, account_id: str, region_name: str) -> None:
+        if getattr(self, "empty_on_delete", False):
+            ecr_backends[account_id][region_name].delete_repository(self.name, force=True)
+        else:
+            delete(self, account_id, region_name)
+
+    Repository.create_from_cloudformation_json = classmethod(replacing(create, create_from_cloudformation_json))
+    Repository.delete = replacing(delete, delete_with_images)
 
 
 def missing_types(client: Client) -> None:

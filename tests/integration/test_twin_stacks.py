@@ -310,6 +310,23 @@ def test_a_bucket_with_objects_is_not_removed_without_a_word(aws: AwsServer, sta
         stacks.remove()
 
 
+@pytest.mark.parametrize(("empty_on_delete", "status"), [(True, "DELETE_COMPLETE"), (False, None)])
+def test_a_repository_with_images_goes_only_if_it_may_be_emptied(
+    aws: AwsServer, stacks: Stacks, empty_on_delete: bool, status: str | None
+) -> None:
+    properties = {"EmptyOnDelete": empty_on_delete}
+    name = stacks.make(
+        {"Images": {"Type": "AWS::ECR::Repository", "Properties": properties}}, {"Name": {"Value": {"Ref": "Images"}}}
+    )["Name"]
+    manifest = {"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.v2+json", "layers": []}
+    aws.client("ecr").put_image(repositoryName=name, imageManifest=json.dumps(manifest), imageTag="one")
+    if status is None:
+        with pytest.raises(ClientError, match="cannot be deleted because it still contains images"):
+            stacks.remove()
+    else:
+        assert stacks.remove() == status
+
+
 def test_tables_alarms_and_repositories_are_made(aws: AwsServer, stacks: Stacks) -> None:
     keys = {
         "KeySchema": [{"AttributeName": "run_id", "KeyType": "HASH"}],
