@@ -1,4 +1,4 @@
-"""The trainer with the packages of Neuron's image, where these are older than those that the project is tested with."""
+"""The programs with the packages of their images, installed as the recipes install them, without Docker."""
 
 from __future__ import annotations
 
@@ -18,11 +18,27 @@ TESTS = ("test_learning.py", "test_exchange.py", "test_report.py", "test_checkpo
 """Of `tests/unit/trainer`: those in which a model or a tokenizer is made."""
 
 
+UV = Path(sys.executable).with_name("uv")
+
+
+@pytest.mark.slow
+def test_staging_and_publishing_find_all_that_they_import_in_the_tools_image(tmp_path: Path) -> None:
+    python = tmp_path / "bin/python"
+    subprocess.run([UV, "venv", "--quiet", "--no-config", "--python", sys.executable, tmp_path], check=True)
+    install = [UV, "pip", "install", "--quiet", "--no-config", "--only-binary", ":all:", "--python", python]
+    subprocess.run([*install, "--requirement", "trainer/images/tools.txt"], check=True)
+    smoke = [python, "-m", "trainer.images.smoke"]
+    tools = subprocess.run([*smoke, "tools"], capture_output=True, text=True, check=False)
+    training = subprocess.run([*smoke, "training"], capture_output=True, text=True, check=False)
+    assert (tools.returncode, tools.stderr) == (0, "")
+    assert training.returncode == 1 and "The module torch cannot be imported" in training.stderr
+
+
 @pytest.mark.slow
 def test_the_trainer_works_with_the_transformers_of_neurons_image(tmp_path: Path) -> None:
     pins = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", BASE.read_text(), re.MULTILINE))
     packages = [f"{name}=={pins[name]}" for name in OF_HUGGING_FACE]
-    install = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--no-config", "--no-deps"]
+    install = [UV, "pip", "install", "--quiet", "--no-config", "--no-deps"]
     subprocess.run([*install, "--python", sys.executable, "--target", tmp_path, *packages], check=True)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
