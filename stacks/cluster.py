@@ -16,7 +16,7 @@ from lambdas.models.volcano_queues import queue_manifest
 from stacks.configuration import Configuration, ConfigurationError
 from stacks.parts.acknowledgements import Reason
 from stacks.parts.aws_policies import attach_aws_policies
-from stacks.parts.cluster.addons import BEFORE_NODES, CONTAINER_LOGS, ON_NODES, AddOns, container_log
+from stacks.parts.cluster.addons import BEFORE_NODES, CONTAINER_LOGS, AddOns, container_log, on_nodes
 from stacks.parts.cluster.charts import VOLCANO, add_charts
 from stacks.parts.cluster.cluster_reference import ClusterPlacement, ClusterReference, existing_cluster
 from stacks.parts.cluster.kubectl import narrow_kubectl_provider
@@ -205,7 +205,8 @@ class ClusterStack(cdk.Stack):
 
     def _make_ready(self) -> AddOns:
         """The add-ons that run on nodes. What comes after them finds names and volumes; and is deleted before them."""
-        add_ons = AddOns(self, "PodAddOns", cluster=self.cluster, add_ons=ON_NODES)
+        pod_logs = self._configuration.cluster.pod_logs == "cloudwatch"
+        add_ons = AddOns(self, "PodAddOns", cluster=self.cluster, add_ons=on_nodes(pod_logs=pod_logs))
         add_ons.node.add_dependency(self.system_nodes)
         return add_ons
 

@@ -128,6 +128,11 @@ class Cluster(Section):
     ssm_access: bool = False
     """Whether people with `ssm:StartSession` reach the nodes by Systems Manager, with a shell or with a port to the
     private API server forwarded. Off: a node takes no commands from outside."""
+    pod_logs: Literal["cloudwatch", "none"] = "cloudwatch"
+    """Where everything goes that pods write to stdout and stderr, system pods too. `cloudwatch`: to Container Insights'
+    log groups, at 0.50 USD a GB; `alarms.pod_logs_usd_per_hour` tells of a run that writes much. `none`: nowhere, and
+    the alarm is left out. Metrics, `kubectl logs` and the last lines in a run's record work either way, but the log of
+    a pod that is deleted is gone with `none`."""
     volcano_queues: tuple[VolcanoQueue, ...] = ()
     """Queues that runs with backend `volcano` may name, beside `default`, which Volcano makes itself."""
 
@@ -266,6 +271,8 @@ class Alarms(Section):
     """No step for this long is an alarm; `limits.stall_minutes` of a spec ends the run."""
     daily_budget_usd: Annotated[float, Field(gt=0)] = 1000.0
     """Estimated cost of training nodes in a day above which to tell somebody."""
+    pod_logs_usd_per_hour: Annotated[float, Field(gt=0)] = 1.0
+    """What sending pods' stdout to CloudWatch may cost within an hour before somebody is told. 1 USD is 2 GB."""
     runbooks_url: Annotated[str, Field(pattern=HTTP_URL)] | None = None
     """Page with your copy of docs/runbooks.md. None: the runbooks are on a dashboard of the deployment."""
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from lambdas.models.metric_names import ClusterMetric
 from lambdas.models.offerings import OFFERINGS
+from stacks.parts.observability.metrics import LOG_USD_PER_GB
 
 HOURS_PER_MONTH = 730
 
@@ -58,13 +59,10 @@ OBSERVATIONS_PER_MINUTE = 2000
 OBSERVATION_USD = 0.21e-6
 """Amazon CloudWatch Container Insights with enhanced observability, the first billion."""
 
-LOG_USD_PER_GB = 0.50
-"""Amazon CloudWatch Logs, ingestion in the standard class; the first tier of vended logs (flow logs) costs the same."""
-
 IDLE_LOG_GB_PER_DAY = {"control plane": 0.5, "Container Insights and flow logs": 0.25}
 """Assumed, not measured: all five control-plane logs of a cluster that runs add-ons and controllers alone,
-performance events of one or two nodes, and flow logs of their few connections. Read IncomingBytes of the log
-groups after a day."""
+performance events of one or two nodes, and flow logs of their few connections, whose first tier costs the same a GB.
+Read IncomingBytes of the log groups after a day."""
 
 PCS_CONTROLLER_USD_PER_HOUR = {"SMALL": 0.60}
 """AWS Parallel Computing Service, an estimate: its price list could not be read when this was written. The other sizes

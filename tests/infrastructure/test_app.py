@@ -78,7 +78,9 @@ def test_the_documented_costs_are_the_templates() -> None:
     text = Path("docs/deploy.md").read_text()
     documented = re.search(r"<!-- idle cost: begin -->\n(.*)\n<!-- idle cost: end -->", text, re.DOTALL)
     assert documented is not None
-    assert documented[1] == as_table(idle_cost(example().values())), "run `make schema`"
+    assert documented[1] == as_table(idle_cost(example().values())), (
+        "print the table with `python -m stacks.tools.idle_cost cdk.out`"
+    )
 
 
 def test_the_commands_find_what_they_need_in_the_outputs() -> None:

@@ -18,14 +18,14 @@ import yaml
 from lambdas.models.daemon_sets import DAEMON_SETS, daemon_set
 from local.cluster.controllers.scheduling import pod_requests
 from local.cluster.model.quantity import parse_quantity
-from stacks.parts.cluster.addons import BEFORE_NODES, ON_NODES
+from stacks.parts.cluster.addons import BEFORE_NODES, on_nodes
 from stacks.parts.cluster.charts import CHARTS, Chart
 from tests.integration.kubernetes_cli import program
 
 DEFAULTS: dict[str, dict[str, Any]] = yaml.safe_load(Path("tests/assets/charts/defaults.yaml").read_text())
 OURS: dict[str, Mapping[str, Any]] = {
     **{chart.name: chart.values for chart in CHARTS},
-    **{add_on.name: add_on.configuration or {} for add_on in (*BEFORE_NODES, *ON_NODES)},
+    **{add_on.name: add_on.configuration or {} for add_on in (*BEFORE_NODES, *on_nodes(pod_logs=True))},
 }
 """Values that we set, by chart or add-on."""
 

@@ -16,6 +16,7 @@ import boto3
 import kubernetes_validate
 import moto
 import pytest
+from aws_cdk.assertions import Template
 from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 from botocore import xform_name
 from cdk_nag import AwsSolutionsChecks, ServerlessChecks
@@ -443,6 +444,18 @@ def test_every_image_that_we_name_ourselves_has_a_tag_or_a_digest() -> None:
     for image in images:
         assert re.search(r"(:[\w.-]+|@sha256:\w+)$", image)
         assert not image.endswith(":latest")
+
+
+@pytest.mark.parametrize(("where", "sent"), [("cloudwatch", True), ("none", False)])
+def test_the_configuration_says_whether_what_pods_write_is_sent_to_cloudwatch(where: str, sent: bool) -> None:
+    app = cdk.App(context=CONTEXT)
+    made = Template.from_stack(compose(app, configuration(pod_logs=where))).find_resources("AWS::EKS::Addon")
+    values = {
+        addon["Properties"]["AddonName"]: json.loads(addon["Properties"]["ConfigurationValues"])
+        for addon in made.values()
+        if "ConfigurationValues" in addon["Properties"]
+    }
+    assert values == {"amazon-cloudwatch-observability": {"containerLogs": {"enabled": sent}}}
 
 
 def test_add_ons_go_with_the_cluster() -> None:

@@ -384,6 +384,28 @@ def test_the_file_system_rings_at_85_percent_of_what_was_bought() -> None:
     assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (85, "GreaterThanThreshold")
 
 
+def test_what_pods_write_rings_by_what_it_costs_within_an_hour() -> None:
+    alarm = Deployed(configuration(alarms={"pod_logs_usd_per_hour": 2.5})).alarm("pod-logs-expensive")
+    usd, sent = sorted(alarm["Metrics"], key=lambda metric: "MetricStat" in metric)
+    stat = sent["MetricStat"]
+    assert stat["Metric"] == {
+        "Namespace": "AWS/Logs",
+        "MetricName": "IncomingBytes",
+        "Dimensions": [{"Name": "LogGroupName", "Value": "/aws/containerinsights/blue/application"}],
+    }
+    assert (stat["Stat"], stat["Period"], alarm["EvaluationPeriods"]) == ("Sum", 3600, 1)
+    assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (2.5, "GreaterThanThreshold")
+    # A gang that writes 10 MiB/s: eval is given our own expression.
+    a_loud_hour = eval(usd["Expression"], {"sent": 10 * 1024**2 * 3600})
+    assert a_loud_hour == pytest.approx(18.9, abs=0.1)
+
+
+def test_where_pods_logs_go_nowhere_nothing_watches_them() -> None:
+    bare = Deployed(configuration(cluster={"pod_logs": "none"}))
+    assert "blue-pod-logs-expensive" not in bare.alarms
+    assert "AWS/Logs" not in json.dumps(bare.template)
+
+
 def test_without_a_file_system_nothing_watches_one() -> None:
     bare = Deployed(configuration(), size_gib=None)
     assert "blue-storage-nearly-full" not in bare.alarms
@@ -416,7 +438,12 @@ def test_the_composite_rings_for_alarms_that_exist_and_need_a_person(deployed: D
     referred = {part["Fn::GetAtt"][0] for part in parts if isinstance(part, dict)}
     waiting = {name for name, logical_id in names.items() if logical_id in referred}
     assert referred <= set(names.values())
-    assert set(names) - waiting == {"execution-throttled", "daily-budget", "storage-nearly-full"}
+    assert set(names) - waiting == {
+        "execution-throttled",
+        "daily-budget",
+        "pod-logs-expensive",
+        "storage-nearly-full",
+    }
     assert "AND" not in "".join(part for part in parts if isinstance(part, str))
 
 

@@ -11,7 +11,7 @@ import pytest
 from lambdas.models.backends import KUBERNETES_KINDS, KubernetesKind
 from lambdas.models.functions import FUNCTIONS
 from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
-from lambdas.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL, TRAINING_NODES
+from lambdas.models.kubernetes_names import BACKEND_LABEL, CLAIM_LABEL, RUN_LABEL, TRAINING_NODES
 from stacks.configuration import Configuration
 from stacks.parts.observability.alarms import COMPOSITE
 from tests.infrastructure.test_observability import Deployed, configuration
@@ -19,7 +19,7 @@ from tests.infrastructure.test_observability import Deployed, configuration
 TEXT = Path("docs/runbooks.md").read_text()
 INTRODUCTION, *PARTS = re.split(r"^## ", TEXT, flags=re.MULTILINE)
 SECTIONS = {part.split("\n", 1)[0]: part.split("\n", 1)[1] for part in PARTS}
-BLOCKS = re.findall(r"```bash\n(.*?)```", TEXT, flags=re.DOTALL)
+BLOCKS = re.findall(r"```bash[^\n]*\n(.*?)```", TEXT, flags=re.DOTALL)
 
 
 def anchor(heading: str) -> str:
@@ -68,7 +68,7 @@ def test_logs_are_those_of_functions_that_are_deployed() -> None:
 
 
 def test_labels_and_node_groups_are_those_that_are_deployed() -> None:
-    assert set(re.findall(r"trainflow/[a-z]+", TEXT)) == {RUN_LABEL, CLAIM_LABEL, *TRAINING_NODES}
+    assert set(re.findall(r"trainflow/[a-z]+", TEXT)) == {RUN_LABEL, BACKEND_LABEL, CLAIM_LABEL, *TRAINING_NODES}
     groups = set(re.findall(r"trainflow-(?:trn|m|c)\w*-\w+", TEXT))
     assert groups
     assert groups <= {nodegroup_name(name) for name in INSTANCE_TYPES}
@@ -95,8 +95,8 @@ def test_the_commands_find_and_remove_the_objects_of_every_backend(backend: Kube
     assert f"kubectl -n training get {kind} -o name -l {RUN_LABEL}=a-run" in said
     assert f"kubectl -n training delete {kind} -l {RUN_LABEL}=a-run --wait=false" in said
     selectors = [line.split()[-1].split(",")[1:] for line in said if " logs " in line]
-    labels = {f"{key}={value}" for key, value in backend.rank0.items()}
-    assert not labels or any(set(selector) <= labels for selector in selectors)
+    labels = {f"{key}={value}" for key, value in {**backend.rank0, BACKEND_LABEL: backend.name}.items()}
+    assert any(set(selector) <= labels for selector in selectors)
 
 
 @pytest.mark.parametrize("block", BLOCKS)

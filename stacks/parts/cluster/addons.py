@@ -55,25 +55,35 @@ BEFORE_NODES = (
 )
 """Daemon sets, which are active without a node, and without which no node becomes ready."""
 
-ON_NODES = (
-    AddOn(name="coredns"),
-    # Tells auto repair of faulty Neuron devices; without it a node counts as healthy while its kubelet answers.
-    AddOn(
-        name="eks-node-monitoring-agent",
-        configuration={"nodeAgent": {"resources": {"requests": daemon_set("eks-node-monitoring-agent").requests}}},
-    ),
-    # Without permissions: its controller makes and deletes file systems, and ours is made by CloudFormation.
-    AddOn(name="aws-fsx-csi-driver"),
-    AddOn(
-        name="amazon-cloudwatch-observability",
-        identity=Identity(
-            namespace="amazon-cloudwatch",
-            service_account="cloudwatch-agent",
-            managed_policy="CloudWatchAgentServerPolicy",
+
+def on_nodes(*, pod_logs: bool) -> tuple[AddOn, ...]:
+    """Those that become active when their pods run.
+
+    Args:
+        pod_logs: Whether what pods write goes to CloudWatch Logs. Written out either way: an add-on that is updated
+            without values keeps those that it has.
+    """
+    return (
+        AddOn(name="coredns"),
+        # Tells auto repair of faulty Neuron devices; without it a node counts as healthy while its kubelet answers.
+        AddOn(
+            name="eks-node-monitoring-agent",
+            configuration={"nodeAgent": {"resources": {"requests": daemon_set("eks-node-monitoring-agent").requests}}},
         ),
-    ),
-)
-"""Become active when their pods run."""
+        # Without permissions: its controller makes and deletes file systems, and ours is made by CloudFormation.
+        AddOn(name="aws-fsx-csi-driver"),
+        AddOn(
+            name="amazon-cloudwatch-observability",
+            identity=Identity(
+                namespace="amazon-cloudwatch",
+                service_account="cloudwatch-agent",
+                managed_policy="CloudWatchAgentServerPolicy",
+            ),
+            # Off, its chart has no Fluent Bit; the agent, which sends metrics and their events, stays (CloudWatch user
+            # guide, "Opt out of collecting container logs"; templates/linux/fluent-bit-daemonset.yaml of the chart).
+            configuration={"containerLogs": {"enabled": pod_logs}},
+        ),
+    )
 
 
 class AddOns(Construct):

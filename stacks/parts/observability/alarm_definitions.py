@@ -15,6 +15,7 @@ from aws_cdk import aws_stepfunctions as sfn
 
 from lambdas.models.metric_names import ClusterMetric
 from stacks.configuration import Configuration
+from stacks.parts.cluster.addons import container_log
 from stacks.parts.observability import metrics
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def definitions(configuration: Configuration, watched: Watched) -> list[Definiti
         *_dead_letters(watched.dead_letter_queues),
         *_fleet(configuration),
     ]
+    if configuration.cluster.pod_logs == "cloudwatch":
+        found.append(_pod_logs(configuration))
     if watched.shared is not None:
         found.append(_storage(watched.shared))
     return found
@@ -203,6 +206,18 @@ def _fleet(configuration: Configuration) -> Iterator[Definition]:
             ClusterMetric.ESTIMATED_USD, deployment=configuration, statistic="Sum", period=metrics.DAY
         ),
         threshold=budget,
+        operator=ABOVE,
+    )
+
+
+def _pod_logs(configuration: Configuration) -> Definition:
+    usd = configuration.alarms.pod_logs_usd_per_hour
+    return Definition(
+        name="pod-logs-expensive",
+        meaning=f"What pods write has cost more than {usd:g} USD within an hour to send to CloudWatch Logs.",
+        first="find the run that writes much.",
+        metric=metrics.pod_logs_usd(container_log(configuration.cluster_name, "application")),
+        threshold=usd,
         operator=ABOVE,
     )
 

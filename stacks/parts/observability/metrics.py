@@ -8,6 +8,8 @@ A name that is wrong by one letter shows an empty graph and an alarm that never 
   OpenTelemetry flavour has other names, is off by default, and can only be asked in PromQL.
 * AWS/FSx: metrics and dimensions in the FSx for Lustre user guide. One datapoint a storage target and minute, so that
   `Sum` is the whole file system in periods of one minute and a multiple of it in longer ones.
+* AWS/Logs: CloudWatch Logs user guide, "Monitoring with CloudWatch metrics". Bytes are counted uncompressed, as they
+  are billed.
 * AWS/States, AWS/Lambda, AWS/SQS: the constructs' own methods.
 """
 
@@ -27,12 +29,16 @@ from lambdas.models.metric_names import (
 from stacks.configuration import Configuration
 
 MINUTE = cdk.Duration.minutes(1)
+HOUR = cdk.Duration.hours(1)
 SURVEY = cdk.Duration.minutes(5)
 """Between two looks of SurveyFleet at the cluster; shorter periods would have gaps."""
 DAY = cdk.Duration.days(1)
 
 FILE_SYSTEM_DIMENSION = "FileSystemId"
 GIB = 1024**3
+
+LOG_USD_PER_GB = 0.50
+"""Amazon CloudWatch Logs, ingestion in the standard class (its price page, us-west-2, November 2026)."""
 
 
 def of_cluster(
@@ -109,6 +115,20 @@ def file_system_used(file_system_id: str, *, size_gib: int) -> cloudwatch.MathEx
 def fullest_target_free(file_system_id: str) -> cloudwatch.Metric:
     """Bytes free on the fullest storage target: writes fail when one is full, whatever the others have left."""
     return _file_system("FreeDataStorageCapacity", file_system_id, statistic="Minimum", label="free on the fullest")
+
+
+def pod_logs_usd(log_group: str) -> cloudwatch.MathExpression:
+    """What an hour's log lines of pods cost to send, by the price of `LOG_USD_PER_GB`."""
+    sent = cloudwatch.Metric(
+        namespace="AWS/Logs",
+        metric_name="IncomingBytes",
+        dimensions_map={"LogGroupName": log_group},
+        statistic="Sum",
+        period=HOUR,
+    )
+    return cloudwatch.MathExpression(
+        expression=f"sent / {10**9} * {LOG_USD_PER_GB}", using_metrics={"sent": sent}, label="USD", period=HOUR
+    )
 
 
 def _file_system(
