@@ -255,7 +255,7 @@ class ClusterUnavailable(TrainflowError):
 
     what_to_do = (
         "Check that the cluster is ACTIVE and that its private endpoint is reachable from the Lambdas; with Slurm, "
-        "that slurmctld and slurmrestd run (`scontrol ping`), and SLURM_API_URL and SLURM_KEY_SECRET (docs/slurm.md)."
+        "that slurmctld and slurmrestd run (`scontrol ping`), and that SLURM_API_URL and SLURM_KEY_SECRET name them."
     )
 
 
@@ -264,7 +264,7 @@ class ClusterAccessDenied(TrainflowError):
 
     what_to_do = (
         "Give the function's role an access entry and the RBAC rule that the message names; with Slurm, put the "
-        "cluster's key into the secret SLURM_KEY_SECRET (docs/slurm.md)."
+        "cluster's key, in base64, into the secret SLURM_KEY_SECRET."
     )
 
 

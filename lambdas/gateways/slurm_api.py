@@ -226,5 +226,5 @@ def _key(secret: str) -> bytes:
         return base64.b64decode("".join(found["SecretString"].split()), validate=True)
     except (KeyError, ValueError) as error:
         raise ClusterAccessDenied(
-            f"The secret '{secret}' does not hold a key in base64; make it anew as docs/slurm.md says."
+            f"The secret '{secret}' does not hold a key in base64; make it anew with `base64 -w 0` of the key."
         ) from error

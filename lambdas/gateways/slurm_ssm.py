@@ -141,8 +141,8 @@ class SsmController:
             return failed, gzip.decompress(base64.b64decode(packed, validate=True)).decode(errors="replace")
         except (ValueError, EOFError, OSError, zlib.error) as error:
             raise self._unavailable(
-                f"the queue is longer than Systems Manager's {MAX_CHARACTERS:,} characters hold; use slurmrestd "
-                "(docs/slurm.md)"
+                f"the queue is longer than Systems Manager's {MAX_CHARACTERS:,} characters hold; use slurmrestd: "
+                "its address in SLURM_API_URL"
             ) from error
 
     def _run(self, command: str) -> tuple[bool, str]:
