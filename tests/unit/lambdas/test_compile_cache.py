@@ -16,7 +16,7 @@ from lambdas.gateways import executions
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers import acquire_cache, backends, check_compilation, clean_up, tear_down
 from lambdas.logic.compile_cache import LONGEST_WAIT, NEVER_SHAPE_GRAPHS, cache_key
-from lambdas.logic.jobs import job_of
+from lambdas.logic.jobs import Job, job_of
 from lambdas.models.compile_cache import CacheState, CacheUse, Hold, lease_of, own_folder
 from lambdas.models.run import Run, Stage
 from lambdas.models.run_spec import parse_run_spec
@@ -31,9 +31,6 @@ FLAGS = st.from_regex(r"[a-z][a-z_]{0,20}", fullmatch=True)
 VALUES = st.one_of(
     st.integers(-1000, 1000), st.booleans(), st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8)
 )
-
-OVER_EFA = ("python", "-m", "trainer.locked_memory", "--mebibytes", "5120", "--")
-"""Around every program of a gang that talks over EFA."""
 
 
 def key_of(**fields: Any) -> str:
@@ -73,7 +70,6 @@ def test_the_order_of_arguments_does_not_count(arguments: dict[str, Any]) -> Non
         {"dataset__url": "s3://corpus/wikicorpus_seqlen512.tar"},
         {"compute__num_nodes": 4},
         {"compute__processes_per_node": 8},
-        {"compute__instance_type": "trn2.48xlarge", "compute__processes_per_node": 16},
         {"precompile": {"steps": 5}},
         {"precompile": {"cacheset": "mine"}},
         {"workload__arguments": {"compile": False}},
@@ -82,6 +78,15 @@ def test_the_order_of_arguments_does_not_count(arguments: dict[str, Any]) -> Non
 )
 def test_what_changes_graphs_changes_the_key(changed: dict[str, Any]) -> None:
     assert key_of(**changed) != KEY
+
+
+def test_another_chip_has_graphs_of_its_own() -> None:
+    """With one process a node, which every chip supports."""
+    trn1, trn2 = (
+        key_of(compute__instance_type=name, compute__processes_per_node=1)
+        for name in ("trn1.32xlarge", "trn2.48xlarge")
+    )
+    assert trn1 != trn2
 
 
 def test_another_data_set_counts_unless_the_spec_says_that_its_shapes_are_the_same() -> None:
@@ -104,7 +109,6 @@ def test_elastic_limits_change_the_key() -> None:
         {"limits": {"poll_seconds": 60}},
         {"teardown": {"on_failure": False}},
         {"compute__backend": "jobset"},
-        {"compute__instance_type": "trn1n.32xlarge"},
     ],
     ids=str,
 )
@@ -297,20 +301,26 @@ def test_a_run_that_is_stopped_gives_its_lease_back(aws: Aws, cluster: FakeKuber
 SHARED = CacheUse(key=KEY, folder=f"{KEY}/bert-0123456789ab", hold=Hold.READ)
 
 
+def behind_the_check(job: Job) -> tuple[str, ...]:
+    """What runs when the node lets enough memory be locked."""
+    assert job.command[:3] == ("python", "-m", "trainer.locked_memory")
+    return job.command[job.command.index("--") + 1 :]
+
+
 def test_only_the_precompile_job_works_in_the_shared_folder() -> None:
     run, folder = run_of(), f"/cache/{SHARED.folder}"
     precompile = job_of(run, Stage.PRECOMPILE, 1, artifacts_url="s3://a/", cache=SHARED)
     assert precompile.environment["NEURON_COMPILE_CACHE_URL"] == f"{folder}/neuron"
-    assert precompile.command[:10] == (*OVER_EFA, "python", "-m", "trainer.precompile", "--")
+    assert behind_the_check(precompile)[:4] == ("python", "-m", "trainer.precompile", "--")
     training = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/", cache=SHARED)
     wrapped = ("python", "-m", "trainer.compile_cache", "--source", folder, "--")
     plain = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")
-    assert training.command == (*OVER_EFA, *wrapped, *plain.command[len(OVER_EFA) :])
+    assert behind_the_check(training) == (*wrapped, *behind_the_check(plain))
 
 
 def test_a_second_attempt_compiles_failed_graphs_again() -> None:
-    command = job_of(run_of(), Stage.PRECOMPILE, 2, artifacts_url="s3://a/", cache=SHARED).command
-    assert command[:11] == (*OVER_EFA, "python", "-m", "trainer.precompile", "--retry_failed", "--")
+    command = behind_the_check(job_of(run_of(), Stage.PRECOMPILE, 2, artifacts_url="s3://a/", cache=SHARED))
+    assert command[:5] == ("python", "-m", "trainer.precompile", "--retry_failed", "--")
 
 
 def test_a_run_that_does_not_precompile_has_a_cache_that_nobody_else_writes() -> None:
