@@ -76,6 +76,25 @@ def state_names(record: RunRecord) -> list[str]:
     return list(dict.fromkeys(visit.name for visit in record.states if visit.execution == record.run_id))
 
 
+def assert_training_took_its_graphs_from_the_cache(record: RunRecord, folder: Path) -> None:
+    """The precompile job compiled what the training needs, and nothing was left for the training to compile."""
+    assert record.compile is not None
+    assert record.compile.graphs > 0
+    assert (record.compile.succeeded, record.compile.failed) == (record.compile.graphs, 0)
+    said = result_of_rank_0(record, folder)
+    assert said["compiled"]
+    assert said["cached_graphs"] == said["graphs"] == record.compile.graphs
+
+
+def result_of_rank_0(record: RunRecord, folder: Path) -> dict[str, Any]:
+    """The last line of the training's own log."""
+    logs = [file for file in (folder / "logs").glob(f"{record.jobs['training'].rank0}*.log") if file.is_file()]
+    results = [line for file in logs for line in file.read_text().splitlines() if line.startswith('{"steps": ')]
+    assert len(results) == 1, (results, sorted((folder / "logs").iterdir()))
+    result: dict[str, Any] = json.loads(results[0])
+    return result
+
+
 def assert_nothing_is_left(twin: Twin, run_id: str) -> None:
     assert deployment.gang_nodes() == 0
     deadline = time.monotonic() + 20

@@ -19,7 +19,12 @@ from local.aws import deployment, folder_buckets
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.twin import Twin
-from tests.integration.test_runs import assert_nothing_is_left, processes_of, steps_spec
+from tests.integration.test_runs import (
+    assert_nothing_is_left,
+    assert_training_took_its_graphs_from_the_cache,
+    processes_of,
+    steps_spec,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +61,7 @@ def on_backend(backend: str, **arguments: Any) -> RunSpec:
 
 
 @pytest.mark.parametrize("override", OVERRIDES, ids=lambda path: path.stem)
-def test_a_tutorial_goes_end_to_end(run: Run, twin: Twin, override: Path) -> None:
+def test_a_tutorial_goes_end_to_end(run: Run, twin: Twin, override: Path, tmp_path: Path) -> None:
     spec = read_spec(Path("runs") / override.name, [override])
     run_id = f"{spec.name}-00000000seed"[:43]
 
@@ -71,6 +76,8 @@ def test_a_tutorial_goes_end_to_end(run: Run, twin: Twin, override: Path) -> Non
     assert published is not None
     assert (published.gaps, published.duplicates) == (0, 0)
     assert published.last_step == record.training.steps
+    if spec.workload.module == "trainer.pretrain":
+        assert_training_took_its_graphs_from_the_cache(record, tmp_path / run_id)
     assert_nothing_is_left(twin, run_id)
 
 

@@ -22,7 +22,12 @@ from local.aws import folder_buckets
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import Twin
-from tests.integration.test_runs import demo_spec, processes_of, steps_spec
+from tests.integration.test_runs import (
+    assert_training_took_its_graphs_from_the_cache,
+    demo_spec,
+    processes_of,
+    steps_spec,
+)
 
 pytestmark = pytest.mark.slurm
 
@@ -141,7 +146,7 @@ def test_two_nodes_train_to_the_end(run: Run, slurm: SlurmCluster) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
-def test_a_tutorial_goes_end_to_end(run: Run, slurm: SlurmCluster, name: str) -> None:
+def test_a_tutorial_goes_end_to_end(run: Run, slurm: SlurmCluster, name: str, tmp_path: Path) -> None:
     spec = read_spec(Path(f"runs/{name}.yaml"), [Path(f"runs/overrides/{name}.yaml")])
     run_id = f"{name}-00000000seed"
 
@@ -150,6 +155,7 @@ def test_a_tutorial_goes_end_to_end(run: Run, slurm: SlurmCluster, name: str) ->
     assert (record.error, record.status) == (None, "SUCCEEDED")
     assert record.jobs["training"].rank0 == f"{run_id}-training-1-0"
     assert_every_step_is_published_once(record)
+    assert_training_took_its_graphs_from_the_cache(record, tmp_path / run_id)
     assert_nothing_is_left(slurm, run_id)
 
 
