@@ -59,7 +59,9 @@ def unpack(stream: Stream, writer: Writer, journal: Journal, *, name: str) -> No
     try:
         _skip_completed(plain, journal)
         with tarfile.TarFile(fileobj=cast(Any, plain), mode="r", tarinfo=_CheckedMember) as archive:
-            while (member := archive.next()) is not None:
+            # Behind what is complete already, there may be only the archive's end.
+            is_over = archive.firstmember is None  # type: ignore[attr-defined]
+            while not is_over and (member := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined]  # or many files fill the memory
                 safe = safe_member(member, writer.folder, name=name)
                 if not member.isfile():
