@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -27,9 +25,7 @@ from trainer.environment import Environment
 from trainer.errors import ConfigInvalid
 from trainer.presets import with_preset
 from trainer.scaling import micro_batches_per_step
-
-MARKER = "_READY"
-"""Staging leaves it in a data set that is complete."""
+from trainer.staging import marker
 
 FLOAT32 = 4
 MOMENTS = 2
@@ -60,13 +56,14 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
     own, given = _divided(argv)
     config = arguments.parse(ProbeConfig, own, program="trainer.probe")
     wrong, checkpoint_bytes = _wrong_arguments(config, given)
+    staged = marker.read(environment.data_dir) if environment.data_dir else None
     return {
         "machine": platform.machine(),
         "program": what_is_wrong_with(config),
         "arguments": wrong,
         "free_bytes": free_bytes(environment.run_dir or Path()),
-        "staged_url": staged("url", environment.data_dir),
-        "staged_etag": staged("etag", environment.data_dir),
+        "staged_url": staged.url if staged else None,
+        "staged_etag": staged.etag if staged else None,
         "checkpoint_bytes": checkpoint_bytes,
         "packages": packages_digest(),
     }
@@ -123,14 +120,6 @@ def free_bytes(folder: Path) -> int:
     """What may be written to the file system that a folder is on, or will be."""
     there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
     return shutil.disk_usage(there).free
-
-
-def staged(field: str, data_dir: Path | None) -> str | None:
-    """What staging has noted of the data set that is there already: its "url", its "etag"."""
-    with suppress(OSError, ValueError, TypeError, AttributeError):
-        found = json.loads((data_dir / MARKER).read_text()).get(field) if data_dir else None
-        return str(found) if found else None
-    return None
 
 
 def _wrong_arguments(config: ProbeConfig, given: Sequence[str]) -> tuple[str | None, int | None]:

@@ -2,8 +2,8 @@
 
 An archive is unpacked while it arrives, the objects below a prefix become files, both in a folder beside the target.
 They are checked there, and take the target's place in one rename: whoever looks sees the old data set, the new one or
-none, never a part. A marker says what is there, so that the next run with the same source has nothing to do. An attempt
-that was killed leaves what it completed, and the next one goes on with the rest.
+none, never a part. A marker beside the target says what is there, so that the next run with the same source has nothing
+to do. An attempt that was killed leaves what it completed, and the next one goes on with the rest.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
         staged, skipped = _unless_there(_open(config), destination, config, link)
     else:
         with place.alone(destination):
+            place.finish(destination)
             staged, skipped = _unless_there(_open(config), destination, config, stage)
     said = {key: value for key, value in asdict(staged).items() if key != "url"}
     return {**said, "skipped": skipped, "seconds": round(time.monotonic() - began, 2)}
@@ -100,8 +101,7 @@ def stage(source: Source, destination: Path, config: StageConfig) -> Marker:
             progress = Progress(source.num_bytes, files=lambda: journal.num_files)
             _bring(source, work.data, journal, progress, config, checksums)
         staged = _checked(work.data, source, config, checksums)
-        marker.write(staged, work.data)
-        place.put_into_place(work, destination)
+        place.put_into_place(work, destination, staged)
     progress.end()
     return staged
 
@@ -156,7 +156,7 @@ def check(there: Marker, source: Source, folder: Path, config: StageConfig) -> M
         checked = replace(checked, manifest=manifest.digest(checksums))
         progress.end()
     checked = _with_shards(checked, folder, config)
-    if checked != there:
+    if checked != there or marker.is_inside(folder):
         _mark(checked, folder)
     return checked
 
@@ -267,9 +267,9 @@ def _names(folder: Path) -> set[str]:
 
 def _mark(staged: Marker, folder: Path) -> None:
     try:
-        marker.write(staged, folder)
+        marker.keep(staged, folder)
     except PermissionError:  # what FSx imports may belong to root
-        print(f"{folder} may not be written to, so the next run looks at every file again.", flush=True)
+        print(f"{folder.parent} may not be written to, so the next run looks at every file again.", flush=True)
 
 
 def _with_shards(staged: Marker, folder: Path, config: StageConfig) -> Marker:

@@ -84,7 +84,7 @@ def result_of(process: subprocess.Popen[str]) -> Mapping[str, Any]:
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
-    found = (path for path in folder.rglob("*") if path.is_file() and path.name != "_READY")
+    found = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
@@ -215,6 +215,43 @@ def test_of_two_stagers_one_downloads_and_the_other_finds_it_done(server: Object
     assert sorted(result["skipped"] for result in results) == [False, True]
     assert len(server.reads) == len({(read.start, read.end) for read in server.reads})
     assert content_of(tmp_path / "demo") == FILES
+
+
+KILLED_BEFORE_A_RENAME = """
+import os, signal, sys
+from trainer import program, stage
+final, left = [".demo.staging/ready", "demo", ".demo.staging/data"], int(sys.argv.pop(1))
+def dies(event, arguments):
+    global left
+    if event == "os.rename" and (str(arguments[0]).endswith(tuple(final)) or str(arguments[1]).endswith(final[0])):
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(dies)
+sys.exit(program.run(stage.main, sys.argv[1:], os.environ))
+"""
+"""Of the four at the end: the marker is whole, the old folder goes, the new one comes, the marker follows."""
+
+
+@pytest.mark.parametrize("rename", [1, 2, 3, 4])
+def test_a_stager_that_is_killed_while_it_replaces_a_data_set_never_passes_off_the_old_one_as_the_new(
+    server: ObjectServer, tmp_path: Path, rename: int
+) -> None:
+    old, new = ({"corpus/a.bin": content * MIB} for content in (b"o", b"n"))  # as many files and bytes
+    destination, url = tmp_path / "demo", "s3://datasets/corpus.tar"
+    server.objects["corpus.tar"] = make_archive(old)
+    result_of(start(server, destination, url))
+    server.objects["corpus.tar"] = make_archive(new)
+    killed = start(server, destination, url, program=("-c", KILLED_BEFORE_A_RENAME, str(rename)))
+    killed.communicate(timeout=300)
+    assert killed.returncode == -signal.SIGKILL
+    assert content_of(destination) == {1: old, 2: old, 3: {}, 4: new}[rename]
+    server.reads.clear()
+    result = result_of(start(server, destination, url))
+    assert result["skipped"] is (rename > 1)  # all was whole, so nothing is brought again
+    assert all(read.start > MIB for read in server.reads)  # the archive's end at most
+    assert content_of(destination) == new
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".demo.lock", ".demo.ready", "demo"]
 
 
 def test_an_archive_from_the_web_is_followed_to_where_it_is_and_checked(tmp_path: Path) -> None:

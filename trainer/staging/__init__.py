@@ -2,5 +2,6 @@
 
 `source` says what there is to read, `transfer` reads it in parallel ranges, `stream`, `compression` and `archive` take
 an archive apart while it arrives, `prefix` brings single objects, `writer` puts files on the disk, `journal` remembers
-which are complete, `place` holds the lock and the one rename at the end.
+which are complete, `marker` says what a folder holds, `place` has the lock and the steps at the end that no crash mixes
+up.
 """

@@ -1,4 +1,9 @@
-"""Where a data set is made and where it goes: one stager at a time, and one rename at the end."""
+"""Where a data set is made and where it goes: one stager at a time, and steps that a crash cannot mix up.
+
+The marker lies beside the data set, so no single rename brings both. It is written into the workplace first: from then
+on the data set is whole, and whoever comes next goes on with what was cut off. In its place, a marker is removed before
+other files come there and put there after them, so at no time does it vouch for files that it was not written for.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from pathlib import Path
 from trainer.errors import DatasetInvalid, DestinationNotEmpty, StorageFailed
 from trainer.files import sync_folder
 from trainer.staging import marker
-from trainer.staging.source import MARKER
+from trainer.staging.marker import Marker
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """What the disk says when what is complete has to make room for others."""
@@ -29,6 +34,16 @@ class Workplace:
     def data(self) -> Path:
         """The data set, until it is moved to its place."""
         return self.root / "data"
+
+    @property
+    def old(self) -> Path:
+        """The data set that it replaces, until it is removed."""
+        return self.root / "old"
+
+    @property
+    def marker(self) -> Path:
+        """The marker, until it is moved beside the data set: what it is about is whole."""
+        return self.root / "ready"
 
     @property
     def journal(self) -> Path:
@@ -78,7 +93,7 @@ def workplace(destination: Path, *, url: str) -> Iterator[Workplace]:
         StorageFailed: If the folder cannot be made.
     """
     _require_free(destination, url)
-    place = Workplace(destination.parent / f".{destination.name}.staging")
+    place = _workplace_of(destination)
     try:
         place.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -94,25 +109,60 @@ def workplace(destination: Path, *, url: str) -> Iterator[Workplace]:
         raise
 
 
-def put_into_place(place: Workplace, destination: Path) -> None:
-    """Rename over the old data set: a folder cannot be replaced in one step unless it is empty."""
-    old = place.root / "old"
-    shutil.rmtree(old, ignore_errors=True)
-    if destination.exists():
-        destination.rename(old)
-    place.data.rename(destination)
-    sync_folder(destination.parent)
+def put_into_place(place: Workplace, destination: Path, staged: Marker) -> None:
+    """Let the data set that was made take the place of the old one, which it replaces.
+
+    Args:
+        place: Holds the data set, whole and forced to disk.
+        destination: Where it goes.
+        staged: Its marker.
+
+    Raises:
+        DestinationNotEmpty: If somebody else's files have come there meanwhile.
+    """
+    marker.write(staged, place.data, place.marker)
+    finish(destination)
+
+
+def finish(destination: Path) -> None:
+    """Put a data set that is whole into its place, from wherever an attempt before was cut off; else do nothing.
+
+    Raises:
+        DestinationNotEmpty: If somebody else's files have come there meanwhile.
+    """
+    place = _workplace_of(destination)
+    staged = marker.read_file(place.marker)
+    if staged is None:
+        shutil.rmtree(place.old, ignore_errors=True)  # of an attempt that was cut off behind the last step
+        return
+    ready = marker.path_of(destination)
+    if place.data.exists():
+        _require_free(destination, staged.url)
+        if destination.exists():
+            shutil.rmtree(place.old, ignore_errors=True)
+            destination.rename(place.old)  # a folder cannot be replaced in one step unless it is empty
+        ready.unlink(missing_ok=True)
+        sync_folder(destination.parent)
+        place.data.rename(destination)
+        sync_folder(destination.parent)
+    if marker.is_about(place.marker, destination):
+        place.marker.replace(ready)
+        sync_folder(destination.parent)
     place.clear()
+
+
+def _workplace_of(destination: Path) -> Workplace:
+    return Workplace(destination.parent / f".{destination.name}.staging")
 
 
 def _require_free(destination: Path, url: str) -> None:
     """Never replace files that somebody else put there, nor another data set: somebody may be training on it."""
     if not destination.is_dir() or not any(destination.iterdir()):
         return
-    if not (destination / MARKER).exists():
+    if not (marker.is_about(marker.path_of(destination), destination) or marker.is_inside(destination)):
         raise DestinationNotEmpty(
-            f"The folder {destination} holds files and no {MARKER} marker, so nothing is replaced; "
-            "empty it, or give another --destination."
+            f"The folder {destination} holds files and no marker beside it says that they were staged, so nothing is "
+            "replaced; empty it, or give another --destination."
         )
     there = marker.read(destination)
     if there is not None and there.url != url:

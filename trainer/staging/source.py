@@ -14,12 +14,10 @@ from urllib.parse import quote, urljoin, urlsplit
 from trainer import s3
 from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
 from trainer.s3 import Location
+from trainer.staging import marker
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
-
-MARKER = "_READY"
-"""Never part of a data set: a linked folder's own marker may have been exported into its bucket."""
 
 SAFE_IN_PATH = "-._~/"
 """What SigV4 leaves as it is in a key, beside letters and digits."""
@@ -155,7 +153,7 @@ def _listed(client: S3Client, prefix: Location, addresses: str) -> Iterator[Remo
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=prefix.bucket, Prefix=prefix.key)
     for found in (entry for page in pages for entry in page.get("Contents", [])):
         name = found["Key"].removeprefix(prefix.key)
-        if found["Key"].endswith("/") or name == MARKER:
+        if found["Key"].endswith("/") or name == marker.INSIDE:  # a linked folder's, exported into its bucket
             continue
         _require_path(name, prefix)
         yield RemoteFile(

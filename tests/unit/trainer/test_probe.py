@@ -113,20 +113,21 @@ def test_free_space_is_that_of_a_folder_that_will_be_made(tmp_path: Path) -> Non
     assert not run_dir.exists()
 
 
+STAGED = {"url": "s3://a/b.tar", "etag": "1", "files": 1, "bytes": 1, "num_shards": None, "num_samples": None}
+
+
+@pytest.mark.parametrize("place", [".demo.ready", "demo/_READY"], ids=["beside it", "among its files"])
 @pytest.mark.parametrize(
     ("marker", "url", "etag"),
-    [
-        ('{"url": "s3://a/b.tar", "etag": "1"}', "s3://a/b.tar", "1"),
-        ("{}", None, None),
-        ("[]", None, None),
-        ("{", None, None),
-    ],
+    [(json.dumps(STAGED), "s3://a/b.tar", "1"), ("{}", None, None), ("[]", None, None), ("{", None, None)],
 )
 def test_a_data_set_that_is_there_says_where_it_came_from(
-    tmp_path: Path, marker: str, url: str | None, etag: str | None
+    tmp_path: Path, place: str, marker: str, url: str | None, etag: str | None
 ) -> None:
-    (tmp_path / "_READY").write_text(marker)
-    seen = look("--module", "json.tool", TRAINFLOW_DATA_DIR=str(tmp_path))
+    data_dir = tmp_path / "demo"
+    data_dir.mkdir()
+    (tmp_path / place).write_text(marker)
+    seen = look("--module", "json.tool", TRAINFLOW_DATA_DIR=str(data_dir))
     assert (seen["staged_url"], seen["staged_etag"]) == (url, etag)
 
 

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,8 +55,14 @@ def upload(s3: Any, content: bytes, key: str = "corpus.tar") -> str:
 
 
 def visible(folder: Path) -> list[str]:
-    """What is in the folder but for the lock."""
-    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock"))
+    """What is in the folder but for locks and markers."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith((".lock", ".ready")))
+
+
+def marked(destination: Path) -> dict[str, Any]:
+    """What the marker says."""
+    said: dict[str, Any] = json.loads((destination.parent / f".{destination.name}.ready").read_text())
+    return said
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz"])
@@ -70,8 +77,10 @@ def test_a_data_set_is_staged_checked_and_marked(s3: Any, destination: Path, mod
         "etag": etag,
     }
     assert open_dataset(destination).num_samples == 10
-    marker = json.loads((destination / "_READY").read_text())
-    assert marker == {key: value for key, value in said.items() if key not in ("skipped", "seconds")} | {"url": URL}
+    of_the_data = {key: value for key, value in said.items() if key not in ("skipped", "seconds")}
+    assert marked(destination) == {**of_the_data, "url": URL, "inode": destination.stat().st_ino}
+    names = {path.name for path in destination.rglob("*") if path.is_file()}
+    assert names == {"vocab.txt", "demo_training_0.hdf5", "demo_training_1.hdf5"}
     assert visible(destination.parent) == ["demo"]
 
 
@@ -148,13 +157,13 @@ BAD_ARCHIVES = {
 def test_a_bad_archive_leaves_the_target_as_it_was(s3: Any, destination: Path, content: bytes, words: str) -> None:
     upload(s3, dataset_archive())
     run_stage(destination)
-    before = (destination / "_READY").read_text()
+    before = marked(destination)
     upload(s3, content)
     with pytest.raises(DatasetInvalid) as caught:
         run_stage(destination)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert (destination / "_READY").read_text() == before
+    assert marked(destination) == before
     assert open_dataset(destination).num_samples == 10
     assert visible(destination.parent) == ["demo"]
 
@@ -195,6 +204,47 @@ def test_somebody_elses_files_are_never_replaced(s3: Any, destination: Path) -> 
     with pytest.raises(DestinationNotEmpty, match="nothing is replaced"):
         run_stage(destination)
     assert visible(destination) == ["thesis.txt"]
+
+
+def test_the_files_of_somebody_who_removed_the_data_set_are_not_replaced(s3: Any, destination: Path) -> None:
+    upload(s3, dataset_archive())
+    run_stage(destination)
+    destination.rename(destination.with_name("moved"))
+    destination.mkdir()
+    (destination / "thesis.txt").write_text("years of work")
+    with pytest.raises(DestinationNotEmpty, match="nothing is replaced"):
+        run_stage(destination)
+    assert visible(destination) == ["thesis.txt"]
+
+
+def test_a_copy_of_a_data_set_with_its_marker_is_not_staged_again(s3: Any, destination: Path) -> None:
+    upload(s3, dataset_archive())
+    run_stage(destination)
+    restored = destination.parent.parent / "restored"
+    shutil.copytree(destination.parent, restored)
+    assert run_stage(restored / destination.name)["skipped"]
+
+
+def test_a_data_set_whose_marker_is_among_its_files_stays_and_the_marker_moves(s3: Any, destination: Path) -> None:
+    """So earlier versions staged it."""
+    upload(s3, dataset_archive())
+    said = run_stage(destination)
+    before = marked(destination)
+    (destination / "_READY").write_text(json.dumps({key: before[key] for key in before if key != "inode"}))
+    (destination.parent / ".demo.ready").unlink()
+    again = run_stage(destination)
+    assert (again["skipped"], again["etag"]) == (True, said["etag"])
+    assert marked(destination) == before
+    assert not (destination / "_READY").exists()
+
+
+def test_a_new_version_replaces_a_data_set_whose_marker_is_among_its_files(s3: Any, destination: Path) -> None:
+    upload(s3, dataset_archive(num_shards=2))
+    run_stage(destination)
+    (destination.parent / ".demo.ready").rename(destination / "_READY")
+    upload(s3, dataset_archive(num_shards=3))
+    assert (run_stage(destination)["skipped"], len(open_dataset(destination).shards)) == (False, 3)
+    assert not (destination / "_READY").exists()
 
 
 def test_an_empty_folder_may_be_taken(s3: Any, destination: Path) -> None:
@@ -316,7 +366,7 @@ def test_what_nobody_checked_is_checked_when_a_run_asks_for_it(s3: Any, destinat
 
     checked = run_stage(destination, *as_it_comes, "--sha256", digest, "--manifest_url", f"s3://{BUCKET}/SUMS")
     assert (checked["skipped"], checked["sha256"]) == (True, digest)
-    assert json.loads((destination / "_READY").read_text())["manifest"] == checked["manifest"]
+    assert marked(destination)["manifest"] == checked["manifest"]
     assert file.stat().st_ino == identity
 
 

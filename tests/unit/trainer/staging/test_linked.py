@@ -71,7 +71,8 @@ def test_what_is_released_is_restored_and_nothing_is_downloaded(
     assert asked == ["b", "c"]
     assert server.reads == []
     assert (said["files"], said["bytes"], said["skipped"]) == (3, 6, False)
-    assert json.loads((folder / "_READY").read_text())["etag"] == said["etag"]
+    assert json.loads((folder.parent / ".corpus.ready").read_text())["etag"] == said["etag"]
+    assert {path.name for path in folder.iterdir()} == {"a", "b", "c"}
     assert "STAGE 6/6 bytes 3 files" in capsys.readouterr().out
     assert run_stage(folder)["skipped"]
 
@@ -100,7 +101,9 @@ def test_a_folder_that_nobody_may_write_to_stays_without_a_marker(
 
     monkeypatch.setattr(marker, "write", refuse)
     assert run_stage(folder)["files"] == 3
-    assert f"{folder} may not be written to, so the next run looks at every file again." in capsys.readouterr().out
+    assert (
+        f"{folder.parent} may not be written to, so the next run looks at every file again." in capsys.readouterr().out
+    )
 
 
 def test_an_object_that_has_not_appeared_is_named(folder: Path, server: ObjectServer) -> None:

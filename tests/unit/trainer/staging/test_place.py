@@ -1,0 +1,136 @@
+"""A data set takes its place however often the stager is killed, and no marker vouches for other files than its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.errors import DestinationNotEmpty
+from trainer.staging import marker, place
+from trainer.staging.marker import Marker
+
+URL = "s3://datasets/corpus.tar"
+
+STEPS = ("rename", "replace", "unlink", "rmdir")
+"""Of the `os` module: whatever a stager changes at the end."""
+
+
+class KilledError(BaseException):
+    """Nothing catches it, so it ends the stager where it is, as SIGKILL does."""
+
+
+def staged(version: str) -> Marker:
+    """Of two versions that nothing but their content tells apart."""
+    return Marker(url=URL, etag=version, files=2, bytes=6, num_shards=None, num_samples=None)
+
+
+def fill(folder: Path, version: str) -> None:
+    folder.mkdir(parents=True)
+    for name in "ab":
+        (folder / name).write_text(version)
+
+
+def made(destination: Path, version: str) -> None:
+    """What a stager leaves that is killed as soon as all is whole."""
+    work = place.Workplace(destination.parent / f".{destination.name}.staging")
+    fill(work.data, version)
+    marker.write(staged(version), work.data, work.marker)
+
+
+def is_killed_before_step(number: int, destination: Path) -> bool:
+    """Whether whoever puts it into its place came to that step."""
+    steps = itertools.count(1)
+
+    def dying(step: Callable[..., None]) -> Callable[..., None]:
+        def taken(*arguments: Any, **named: Any) -> None:
+            if next(steps) == number:
+                raise KilledError
+            step(*arguments, **named)
+
+        return taken
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in STEPS:
+            patched.setattr(os, name, dying(getattr(os, name)))
+        try:
+            place.finish(destination)
+        except KilledError:
+            return True
+    return False
+
+
+def require_truth(destination: Path) -> None:
+    """What a marker vouches for is what is there; and what is there is all of one version."""
+    said = marker.read(destination)
+    found = {path.read_text() for path in destination.iterdir()} if destination.is_dir() else set()
+    assert found in (set(), {"old"}, {"new"})
+    if said is not None and marker.is_complete(destination, said):
+        assert found == {said.etag}
+    if found == {"old"}:
+        assert said == staged("old")
+
+
+@pytest.mark.parametrize("before", ["nothing", "beside", "inside"])
+def test_whoever_is_killed_at_any_step_leaves_the_truth_and_the_next_one_ends_it(tmp_path: Path, before: str) -> None:
+    number, was_killed = 0, True
+    while was_killed:
+        number += 1
+        destination = tmp_path / str(number) / "demo"
+        if before != "nothing":
+            fill(destination, "old")
+            beside = marker.path_of(destination)
+            marker.write(staged("old"), destination, beside if before == "beside" else destination / marker.INSIDE)
+        made(destination, "new")
+        was_killed = is_killed_before_step(number, destination)
+        if before == "inside" and (destination / marker.INSIDE).exists():
+            assert marker.read(destination) == staged("old")
+        else:
+            require_truth(destination)
+        place.finish(destination)
+        assert marker.read(destination) == staged("new")
+        assert marker.is_about(marker.path_of(destination), destination)
+        require_truth(destination)
+        assert not [path for path in (destination.parent / ".demo.staging").rglob("*") if path.is_file()]
+    assert number > (3 if before == "nothing" else 6)
+
+
+def test_two_kills_in_a_row_change_nothing(tmp_path: Path) -> None:
+    for first in range(1, 6):
+        for second in range(1, 6):
+            destination = tmp_path / f"{first}-{second}" / "demo"
+            fill(destination, "old")
+            marker.write(staged("old"), destination, marker.path_of(destination))
+            made(destination, "new")
+            for number in (first, second):
+                is_killed_before_step(number, destination)
+                require_truth(destination)
+            place.finish(destination)
+            assert marker.read(destination) == staged("new")
+            require_truth(destination)
+
+
+def test_files_that_came_after_a_kill_are_not_replaced(tmp_path: Path) -> None:
+    destination = tmp_path / "demo"
+    made(destination, "new")
+    destination.mkdir()
+    (destination / "thesis.txt").write_text("years of work")
+    with pytest.raises(DestinationNotEmpty, match="nothing is replaced"):
+        place.finish(destination)
+    assert (destination / "thesis.txt").exists()
+    assert not marker.path_of(destination).exists()
+
+
+def test_a_marker_whose_data_set_was_removed_after_a_kill_vouches_for_nothing(tmp_path: Path) -> None:
+    destination = tmp_path / "demo"
+    made(destination, "new")
+    work = tmp_path / ".demo.staging"
+    (work / "data").rename(tmp_path / "removed")
+    fill(destination, "own")
+    place.finish(destination)
+    assert marker.read(destination) is None
+    assert not work.exists()
