@@ -24,6 +24,7 @@ def apply(client: Client) -> None:
     Args:
         client: From a service's name to a boto3 client of this endpoint.
     """
+    names_of_change_sets()
     exports_of_change_sets()
     deletion()
     updates()
@@ -32,6 +33,43 @@ def apply(client: Client) -> None:
     full_repositories()
     missing_types(client)
     bucket_settings(client)
+
+
+def names_of_change_sets() -> None:
+    """A change set's name is its stack's own: the CDK gives all of them the same, and deploys several stacks at a time.
+
+    moto takes the first of all stacks, and answers 500 where there is none to delete.
+    """
+    from moto.cloudformation.exceptions import ValidationError
+    from moto.cloudformation.responses import CloudFormationResponse
+    from moto.core.responses import ActionResult, EmptyResult
+
+    def chosen(self: Any) -> str | None:
+        name, stack = self._get_param("ChangeSetName"), self._get_param("StackName")
+        found: dict[str, Any] = self.cloudformation_backend.change_sets
+        if name in found:
+            return str(name)
+        own = [arn for arn, change_set in found.items() if stack in (change_set.stack.name, change_set.stack.stack_id)]
+        return next((arn for arn in reversed(own) if found[arn].change_set_name == name), None)
+
+    def existing(self: Any) -> str:
+        if (arn := chosen(self)) is None:
+            raise ValidationError(message=f"ChangeSet [{self._get_param('ChangeSetName')}] does not exist")
+        return arn
+
+    def describe_change_set(self: Any) -> Any:
+        return ActionResult(self.cloudformation_backend.describe_change_set(existing(self)))
+
+    def execute_change_set(self: Any) -> Any:
+        self.cloudformation_backend.execute_change_set(existing(self))
+        return EmptyResult()
+
+    def delete_change_set(self: Any) -> Any:
+        self.cloudformation_backend.change_sets.pop(chosen(self), None)
+        return EmptyResult()
+
+    for operation in (describe_change_set, execute_change_set, delete_change_set):
+        setattr(CloudFormationResponse, operation.__name__, operation)
 
 
 def exports_of_change_sets() -> None:

@@ -104,6 +104,28 @@ def test_a_stack_reads_what_another_one_exports(aws: AwsServer, stacks: Stacks) 
     assert aws.client("ssm").get_parameter(Name="t")["Parameter"]["Value"] == made["Topic"]
 
 
+def test_change_sets_of_two_stacks_may_have_one_name(aws: AwsServer) -> None:
+    cloudformation = aws.client("cloudformation")
+
+    def create(stack: str) -> None:
+        topic = {"Resources": {"Topic": resource("AWS::SNS::Topic", TopicName=f"of-{stack}")}}
+        cloudformation.create_change_set(
+            StackName=stack, ChangeSetName="same", ChangeSetType="CREATE", TemplateBody=json.dumps(topic)
+        )
+
+    cloudformation.delete_change_set(StackName="first", ChangeSetName="same")  # none yet: no fault
+    create("first")
+    create("second")
+    cloudformation.execute_change_set(StackName="first", ChangeSetName="same")
+    cloudformation.delete_change_set(StackName="first", ChangeSetName="same")
+    described = cloudformation.describe_change_set(StackName="second", ChangeSetName="same")
+    assert described["StackName"] == "second"
+    with pytest.raises(ClientError, match="does not exist"):
+        cloudformation.describe_change_set(StackName="first", ChangeSetName="same")
+    topics = [topic["TopicArn"].rsplit(":", 1)[1] for topic in aws.client("sns").list_topics()["Topics"]]
+    assert "of-first" in topics and "of-second" not in topics
+
+
 def test_a_removed_stack_leaves_nothing_although_its_outputs_are_asked_for(aws: AwsServer, stacks: Stacks) -> None:
     exported = {"Value": get("Queue"), "Export": {"Name": "the-queue"}}
     stacks.make({"Queue": resource("AWS::SQS::Queue", QueueName="short-lived")}, {"Queue": exported})
