@@ -71,6 +71,7 @@ _INLINE = re.compile(rf"`(?P<code>(?:\.venv/bin/)?(?:{'|'.join(PROGRAMS)}) [^`]+
 def _commands(line: str) -> Iterator[list[str]]:
     """Those of a line; substitutions and pipes are commands of their own."""
     bare = re.sub(r"\$\{[^}]*\}", "VALUE", line).replace("\\|", "|")
+    bare = re.sub(r"^\s*\w+\(\) *\{", "", bare)  # of a function, what it does
     bare = bare.replace('"$(', " ( ").replace("$(", " ( ").replace(')"', " ) ")
     # An option that may be left out stands in brackets.
     bare = re.sub(r"\[(-[^\]]*)\]", r"\1", bare)
@@ -91,7 +92,7 @@ def _commands(line: str) -> Iterator[list[str]]:
 
 
 def _of_ours(words: list[str]) -> list[str]:
-    while words and (re.fullmatch(r"\w+=.*", words[0]) or words[0] in ("{", "sudo", "then")):
+    while words and (re.fullmatch(r"\w+=.*", words[0]) or words[0] in ("{", "command", "sudo", "then")):
         words = words[1:]
     words = [word for word in words if word not in ("…", "...")]
     if words and (program := words[0].removeprefix(".venv/bin/")) in PROGRAMS:

@@ -149,16 +149,31 @@ def test_aws_has_the_operation_and_its_options(block: Block, words: list[str]) -
 
 @pytest.mark.parametrize(("block", "words"), commands("kubectl"))
 def test_kubectl_has_the_verb_and_its_options(block: Block, words: list[str], kubectl: Path) -> None:
-    verb = next(word for word in words if word in VERBS)
-    before = words[: words.index(verb)]
-    assert before in ([], ["-n", before[-1] if before else ""]), block.where
+    if "$@" in words:  # a function, which takes its verb from its caller
+        verb, own = "get", words
+    else:
+        verb = next(word for word in words if word in VERBS)
+        before = words[: words.index(verb)]
+        assert before in ([], ["-n", before[-1] if before else ""]), block.where
+        own = words[words.index(verb) : words.index("--") if "--" in words else None]
     help_text = _help(kubectl, verb)
-    own = words[words.index(verb) : words.index("--") if "--" in words else None]
-    for option in (word.partition("=")[0] for word in own if re.match(r"--?[a-z]", word)):
+    for option in _options(own):
         assert re.search(rf"(^|\s){re.escape(option)}[,=:\s]", help_text, re.MULTILINE), f"{block.where}: {option}"
 
 
-VERBS = ("get", "describe", "logs", "apply", "delete", "exec", "port-forward", "run", "cp", "debug", "drain", "cordon")
+def _options(words: list[str]) -> Iterator[str]:
+    """Options without their values; short ones that are written together (`-it`) one by one."""
+    for word in words:
+        if re.fullmatch(r"-[a-z]{2,}", word):
+            yield from (f"-{letter}" for letter in word[1:])
+        elif re.match(r"--?[a-z]", word):
+            yield word.partition("=")[0]
+
+
+VERBS = (
+    *("apply", "cordon", "cp", "debug", "delete", "describe", "drain", "exec", "get", "logs", "port-forward", "run"),
+    *("version", "wait"),
+)
 
 
 @pytest.fixture(scope="module")
