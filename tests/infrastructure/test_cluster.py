@@ -455,7 +455,7 @@ def test_the_configuration_says_whether_what_pods_write_is_sent_to_cloudwatch(wh
         for addon in made.values()
         if "ConfigurationValues" in addon["Properties"]
     }
-    assert values == {"amazon-cloudwatch-observability": {"containerLogs": {"enabled": sent}}}
+    assert values["amazon-cloudwatch-observability"] == {"containerLogs": {"enabled": sent}}
 
 
 def test_add_ons_go_with_the_cluster() -> None:
