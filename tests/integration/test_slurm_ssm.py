@@ -78,12 +78,20 @@ def slurm(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SsmControll
     return SsmController("i-0123456789abcdef0", user=cluster.user)
 
 
+CHECKED = """#!/bin/sh
+[ "$2" = trainer.locked_memory ] || exit 0
+shift 5
+exec "$@"
+"""
+"""Of our modules only the check in front of a gang's program starts anything: that program."""
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     """Nodes with a program that tells what it was given, and nothing that looks for S3."""
     (tmp_path / "venv/bin").mkdir(parents=True)
     (tmp_path / "program/trainer").mkdir(parents=True)
-    for name, text in {"torchrun": PROGRAM, "python": "#!/bin/sh\n"}.items():
+    for name, text in {"torchrun": PROGRAM, "python": CHECKED}.items():
         (tmp_path / "venv/bin" / name).write_text(text)
         (tmp_path / "venv/bin" / name).chmod(0o755)
     return Site(
