@@ -113,7 +113,7 @@ class LustreFileSystem(Construct):
         # FSx checks the rules when it creates the file system, and refuses one that Lustre's ports do not reach. The
         # rules are children of their groups (github.com/aws/aws-parallelcluster, issues 1198 and 6181); its own group
         # the file system names, and so waits for it anyway.
-        rules = [child for child in self._own.node.children if child is not self._own.node.default_child]
+        rules = [child for child in self._own.node.children if child.node.id != "Resource"]
         self._file_system.node.add_dependency(*rules, self._clients)
         # Its network interface uses the group, and its data the key: both have to stay as long as it does.
         policy = cdk.RemovalPolicy.DESTROY if settings.on_destroy == "delete" else cdk.RemovalPolicy.RETAIN
