@@ -130,10 +130,14 @@ def updates() -> None:
     replaced = original(ResourceMap.update)
 
     def update(self: Any, template: dict[str, Any], parameters: dict[str, Any] | None = None) -> None:
+        # An unchanged parameter of the parameter store comes as its value, which moto would look up as a name again.
+        stored = {name for name, of in template.get("Parameters", {}).items() if of["Type"].startswith("AWS::SSM::")}
+        same = {name for name in stored if (parameters or {}).get(name) == self.resolved_parameters.get(name)}
+        parameters = {name: value for name, value in (parameters or {}).items() if name not in same}
         actions = self.build_resource_diff(template, parameters)
         before = dict(self._resource_json_map)
         self._template = template
-        self.input_parameters = parameters or self.input_parameters
+        self.input_parameters = parameters
         self.load_mapping()
         self.load_parameters()
         self.load_conditions()
