@@ -31,7 +31,8 @@ class Deployment:
 
     def client(self, service: str) -> Any:
         """A boto3 client with the caller's own credentials."""
-        return boto3.client(service, region_name=self.region)  # type: ignore[call-overload]
+        # A session of its own: boto3's shared one keeps the credentials that its first client found.
+        return boto3.Session(region_name=self.region).client(service)  # type: ignore[call-overload]
 
     def outputs(self, stack: str) -> dict[str, str]:
         """The outputs of one of its stacks.

@@ -254,6 +254,9 @@ class TestDeployDuringARun:
         assert deployed.running_executions(DEPLOYMENT) == []
 
     def test_an_account_that_cannot_be_asked_is_no_pass(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of an earlier client")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of an earlier client")
+        boto3.client("cloudformation", region_name="us-west-2")
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
             monkeypatch.delenv(name, raising=False)
         for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
