@@ -29,7 +29,7 @@ CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer"
 	{ echo 'Nothing was changed. YES=1 answers where nobody can.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
-.PHONY: help run check unit test test-slow test-xla benchmark synth bootstrap deploy images diff destroy schema lock format clean
+.PHONY: help run check unit test test-slow test-trn1 benchmark synth bootstrap deploy images diff destroy schema lock format clean
 
 help: ## What each command does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\(CONFIG\)/, "$(CONFIG)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,8 +61,10 @@ test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and the sl
 test-slow: $(INSTALLED) $(NODE_TOOLS) ## The slow proofs
 	$(BIN)/pytest -q -m slow
 
-test-xla: $(XLA) ## The trainer on PyTorch/XLA's CPU device, in an environment of its own (4.1 GB to download)
-	PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q tests/xla -p no:cacheprovider
+# The benchmarks' tests have packages that this environment lacks, and are about no torch.
+test-trn1: $(XLA) ## The trainer's tests on trn1's torch and PyTorch/XLA, in an environment of its own (4.1 GB to download)
+	PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q $(TWO_WORKERS) -p no:cacheprovider -m "not slow" tests/xla \
+		tests/unit/trainer tests/integration/test_trainer*.py --ignore tests/unit/trainer/test_trainer_benchmarks.py
 
 benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks overhead --out benchmarks/results/overhead.json
