@@ -52,6 +52,15 @@ class BertPretraining(nn.Module):
             hidden_BSH = encoded(layer, hidden_BSH, mask_B11S)
         return self.objectives(hidden_BSH, batch)
 
+    def tie_weights(self) -> None:
+        """Let the vocabulary's head have the embeddings' weights, and both names of its bias mean one, as in the model.
+
+        Moving a model to an XLA device makes every parameter anew for each module that has it, so what was one
+        parameter is two from there on, which are trained apart.
+        """
+        self.model.tie_weights()
+        self.model.cls.predictions.decoder.bias = self.model.cls.predictions.bias
+
     def objectives(self, hidden_BSH: torch.Tensor, batch: MicroBatch) -> Losses:
         """Both heads and their losses, from the last layer's hidden states."""
         heads = self.model.cls

@@ -104,15 +104,28 @@ class OptimizationConfig:
     """Learning rate at the end of the warm-up."""
     warmup_steps: int = 2000
     """Steps over which the learning rate rises from zero."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """How the learning rate goes on behind the warm-up: down to zero in a line, as in the tutorial, or along half a
+    cosine, or not at all."""
     weight_decay: float = 0.01
     """Decay, a step, of all weights but biases and layer norms (Devlin et al. 2019, §A.2)."""
+    beta1: float = 0.9
+    """Share of the running mean of the gradient that a step keeps."""
+    beta2: float = 0.999
+    """Share of the running mean of the gradient's square that a step keeps."""
+    eps: float = field(default=1e-6, metadata=aliases("adam_epsilon"))
+    """Keeps the division by the root of that mean from growing without bound. AdamW adds it before the mean's start is
+    corrected, as the tutorial does; LAMB behind that."""
     trust_clip: bool = True
     """LAMB never lets a layer's step grow beyond its learning rate, as in the tutorial."""
     zero1: bool = False
     """Divide the optimizer's state between the processes (ZeRO stage 1, Rajbhandari et al. 2020, §5.1): the same
-    weights to the last bit, state / world size of memory a process, one more broadcast a step."""
+    weights to the last bit, state / world size of memory a process, one more broadcast a step. Not on trn1."""
     max_grad_norm: float = 1.0
     """Longer gradients are scaled down to this 2-norm, once a step."""
+    bucket_mib: int | None = None
+    """MiB of gradients that travel between the processes at once; the device's own number if left out: 512 on trn1,
+    the BUCKET_CAP_MB of the tutorial, and 25 elsewhere."""
     seed: int = 12349
     """Decides initial weights, sample order and dropout. The tutorial's number."""
 
@@ -121,8 +134,12 @@ class OptimizationConfig:
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ("warmup_steps", "weight_decay", "seed"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
-        for name in ("learning_rate", "max_grad_norm"):
+        for name in ("learning_rate", "max_grad_norm", "eps"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        for name in ("beta1", "beta2"):
+            _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "at least 0 and below 1")
+        if self.bucket_mib is not None:
+            _require(self.bucket_mib >= 1, "bucket_mib", self.bucket_mib, "at least 1")
         if self.global_batch_size is not None:
             _require(self.global_batch_size >= 1, "global_batch_size", self.global_batch_size, "at least 1")
             _require(
@@ -139,11 +156,16 @@ class CheckpointConfig:
     checkpoint_minutes: float = 0.0
     """Minutes after which the next logged step leaves a checkpoint too; 0 counts steps alone."""
     keep_checkpoints: int = field(default=2, metadata=aliases("num_ckpts_to_keep"))
-    """Newest checkpoints that stay; two, so that one is whole while the next is being written."""
+    """Newest checkpoints that stay; two, so that one is whole while the next is being written. -1 keeps all."""
 
     def __post_init__(self) -> None:
-        for name in ("checkpoint_steps", "keep_checkpoints"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        _require(self.checkpoint_steps >= 1, "checkpoint_steps", self.checkpoint_steps, "at least 1")
+        _require(
+            self.keep_checkpoints >= 1 or self.keep_checkpoints == -1,
+            "keep_checkpoints",
+            self.keep_checkpoints,
+            "at least 1, or -1 for all",
+        )
         _require(self.checkpoint_minutes >= 0, "checkpoint_minutes", self.checkpoint_minutes, "at least 0")
 
 
@@ -164,6 +186,13 @@ class PretrainConfig:
     """Stop after so many steps, with a checkpoint to go on from; -1 goes on to --max_steps."""
     log_steps: int = 1
     """Steps between two metrics lines; SIGTERM is noticed at these steps too."""
+    print_grad_norm: bool = False
+    """End the metrics line with the gradients' 2-norm before clipping, as the tutorial's script does when asked to;
+    the report behind the line always has it."""
+    seq_len: int | None = None
+    """Tokens in a sequence that the shards have to hold; whatever they hold if left out."""
+    max_pred_len: int | None = None
+    """Predictions at most in a sequence that the shards have to hold; whatever they hold if left out."""
     device: Literal["auto", "cpu", "cuda", "xla", "neuron"] = "auto"
     """Where to train: xla is trn1's NeuronCores through PyTorch/XLA, neuron those of trn2 and trn3 through TorchNeuron;
     auto takes what is installed in the order xla, neuron, cuda, cpu."""
@@ -177,6 +206,9 @@ class PretrainConfig:
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
+        for name in ("seq_len", "max_pred_len"):
+            if (value := getattr(self, name)) is not None:
+                _require(value >= 1, name, value, "at least 1")
         _require(self.log_steps >= 1, "log_steps", self.log_steps, "at least 1")
         _require(
             self.steps_this_run == -1 or self.steps_this_run >= 1,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from trainer.device import Device
 from trainer.environment import Environment
@@ -73,21 +71,6 @@ class Gang:
         """Wait until every rank is here."""
         if self._control is not None:
             dist.barrier(group=self._control)
-
-    def replicated(self, model: nn.Module, *, bucket_mib: int) -> nn.Module:
-        """The model with gradients averaged over the ranks in every backward pass, a bucket of them at a time."""
-        if self._control is None:
-            return model
-        return DistributedDataParallel(
-            model, forward_sync_buffers=False, gradient_as_bucket_view=True, bucket_cap_mb=bucket_mib
-        )
-
-
-def accumulating(model: nn.Module, *, exchange: bool) -> AbstractContextManager[None]:
-    """For one micro-batch: add its gradients up on each rank; average the sum over the ranks only if `exchange`."""
-    if isinstance(model, DistributedDataParallel) and not exchange:
-        return model.no_sync()
-    return nullcontext()
 
 
 @contextmanager

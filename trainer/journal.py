@@ -53,7 +53,11 @@ class Journal:
         self._began = self._told = progress
         self._waited_at_first = self._waited_until = reader.seconds_waited
         self._times = StepTimes()
-        self._log = MetricsLog(run.output_dir if run.records else None, first_step=progress.step + 1)
+        self._log = MetricsLog(
+            run.output_dir if run.records else None,
+            first_step=progress.step + 1,
+            with_norm=run.config.print_grad_norm,
+        )
         self._stopwatch = Stopwatch()
         dataset = run.dataset
         self._operations = flops.per_sequence(
@@ -69,7 +73,7 @@ class Journal:
         progress: Progress,
         losses: torch.Tensor,
         grad_norm: torch.Tensor,
-        rate: float,
+        next_rate: float,
         *,
         stop: bool,
         save: bool,
@@ -80,7 +84,7 @@ class Journal:
             progress: After the step.
             losses: This rank's mean losses: masked LM and next sentence.
             grad_norm: Of the step's gradients before clipping.
-            rate: The step's learning rate.
+            next_rate: The learning rate that the schedule has come to, which the next step is taken with.
             stop: Whether this process was asked to stop.
             save: Whether this process finds that a checkpoint is overdue.
 
@@ -100,7 +104,7 @@ class Journal:
                 self._reader.order.epoch(progress.samples_seen - self._run.global_batch_size),
                 progress.step,
                 loss,
-                rate,
+                next_rate,
                 masked_lm_loss=masked_lm_loss,
                 next_sentence_loss=next_sentence_loss,
                 grad_norm=norm,

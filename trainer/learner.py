@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import nn
 
-from trainer import compilation, optimizers
+from trainer import compilation, gradients, optimizers
 from trainer.bert import BertPretraining
 from trainer.checkpoint import PURE_BFLOAT16
 from trainer.distributed import Gang
+from trainer.gradients import Exchange
 from trainer.optimizers import Optimizer, decay_groups
 from trainer.run import Run
 
@@ -21,8 +21,8 @@ class Learner:
     """What changes while training."""
 
     model: BertPretraining
-    replica: nn.Module
-    """The model as the gang sees it: its gradients are averaged over the ranks."""
+    exchange: Exchange
+    """How its gradients are averaged over the ranks."""
     optimizer: Optimizer
     compiled: bool
 
@@ -33,6 +33,7 @@ def build_learner(run: Run, gang: Gang) -> Learner:
     torch.manual_seed(config.optimization.seed)
     dtype = torch.bfloat16 if config.precision == PURE_BFLOAT16 else torch.float32
     model = BertPretraining(config.model).to(dtype).to(device.torch_device).train()  # rounded here, not on the device
+    model.tie_weights()
     obstacle = compilation.obstacle(device, wanted=config.compile)
     if obstacle is None and device.compiler is not None:
         compilation.keep_layers_whole()
@@ -41,10 +42,11 @@ def build_learner(run: Run, gang: Gang) -> Learner:
         run.say(f"Training runs uncompiled: {obstacle}.")
     groups = decay_groups(model, config.optimization.weight_decay)
     optimizer = optimizers.build(groups, config.optimization, device, gang)
-    return Learner(model, gang.replicated(model, bucket_mib=device.bucket_mib), optimizer, compiled=obstacle is None)
+    exchange = gradients.exchange(model, gang, device, bucket_mib=config.optimization.bucket_mib)
+    return Learner(model, exchange, optimizer, compiled=obstacle is None)
 
 
-def take_step(run: Run, learner: Learner, rate: float, *, step: int) -> torch.Tensor:
+def take_step(run: Run, learner: Learner, rate: float) -> torch.Tensor:
     """Clip once, change the weights, forget the gradients.
 
     Returns:
@@ -55,13 +57,6 @@ def take_step(run: Run, learner: Learner, rate: float, *, step: int) -> torch.Te
     norm = nn.utils.clip_grad_norm_(learner.model.parameters(), config.max_grad_norm)
     for group in learner.optimizer.param_groups:
         group["lr"] = rate
-    if run.config.precision == PURE_BFLOAT16:
-        run.device.seed(derived_seed(config.seed, step))  # every rank rounds alike
     run.device.take_step(learner.optimizer)
     learner.optimizer.zero_grad()
     return norm
-
-
-def derived_seed(*numbers: int) -> int:
-    """A seed that depends on all of these numbers and on nothing else."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint32)[0])

@@ -25,6 +25,7 @@ class StepMetrics:
     loss: float
     """Mean over the global batch, in nats."""
     learning_rate: float
+    """That the schedule has come to behind the step, as in the tutorial; the step before took its own with it."""
     throughput: float
     """Sequences per second over all ranks, since the last logged step."""
     tokens_per_second: float | None = None
@@ -49,11 +50,12 @@ class StepMetrics:
     """Of rank 0: what its device's allocator holds, or the resident memory where it trains on the CPU."""
 
 
-def line(metrics: StepMetrics, when: time.struct_time) -> str:
+def line(metrics: StepMetrics, when: time.struct_time, *, with_norm: bool = False) -> str:
     """The tutorials' line, to the letter: existing scripts and `PublishMetrics` read it."""
+    norm = f" grad-norm : {metrics.grad_norm}" if with_norm else ""
     return (
         f"LOG {time.asctime(when)} - ({metrics.epoch}, {metrics.step}) step_loss : {metrics.loss:.4f} "
-        f"learning_rate : {metrics.learning_rate:.2e} throughput : {metrics.throughput:.2f}"
+        f"learning_rate : {metrics.learning_rate:.2e} throughput : {metrics.throughput:.2f}{norm}"
     )
 
 
@@ -79,19 +81,21 @@ def known(metrics: StepMetrics) -> dict[str, Any]:
 class MetricsLog:
     """Prints and records the steps of a process; silent where there is no folder to record them in."""
 
-    def __init__(self, output_dir: Path | None, *, first_step: int) -> None:
+    def __init__(self, output_dir: Path | None, *, first_step: int, with_norm: bool = False) -> None:
         """
         Args:
             output_dir: The run's folder; None for a process that has nothing to say.
             first_step: The first step of this process: an earlier attempt's events from there on are dropped.
+            with_norm: Whether lines end with the gradients' norm.
         """
+        self._with_norm = with_norm
         self._speaks = output_dir is not None
         self._events = _event_writer(output_dir / FOLDER, first_step) if output_dir is not None else None
 
     def record(self, metrics: StepMetrics) -> None:
         """Log one step. The time of the line is UTC, as in any pod."""
         if self._speaks:
-            print(line(metrics, time.gmtime()), report(metrics), sep="\n", flush=True)
+            print(line(metrics, time.gmtime(), with_norm=self._with_norm), report(metrics), sep="\n", flush=True)
         if self._events is not None:
             for name, value in vars(metrics).items():
                 if isinstance(value, float):

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainer import compilation
+from trainer import compilation, seeds
 from trainer.batches import BatchReader
 from trainer.checkpoint import Progress
 from trainer.data_order import micro_batch_positions
-from trainer.distributed import Gang, accumulating
+from trainer.distributed import Gang
 from trainer.errors import ConfigInvalid, Terminated
 from trainer.journal import Journal
-from trainer.learner import Learner, build_learner, derived_seed, take_step
+from trainer.learner import Learner, build_learner, take_step
 from trainer.run import Run
 from trainer.saving import Saver, resume
 from trainer.schedule import learning_rate
@@ -44,20 +44,20 @@ def train(run: Run) -> Mapping[str, Any] | None:
     reader, learner = open_reader(run), build_learner(run, run.gang)
     progress, saved = resume(run, learner)
     settle(run, learner, reader)
-    last_step = last_step_of(run, progress)
+    last_step, optimization = last_step_of(run, progress), run.config.optimization
     journal = Journal(run, reader, progress, last_step=last_step)
     stop = StopRequest.listening()
     saver = Saver(run, learner, last_step=last_step)
     with saver.writer:
         for step in range(progress.step + 1, last_step + 1):
-            rate = learning_rate(step, run.config.optimization)
             losses = accumulate_gradients(run, learner, reader, progress)
-            grad_norm = take_step(run, learner, rate, step=step)
+            grad_norm = take_step(run, learner, learning_rate(step, optimization))
             progress = progress.after_step(run.global_batch_size)
             saver.after_step()
             if journal.tells(step) or saver.due(step):
+                next_rate = learning_rate(step + 1, optimization)
                 progress, wishes = journal.tell(
-                    progress, losses, grad_norm, rate, stop=stop.received, save=saver.overdue()
+                    progress, losses, grad_norm, next_rate, stop=stop.received, save=saver.overdue()
                 )
                 if saver.due(step) or wishes.save or wishes.stop:
                     saver.save(progress)
@@ -89,28 +89,27 @@ def accumulate_gradients(run: Run, learner: Learner, reader: BatchReader, progre
             micro_batch_size=config.micro_batch_size,
         )
         batch = reader.micro_batch(positions).to(run.device.torch_device)
-        run.device.seed(derived_seed(config.seed, progress.step, number))  # dropout: whichever rank computes it
-        with accumulating(learner.replica, exchange=index == run.micro_batches - 1):
+        run.device.seed(seeds.derived(config.seed, progress.step, number))  # dropout: whichever rank computes it
+        with learner.exchange.accumulating(last=index == run.micro_batches - 1):
             with run.device.autocast(run.config.precision):
-                losses = learner.replica(batch)
+                losses = learner.exchange.replica(batch)
                 loss = losses.total / run.micro_batches
             loss.backward()
         mean_losses += torch.stack(losses).detach() / run.micro_batches
         run.device.start_queued_work()
+    learner.exchange.finish()
     return mean_losses
 
 
 def settle(run: Run, learner: Learner, reader: BatchReader) -> None:
-    """Exchange one micro-batch's gradients and throw them away.
+    """Exchange one micro-batch's gradients and throw them away, where the first exchange differs from the others.
 
-    After its first exchange DistributedDataParallel lays its buckets out anew, in the order in which gradients
-    arrived, and with three ranks or more the last bit of a sum depends on the layout. A training that was interrupted
-    would otherwise take one more step in the first layout than one that was not.
+    A training that was interrupted would otherwise take one more such step than one that was not.
     """
-    if run.gang.world_size > 1:
+    if learner.exchange.settles:
         batch = reader.micro_batch(np.arange(run.config.optimization.micro_batch_size))
         with run.device.autocast(run.config.precision):
-            loss = learner.replica(batch.to(run.device.torch_device)).total
+            loss = learner.exchange.replica(batch.to(run.device.torch_device)).total
         loss.backward()
         learner.optimizer.zero_grad()
 
@@ -125,9 +124,16 @@ def open_reader(run: Run) -> BatchReader:
     """The stream of samples.
 
     Raises:
-        ConfigInvalid: If the model has fewer positions than the sequences have tokens.
+        ConfigInvalid: If the model has fewer positions than the sequences have tokens, or the shards are not of the
+            sizes asked for.
     """
     dataset, positions = run.dataset, run.config.model.max_position_embeddings
+    for option, held in (("seq_len", dataset.max_seq_length), ("max_pred_len", dataset.max_predictions)):
+        asked = getattr(run.config, option)
+        if asked not in (None, held):
+            raise ConfigInvalid(
+                f"--{option} is {asked} and the shards hold {held}; leave it out, or give other shards."
+            )
     if dataset.max_seq_length > positions:
         raise ConfigInvalid(
             f"--max_position_embeddings is {positions} and the shards hold sequences of {dataset.max_seq_length} "

@@ -1,13 +1,14 @@
 """The training on PyTorch/XLA, as on trn1, with XLA's CPU device in place of NeuronCores.
 
-Needs an environment of its own (torch 2.9 and torch-xla 2.9, which PyTorch/XLA ends with): `make test-xla`. Shows that
-the loop traces few graphs and no new ones after the second step, and reads from the device once a logged step. What it
-cannot show is anything about the Neuron compiler, NeuronCores, or more than one process.
+Needs an environment of its own (torch 2.9 and torch-xla 2.9, which PyTorch/XLA ends with): `make test-trn1`. Shows that
+the loop traces few graphs and no new ones after the second step, however far the training is, and reads from the device
+once a logged step. What it cannot show is anything about the Neuron compiler or NeuronCores.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ torch_xla = pytest.importorskip("torch_xla")
 
 import torch_xla.debug.metrics as xla_metrics  # noqa: E402
 
-from trainer import device, training  # noqa: E402
+from trainer import checkpoint_files, device, training  # noqa: E402
 from trainer.config import CheckpointConfig, ModelConfig, OptimizationConfig, PretrainConfig  # noqa: E402
 from trainer.distributed import Gang  # noqa: E402
 from trainer.journal import Journal  # noqa: E402
@@ -54,13 +55,21 @@ def counted() -> tuple[int, int]:
     return (compiled[0] if compiled else 0), (transfers[0] if transfers else 0)
 
 
-def run_in(folder: Path, *, optimizer: Any = "adamw", precision: Any = "float32", steps: int = -1) -> Run:
+def run_in(
+    folder: Path,
+    *,
+    optimizer: Any = "adamw",
+    precision: Any = "float32",
+    steps: int = -1,
+    log_steps: int = 2,
+    **recipe: Any,
+) -> Run:
     if not (folder / "x_training_0.hdf5").exists():
         write_shard(folder / "x_training_0.hdf5")
     config = PretrainConfig(
         device="xla",
         precision=precision,
-        log_steps=2,
+        log_steps=log_steps,
         steps_this_run=steps,
         model=ModelConfig(
             num_hidden_layers=2,
@@ -71,9 +80,16 @@ def run_in(folder: Path, *, optimizer: Any = "adamw", precision: Any = "float32"
             max_position_embeddings=16,
         ),
         optimization=OptimizationConfig(
-            optimizer=optimizer, micro_batch_size=4, gradient_accumulation_steps=3, max_steps=8, warmup_steps=2
+            **{
+                "optimizer": optimizer,
+                "micro_batch_size": 4,
+                "gradient_accumulation_steps": 3,
+                "max_steps": 8,
+                "warmup_steps": 2,
+                **recipe,
+            }
         ),
-        checkpoints=CheckpointConfig(checkpoint_steps=1000),
+        checkpoints=CheckpointConfig(checkpoint_steps=100_000),
     )
     own_device = device.choose("xla", local_rank=0, precision=precision)
     own_device.rounds_stochastically = True  # as NeuronCores do; XLA's CPU rounds to the nearest
@@ -93,35 +109,99 @@ def test_an_interrupted_training_ends_with_the_same_weights(tmp_path: Path) -> N
     assert all(torch.equal(one["model"][name], other["model"][name]) for name in one["model"])
 
 
+@dataclass
+class Told:
+    """What a logged step found."""
+
+    graphs: int
+    """Compiled by this process so far, since the training began."""
+    reads: int
+    """From the device so far."""
+    own_reads: int
+    """Of these, by the journal in this step."""
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[int, Told]:
+    """Filled in by every logged step of a training."""
+    at_steps: dict[int, Told] = {}
+    tell = Journal.tell
+    at_start, _ = counted()
+
+    def counting(self: Journal, progress: Any, *args: Any, **options: Any) -> Any:
+        _, before = counted()
+        outcome = tell(self, progress, *args, **options)
+        graphs, reads = counted()
+        at_steps[progress.step] = Told(graphs - at_start, reads, reads - before)
+        return outcome
+
+    monkeypatch.setattr(Journal, "tell", counting)
+    return at_steps
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "pure_bfloat16"])
 def test_few_graphs_none_after_the_second_step_and_one_read_a_logged_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: Any, precision: Any
+    tmp_path: Path, told: dict[int, Told], optimizer: Any, precision: Any
 ) -> None:
-    run = run_in(tmp_path, optimizer=optimizer, precision=precision)
-
-    at_steps: dict[int, tuple[int, int, int]] = {}
-    tell = Journal.tell
-
-    def counting(self: Journal, progress: Any, *args: Any, **options: Any) -> Any:
-        before = counted()
-        told = tell(self, progress, *args, **options)
-        after = counted()
-        at_steps[progress.step] = (*after, after[1] - before[1])
-        return told
-
-    monkeypatch.setattr(Journal, "tell", counting)
-    at_start, _ = counted()
-    result = training.train(run)
+    result = training.train(run_in(tmp_path, optimizer=optimizer, precision=precision))
 
     assert result is not None
     assert result["steps"] == 8
     assert math.isfinite(result["last_loss"])
-    assert sorted(at_steps) == [1, 2, 4, 6, 8]
-    graphs = {step: compiled - at_start for step, (compiled, _, _) in at_steps.items()}
+    assert sorted(told) == [1, 2, 4, 6, 8]
+    graphs = {step: found.graphs for step, found in told.items()}
     print("graphs by step:", graphs)
     assert graphs[2] <= MAX_GRAPHS, graphs
     assert graphs[8] == graphs[2], graphs
-    assert {reads for _, _, reads in at_steps.values()} == {1}
-    reads = [total for _, total, _ in at_steps.values()]
+    assert {found.own_reads for found in told.values()} == {1}
+    reads = [found.reads for found in told.values()]
     assert reads[-1] - reads[1] == len(reads) - 2, "something is read from the device between logged steps"
+
+
+RECIPES = {
+    "adamw": {"learning_rate": 4e-4, "warmup_steps": 2000},
+    "lamb": {"learning_rate": 6e-3, "warmup_steps": 2000},
+}
+"""The tutorials' rates. As Python numbers, 1 - η λ and 1 - β₁ᵗ would become another constant of the graph in each step,
+and another graph in the steps at which they begin or cease to be 1 in float32: 15 of AdamW's, 165 of LAMB's."""
+
+
+@pytest.mark.parametrize("optimizer", RECIPES)
+def test_three_hundred_steps_of_the_recipe_trace_what_the_first_two_did(
+    tmp_path: Path, told: dict[int, Told], optimizer: str
+) -> None:
+    training.train(
+        run_in(tmp_path, optimizer=optimizer, steps=300, log_steps=1, max_steps=40_000, **RECIPES[optimizer])
+    )
+    graphs = {step: found.graphs for step, found in told.items()}
+    assert len(graphs) == 300
+    assert set(list(graphs.values())[1:]) == {graphs[2]}, graphs
+    assert graphs[2] <= MAX_GRAPHS
+
+
+@pytest.mark.parametrize("crossing", [2000, 17_321, 36_720], ids=["end-of-warm-up", "float32", "float64"])
+@pytest.mark.parametrize("optimizer", RECIPES)
+def test_no_later_step_traces_anew(tmp_path: Path, told: dict[int, Told], optimizer: str, crossing: int) -> None:
+    """Where 1 - β₂ᵗ becomes 1 in float32 and in Python's numbers, reached from a checkpoint of that step."""
+    recipe = {"optimizer": optimizer, "log_steps": 1, "max_steps": 40_000, **RECIPES[optimizer]}
+    training.train(run_in(tmp_path, steps=2, **recipe))
+    put_forward(tmp_path / "run", step=crossing - 6)
+    told.clear()
+    training.train(run_in(tmp_path, steps=12, **recipe))
+    graphs = [found.graphs for found in told.values()]
+    assert list(told) == list(range(crossing - 5, crossing + 7))
+    assert set(graphs[2:]) == {graphs[2]}, graphs
+
+
+def put_forward(run_folder: Path, *, step: int) -> None:
+    """Write the newest checkpoint again as one of another step."""
+    found = checkpoint_files.newest_verified(run_folder, say=print)
+    assert found is not None
+    content = torch.load(found.path, weights_only=True)
+    for group in content["optimizer"]["param_groups"]:
+        group["step"] = step
+    described = {**vars(found.record), "step": step}
+    for field in ("bytes", "sha256"):
+        del described[field]
+    checkpoint_files.write(run_folder, lambda file: torch.save(content, file), described)

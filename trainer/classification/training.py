@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trainer import checkpoint_files, compilation
+from trainer import checkpoint_files, compilation, gradients
 from trainer import device as devices
 from trainer.checkpoint import Progress
 from trainer.checkpoint_files import CheckpointFile, Record
@@ -117,15 +117,16 @@ def train(job: Classification) -> Mapping[str, Any] | None:
     order = DataOrder(blocks_of([len(job.train_set)], block_rows=len(job.train_set)), seed=config.seed)
     optimizer = torch.optim.SGD(job.model.parameters(), lr=config.learning_rate, momentum=MOMENTUM)
     progress, saved = resume(job, optimizer)
-    replica = gang.replicated(job.model, bucket_mib=job.device.bucket_mib)
+    exchange = gradients.exchange(job.model, gang, job.device, bucket_mib=None)
     last_step = job.max_steps if config.steps_this_run == -1 else progress.step + config.steps_this_run
     last_step = min(last_step, job.max_steps)
     log = MetricsLog(job.output_dir if job.records else None, first_step=progress.step + 1)
     stopwatch, told_until, stop = Stopwatch(), progress.samples_seen, StopRequest.listening()
     for step in range(progress.step + 1, last_step + 1):
         pictures_BHW, labels_B = micro_batch(job, order, progress.samples_seen)
-        loss: torch.Tensor = functional.cross_entropy(replica(pictures_BHW), labels_B)
+        loss: torch.Tensor = functional.cross_entropy(exchange.replica(pictures_BHW), labels_B)
         loss.backward()  # type: ignore[no-untyped-call]
+        exchange.finish()
         job.device.take_step(optimizer)
         optimizer.zero_grad()
         progress, stopping = progress.after_step(job.global_batch_size), False

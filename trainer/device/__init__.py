@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from trainer.device import neuron_runtime
 from trainer.errors import ConfigInvalid
 
 Name = Literal["auto", "cpu", "cuda", "xla", "neuron"]
@@ -17,6 +18,9 @@ Precision = Literal["float32", "bfloat16", "pure_bfloat16"]
 
 Copy = tuple[torch.Tensor, torch.Tensor]
 """A tensor on the device, and the one in host memory that it shall be copied to."""
+
+Average = Callable[[Sequence[torch.Tensor], int], None]
+"""Replaces tensors of one dtype by their means over so many ranks."""
 
 
 class Steps(Protocol):
@@ -48,6 +52,8 @@ class Device(Protocol):
     that computes in their place."""
     bucket_mib: int
     """MiB of gradients that travel between the ranks at once, while the backward pass goes on where it can."""
+    average: Average | None
+    """In one collective; None where DistributedDataParallel does it during the backward pass."""
 
     def seed(self, seed: int) -> None:
         """Make dropout on this device a function of the seed from here on."""
@@ -71,13 +77,14 @@ class Device(Protocol):
         """Start copying, in order with the device's other work; what is returned waits until it is done."""
 
 
-def choose(name: Name, *, local_rank: int, precision: Precision = "float32") -> Device:
+def choose(name: Name, *, local_rank: int, precision: Precision = "float32", model_type: str | None = None) -> Device:
     """The device of this process.
 
     Args:
         name: Kind of device; auto takes the first that is there.
         local_rank: This process among those of its node; numbers the node's accelerators.
         precision: What will be computed in; NeuronCores are told before they start.
+        model_type: What the Neuron compiler shall optimise for; its own default if None.
 
     Raises:
         ConfigInvalid: If the device asked for is not there.
@@ -91,14 +98,16 @@ def choose(name: Name, *, local_rank: int, precision: Precision = "float32") -> 
     if name != "auto" and not available[name]():
         raise ConfigInvalid(f"--device is {name}, which this container does not have; give cpu or auto.")
     kind = next(kind for kind in available if name == kind or (name == "auto" and available[kind]()))
+    if kind in ("xla", "neuron"):
+        neuron_runtime.prepare(os.environ, pure_bfloat16=precision == "pure_bfloat16", model_type=model_type)
     if kind == "xla":
         from trainer.device.xla import XlaDevice
 
-        return XlaDevice(precision)
+        return XlaDevice()
     if kind == "neuron":
         from trainer.device.neuron import NeuronDevice
 
-        return NeuronDevice(local_rank, precision)
+        return NeuronDevice(local_rank)
     if kind == "cuda":
         from trainer.device.cuda import CudaDevice
 
@@ -110,12 +119,6 @@ def choose(name: Name, *, local_rank: int, precision: Precision = "float32") -> 
 
 def nothing_to_wait_for() -> None:
     """For devices whose copies are complete when the call returns."""
-
-
-def ask_neuron_to_round_stochastically() -> None:
-    """The Neuron runtime reads this when it starts; with one seed for all ranks, their weights stay alike."""
-    os.environ.setdefault("NEURON_RT_STOCHASTIC_ROUNDING_EN", "1")
-    os.environ.setdefault("NEURON_RT_STOCHASTIC_ROUNDING_SEED", "0")
 
 
 def _has_xla() -> bool:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from trainer.device import Copy, Precision, Steps, nothing_to_wait_for
+from trainer.device import Average, Copy, Precision, Steps, nothing_to_wait_for
 
 
 class CpuDevice:
@@ -23,6 +23,7 @@ class CpuDevice:
     peak_source = "nobody"
     takes_peak_from_pod = False
     bucket_mib = 25  # torch's own default
+    average: Average | None = None
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

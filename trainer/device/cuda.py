@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from trainer.device import Copy, Precision, Steps
+from trainer.device import Average, Copy, Precision, Steps
 from trainer.errors import ConfigInvalid
 
 DENSE_BFLOAT16_TFLOPS = {"H200": 989.0, "H100": 989.0, "A100": 312.0}
@@ -23,6 +23,7 @@ class CudaDevice:
     rounds_stochastically = False
     takes_peak_from_pod = True
     bucket_mib = 25  # torch's own default
+    average: Average | None = None
 
     def __init__(self, local_rank: int) -> None:
         if local_rank >= torch.cuda.device_count():

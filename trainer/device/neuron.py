@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from trainer.device import Copy, Precision, Steps, ask_neuron_to_round_stochastically, nothing_to_wait_for
+from trainer.device import Average, Copy, Precision, Steps, nothing_to_wait_for
 
 
 class NeuronDevice:
@@ -24,10 +24,9 @@ class NeuronDevice:
     peak_source = "nobody"
     takes_peak_from_pod = True
     bucket_mib = 25  # torch's own default
+    average: Average | None = None
 
-    def __init__(self, local_rank: int, precision: Precision) -> None:
-        if precision == "pure_bfloat16":
-            ask_neuron_to_round_stochastically()
+    def __init__(self, local_rank: int) -> None:
         self.torch_device = torch.device("neuron", local_rank)
         torch.accelerator.set_device_index(local_rank)
 

@@ -11,7 +11,7 @@ import torch_xla.core.xla_model as xla_model
 import torch_xla.distributed.xla_backend  # registers the process group backend "xla"
 import torch_xla.runtime
 
-from trainer.device import Copy, Precision, Steps, ask_neuron_to_round_stochastically, nothing_to_wait_for
+from trainer.device import Copy, Precision, Steps, nothing_to_wait_for
 
 
 class XlaDevice:
@@ -25,11 +25,12 @@ class XlaDevice:
     takes_peak_from_pod = True
     bucket_mib = 512  # BUCKET_CAP_MB of the tutorial's launch scripts
 
-    def __init__(self, precision: Precision) -> None:
-        if precision == "pure_bfloat16":
-            ask_neuron_to_round_stochastically()
+    def __init__(self) -> None:
         self.rounds_stochastically = torch_xla.runtime.device_type() == "NEURON"
         self.torch_device: torch.device = torch_xla.device()
+
+    def average(self, tensors: Sequence[torch.Tensor], world_size: int) -> None:
+        xla_model.all_reduce(xla_model.REDUCE_SUM, list(tensors), scale=1 / world_size)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

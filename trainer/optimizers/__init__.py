@@ -8,11 +8,14 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from trainer import seeds
 from trainer.config import OptimizationConfig
 from trainer.device import Device
 from trainer.distributed import Gang
-from trainer.optimizers.adamw import AdamW
+from trainer.errors import ConfigInvalid
+from trainer.optimizers.adamw import AdamW, FusedAdamW
 from trainer.optimizers.lamb import Lamb
+from trainer.optimizers.low_precision import SeedRounding
 from trainer.optimizers.zero import ShardedOptimizer
 
 Groups = Sequence[Mapping[str, Any]]
@@ -38,9 +41,19 @@ class Optimizer(Protocol):
 
 
 def build(groups: Groups, config: OptimizationConfig, device: Device, gang: Gang) -> Optimizer:
-    """The optimizer that was asked for, its state divided between the ranks if that was asked for too."""
+    """The optimizer that was asked for, its state divided between the ranks if that was asked for too.
+
+    Raises:
+        ConfigInvalid: If the state shall be divided on a device where every rank has to do the same.
+    """
+    if config.zero1 and device.average is not None:
+        raise ConfigInvalid(
+            "--zero1 is true, which --device xla cannot do: each rank would trace a step of its own parameters, and "
+            "ranks with different graphs wait for each other for ever; leave --zero1 out."
+        )
     pure_bfloat16 = any(parameter.dtype is torch.bfloat16 for group in groups for parameter in group["params"])
-    make = _maker(config, device, pure_bfloat16=pure_bfloat16)
+    seed_rounding = None if device.rounds_stochastically else _rounding_seeds(groups, config, device)
+    make = _maker(config, fused=device.fused_optimizer and not pure_bfloat16, seed_rounding=seed_rounding)
     if config.zero1 and gang.world_size > 1:
         return ShardedOptimizer(groups, make, gang)
     return make(groups)
@@ -56,15 +69,29 @@ def decay_groups(model: nn.Module, weight_decay: float) -> Groups:
 
 
 def _maker(
-    config: OptimizationConfig, device: Device, *, pure_bfloat16: bool
+    config: OptimizationConfig, *, fused: bool, seed_rounding: SeedRounding | None
 ) -> Callable[[Groups], torch.optim.Optimizer]:
+    rate, betas, eps = config.learning_rate, (config.beta1, config.beta2), config.eps
+
     def make(groups: Groups) -> torch.optim.Optimizer:
         own = [dict(group) for group in groups]  # torch writes its settings into them
-        rate, rounding = config.learning_rate, not device.rounds_stochastically
         if config.optimizer == "lamb":
-            return Lamb(own, lr=rate, trust_clip=config.trust_clip, round_stochastically=rounding)
-        if pure_bfloat16:
-            return AdamW(own, lr=rate, round_stochastically=rounding)
-        return torch.optim.AdamW(own, lr=rate, fused=device.fused_optimizer)
+            return Lamb(own, lr=rate, betas=betas, eps=eps, trust_clip=config.trust_clip, seed_rounding=seed_rounding)
+        if fused:
+            return FusedAdamW(own, lr=rate, betas=betas, eps=eps)
+        return AdamW(own, lr=rate, betas=betas, eps=eps, seed_rounding=seed_rounding)
 
     return make
+
+
+def _rounding_seeds(groups: Groups, config: OptimizationConfig, device: Device) -> SeedRounding:
+    """Seeds by the parameter's place among all, so that it is rounded alike whichever rank changes it."""
+    places = {
+        parameter: place
+        for place, parameter in enumerate(parameter for group in groups for parameter in group["params"])
+    }
+
+    def seed(parameter: torch.Tensor, step: int) -> None:
+        device.seed(seeds.derived(config.seed, step, seeds.ROUNDING, places[parameter]))
+
+    return seed

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
-from trainer.optimizers.low_precision import Float32State
+from trainer.optimizers.low_precision import Float32State, SeedRounding
 
 
 class Lamb(Float32State):
@@ -27,30 +27,41 @@ class Lamb(Float32State):
         eps: float = 1e-6,
         weight_decay: float = 0.01,
         trust_clip: bool = True,
-        round_stochastically: bool = True,
+        seed_rounding: SeedRounding | None = None,
     ) -> None:
         """
         Args:
             params: Parameters, or groups of them.
             lr: Learning rate η.
             betas: Decay of the moments, β₁ and β₂.
-            eps: Added to the root of the second moment, ε.
+            eps: Added to the root of the corrected second moment, ε.
             weight_decay: λ.
             trust_clip: Never lengthen a layer's step: φ(‖x‖) / ‖r + λx‖ ≤ 1.
-            round_stochastically: Round bfloat16 weights here; False where the device does it by itself.
+            seed_rounding: Called before bfloat16 weights are rounded here; None where the device rounds by itself.
         """
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "trust_clip": trust_clip}
-        super().__init__(params, defaults, round_stochastically=round_stochastically)
+        super().__init__(params, defaults, seed_rounding=seed_rounding)
+
+    def _scalars(self, group: dict[str, Any]) -> Sequence[float]:
+        (beta1, beta2), step = group["betas"], group["step"]
+        return group["lr"], 1 - beta1**step, 1 - beta2**step
 
     def _changed(
-        self, weights: torch.Tensor, moment: torch.Tensor, root: torch.Tensor, group: dict[str, Any]
+        self,
+        weights: torch.Tensor,
+        moment: torch.Tensor,
+        second_moment: torch.Tensor,
+        group: dict[str, Any],
+        scalars: Sequence[torch.Tensor],
     ) -> torch.Tensor:
-        decay, (beta1, _) = group["weight_decay"], group["betas"]
-        update = (moment / (1 - beta1 ** group["step"])).div_(root)
+        rate, correction, second_correction = scalars
+        decay = group["weight_decay"]
+        root = (second_moment / second_correction).sqrt_().add_(group["eps"])
+        update = (moment / correction).div_(root)
         if decay:
             update.add_(weights, alpha=decay)
             update.mul_(_trust_ratio(weights, update, clip=group["trust_clip"]))
-        changed: torch.Tensor = weights - group["lr"] * update
+        changed: torch.Tensor = weights - rate * update
         return changed
 
 

@@ -7,36 +7,45 @@ the mean exact, it counts (Gupta et al. 2015, §3.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+
+SeedRounding = Callable[[torch.Tensor, int], None]
+"""Seeds the device's generator for the rounding of one parameter in one step, counted from 1."""
 
 _DROPPED_BITS = 16
 """Of a float32's 23 fraction bits, those that bfloat16 has not."""
 
 
 class Float32State(torch.optim.Optimizer):
-    """Adam's moments in at least float32, whatever the weights are in; subclasses say what they make of them."""
+    """Adam's moments in at least float32, whatever the weights are in; subclasses say what they make of them.
 
-    def __init__(self, params: Iterable[Any], defaults: dict[str, Any], *, round_stochastically: bool) -> None:
+    What changes from step to step (learning rate, corrections of the moments) reaches the device as a tensor: a device
+    that traces its work would take a Python number for a part of the program, and compile another one for each.
+    """
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any], *, seed_rounding: SeedRounding | None) -> None:
         """
         Args:
             params: Parameters, or groups of them.
             defaults: Of the groups: `betas` (decay of the moments, β₁ and β₂), `eps` (ε), and the subclass's own.
-            round_stochastically: Round bfloat16 weights here; False where the device does it by itself.
+            seed_rounding: Called before bfloat16 weights are rounded here; None where the device rounds by itself.
         """
         super().__init__(params, {**defaults, "step": 0})
-        self._round = round_stochastically
+        self._seed_rounding = seed_rounding
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Change the weights by one step."""
         for group in self.param_groups:
             group["step"] += 1
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._change(parameter, group)
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if parameters:
+                scalars = on_device(self._scalars(group), parameters[0])
+                for parameter in parameters:
+                    self._change(parameter, group, scalars)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch does it, but without rounding the state to the dtype of the weights."""
@@ -46,28 +55,39 @@ class Float32State(torch.optim.Optimizer):
             device = parameters[place].device
             self.state[parameters[place]] = {name: value.to(device, copy=True) for name, value in values.items()}
 
-    def _change(self, parameter: torch.Tensor, group: dict[str, Any]) -> None:
+    def _change(self, parameter: torch.Tensor, group: dict[str, Any], scalars: Sequence[torch.Tensor]) -> None:
         """Change one parameter by the settings of its group."""
         gradient = parameter.grad.to(state_dtype(parameter))  # type: ignore[union-attr]
         moment, second_moment = self._moments(parameter)
-        (beta1, beta2), step = group["betas"], group["step"]
-
+        beta1, beta2 = group["betas"]
         moment.lerp_(gradient, 1 - beta1)
         second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        root = (second_moment / (1 - beta2**step)).sqrt_().add_(group["eps"])
-        weights = self._changed(parameter.to(gradient.dtype), moment, root, group)
-        store(parameter, weights, stochastically=self._round)
+        weights = self._changed(parameter.to(gradient.dtype), moment, second_moment, group, scalars)
+        if parameter.dtype is torch.bfloat16 and self._seed_rounding is not None:
+            self._seed_rounding(parameter, group["step"])
+            weights = rounded_stochastically(weights)
+        parameter.copy_(weights)
+
+    def _scalars(self, group: dict[str, Any]) -> Sequence[float]:
+        """The numbers of this step that the group's parameters share; always as many of them."""
+        raise NotImplementedError
 
     def _changed(
-        self, weights: torch.Tensor, moment: torch.Tensor, root: torch.Tensor, group: dict[str, Any]
+        self,
+        weights: torch.Tensor,
+        moment: torch.Tensor,
+        second_moment: torch.Tensor,
+        group: dict[str, Any],
+        scalars: Sequence[torch.Tensor],
     ) -> torch.Tensor:
         """The weights after the step.
 
         Args:
             weights: Before it, at least float32; the parameter itself where it is that already, so not to be changed.
-            moment: Mean of the gradient, without the correction of its start by 1 - β₁ᵗ.
-            root: √(corrected second moment) + ε.
+            moment: Running mean of the gradient, from 0, without a correction of its start. Not to be changed.
+            second_moment: The same of the gradient's square.
             group: Settings of the parameter's group.
+            scalars: This step's numbers, as `_scalars` gave them, on the device.
         """
         raise NotImplementedError
 
@@ -80,22 +100,14 @@ class Float32State(torch.optim.Optimizer):
         return state["exp_avg"], state["exp_avg_sq"]
 
 
+def on_device(numbers: Sequence[float], like: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Numbers as scalars beside a parameter, in the dtype that its updates are computed in; one transfer for all."""
+    return torch.tensor(numbers, dtype=state_dtype(like)).to(like.device).unbind()
+
+
 def state_dtype(parameter: torch.Tensor) -> torch.dtype:
     """What a parameter's state and update are computed in: at least float32."""
     return torch.promote_types(parameter.dtype, torch.float32)
-
-
-def store(parameter: torch.Tensor, value: torch.Tensor, *, stochastically: bool) -> None:
-    """Put a float32 value into a parameter.
-
-    Args:
-        parameter: bfloat16, or at least float32.
-        value: What it shall become.
-        stochastically: Round here; False where the device does it whenever it writes bfloat16.
-    """
-    if stochastically and parameter.dtype is torch.bfloat16:
-        value = rounded_stochastically(value)
-    parameter.copy_(value)
 
 
 def rounded_stochastically(value: torch.Tensor) -> torch.Tensor:

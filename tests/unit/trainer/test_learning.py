@@ -115,19 +115,20 @@ def test_biases_and_layer_norms_are_not_decayed(model: BertPretraining) -> None:
 
 def test_the_learning_rate_is_the_tutorials() -> None:
     tutorial = OptimizationConfig()
-    assert [f"{learning_rate(step, tutorial):.2e}" for step in (14, 15, 16)] == ["2.80e-06", "3.00e-06", "3.20e-06"]
+    printed = [f"{learning_rate(step + 1, tutorial):.2e}" for step in (14, 15, 16)]
+    assert printed == ["2.80e-06", "3.00e-06", "3.20e-06"]
 
 
 @given(st.integers(0, 50), st.integers(1, 200))
 def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero(warmup_steps: int, max_steps: int) -> None:
     config = OptimizationConfig(warmup_steps=warmup_steps, max_steps=max_steps)
     rates = [learning_rate(step, config) for step in range(1, max_steps + 1)]
-    peak = min(warmup_steps, max_steps)
-    assert rates[: max(peak, 1)] == sorted(rates[: max(peak, 1)])
-    assert rates[max(peak - 1, 0) :] == sorted(rates[max(peak - 1, 0) :], reverse=True)
+    assert rates[: warmup_steps + 1] == sorted(rates[: warmup_steps + 1])
+    assert rates[warmup_steps:] == sorted(rates[warmup_steps:], reverse=True)
     assert 0 <= min(rates) <= max(rates) <= config.learning_rate
     if max_steps > warmup_steps:
-        assert rates[-1] == pytest.approx(config.learning_rate / (max_steps + 1 - max(warmup_steps, 0)))
+        assert rates[warmup_steps] == config.learning_rate
+        assert learning_rate(max_steps + 1, config) == 0
 
 
 def test_the_metrics_line_is_the_tutorials_to_the_letter() -> None:
