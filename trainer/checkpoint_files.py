@@ -96,9 +96,11 @@ def keep_newest(output_dir: Path, count: int, *, until: int) -> None:
 
     Args:
         output_dir: The run's folder.
-        count: Checkpoints that stay.
+        count: Checkpoints that stay; -1 for all.
         until: The step just written. Whatever lies ahead of it was passed over, so it neither counts nor goes.
     """
+    if count == -1:
+        return
     written = [path for path in (output_dir / FOLDER).glob("step-*.pt") if path.name <= f"step-{until:08d}.pt"]
     for path in sorted(written, reverse=True)[count:]:
         path.with_suffix(".json").unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 A recipe stands below the command line: what is given there wins over it. Phase 1 trains on sequences of 128 tokens,
 phase 2 on 512 from phase 1's weights. The numbers are those of the aws-neuron-samples launch scripts
 (`run_dp_bert_large_hf_pretrain_bf16_s128[_lamb].sh` and `…_s512_[lamb_]phase2.sh`), which train on the 32
-NeuronCores of one trn1.32xlarge and divide the accumulation by the number of nodes.
+NeuronCores of one trn1.32xlarge, divide the accumulation by the number of nodes, and keep weights in bfloat16.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
     name = given.get("preset")
     if name is None:
         return given
-    recipe = {"model": "large", "scaling": "strong", **PRESETS[name]}
+    recipe = {"model": "large", "scaling": "strong", "precision": "pure_bfloat16", **PRESETS[name]}
     if given.get("scaling") == "weak":
         del recipe["global_batch_size"]  # then every process does its 16 × 32, however many there are
     return {**recipe, **given}

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer import arguments, program
+from trainer import arguments, program, tutorial
 from trainer.config import PretrainConfig
 from trainer.environment import Environment
 from trainer.errors import ConfigInvalid
@@ -25,7 +25,7 @@ from trainer.scaling import micro_batches_per_step
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | None:
     """Check the arguments, meet the other processes, look at the data, and train (or only compile)."""
     program.raise_on_sigterm()
-    config = arguments.parse(PretrainConfig, argv, program="trainer.pretrain", complete=with_preset)
+    config = parse(argv, os.environ)
     data_dir = _folder(config.data_dir, environment.data_dir, "data_dir", "TRAINFLOW_DATA_DIR")
     output_dir = _folder(config.output_dir, environment.run_dir, "output_dir", "TRAINFLOW_RUN_DIR")
     micro_batches = micro_batches_per_step(
@@ -35,7 +35,9 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
     from trainer import device, distributed, shards  # torch takes a second: wrong arguments need not wait for it
     from trainer.run import Run
 
-    own_device = device.choose(config.device, local_rank=environment.local_rank, precision=config.precision)
+    own_device = device.choose(
+        config.device, local_rank=environment.local_rank, precision=config.precision, model_type="transformer"
+    )
     peak_tflops, peak_source = own_device.peak_tflops, own_device.peak_source
     if environment.peak_tflops is not None and own_device.takes_peak_from_pod:
         peak_tflops, peak_source = environment.peak_tflops, "TRAINFLOW_PEAK_TFLOPS"
@@ -61,6 +63,16 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
         from trainer.training import train  # brings transformers, which ranks that wait for a compiler do not need
 
         return train(run)
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> PretrainConfig:
+    """What the arguments ask for, the trainer's own or the tutorial's.
+
+    Raises:
+        ConfigInvalid: If one of them cannot be had.
+    """
+    words = tutorial.translated(argv, environ)
+    return arguments.parse(PretrainConfig, words, program="trainer.pretrain", complete=with_preset)
 
 
 def _folder(given: Path | None, in_environment: Path | None, option: str, variable: str) -> Path:

@@ -19,11 +19,10 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from trainer import arguments, program
+from trainer import arguments, pretrain, program
 from trainer.config import ModelShape, PretrainConfig
 from trainer.environment import Environment
 from trainer.errors import ConfigInvalid
-from trainer.presets import with_preset
 from trainer.scaling import micro_batches_per_step
 from trainer.staging import marker
 
@@ -134,7 +133,7 @@ def _wrong_arguments(config: ProbeConfig, given: Sequence[str]) -> tuple[str | N
 
 
 def _pretrain(config: ProbeConfig, given: Sequence[str]) -> int:
-    parsed = arguments.parse(PretrainConfig, given, program="trainer.pretrain", complete=with_preset)
+    parsed = pretrain.parse(given, os.environ)
     micro_batches_per_step(
         parsed.optimization, world_size=config.world_size, local_world_size=config.processes_per_node
     )
@@ -160,7 +159,11 @@ def checkpoint_bytes(config: PretrainConfig) -> int:
     """Room that a pretraining's checkpoints take: those that are kept, and the one that is being written meanwhile."""
     weight = 2 if config.precision == "pure_bfloat16" else FLOAT32
     one = num_parameters(config.model.shape) * (weight + MOMENTS * FLOAT32)
-    return one * (config.checkpoints.keep_checkpoints + 1)
+    checkpoints = config.checkpoints
+    kept = checkpoints.keep_checkpoints
+    if kept == -1:
+        kept = -(-config.optimization.max_steps // checkpoints.checkpoint_steps)
+    return one * (kept + 1)
 
 
 def num_parameters(shape: ModelShape) -> int:

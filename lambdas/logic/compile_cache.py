@@ -30,10 +30,10 @@ NEVER_SHAPE_GRAPHS = frozenset(
     {
         # How long, how fast and from where: numbers that reach the graphs as data.
         *("max_steps", "steps_this_run", "num_train_steps", "max_train_steps", "epochs", "num_epochs"),
-        *("learning_rate", "lr", "warmup_steps", "seed"),
+        *("learning_rate", "lr", "warmup_steps", "schedule", "seed"),
         # What is written down, how often and where.
         *("log_steps", "logging_steps", "checkpoint_steps", "checkpoint_minutes", "keep_checkpoints"),
-        *("save_steps", "num_ckpts_to_keep", "output_dir", "model_url"),
+        *("save_steps", "num_ckpts_to_keep", "output_dir", "model_url", "print_grad_norm"),
         # Where things are read from. Their shapes are other arguments.
         *("data_dir", "initial_weights"),
     }

@@ -8,7 +8,8 @@ and, from programs that know more, a report in JSON:
 
     [0]:{"trainflow_metrics": {"step": 14, "tokens_per_second": 825518.1, "mfu_percent": 31.2}}
 
-The prefix in brackets is torchrun's and optional. Throughput is in sequences per second over all ranks.
+The prefix in brackets is torchrun's and optional; the tutorial's script ends the line with a space, or, under
+`--print_grad_norm`, with ` grad-norm : 1.25`. Throughput is in sequences per second over all ranks.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _LINE = re.compile(
     rf"^{_PREFIX}"
     r"LOG (?P<logged_at>\w{3} \w{3} [ \d]\d \d{2}:\d{2}:\d{2} \d{4}) - "
     r"\((?P<epoch>\d+), (?P<step>\d+)\) "
-    rf"step_loss : (?P<loss>{_NUMBER}) learning_rate : (?P<learning_rate>{_NUMBER}) "
-    rf"throughput : (?P<throughput>{_NUMBER})\s*$"
+    rf"step_loss : (?P<loss>{_NUMBER})\s+learning_rate : (?P<learning_rate>{_NUMBER})\s+"
+    rf"throughput : (?P<throughput>{_NUMBER})(?:\s+grad-norm : {_NUMBER})?\s*$"
 )
 
 

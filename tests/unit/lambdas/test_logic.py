@@ -301,6 +301,19 @@ def test_the_tutorials_metrics_line_is_understood() -> None:
     assert parse_metrics_line(text.removeprefix("[0]:")) == step
 
 
+@pytest.mark.parametrize("rest", [" ", "  ", " grad-norm : 1.2345678", " grad-norm : nan", "  grad-norm : 1e-05 "])
+def test_so_is_the_end_that_the_tutorials_script_gives_it(rest: str) -> None:
+    """A space behind the throughput, and the norm under --print_grad_norm."""
+    assert parse_metrics_line(line(14) + rest) == parse_metrics_line(line(14))
+
+
+def test_so_are_days_of_one_digit_and_doubled_spaces() -> None:
+    text = "LOG Sat Nov  1 00:51:01 2025 - (0, 14) step_loss : 9.5000  learning_rate : 2.80e-06  throughput : 6449.36"
+    step = parse_metrics_line(text)
+    assert step is not None
+    assert (step.step, step.logged_at.day) == (14, 1)
+
+
 @given(st.text())
 def test_any_other_line_is_no_step(text: str) -> None:
     assert parse_metrics_line(text) is None or text.lstrip("[0123456789]: ").startswith("LOG ")

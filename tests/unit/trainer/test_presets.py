@@ -36,10 +36,10 @@ def test_the_tutorials_recipes() -> None:
     assert recipes["adamw-phase1"].global_batch_size == 16384
 
 
-def test_the_first_phase_of_adamw_is_what_the_defaults_are() -> None:
+def test_the_first_phase_of_adamw_is_what_the_defaults_are_in_bfloat16() -> None:
     recipe = parse("--preset", "adamw-phase1")
     same = replace(recipe.optimization, scaling="weak", global_batch_size=None)
-    assert replace(recipe, preset=None, optimization=same) == PretrainConfig()
+    assert replace(recipe, preset=None, optimization=same) == PretrainConfig(precision="pure_bfloat16")
 
 
 def test_what_is_given_wins_over_the_recipe() -> None:

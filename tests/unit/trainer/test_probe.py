@@ -102,6 +102,8 @@ def test_checkpoints_are_those_that_stay_and_one_that_is_being_written() -> None
     tiny = ("--module", "trainer.pretrain", "--", "--model", "tiny")
     one = probe.num_parameters(ModelConfig(model="tiny").shape) * (4 + 2 * 4)
     assert look(*tiny, "--keep_checkpoints", "2")["checkpoint_bytes"] == 3 * one
+    every = look(*tiny, "--keep_checkpoints", "-1", "--max_steps", "1000", "--checkpoint_steps", "300")
+    assert every["checkpoint_bytes"] == 5 * one
     pure = look(*tiny, "--keep_checkpoints", "2", "--precision", "pure_bfloat16")["checkpoint_bytes"]
     assert pure == 3 * one * (2 + 2 * 4) / (4 + 2 * 4)
 
