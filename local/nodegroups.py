@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lambdas.models.instances import SYSTEM_NODEGROUP
 from lambdas.models.kubernetes_names import TRAINING_NODES
+from local.cluster.node.registration import instance_type_named
 from local.loop import Loop
 
 LOOK_SECONDS = 0.2
@@ -89,6 +90,7 @@ class Nodegroups:
             *("--kubeconfig", str(settings.kubeconfig), "--instance-type", instance_type),
             *("--pods-dir", str(settings.pods_dir), "--image-root", str(settings.image_root)),
             *(text for key, value in _labels(nodegroup).items() for text in ("--label", f"{key}={value}")),
+            *(text for taint in _taints(instance_type) for text in ("--taint", taint)),
             *(text for name in names for text in ("--name", name)),
             *(text for key, value in settings.environment.items() for text in ("--env", f"{key}={value}")),
         ]
@@ -101,6 +103,11 @@ class Nodegroups:
 def _labels(nodegroup: str) -> dict[str, str]:
     """As EKS and the deployed node groups label their nodes."""
     return {"eks.amazonaws.com/nodegroup": nodegroup, **({} if nodegroup == SYSTEM_NODEGROUP else TRAINING_NODES)}
+
+
+def _taints(instance_type: str) -> list[str]:
+    """As the deployed node groups taint their nodes."""
+    return [f"{key}={value}:NoSchedule" for key, value in instance_type_named(instance_type).taints.items()]
 
 
 def _end(group: _Group) -> None:

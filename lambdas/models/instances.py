@@ -72,6 +72,14 @@ class InstanceType:
         return self.neuron_devices > 0
 
     @property
+    def taints(self) -> dict[str, str]:
+        """Keys and values of the taints (NoSchedule) that keep pods without a toleration off nodes with chips.
+
+        EFA needs no taint of its own: every type with EFA has chips.
+        """
+        return {NEURON_DEVICE: "true"} if self.accelerated else {}
+
+    @property
     def max_processes(self) -> int:
         """Training processes that fit a node: one a NeuronCore, or one a vCPU where there are none."""
         return self.neuron_cores or self.vcpus

@@ -6,14 +6,11 @@ from aws_cdk import aws_eks as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from lambdas.models.instances import NEURON_DEVICE, nodegroup_name
+from lambdas.models.instances import nodegroup_name
 from lambdas.models.kubernetes_names import TRAINING_NODES
 from stacks.parts.capacity.launch_template import NodeTemplate
 from stacks.parts.capacity.nodegroup_calls import NodegroupCalls
 from stacks.parts.configuration.nodes import Nodegroup
-
-NEURON_TAINT = "true"
-"""Value of the taint that keeps everything without a toleration off nodes with Trainium chips."""
 
 CAPACITY_TYPES = {
     "on-demand": "ON_DEMAND",
@@ -80,23 +77,17 @@ class TrainingNodegroup(Construct):
             labels=dict(TRAINING_NODES),
             taints=[
                 eks.CfnNodegroup.TaintProperty(key=key, value=value, effect="NO_SCHEDULE")
-                for key, value in self.taints.items()
+                for key, value in settings.instance.taints.items()
             ],
         )
         calls.limit_size(self, self.resource, settings.max_nodes)
         calls.tag_auto_scaling_group(self, self.resource, self.auto_scaling_tags)
 
     @property
-    def taints(self) -> dict[str, str]:
-        """EFA needs no taint of its own: every type with EFA has chips."""
-        return {NEURON_DEVICE: NEURON_TAINT} if self._settings.instance.accelerated else {}
-
-    @property
     def auto_scaling_tags(self) -> dict[str, str]:
         """What a node of this group would have, for an autoscaler that finds none to look at."""
         labels = {f"{AUTOSCALER}/label/{key}": value for key, value in TRAINING_NODES.items()}
-        taints = {f"{AUTOSCALER}/taint/{key}": f"{value}:NoSchedule" for key, value in self.taints.items()}
-        devices = {
-            f"{AUTOSCALER}/resources/{device}": str(count) for device, count in self._settings.instance.devices.items()
-        }
+        instance = self._settings.instance
+        taints = {f"{AUTOSCALER}/taint/{key}": f"{value}:NoSchedule" for key, value in instance.taints.items()}
+        devices = {f"{AUTOSCALER}/resources/{device}": str(count) for device, count in instance.devices.items()}
         return {**labels, **taints, **devices}
