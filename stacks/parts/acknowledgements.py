@@ -61,10 +61,6 @@ class Reason(StrEnum):
         "AWS's policy for AWS's add-on: EKS chooses the add-on's version, and what the version needs is maintained in "
         "the policy. Only this add-on's service account in this cluster can take the role."
     )
-    BUILDS_NEED_DOCKER = (
-        "Building an image takes a Docker daemon, which CodeBuild starts in privileged builds only. The builder lives "
-        "for one build of this repository's own files, outside of any VPC."
-    )
     END_OF_THE_WAY = (
         "These are dead-letter queues: nobody reads them but a person, who is told by an alarm as soon as one of them "
         "is not empty."
@@ -82,9 +78,16 @@ class Reason(StrEnum):
 def acknowledge(construct: IConstruct, *rules: str, reason: Reason) -> None:
     """Let findings stand on a construct and on what is inside it.
 
+    The acknowledgement carries the name of the rule's pack, so that CDK itself matches it with the finding, and the
+    validation report lists both with the reason. cdk-nag drops a finding that is acknowledged without the name of its
+    pack (`isAcknowledged` in nag-pack.js of cdk-nag 3.0.2), and CDK leaves a pack that reports nothing out of the
+    report, as if it had not run (`buildPluginReports` in aws-cdk-lib 2.275.0).
+
     Args:
         construct: As small as possible.
-        rules: In full, with the finding in brackets where cdk-nag names one.
+        rules: In full, with the finding in brackets where cdk-nag names one. A rule's name begins with its pack's.
         reason: Why.
     """
-    cdk.Validations.of(construct).acknowledge(*(cdk.Acknowledgment(id=rule, reason=reason.value) for rule in rules))
+    cdk.Validations.of(construct).acknowledge(
+        *(cdk.Acknowledgment(id=f"{rule.partition('-')[0]}::{rule}", reason=reason.value) for rule in rules)
+    )

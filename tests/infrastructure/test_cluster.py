@@ -19,7 +19,6 @@ import pytest
 from aws_cdk.assertions import Template
 from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 from botocore import xform_name
-from cdk_nag import AwsSolutionsChecks, ServerlessChecks
 
 from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, Job
 from lambdas.logic.manifests import indexed_job, pods
@@ -34,6 +33,7 @@ from stacks.parts import session_manager
 from stacks.parts.cluster import charts, workload
 from stacks.parts.configuration.queues import VolcanoQueue
 from stacks.storage import StorageStack
+from tests.infrastructure.auditors import audit, unacknowledged
 
 Resource = dict[str, Any]
 
@@ -586,10 +586,9 @@ def test_production_protects_the_cluster_from_deletion() -> None:
 def test_auditors_find_nothing_that_is_not_explained() -> None:
     app = cdk.App(context=CONTEXT)
     compose(app, configuration())
-    app.synth()
-    for pack in (AwsSolutionsChecks(app), ServerlessChecks(app)):
-        report = pack.validate_scope(app)
-        assert not [violation.rule_name for violation in report.violations]
+    report = audit(app)
+    assert set(report) == {"AwsSolutions", "Serverless"}
+    assert unacknowledged(report) == []
 
 
 class TestAnExistingCluster:

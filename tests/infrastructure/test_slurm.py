@@ -25,6 +25,7 @@ from stacks.tools.checkov_findings import parse, read_accepted
 from stacks.tools.idle_cost import idle_cost
 from tests.infrastructure import alone
 from tests.infrastructure.assembly import EXAMPLE, example, synthesize
+from tests.infrastructure.auditors import in_use, read_report, unacknowledged, written
 from tests.infrastructure.serverless import IN_NETWORK, text
 from tests.infrastructure.serverless import configuration as on_their_cluster
 from tests.infrastructure.slurm import API, ENOUGH, HEAD_NODE, HEAD_NODE_GROUP, KEY, PCS, SSM, with_slurm
@@ -505,9 +506,15 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_auditors_rules_hold_with_slurm_too(assembly: Path) -> None:
-    report = json.loads((assembly / "validation-report.json").read_text())
-    conclusions = {plugin["pluginName"]: plugin["conclusion"] for plugin in report["pluginReports"]}
+    report = read_report(assembly)
+    conclusions = {pack: plugin["conclusion"] for pack, plugin in report.items()}
     assert conclusions == {"AwsSolutions": "success", "Serverless": "success"}  # ours is silent when it finds nothing
+    assert unacknowledged(report) == []
+
+
+@pytest.mark.slow
+def test_every_acknowledgement_belongs_to_a_finding(assembly: Path) -> None:
+    assert written(assembly) == in_use(read_report(assembly))
 
 
 @pytest.mark.slow

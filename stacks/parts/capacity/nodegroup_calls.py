@@ -83,7 +83,7 @@ class NodegroupCalls(AwsCalls):
             ),
         )
         for pattern in (nodegroups, auto_scaling_groups):
-            rule = f"AwsSolutions::AwsSolutions-IAM5[Resource::arn:aws:{pattern.format(account=account)}]"
+            rule = f"AwsSolutions-IAM5[Resource::arn:aws:{pattern.format(account=account)}]"
             acknowledge(policy, rule, reason=Reason.SERVICES_CHOOSE_IDS)
 
 
