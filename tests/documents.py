@@ -13,7 +13,12 @@ from local.twin import REPOSITORY
 SHELLS = ("console", "bash", "sh")
 """First word of the fences that hold commands. A second word says what they need: see NEEDS."""
 
-NEEDS = {"account": "an AWS account", "cluster": "a cluster", "node": "a machine of one's own cluster"}
+NEEDS = {
+    "account": "an AWS account",
+    "cluster": "a cluster",
+    "node": "a machine of one's own cluster",
+    "slurm": "a machine of a Slurm cluster",
+}
 """Second word of a fence: what its commands need that a laptop has not."""
 
 PROGRAMS = ("make", "trainflow", "python", "torchrun", "aws", "kubectl")
