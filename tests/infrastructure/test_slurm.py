@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from lambdas.models.functions import FUNCTIONS, SLURM
 from stacks.checks import findings
 from stacks.checks.templates import Templates
 from stacks.parts.slurm.controller import API_PORT
-from stacks.parts.slurm.nodes import SCRATCH_SCRIPT, queue_name
+from stacks.parts.slurm.nodes import LOCKED_MEMORY_SCRIPT, SCRATCH_SCRIPT, queue_name
 from stacks.slurm import SlurmStack
 from stacks.tools.checkov_findings import parse, read_accepted
 from stacks.tools.idle_cost import idle_cost
@@ -222,6 +223,25 @@ def test_every_node_mounts_the_file_system_before_slurm_starts() -> None:
         groups = data.get("SecurityGroupIds") or data["NetworkInterfaces"][0]["Groups"]
         assert any("LustreClients" in json.dumps(group) for group in groups)
         assert data["MetadataOptions"]["HttpTokens"] == "required"
+
+
+def test_every_node_lets_services_and_logins_lock_memory_before_slurm_starts() -> None:
+    for template in _of_type({"": _own()[SLURM_STACK]}, "AWS::EC2::LaunchTemplate"):
+        assert LOCKED_MEMORY_SCRIPT in text(template["LaunchTemplateData"]["UserData"]["Fn::Base64"])
+
+
+def test_the_limit_of_locked_memory_is_written_as_systemd_and_pam_read_it(tmp_path: Path) -> None:
+    (tmp_path / "systemctl").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "systemctl").chmod(0o755)
+    script = LOCKED_MEMORY_SCRIPT.replace("/etc/", f"{tmp_path}/etc/")
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-euc", script], env=variables, text=True, capture_output=True, check=True)
+    assert done.stdout == "daemon-reexec\n"
+    read = configparser.ConfigParser()
+    read.read(tmp_path / "etc/systemd/system.conf.d/locked-memory.conf")
+    assert read["Manager"]["DefaultLimitMEMLOCK"] == "infinity"
+    limits = (tmp_path / "etc/security/limits.d/locked-memory.conf").read_text()
+    assert limits.split() == ["*", "-", "memlock", "unlimited"]
 
 
 @cache

@@ -121,6 +121,22 @@ def test_a_job_that_came_by_rest_runs_on_both_of_its_nodes(cluster: SlurmCluster
     assert len({node for _rank, node, _user in lines}) == 2
 
 
+def limit_slurmd(cluster: SlurmCluster, *, mebibytes: int) -> None:
+    """Let the nodes' daemons lock so much memory, as LimitMEMLOCK of their service would."""
+    for process in processes_of(conf_of(cluster)):
+        if process.name() == "slurmd":
+            process.rlimit(psutil.RLIMIT_MEMLOCK, (mebibytes * 1024**2,) * 2)
+
+
+def test_a_job_that_came_by_rest_may_lock_as_much_memory_as_slurmd(tmp_path: Path) -> None:
+    with SlurmCluster(SlurmSettings(num_nodes=2), log_dir=tmp_path / "logs") as cluster:
+        limit_slurmd(cluster, mebibytes=3)
+        output = tmp_path / "out"
+        job = submit(cluster, "#!/bin/bash\nsrun bash -c 'ulimit -l'\n", output)
+        wait_until(lambda: state(cluster, job) == "COMPLETED")
+        assert output.read_text().split() == ["3072", "3072"]
+
+
 def test_tokens_that_are_out_of_date_or_of_another_key_are_refused(cluster: SlurmCluster) -> None:
     assert ask(cluster, "GET", "/ping").status == 200
     assert ask(cluster, "GET", "/jobs", seconds=-60).status != 200

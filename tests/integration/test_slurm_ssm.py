@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +27,7 @@ from lambdas.models.slurm import Partition, Site, SlurmJob
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from tests.fakes.runs import run_on
+from tests.integration.test_local_slurm import limit_slurmd
 
 pytestmark = pytest.mark.slurm
 
@@ -142,6 +145,23 @@ def test_a_gang_that_sbatch_was_given_runs_on_its_nodes_with_its_whole_environme
         assert environ["NEURON_RT_ROOT_COMM_ID"].startswith(f"{environ['MASTER_ADDR']}:3")
         assert environ["PATH"].startswith(f"{site.environment}/bin:")
         assert environ["TRAINFLOW_RUN_DIR"] == f"{site.shared_folder}/runs/told-0123456789ab"
+
+
+def test_a_job_may_lock_as_much_memory_as_slurmd_and_not_as_the_agent_that_submits_it(
+    cluster: SlurmCluster, slurm: SsmController, site: Site, tmp_path: Path
+) -> None:
+    limit_slurmd(cluster, mebibytes=3)
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (1024**2, hard))
+    try:
+        (made,) = render(training("locks-0123456789"), site, artifacts_url="s3://artifacts/")
+        script = f"#!/bin/bash\nsrun --output {tmp_path}/%n.log /bin/bash -c 'ulimit -l'\n"
+        slurm.submit(replace(made, script=script), after=[])
+    finally:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
+    (job,) = [each for each in slurm.jobs() if each.name == made.name]
+    when(slurm, job.job_id, is_over)
+    assert [(tmp_path / f"{node}.log").read_text() for node in (0, 1)] == ["3072\n", "3072\n"]
 
 
 def test_a_job_is_cancelled_and_remembered(slurm: SsmController, site: Site) -> None:

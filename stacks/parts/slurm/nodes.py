@@ -79,8 +79,20 @@ fi
 come discarded (EC2 user guide, instance store TRIM). Jobs go on without it, on the root disk."""
 
 
+LOCKED_MEMORY_SCRIPT = """\
+mkdir -p /etc/systemd/system.conf.d /etc/security/limits.d
+printf '[Manager]\\nDefaultLimitMEMLOCK=infinity\\n' > /etc/systemd/system.conf.d/locked-memory.conf
+printf '* - memlock unlimited\\n' > /etc/security/limits.d/locked-memory.conf
+systemctl daemon-reexec
+"""
+"""EFA locks the memory that it registers, and systemd lets services lock 8 MiB (systemd-system.conf(5)). Jobs have the
+limit of slurmd, whatever PCS calls its service, or that of the login shell that typed `sbatch` (pam_limits)."""
+
+
 def mount(shared: SharedFileSystem, *, local_disks: bool) -> str:
-    """User data that mounts the file system before slurmd starts, as the MIME archive that PCS merges with its own.
+    """User data that mounts the file system and lets jobs lock memory before slurmd starts.
+
+    It is a MIME archive, which PCS merges with its own.
 
     A node without the file system fails its first job, which says so; one that gave itself up would be replaced for
     ever.
@@ -100,7 +112,7 @@ Content-Type: text/x-shellscript; charset="us-ascii"
 
 #!/bin/bash
 set -euo pipefail
-command -v mount.lustre || dnf install -y lustre-client
+{LOCKED_MEMORY_SCRIPT}command -v mount.lustre || dnf install -y lustre-client
 mkdir -p {SHARED_FOLDER}
 echo '{shared.dns_name}@tcp:/{shared.mount_name} {SHARED_FOLDER} lustre noatime,flock,_netdev 0 0' >> /etc/fstab
 mount -t lustre -o noatime,flock {shared.dns_name}@tcp:/{shared.mount_name} {SHARED_FOLDER}

@@ -91,7 +91,8 @@ def test_a_job_is_submitted_with_sbatch_and_its_script_unread(slurm: SsmControll
     assert shlex.split(found[2]) == [
         *("sbatch", "--parsable", "--no-requeue", "--exclusive"),
         *("--job-name=bert-0123456789ab-training-1", f"--comment={comment_form(COMMENT)}", "--nodes=2"),
-        *("--ntasks-per-node=1", "--time=90", "--signal=TERM@120", "--dependency=singleton,afterany:7", "--mem=0"),
+        *("--ntasks-per-node=1", "--propagate=NONE", "--time=90", "--signal=TERM@120"),
+        *("--dependency=singleton,afterany:7", "--mem=0"),
         *("--chdir=/tmp", "--output=/dev/null", "--export=NONE", "--partition=trn1"),
     ]
 
