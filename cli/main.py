@@ -131,7 +131,7 @@ EXAMPLE = Path("config/example.yaml")
 @app.command()
 def check_account(
     config: Configuration = EXAMPLE,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document: docs/check-account.md.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")] = False,
 ) -> None:
     """Say what would fail or surprise in a deployment of CONFIG. Asks AWS and the registries, and makes nothing.
 

@@ -234,7 +234,7 @@ class JobStalled(TrainflowError):
 class GraphCompilationFailed(TrainflowError):
     """At least one graph of the model did not compile."""
 
-    what_to_do = "Read the compiler's message about the named graphs in the precompile job's log in the report."
+    what_to_do = "Read the compiler's message about the graphs: the precompile job's log is in logs/ beside run.json."
 
 
 class CompileCacheGone(TrainflowError):

@@ -25,6 +25,7 @@ from cli.account.facts import (
     Unknown,
 )
 from cli.account.needs import PRIVATE_ECR
+from cli.documents import path_of
 
 IMPATIENT = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 3})
 
@@ -459,7 +460,7 @@ def answer(permission: str, ask: Callable[[], Answer]) -> Answer | Unknown:
         code = error.response["Error"]["Code"]
         if code in DENIED:
             return Unknown(
-                f"the caller lacks the permission {permission}", f"Allow {permission}: docs/check-account.md."
+                f"the caller lacks the permission {permission}", f"Allow {permission}: {path_of('check-account.md')}."
             )
         return Unknown(f"{permission} answered {code}")
     except exceptions.BotoCoreError as error:

@@ -105,6 +105,8 @@ class Facts:
 
     now: datetime
     identity: Identity | NoCredentials
+    address: str | Unknown | None = None
+    """From which the internet sees this machine."""
     region_status: str | Unknown | None = None
     zones: frozenset[str] | Unknown | None = None
     """By id."""

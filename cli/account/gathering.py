@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cli.account.address import own_address
 from cli.account.aws import Account
 from cli.account.facts import Facts, Identity, NoCredentials, Unknown
 from cli.account.needs import (
@@ -56,16 +57,18 @@ def gather(configuration: Configuration, account: Account, registries: Registrie
     with ThreadPoolExecutor(AT_ONCE) as threads:
         asking = _Questions(threads)
         public = {one.name: asking.ask(registries.has, one) for one in wanted if not _is_private(one)}
+        address = asking.one(own_address) if _has_way_in(configuration) else lambda: None
         identity = account.identity()
         if isinstance(identity, NoCredentials):
             found = {name: future.result() for name, future in public.items()}
-            return Facts(now=datetime.now(UTC), identity=identity, artifacts=found)
+            return Facts(now=datetime.now(UTC), identity=identity, address=address(), artifacts=found)
         answers = _ask_account(configuration, account, identity, asking)
         private = {one.name: asking.ask(account.has_image, one.reference) for one in wanted if _is_private(one)}
         both = public | private
         return Facts(
             now=datetime.now(UTC),
             identity=identity,
+            address=address(),
             artifacts={one.name: both[one.name].result() for one in wanted},
             **{name: answer() for name, answer in answers.items()},
         )
@@ -168,6 +171,10 @@ def _roles(
     administrators = configuration.cluster.administrators if configuration.existing_cluster is None else ()
     names = (*bootstrap, *service_linked_roles(configuration), *administrators)
     return asking.each(ask, {name: (name,) for name in names})
+
+
+def _has_way_in(configuration: Configuration) -> bool:
+    return configuration.existing_cluster is None and bool(configuration.cluster.public_endpoint_cidrs)
 
 
 def _is_private(artifact: Artifact) -> bool:

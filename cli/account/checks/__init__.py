@@ -40,6 +40,6 @@ def findings(configuration: Configuration, facts: Facts, *, path: Path) -> Itera
         yield from roles.service_linked(configuration, facts)
         yield from artifacts.named_resources(configuration, facts)
     yield from people.administrators(configuration, facts)
-    yield from people.way_in(configuration)
+    yield from people.way_in(configuration, facts)
     yield from people.told(configuration)
     yield from artifacts.images_and_charts(facts)

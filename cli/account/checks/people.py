@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 
 from cli.account.facts import Facts, Unknown
 from cli.account.findings import Finding, fails, fine, surprises, unchecked
+from cli.documents import path_of
 from stacks.configuration import Configuration
 
 
@@ -37,20 +39,34 @@ def administrators(configuration: Configuration, facts: Facts) -> Iterator[Findi
             yield fine("administrators", arn)
 
 
-def way_in(configuration: Configuration) -> Iterator[Finding]:
-    """Can the API server be reached from where people are?"""
+def way_in(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
+    """Can the API server be reached from where people are, and from here?"""
     if configuration.existing_cluster is not None:
         return
     cidrs = configuration.cluster.public_endpoint_cidrs
     if cidrs:
-        yield fine("way in", f"the API server can be reached from {', '.join(cidrs)}")
+        networks = ", ".join(cidrs)
+        if facts.address is None or isinstance(facts.address, Unknown):
+            unknown = facts.address or Unknown("nobody asked for it")
+            what = f"whether this machine's address is in cluster.public_endpoint_cidrs ({networks})"
+            yield unchecked("way in", what, unknown, why="kubectl works from these networks only.")
+        elif any(ip_address(facts.address) in ip_network(cidr) for cidr in cidrs):
+            yield fine("way in", f"the API server can be reached from {networks}, and so from here ({facts.address})")
+        else:
+            yield surprises(
+                "way in",
+                f"this machine's address {facts.address} is not in cluster.public_endpoint_cidrs ({networks})",
+                why="kubectl on this machine cannot reach the API server.",
+                fix=f"Add {facts.address}/{ip_address(facts.address).max_prefixlen} there, or work from one of the "
+                "networks.",
+            )
     else:
         yield surprises(
             "way in",
             "the API server is private: cluster.public_endpoint_cidrs is empty",
             why="kubectl works from inside the VPC only.",
-            fix="Name the networks that you work from in cluster.public_endpoint_cidrs, or see docs/deploy.md for a "
-            "way in.",
+            fix="Name the networks that you work from in cluster.public_endpoint_cidrs, or see "
+            f"{path_of('deploy.md')} for a way in.",
         )
 
 

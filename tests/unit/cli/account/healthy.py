@@ -44,6 +44,7 @@ def configuration(**changes: Any) -> Configuration:
 HEALTHY = Facts(
     now=NOW,
     identity=Identity(ACCOUNT, CALLER),
+    address="203.0.113.7",
     region_status="opt-in-not-required",
     zones=frozenset({"usw2-az1", "usw2-az2", "usw2-az3", "usw2-az4"}),
     offered={

@@ -25,6 +25,7 @@ from cli.account.facts import (
     Simulation,
     Unknown,
 )
+from cli.documents import path_of
 from tests.fakes.aws_account import Given, GivenAccount, refusal
 
 ACCOUNT = "123456789012"
@@ -341,7 +342,7 @@ QUESTIONS = {
 def test_a_question_that_is_forbidden_names_the_permission(permission: str) -> None:
     said = QUESTIONS[permission](GivenAccount())
     assert said == Unknown(
-        f"the caller lacks the permission {permission}", f"Allow {permission}: docs/check-account.md."
+        f"the caller lacks the permission {permission}", f"Allow {permission}: {path_of('check-account.md')}."
     )
 
 

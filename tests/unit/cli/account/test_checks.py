@@ -37,7 +37,7 @@ from tests.unit.cli.account.healthy import (
     with_quota,
 )
 
-LOST = Unknown("the caller lacks the permission x:Y", "Allow x:Y: docs/check-account.md.")
+LOST = Unknown("the caller lacks the permission x:Y", "Allow x:Y.")
 RESERVATION = "cr-0123456789abcdef0"
 DIGEST = "@sha256:" + "0" * 64
 LOG_GROUP = "/aws/eks/trainflow/cluster"
@@ -372,6 +372,24 @@ def _reserved(**changes: Any) -> Reservation:
             {},
             ("way in", "surprises", "the API server is private: cluster.public_endpoint_cidrs is empty"),
         ),
+        (
+            {},
+            {"address": "198.51.100.1"},
+            (
+                "way in",
+                "surprises",
+                "this machine's address 198.51.100.1 is not in cluster.public_endpoint_cidrs (203.0.113.0/24)",
+            ),
+        ),
+        (
+            {},
+            {"address": "2001:db8::1"},
+            (
+                "way in",
+                "surprises",
+                "this machine's address 2001:db8::1 is not in cluster.public_endpoint_cidrs (203.0.113.0/24)",
+            ),
+        ),
         ({"alarms__emails": []}, {}, ("alarms", "surprises", "alarms.emails is empty")),
         (
             {},
@@ -501,8 +519,9 @@ def test_a_slurm_cluster_needs_its_image_and_its_quota() -> None:
 
 
 def test_without_credentials_one_line_says_so_and_the_rest_needs_no_account() -> None:
-    nobody = Facts(now=NOW, identity=NoCredentials("the credentials have expired", "aws sso login"))
-    said = list(findings(configuration(cluster__administrators=[]), nobody, path=Path("config/mine.yaml")))
+    nobody = NoCredentials("the credentials have expired", "aws sso login")
+    facts = Facts(now=NOW, address="203.0.113.7", identity=nobody)
+    said = list(findings(configuration(cluster__administrators=[]), facts, path=Path("config/mine.yaml")))
     assert [(one.check, one.level.value) for one in said] == [
         ("credentials", "fails"),
         ("administrators", "fails"),
@@ -520,6 +539,7 @@ def test_what_may_not_be_asked_is_unchecked_and_fails_nothing() -> None:
     )
     blind = found(
         of,
+        address=LOST,
         region_status=LOST,
         zones=LOST,
         offered=LOST,
@@ -541,5 +561,5 @@ def test_what_may_not_be_asked_is_unchecked_and_fails_nothing() -> None:
         artifacts={"the chart volcano 1.15.2": LOST},
     )
     assert {one.level for one in blind} == {Level.UNCHECKED, Level.FINE}
-    assert [one.check for one in blind if one.level is Level.FINE] == ["credentials", "way in", "alarms"]
+    assert [one.check for one in blind if one.level is Level.FINE] == ["credentials", "alarms"]
     assert all("could not be checked: the caller lacks the permission x:Y" in one.what for one in blind if one.fix)
