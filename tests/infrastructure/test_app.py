@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,18 @@ def test_the_documented_costs_are_the_templates() -> None:
     assert documented[1] == as_table(idle_cost(example().values())), (
         "print the table with `python -m stacks.tools.idle_cost cdk.out`"
     )
+
+
+def test_the_readme_has_the_same_sum() -> None:
+    cost = sum(item.usd_per_hour for item in idle_cost(example().values()))
+    assert f"about {cost:.2f} USD an hour while nothing trains" in Path("README.md").read_text()
+
+
+def test_the_readme_says_what_every_folder_is_for() -> None:
+    tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines()
+    folders = {path.split("/")[0] for path in tracked if "/" in path and not path.startswith(".")}
+    _, _, table = Path("README.md").read_text().partition("## Where things are")
+    assert folders == set(re.findall(r"^\| .*?`([a-z]+)/`", table, re.MULTILINE))
 
 
 def test_the_commands_find_what_they_need_in_the_outputs() -> None:
