@@ -182,6 +182,9 @@ class PretrainConfig:
     initial_weights: Path | None = None
     """Weights to start a new training from: the output folder of another (phase 2 after phase 1), or a folder written
     by Hugging Face's `save_pretrained`. A training that goes on from a checkpoint of its own does not look at it."""
+    allow_changes: str | None = None
+    """Settings, separated by commas, in which this run may differ from the one whose checkpoint it goes on from:
+    `learning_rate,max_steps`, `dataset`. A checkpoint that differs in others is refused."""
     steps_this_run: int = -1
     """Stop after so many steps, with a checkpoint to go on from; -1 goes on to --max_steps."""
     log_steps: int = 1
