@@ -72,9 +72,13 @@ class ConfigInvalid(TrainflowError):
 
 
 class CheckpointInvalid(TrainflowError):
-    """The run's folder holds a checkpoint of another model or seed."""
+    """The run's folder holds a checkpoint of another training, or damaged ones only."""
 
-    what_to_do = "Start the run under another name, or with the arguments that the checkpoint was made with."
+    what_to_do = (
+        "Start the run under another name, or with the arguments that the checkpoint was made with; a change that is "
+        "meant is allowed by `workload.arguments.allow_changes`. Damaged files are named: bring one of them back from "
+        "a copy, or delete their folder to begin anew."
+    )
     input_at_fault = True
 
 

@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainer import checkpoint_files
+from trainer import checkpoint_files, fingerprint
 from trainer.checkpoint_files import CheckpointFile, Record
-from trainer.config import PretrainConfig
 from trainer.errors import CheckpointInvalid, StorageFailed
+from trainer.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
     from trainer.bert import BertPretraining
     from trainer.optimizers import Optimizer
-
-PURE_BFLOAT16 = "pure_bfloat16"
-"""The precision whose weights are not float32."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +44,19 @@ class Progress:
         return replace(self, first_loss=loss if math.isnan(self.first_loss) else self.first_loss, last_loss=loss)
 
 
-def write(output_dir: Path, state: Mapping[str, Any], progress: Progress, config: PretrainConfig) -> CheckpointFile:
+def write(output_dir: Path, state: Mapping[str, Any], progress: Progress, training: Fingerprint) -> CheckpointFile:
     """Write a state in host memory into one file.
 
     Args:
         output_dir: The run's folder.
         state: `model`, under Hugging Face's names, and `optimizer`.
         progress: How far the training had come.
-        config: What it was asked to be.
+        training: What it is; without settings for weights that any training may begin with.
 
     Raises:
         StorageFailed: If the folder cannot be written; earlier checkpoints stay as they are.
     """
-    described = {**vars(progress), **_identity(config), "model": vars(config.model.shape)}
+    described = {**vars(progress), **vars(training)}
     try:
         return checkpoint_files.write(output_dir, lambda file: torch.save(dict(state), file), described)
     except OSError as error:
@@ -69,57 +66,85 @@ def write(output_dir: Path, state: Mapping[str, Any], progress: Progress, config
         ) from error
 
 
-def newest_fitting(output_dir: Path, config: PretrainConfig, *, say: Callable[[str], None]) -> CheckpointFile | None:
-    """The newest checkpoint that is whole and belongs to this training.
+def newest_fitting(
+    output_dir: Path, training: Fingerprint, *, allow_changes: str = "", say: Callable[[str], None]
+) -> CheckpointFile | None:
+    """The newest checkpoint that is whole, and whose tensors fit; it has to be of this training.
+
+    Args:
+        output_dir: The run's folder.
+        training: What goes on from it.
+        allow_changes: Names of settings that may differ, separated by commas.
+        say: Told, in a sentence, what was passed over and what differs.
 
     Raises:
-        CheckpointInvalid: If there are whole ones, and all belong to other trainings: the folder is the wrong one.
+        CheckpointInvalid: If it is of another training, or there are checkpoints and none is whole and fits.
+        ConfigInvalid: If `allow_changes` names what cannot be allowed.
     """
-    strangers: list[str] = []
+    allowed = fingerprint.allowed_names(allow_changes, training)
 
     def misfit(record: Record) -> str | None:
-        difference = difference_to(record, config)
-        if difference is not None:
-            strangers.append(f"The checkpoint of step {record.step} in {output_dir} {difference}")
-        return difference and f"it {difference}"
+        found = [difference for difference in differences(record, training) if not difference.can_be_allowed]
+        return fingerprint.listed(found) or None
 
-    found = checkpoint_files.newest_verified(output_dir, say=say, misfit=misfit)
-    if found is None and strangers:
-        raise CheckpointInvalid(f"{strangers[0]}; give the same, or another --output_dir to start anew.")
+    found = checkpoint_files.newest_to_resume(output_dir, say=say, misfit=misfit)
+    if found is not None:
+        _require_same_training(found, training, allowed, say)
     return found
 
 
-def difference_to(record: Record, config: PretrainConfig) -> str | None:
-    """Why this training must not go on from a checkpoint: another model, optimizer or random sequence."""
-    written: dict[str, Any] = {**record.model, "precision": record.precision}
-    asked: dict[str, Any] = {**vars(config.model.shape), "precision": config.precision}
-    if PURE_BFLOAT16 not in (record.precision, config.precision):
-        del written["precision"]  # float32 weights in either case
-    if record.step > 0:  # before the first step there is neither
-        written |= {"seed": record.seed, "optimizer": record.optimizer}
-        asked |= {"seed": config.optimization.seed, "optimizer": config.optimization.optimizer}
-    for name, value in written.items():
-        if asked.get(name) != value:
-            return f"was written with --{name} {value} and this run asks for {asked.get(name)}"
-    return None
+def differences(record: Record, training: Fingerprint) -> list[fingerprint.Difference]:
+    """In what a checkpoint's training and this one differ; of weights before the first step only the shape counts."""
+    return fingerprint.differences(record.model, record.settings if record.step > 0 else {}, training)
 
 
-def load(found: CheckpointFile) -> dict[str, Any]:
-    """What a verified checkpoint holds, in host memory."""
-    content: dict[str, Any] = torch.load(found.path, map_location="cpu", weights_only=True)
+def load(path: Path) -> dict[str, Any]:
+    """What a checkpoint holds, without reading it: its tensors are the file's pages, which all processes of a node
+    share until one of them writes to its own."""
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     return content
 
 
 def restore(found: CheckpointFile, model: BertPretraining, optimizer: Optimizer) -> Progress:
-    """Put model and optimizer back into the state of a verified checkpoint; one of weights alone leaves the latter."""
-    content = load(found)
+    """Put model and optimizer back into the state of a verified checkpoint; one of weights alone leaves the latter.
+
+    The optimizer keeps its own settings, such as the weight decay: those of the checkpoint are the same, or a change
+    was allowed.
+    """
+    content = load(found.path)
     model.model.load_state_dict(content["model"])
     if content["optimizer"] is not None:
-        optimizer.load_state_dict(content["optimizer"])
+        settings = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": content["optimizer"]["state"], "param_groups": settings})
+        _leave_the_file(optimizer)
     record = found.record
     return Progress(record.step, record.samples_seen, record.first_loss, record.last_loss)
 
 
-def _identity(config: PretrainConfig) -> dict[str, Any]:
-    optimization = config.optimization
-    return {"seed": optimization.seed, "optimizer": optimization.optimizer, "precision": config.precision}
+def _leave_the_file(optimizer: Optimizer) -> None:
+    """Copy what the optimizer took over as it is, as all do on the CPU: a file in use cannot free its room when it is
+    deleted."""
+    for values in optimizer.state_dict()["state"].values():
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+                values[name] = value.clone()
+
+
+def _require_same_training(
+    found: CheckpointFile, training: Fingerprint, allowed: frozenset[str], say: Callable[[str], None]
+) -> None:
+    record = found.record
+    changed = differences(record, training)
+    refused = [difference for difference in changed if difference.name not in allowed]
+    if refused:
+        names = ",".join(difference.name for difference in refused)
+        raise CheckpointInvalid(
+            f"The checkpoint {found.path} is of another training: {fingerprint.listed(refused)}. Give the same; or "
+            f"allow the change with --allow_changes {names} (in a run spec workload.arguments.allow_changes: {names}); "
+            "or begin anew with another --output_dir."
+        )
+    if changed:
+        say(f"Going on although {fingerprint.listed(changed)}: --allow_changes allows it.")
+    unknown = sorted(set(training.settings) - set(record.settings)) if record.step > 0 else []
+    if unknown:
+        say(f"The checkpoint {found.path.name} does not say with which {', '.join(unknown)} it was made.")

@@ -46,7 +46,7 @@ class DestinationNotEmpty(TrainerError):
 
 
 class CheckpointInvalid(TrainerError):
-    """The checkpoint was made by a different model, optimizer or seed than this run asks for."""
+    """The checkpoint was made by another training than this run asks for, or all there are were damaged."""
 
     is_common = True
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer import arguments, checkpoint_files, program
-from trainer.config import ModelConfig, ModelShape, PretrainConfig
+from trainer.checkpoint_files import CheckpointFile
+from trainer.config import ModelConfig, ModelShape
 from trainer.environment import Environment
 from trainer.errors import CheckpointInvalid, CheckpointNotFound, ConfigInvalid, StorageFailed
 
@@ -44,6 +45,8 @@ class Found:
     path: Path
     """A checkpoint file, or a folder of Hugging Face's."""
     shape: ModelShape
+    checkpoint: CheckpointFile | None = None
+    """What the file is, verified; None of a folder."""
 
 
 def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any]:
@@ -85,13 +88,13 @@ def import_weights(folder: Path, run_dir: Path) -> Mapping[str, Any]:
     """
     from trainer import checkpoint
     from trainer.checkpoint import Progress
+    from trainer.fingerprint import Fingerprint
 
     found = _hugging_face_in(folder, option="folder")
     if list((run_dir / checkpoint_files.FOLDER).glob("step-*.pt")):
         raise ConfigInvalid(f"--run_dir {run_dir} holds checkpoints already; give the folder of a new training.")
-    config = PretrainConfig(model=ModelConfig(**vars(found.shape)))
     state = {"model": weights_of(found, shape=found.shape), "optimizer": None}
-    written = checkpoint.write(run_dir, state, Progress(), config)
+    written = checkpoint.write(run_dir, state, Progress(), Fingerprint(vars(found.shape), settings={}))
     return {"checkpoint": str(written.path), "folder": str(folder)}
 
 
@@ -124,21 +127,20 @@ def weights_of(found: Found, *, shape: ModelShape) -> Mapping[str, torch.Tensor]
             )
     if found.path.is_dir():
         return _read_hugging_face(found.path)
-    import torch
+    from trainer import checkpoint
 
-    content: dict[str, Any] = torch.load(found.path, map_location="cpu", weights_only=True)
-    weights: Mapping[str, torch.Tensor] = content["model"]
+    weights: Mapping[str, torch.Tensor] = checkpoint.load(found.path)["model"]
     return weights
 
 
 def _checkpoint_in(run_dir: Path, *, option: str, say: Callable[[str], None]) -> Found:
-    checkpoint = checkpoint_files.newest_verified(run_dir, say=say)
-    if checkpoint is None:
+    newest = checkpoint_files.newest_verified(run_dir, say=say)
+    if newest is None:
         raise CheckpointNotFound(
             f"--{option} {run_dir} holds neither a verified checkpoint nor a model with {HUGGING_FACE_CONFIG}; "
             "give a training's output folder or one of Hugging Face's."
         )
-    return Found(checkpoint.path, ModelShape(**checkpoint.record.model))
+    return Found(newest.path, ModelShape(**newest.record.model), newest)
 
 
 def _hugging_face_in(folder: Path, *, option: str) -> Found:

@@ -9,9 +9,9 @@ from torch import nn
 
 from trainer import compilation, gradients, optimizers
 from trainer.bert import BertPretraining
-from trainer.checkpoint import PURE_BFLOAT16
 from trainer.distributed import Gang
 from trainer.gradients import Exchange
+from trainer.fingerprint import PURE_BFLOAT16
 from trainer.optimizers import Optimizer, decay_groups
 from trainer.run import Run
 

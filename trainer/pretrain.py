@@ -52,6 +52,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
             micro_batches=micro_batches,
             peak_tflops=peak_tflops,
             peak_source=peak_source,
+            leads_node=environment.local_rank == 0,
             graphs_only=environment.extract_graphs,
         )
         run.say(f"This is rank 0 of {gang.world_size}, on {socket.gethostname()}.")

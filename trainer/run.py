@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer import fingerprint
 from trainer.config import PretrainConfig
 from trainer.device import Device
 from trainer.distributed import Gang
+from trainer.fingerprint import Fingerprint
 from trainer.shards import ShardedDataset
 
 
@@ -26,6 +28,8 @@ class Run:
     """Of each process's device; None if nobody knows."""
     peak_source: str = "nobody"
     """Who knows it."""
+    leads_node: bool = True
+    """Whether this process does what one of each node does for the others there."""
     graphs_only: bool = False
     """A tool records the graphs and the numbers mean nothing: no lines, no events, no checkpoints."""
 
@@ -33,6 +37,11 @@ class Run:
     def global_batch_size(self) -> int:
         """Sequences in a step."""
         return self.config.optimization.micro_batch_size * self.micro_batches * self.gang.world_size
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What a checkpoint has to be of that this training goes on from."""
+        return fingerprint.of_pretraining(self.config, self.dataset, global_batch_size=self.global_batch_size)
 
     @property
     def records(self) -> bool:

@@ -20,16 +20,18 @@ from trainer.run import Run
 def resume(run: Run, learner: Learner) -> tuple[Progress, CheckpointFile | None]:
     """Go on from the newest checkpoint that is whole and fits, or start from the weights asked for.
 
-    Rank 0 finds it for all.
+    Rank 0 finds it for all. One process of each node then reads it, and the others find it in the node's memory.
 
     Raises:
-        CheckpointInvalid: If the folder holds another training's checkpoints only.
-        StorageFailed: If the folder cannot be written.
+        CheckpointInvalid: If the folder holds another training's checkpoints, or damaged ones only.
+        ConfigInvalid: If `--allow_changes` names what cannot be allowed.
+        StorageFailed: If the folder cannot be written, or a node cannot read the checkpoint.
     """
     if run.graphs_only:
         return Progress(), None
     found = run.gang.from_rank0(lambda: _prepared(run))
     if found is not None:
+        _read_once_a_node(run, found)
         progress = checkpoint.restore(found, learner.model, learner.optimizer)
         run.say(f"Going on from {found.path.name}, verified, after step {progress.step}.")
         return progress, found
@@ -41,11 +43,21 @@ def resume(run: Run, learner: Learner) -> tuple[Progress, CheckpointFile | None]
 def _prepared(run: Run) -> CheckpointFile | None:
     require_writable(run.output_dir, option="output_dir")
     checkpoint_files.remove_remains(run.output_dir)
-    return checkpoint.newest_fitting(run.output_dir, run.config, say=run.say)
+    changes = run.config.allow_changes or ""
+    return checkpoint.newest_fitting(run.output_dir, run.fingerprint, allow_changes=changes, say=run.say)
+
+
+def _read_once_a_node(run: Run, found: CheckpointFile) -> None:
+    """Bring a checkpoint into the memory of every node; rank 0 had it in its own when it verified it."""
+    if run.leads_node and run.gang.rank != 0:
+        checkpoint_files.require_same_bytes(found)
+    run.gang.barrier()
 
 
 def _start_from(run: Run, learner: Learner, source: Path) -> None:
     found = run.gang.from_rank0(lambda: exchange.find(source, option="initial_weights", say=run.say))
+    if found.checkpoint is not None:
+        _read_once_a_node(run, found.checkpoint)
     weights = exchange.weights_of(found, shape=run.config.model.shape)
     learner.model.model.load_state_dict(weights)
     run.say(f"Starting from the weights in {found.path}.")
@@ -64,6 +76,7 @@ class Saver:
         self._run = run
         self._learner = learner
         self._last_step = last_step
+        self._fingerprint = run.fingerprint
         self._saved_at = time.monotonic()
         self._divided = isinstance(learner.optimizer, ShardedOptimizer)
         self._prepared = False
@@ -111,7 +124,7 @@ class Saver:
             state["optimizer"] = zero.gather(state["optimizer"], self._run.gang)
         if not self._run.records:
             return None
-        written = checkpoint.write(self._run.output_dir, state, progress, self._run.config)
+        written = checkpoint.write(self._run.output_dir, state, progress, self._fingerprint)
         keep = self._run.config.checkpoints.keep_checkpoints
         checkpoint_files.keep_newest(self._run.output_dir, keep, until=progress.step)
         return written

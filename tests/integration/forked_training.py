@@ -80,11 +80,13 @@ class Forked:
         self,
         world_size: int = 1,
         *,
+        processes_per_node: int | None = None,
         max_file_bytes: int | None = None,
         environ: Mapping[str, str] | None = None,
         **options: object,
     ) -> Started:
         asked = {**SMALL_MODEL, **self.options, **options}
+        per_node = processes_per_node or world_size
         argv = [text for name, value in asked.items() for text in (f"--{name}", str(value))]
         shared = {
             **(environ or {}),
@@ -92,7 +94,7 @@ class Forked:
             "MASTER_PORT": str(_free_port()),
             "GLOO_SOCKET_IFNAME": "lo",
             "WORLD_SIZE": str(world_size),
-            "LOCAL_WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(per_node),
             "TRAINFLOW_DATA_DIR": str(self.folder / "data"),
             "TRAINFLOW_RUN_DIR": str(self.folder / "run"),
             "TRAINFLOW_RESULT_FILE": str(self.folder / "result.json"),
@@ -102,7 +104,7 @@ class Forked:
         processes = []
         for rank, log in enumerate(logs):
             log.write_text("")
-            own = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            own = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank % per_node)}
             process = _server().Process(target=_train, args=(argv, own, str(log), max_file_bytes))
             process.start()
             processes.append(process)
@@ -112,7 +114,10 @@ class Forked:
         return self.start(world_size, **options).wait()
 
     def checkpoint(self, step: int) -> Any:
-        return torch.load(self.folder / "run" / "checkpoints" / f"step-{step:08d}.pt", weights_only=True)
+        return torch.load(self.checkpoint_path(step), weights_only=True)
+
+    def checkpoint_path(self, step: int) -> Path:
+        return self.folder / "run" / "checkpoints" / f"step-{step:08d}.pt"
 
     @property
     def checkpoints(self) -> list[str]:

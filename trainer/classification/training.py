@@ -172,17 +172,21 @@ def as_tensors(digits: Digits, device: Device) -> tuple[torch.Tensor, torch.Tens
 
 
 def resume(job: Classification, optimizer: torch.optim.Optimizer) -> tuple[Progress, CheckpointFile | None]:
-    """Go on from the newest verified checkpoint of this model and seed; rank 0 finds it for all."""
+    """Go on from the newest verified checkpoint of this model and seed; rank 0 finds it for all.
+
+    Raises:
+        CheckpointInvalid: If there are checkpoints and none can be gone on from.
+    """
     if job.graphs_only:
         return Progress(), None
     described = identity(job)
 
     def misfit(record: Record) -> str | None:
-        same = (record.model, record.seed) == (described["model"], described["seed"])
+        same = (record.model, record.settings.get("seed")) == (described["model"], described["settings"]["seed"])
         return None if same else "it belongs to another model or --seed"
 
     job.gang.from_rank0(lambda: require_writable(job.output_dir, option="output_dir"))
-    found = job.gang.from_rank0(lambda: checkpoint_files.newest_verified(job.output_dir, say=job.say, misfit=misfit))
+    found = job.gang.from_rank0(lambda: checkpoint_files.newest_to_resume(job.output_dir, say=job.say, misfit=misfit))
     if found is None:
         return Progress(), None
     content = torch.load(found.path, map_location="cpu", weights_only=True)
@@ -216,7 +220,7 @@ def save(job: Classification, progress: Progress, optimizer: torch.optim.Optimiz
 def identity(job: Classification) -> dict[str, Any]:
     """What a checkpoint has to agree on with the training that goes on from it."""
     shapes = {name: parameter.numel() for name, parameter in job.model.named_parameters()}
-    return {"seed": job.config.seed, "model": shapes, "optimizer": "sgd"}
+    return {"model": shapes, "settings": {"seed": job.config.seed, "optimizer": "sgd"}}
 
 
 def on_host(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -3,37 +3,56 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
 from trainer import checkpoint
 from trainer.checkpoint import Progress
-from trainer.checkpoint_files import CheckpointFile, Record
+from trainer.checkpoint_files import CheckpointFile
 from trainer.checkpoint_writer import CheckpointWriter
-from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig
 from trainer.device.cpu import CpuDevice
-from trainer.errors import CheckpointInvalid, StorageFailed
+from trainer.distributed import Gang
+from trainer.errors import CheckpointInvalid, ConfigInvalid, StorageFailed
+from trainer.fingerprint import Fingerprint
 from trainer.host_copy import HostCopy
+from trainer.optimizers import Optimizer
+from trainer.optimizers.zero import ShardedOptimizer
 
-CONFIG = PretrainConfig(model=ModelConfig(model="tiny", vocab_size=50))
+TRAINING = Fingerprint(
+    {"num_hidden_layers": 2, "hidden_size": 128},
+    {
+        "dataset": "100 samples of 16 tokens in 2 shards (123456789abc)",
+        "data_order": 1,
+        "global_batch_size": 16,
+        "precision": "float32",
+        "optimizer": "adamw",
+        "learning_rate": 4e-4,
+        "max_steps": 8,
+        "seed": 1,
+    },
+)
 
 
 def state(value: float = 1.0) -> dict[str, Any]:
     return {"model": {"weight": torch.full((4,), value)}, "optimizer": {"state": {}, "param_groups": [{"lr": value}]}}
 
 
-def newest(folder: Path, config: PretrainConfig) -> tuple[int | None, list[str]]:
+def newest(folder: Path, training: Fingerprint, *, allow_changes: str = "") -> tuple[int | None, list[str]]:
     said: list[str] = []
-    found = checkpoint.newest_fitting(folder, config, say=said.append)
+    found = checkpoint.newest_fitting(folder, training, allow_changes=allow_changes, say=said.append)
     return (found.record.step if found else None), said
 
 
-def other(**model: Any) -> PretrainConfig:
-    return replace(CONFIG, model=replace(CONFIG.model, **model))
+def with_settings(**settings: Any) -> Fingerprint:
+    return Fingerprint(TRAINING.model, {**TRAINING.settings, **settings})
+
+
+def of_other_size(hidden_size: int) -> Fingerprint:
+    return Fingerprint({**TRAINING.model, "hidden_size": hidden_size}, TRAINING.settings)
 
 
 def test_a_host_copy_does_not_change_with_what_it_was_taken_of() -> None:
@@ -101,55 +120,141 @@ def test_a_checkpoint_that_could_not_be_written_stops_the_training() -> None:
 
 def test_a_checkpoint_is_read_back(tmp_path: Path) -> None:
     progress = Progress(step=5, samples_seen=50, first_loss=9.0, last_loss=8.0)
-    written = checkpoint.write(tmp_path, state(3.0), progress, CONFIG)
-    assert newest(tmp_path, CONFIG) == (5, [])
-    content = checkpoint.load(written)
+    written = checkpoint.write(tmp_path, state(3.0), progress, TRAINING)
+    assert newest(tmp_path, TRAINING) == (5, [])
+    content = checkpoint.load(written.path)
     assert torch.equal(content["model"]["weight"], torch.full((4,), 3.0))
     assert content["optimizer"] == state(3.0)["optimizer"]
 
 
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("training", "words"),
     [
-        (other(hidden_size=64), "--hidden_size 128 and this run asks for 64"),
-        (replace(CONFIG, optimization=OptimizationConfig(seed=1)), "--seed 12349 and this run asks for 1"),
-        (replace(CONFIG, optimization=OptimizationConfig(optimizer="lamb")), "--optimizer adamw and this run asks for"),
-        (replace(CONFIG, precision="pure_bfloat16"), "--precision float32 and this run asks for pure_bfloat16"),
+        (with_settings(learning_rate=5e-2), "--learning_rate is 0.05 and the checkpoint was made with 0.0004"),
+        (with_settings(seed=2), "--seed is 2 and the checkpoint was made with 1"),
+        (with_settings(global_batch_size=8), "--global_batch_size is 8 and the checkpoint was made with 16"),
+        (with_settings(precision="bfloat16"), "--precision is bfloat16 and the checkpoint was made with float32"),
+        (with_settings(data_order=2), "the version of the data's order is 2 and the checkpoint was made with 1"),
+        (with_settings(dataset="9 samples"), "the data set is 9 samples and the checkpoint was made with 100 samples"),
     ],
 )
-def test_a_folder_of_another_training_is_refused_with_the_option_that_differs(
-    tmp_path: Path, config: PretrainConfig, words: str
+def test_another_training_is_refused_with_both_values_unless_the_change_is_allowed(
+    tmp_path: Path, training: Fingerprint, words: str
 ) -> None:
-    checkpoint.write(tmp_path, state(), Progress(step=1), CONFIG)
+    written = checkpoint.write(tmp_path, state(), Progress(step=1), TRAINING)
     with pytest.raises(CheckpointInvalid) as caught:
-        newest(tmp_path, config)
+        newest(tmp_path, training)
+    (name,) = (name for name, value in training.settings.items() if TRAINING.settings[name] != value)
+    assert str(caught.value).startswith(f"The checkpoint {written.path} is of another training: {words}")
+    assert f"--allow_changes {name} (in a run spec workload.arguments.allow_changes: {name})" in str(caught.value)
+
+    step, (said,) = newest(tmp_path, training, allow_changes=f"max_steps, {name}")
+    assert step == 1
+    assert said.startswith(f"Going on although {words}")
+
+
+def test_of_several_changes_those_that_are_not_allowed_are_refused(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path, state(), Progress(step=1), TRAINING)
+    with pytest.raises(CheckpointInvalid) as caught:
+        newest(tmp_path, with_settings(max_steps=9, seed=2, learning_rate=1.0), allow_changes="seed")
+    assert "--learning_rate is 1.0 and the checkpoint was made with 0.0004; --max_steps is 9" in str(caught.value)
+    assert "--seed" not in str(caught.value)
+    assert "--allow_changes learning_rate,max_steps (" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        (of_other_size(64), "--hidden_size is 64 and the checkpoint was made with 128"),
+        (with_settings(optimizer="lamb"), "--optimizer is lamb and the checkpoint was made with adamw"),
+        (
+            with_settings(precision="pure_bfloat16"),
+            "--precision is pure_bfloat16 and the checkpoint was made with float32",
+        ),
+    ],
+)
+def test_a_checkpoint_whose_tensors_do_not_fit_cannot_be_allowed(
+    tmp_path: Path, training: Fingerprint, words: str
+) -> None:
+    checkpoint.write(tmp_path, state(), Progress(step=1), TRAINING)
+    with pytest.raises(CheckpointInvalid) as caught:
+        newest(tmp_path, training, allow_changes="precision")
+    assert f"No checkpoint in {tmp_path / 'checkpoints'} can be gone on from (step-00000001.pt: {words})" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (
+            "learning_rat",
+            "names 'learning_rat', which checkpoints are not compared by; give some of data_order, dataset",
+        ),
+        ("checkpoint_steps", "names 'checkpoint_steps', which checkpoints are not compared by"),
+        ("seed,hidden_size", "names hidden_size, with which a checkpoint's tensors would not fit"),
+        ("optimizer", "names optimizer, with which a checkpoint's tensors would not fit"),
+    ],
+)
+def test_only_what_is_compared_and_fits_can_be_allowed(tmp_path: Path, names: str, words: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        newest(tmp_path, TRAINING, allow_changes=names)
     assert words in str(caught.value)
 
 
-def test_autocast_may_be_switched_on_and_off(tmp_path: Path) -> None:
-    checkpoint.write(tmp_path, state(), Progress(step=1), CONFIG)
-    assert newest(tmp_path, replace(CONFIG, precision="bfloat16")) == (1, [])
+def test_weights_before_the_first_step_may_begin_any_training(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path, state(), Progress(), Fingerprint(TRAINING.model, {}))
+    assert newest(tmp_path, with_settings(seed=2, optimizer="lamb")) == (0, [])
+
+
+def test_a_checkpoint_that_does_not_know_a_setting_says_so(tmp_path: Path) -> None:
+    """One of an earlier version: an option that there was not yet has the value that its absence had."""
+    checkpoint.write(tmp_path, state(), Progress(step=1), Fingerprint(TRAINING.model, {"seed": 1, "gone": 3}))
+    step, (said,) = newest(tmp_path, with_settings())
+    assert step == 1
+    assert "does not say with which data_order, dataset, global_batch_size, learning_rate" in said
 
 
 def test_of_a_mixed_folder_the_newest_that_fits_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
-    checkpoint.write(tmp_path, state(), Progress(step=1), CONFIG)
-    checkpoint.write(tmp_path, state(), Progress(step=2), other(hidden_size=64))
-    damaged = checkpoint.write(tmp_path, state(), Progress(step=3), CONFIG)
+    checkpoint.write(tmp_path, state(), Progress(step=1), TRAINING)
+    checkpoint.write(tmp_path, state(), Progress(step=2), of_other_size(64))
+    damaged = checkpoint.write(tmp_path, state(), Progress(step=3), TRAINING)
     damaged.path.write_bytes(damaged.path.read_bytes()[:-1] + b"x")
-    step, said = newest(tmp_path, CONFIG)
+    step, said = newest(tmp_path, TRAINING)
     assert step == 1
     assert "step-00000003.pt is passed over: its checksum does not match" in said[0]
-    assert "step-00000002.pt is passed over: it was written with --hidden_size 64" in said[1]
+    assert "step-00000002.pt is passed over: --hidden_size is 128 and the checkpoint was made with 64" in said[1]
 
 
-def test_records_of_earlier_versions_are_understood() -> None:
-    earlier = {
-        "step": 1,
-        "samples_seen": 2,
-        "first_loss": 9.0,
-        "last_loss": 8.0,
-        "seed": 12349,
-        "bytes": 1,
-        "sha256": "",
-    }
-    assert checkpoint.difference_to(Record(**earlier, model=vars(CONFIG.model.shape)), CONFIG) is None
+@pytest.mark.parametrize("optimizer", ["torch", "divided"])
+def test_what_was_restored_has_left_the_file(tmp_path: Path, optimizer: str) -> None:
+    """A file that is mapped keeps its room on the disk after it is deleted."""
+    model = SimpleNamespace(model=torch.nn.Linear(3, 2))
+    made = adamw(model.model, divided=False)  # a divided optimizer's state is gathered before it is written
+    model.model(torch.ones(3)).sum().backward()
+    made.step()
+    content = {"model": model.model.state_dict(), "optimizer": made.state_dict()}
+    written = checkpoint.write(tmp_path, content, Progress(step=1), TRAINING)
+    again = SimpleNamespace(model=torch.nn.Linear(3, 2))
+    restored = adamw(again.model, divided=optimizer == "divided")
+    checkpoint.restore(written, cast(Any, again), restored)
+    assert str(written.path) not in Path("/proc/self/maps").read_text()
+    assert torch.equal(again.model.weight, model.model.weight)
+    assert torch.equal(restored.state_dict()["state"][0]["exp_avg"], made.state_dict()["state"][0]["exp_avg"])
+
+
+def test_a_change_of_the_optimizers_settings_takes_effect(tmp_path: Path) -> None:
+    model = SimpleNamespace(model=torch.nn.Linear(3, 2))
+    before, after = (torch.optim.AdamW(model.model.parameters(), weight_decay=decay) for decay in (0.01, 0.5))
+    model.model(torch.ones(3)).sum().backward()
+    before.step()
+    content = {"model": model.model.state_dict(), "optimizer": before.state_dict()}
+    checkpoint.restore(checkpoint.write(tmp_path, content, Progress(step=1), TRAINING), cast(Any, model), after)
+    assert after.param_groups[0]["weight_decay"] == 0.5
+    assert after.state_dict()["state"].keys() == {0, 1}
+
+
+def adamw(model: torch.nn.Module, *, divided: bool) -> Optimizer:
+    groups = [{"params": list(model.parameters())}]
+    gang = Gang(rank=0, world_size=1, control=None)
+    return ShardedOptimizer(groups, torch.optim.AdamW, gang) if divided else torch.optim.AdamW(groups)

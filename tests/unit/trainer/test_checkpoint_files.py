@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer import checkpoint_files
-from trainer.checkpoint_files import CheckpointFile
+from trainer.checkpoint_files import CheckpointFile, Record
+from trainer.errors import CheckpointInvalid, StorageFailed
 from trainer.files import written_whole
 
-RECORD = {"samples_seen": 6, "first_loss": 9.0, "last_loss": 8.0, "seed": 0, "model": {"hidden_size": 8}}
+RECORD = {"samples_seen": 6, "first_loss": 9.0, "last_loss": 8.0, "model": {"hidden_size": 8}, "settings": {}}
 
 
 def write(folder: Path, step: int, content: bytes = b"weights" * 100) -> CheckpointFile:
@@ -62,6 +63,7 @@ def test_one_flipped_bit_anywhere_is_noticed(tmp_path_factory: pytest.TempPathFa
         (lambda found: found.record_path.write_text("{"), "record cannot be read"),
         (lambda found: found.record_path.write_text("{}"), "record cannot be read"),
         (lambda found: found.path.write_bytes(b"short"), "has 5 bytes and its record says 700"),
+        (lambda found: found.path.unlink(), "its record is there and the file is not"),
     ],
 )
 def test_what_a_crash_leaves_is_passed_over(tmp_path: Path, damage: object, words: str) -> None:
@@ -97,6 +99,73 @@ def test_a_checkpoint_that_does_not_fit_is_passed_over_like_a_damaged_one(tmp_pa
     assert found is not None
     assert found.record.step == 1
     assert said == ["The checkpoint step-00000002.pt is passed over: it is of another model."]
+
+
+def to_resume(folder: Path) -> CheckpointFile | None:
+    return checkpoint_files.newest_to_resume(folder, say=print, misfit=lambda _: None)
+
+
+def test_where_every_checkpoint_is_damaged_nothing_begins_anew(tmp_path: Path) -> None:
+    write(tmp_path, 1).path.write_bytes(b"short")
+    write(tmp_path, 2).record_path.write_text("{")
+    write(tmp_path, 3).record_path.unlink()  # a crash while the next was written
+    before = {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()}
+    with pytest.raises(CheckpointInvalid) as caught:
+        to_resume(tmp_path)
+    assert str(caught.value).startswith(
+        f"No checkpoint in {tmp_path / 'checkpoints'} can be gone on from (step-00000002"
+    )
+    for words in (
+        "step-00000001.pt: it has 5 bytes and its record says 700",
+        "step-00000002.pt: its record cannot be read",
+        "begin anew with another --output_dir or without that folder",
+    ):
+        assert words in str(caught.value)
+    assert {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()} == before
+
+
+def test_a_crash_in_the_very_first_checkpoint_is_no_damage(tmp_path: Path) -> None:
+    write(tmp_path, 1).record_path.unlink()
+    (tmp_path / "checkpoints" / ".step-00000002.pt.k3j2h1").write_bytes(b"half")
+    assert to_resume(tmp_path) is None
+    assert to_resume(tmp_path / "missing") is None
+
+
+def test_a_checkpoint_written_over_a_damaged_one_is_never_vouched_for_by_the_old_record(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    write(tmp_path, 2)
+
+    def crash(file: BinaryIO) -> None:
+        file.write(b"other weights")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint_files.write(tmp_path, crash, {"step": 2, **RECORD})
+    assert newest(tmp_path) == ("step-00000002.pt", [])
+    write(tmp_path, 2, b"other weights")
+    assert newest(tmp_path) == ("step-00000002.pt", [])
+
+
+def test_a_node_that_reads_other_bytes_says_so(tmp_path: Path) -> None:
+    found = write(tmp_path, 1)
+    checkpoint_files.require_same_bytes(found)
+    found.path.write_bytes(b"x" * 700)
+    with pytest.raises(StorageFailed, match=r"step-00000001\.pt reads otherwise on this node"):
+        checkpoint_files.require_same_bytes(found)
+    found.path.unlink()
+    with pytest.raises(StorageFailed, match="cannot be read on this node"):
+        checkpoint_files.require_same_bytes(found)
+
+
+def test_records_of_earlier_versions_are_understood(tmp_path: Path) -> None:
+    earlier = {"step": 1, "samples_seen": 2, "first_loss": 9.0, "last_loss": 8.0, "seed": 7, "model": {}}
+    (tmp_path / "old.json").write_text(json.dumps(earlier | {"bytes": 1, "sha256": ""}))
+    assert Record.read(tmp_path / "old.json").settings == {
+        "seed": 7,
+        "optimizer": "adamw",
+        "precision": "float32",
+        "data_order": 1,
+    }
 
 
 def kept(folder: Path) -> list[int]:

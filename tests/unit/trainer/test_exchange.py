@@ -14,9 +14,10 @@ from tests.unit.trainer.test_learning import TINY
 from trainer import checkpoint, checkpoint_files, exchange
 from trainer.bert import BertPretraining
 from trainer.checkpoint import Progress
-from trainer.config import ModelConfig, PretrainConfig
+from trainer.config import ModelConfig
 from trainer.environment import Environment
 from trainer.errors import CheckpointInvalid, CheckpointNotFound, ConfigInvalid
+from trainer.fingerprint import Fingerprint
 
 TOKENS = torch.arange(5, 15).reshape(1, 10)
 
@@ -35,7 +36,8 @@ def trained(run_dir: Path, *, step: int = 7, dtype: torch.dtype = torch.float32)
         torch.nn.init.normal_(parameter, std=0.1)
     model.to(dtype)
     state = {"model": model.model.state_dict(), "optimizer": None}
-    checkpoint.write(run_dir, state, Progress(step=step), PretrainConfig(model=TINY))
+    training = Fingerprint(vars(TINY.shape), {"seed": 0, "optimizer": "lamb"})
+    checkpoint.write(run_dir, state, Progress(step=step), training)
     return model
 
 
@@ -58,7 +60,7 @@ def test_logits_survive_the_way_to_hugging_face_and_back(
     assert found is not None
     assert (found.record.step, found.record.model) == (0, vars(TINY.shape))
     ours = BertPretraining(TINY)
-    ours.to(dtype).model.load_state_dict(checkpoint.load(found)["model"])
+    ours.to(dtype).model.load_state_dict(checkpoint.load(found.path)["model"])
     assert torch.equal(logits(ours.model), logits(model.model))
 
 
@@ -73,8 +75,8 @@ def test_a_new_training_takes_weights_from_either_kind_of_folder(tmp_path: Path,
 
 def test_an_imported_training_does_not_mind_another_seed_or_optimizer(tmp_path: Path) -> None:
     trained(tmp_path, step=0)
-    config = PretrainConfig(model=TINY)
-    assert checkpoint.newest_fitting(tmp_path, config, say=print) is not None
+    training = Fingerprint(vars(TINY.shape), {"seed": 1, "optimizer": "adamw"})
+    assert checkpoint.newest_fitting(tmp_path, training, say=print) is not None
 
 
 def test_a_running_training_is_not_imported_over(tmp_path: Path, outside_a_pod: Environment) -> None:

@@ -11,7 +11,7 @@ from trainer import checkpoint_files, publish
 from trainer.environment import Environment
 from trainer.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
 
-RECORD = {"samples_seen": 6, "first_loss": 9.0, "last_loss": 8.0, "seed": 0, "model": {"hidden_size": 8}}
+RECORD = {"samples_seen": 6, "first_loss": 9.0, "last_loss": 8.0, "model": {"hidden_size": 8}, "settings": {}}
 
 
 @pytest.fixture
