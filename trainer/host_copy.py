@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 
-from trainer.device import Copy, Device
+from trainer.device import Device
+from trainer.device.packing import Bucket, in_buckets
+
+Layout = list[tuple[torch.Size, torch.dtype, torch.device]]
 
 
 class HostCopy:
@@ -15,13 +18,18 @@ class HostCopy:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._room: dict[str, torch.Tensor] = {}
+        self._layout: Layout = []
+        self._numbers: list[list[int]] = []
+        """Of the tensors in each bucket."""
+        self._rooms: list[torch.Tensor] = []
+        """One for each bucket."""
+        self._copies: list[torch.Tensor] = []
+        """Of each tensor, in them."""
 
     def make_room(self, state: Any) -> None:
         """Take the memory beforehand: the first use of so much of it can take longer than a step."""
-        copies: dict[int, Copy] = {}
-        self._mapped(state, "", copies)
-        for _, room in copies.values():
+        self._fit(list(_tensors(state).values()))
+        for room in self._rooms:
             room.zero_()
 
     def start(self, state: Any) -> tuple[Any, Callable[[], None]]:
@@ -34,22 +42,57 @@ class HostCopy:
         Returns:
             The copy, whose tensors are valid once the function beside it has returned.
         """
-        copies: dict[int, Copy] = {}
-        copied = self._mapped(state, "", copies)
-        return copied, self._device.copy_to_host(list(copies.values()))
+        found = _tensors(state)
+        tensors = list(found.values())
+        self._fit(tensors)
+        buckets = [
+            Bucket([tensors[number] for number in numbers], room)
+            for numbers, room in zip(self._numbers, self._rooms, strict=True)
+        ]
+        copied = _with(state, dict(zip(found, self._copies, strict=True)))
+        return copied, self._device.copy_to_host(buckets)
 
-    def _mapped(self, value: Any, path: str, copies: dict[int, Copy]) -> Any:
-        if isinstance(value, torch.Tensor):
-            if id(value) not in copies:
-                copies[id(value)] = (value.detach(), self._room_for(value.detach(), path))
-            return copies[id(value)][1]
-        if isinstance(value, dict):
-            return {key: self._mapped(inner, f"{path}/{key}", copies) for key, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(self._mapped(inner, f"{path}/{place}", copies) for place, inner in enumerate(value))
-        return value
+    def _fit(self, tensors: list[torch.Tensor]) -> None:
+        """Take room for tensors of other sizes than the last."""
+        layout = [(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors]
+        if layout != self._layout:
+            self._layout, self._numbers = layout, in_buckets(tensors)
+            self._rooms = []
+            copies: dict[int, torch.Tensor] = {}
+            for numbers in self._numbers:
+                sources = [tensors[number] for number in numbers]
+                room = self._device.host_memory(sum(source.numel() for source in sources), sources[0].dtype)
+                places = Bucket(sources, room).places()
+                copies |= {number: _alone(place) for number, (_, place) in zip(numbers, places, strict=True)}
+                self._rooms.append(room)
+            self._copies = [copies[number] for number in range(len(tensors))]
 
-    def _room_for(self, tensor: torch.Tensor, path: str) -> torch.Tensor:
-        if path not in self._room:
-            self._room[path] = self._device.host_memory(tensor)
-        return self._room[path]
+
+def _tensors(state: Any) -> dict[int, torch.Tensor]:
+    """The tensors of a state by their identity, in the order in which they occur."""
+    if isinstance(state, torch.Tensor):
+        return {id(state): state.detach()}
+    found: dict[int, torch.Tensor] = {}
+    if isinstance(state, dict | list | tuple):
+        for inner in state.values() if isinstance(state, dict) else state:
+            found |= _tensors(inner)
+    return found
+
+
+def _with(state: Any, copies: dict[int, torch.Tensor]) -> Any:
+    """The state with other tensors in the places of its own."""
+    if isinstance(state, torch.Tensor):
+        return copies[id(state)]
+    if isinstance(state, dict):
+        return {key: _with(inner, copies) for key, inner in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_with(inner, copies) for inner in state)
+    return state
+
+
+def _alone(place: torch.Tensor) -> torch.Tensor:
+    """The same memory as a tensor of its own: torch writes the whole of what a tensor is a part of into a file."""
+    if place.numel() == 0:
+        return torch.empty_like(place)
+    as_bytes = place.reshape(-1).view(torch.uint8).numpy()
+    return torch.from_numpy(as_bytes).view(place.dtype).view(place.shape)

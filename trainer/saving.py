@@ -31,7 +31,7 @@ def resume(run: Run, learner: Learner) -> tuple[Progress, CheckpointFile | None]
         return Progress(), None
     found = run.gang.from_rank0(lambda: _prepared(run))
     if found is not None:
-        _read_once_a_node(run, found)
+        read_once_a_node(run, found)
         progress = checkpoint.restore(found, learner.model, learner.optimizer)
         run.say(f"Going on from {found.path.name}, verified, after step {progress.step}.")
         return progress, found
@@ -47,7 +47,7 @@ def _prepared(run: Run) -> CheckpointFile | None:
     return checkpoint.newest_fitting(run.output_dir, run.fingerprint, allow_changes=changes, say=run.say)
 
 
-def _read_once_a_node(run: Run, found: CheckpointFile) -> None:
+def read_once_a_node(run: Run, found: CheckpointFile) -> None:
     """Bring a checkpoint into the memory of every node; rank 0 had it in its own when it verified it."""
     if run.leads_node and run.gang.rank != 0:
         checkpoint_files.require_same_bytes(found)
@@ -57,7 +57,7 @@ def _read_once_a_node(run: Run, found: CheckpointFile) -> None:
 def _start_from(run: Run, learner: Learner, source: Path) -> None:
     found = run.gang.from_rank0(lambda: exchange.find(source, option="initial_weights", say=run.say))
     if found.checkpoint is not None:
-        _read_once_a_node(run, found.checkpoint)
+        read_once_a_node(run, found.checkpoint)
     weights = exchange.weights_of(found, shape=run.config.model.shape)
     learner.model.model.load_state_dict(weights)
     run.say(f"Starting from the weights in {found.path}.")

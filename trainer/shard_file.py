@@ -155,7 +155,7 @@ def _digest(rows: Rows) -> str:
     """Of the first samples' values."""
     digest = hashlib.sha256()
     for key in KEYS:
-        digest.update(np.ascontiguousarray(rows[key][:DIGEST_ROWS], dtype="<i8"))
+        digest.update(rows[key][:DIGEST_ROWS].astype("<i8").tobytes())
     return digest.hexdigest()
 
 

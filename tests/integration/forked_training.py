@@ -105,7 +105,7 @@ class Forked:
         for rank, log in enumerate(logs):
             log.write_text("")
             own = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank % per_node)}
-            process = _server().Process(target=_train, args=(argv, own, str(log), max_file_bytes))
+            process = forkserver().Process(target=_train, args=(argv, own, str(log), max_file_bytes))
             process.start()
             processes.append(process)
         return Started(self, processes, logs[0])
@@ -172,7 +172,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @cache
-def _server() -> ForkServerContext:
+def forkserver() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported, which is in the server
     context.set_forkserver_preload(["trainer.training", "trainer.pretrain", "trainer.device.cpu", "h5py"])

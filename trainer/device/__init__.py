@@ -11,13 +11,11 @@ from typing import Any, Literal, Protocol
 import torch
 
 from trainer.device import neuron_runtime
+from trainer.device.packing import Bucket
 from trainer.errors import ConfigInvalid
 
 Name = Literal["auto", "cpu", "cuda", "xla", "neuron"]
 Precision = Literal["float32", "bfloat16", "pure_bfloat16"]
-
-Copy = tuple[torch.Tensor, torch.Tensor]
-"""A tensor on the device, and the one in host memory that it shall be copied to."""
 
 Average = Callable[[Sequence[torch.Tensor], int], None]
 """Replaces tensors of one dtype by their means over so many ranks."""
@@ -70,10 +68,10 @@ class Device(Protocol):
     def memory_bytes(self) -> int | None:
         """What this process holds at its most of the device's memory, on the CPU of the host's; None if unknown."""
 
-    def host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Room in host memory for a copy of the tensor."""
+    def host_memory(self, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """Room in host memory for so much, in one dimension."""
 
-    def copy_to_host(self, copies: Sequence[Copy]) -> Callable[[], None]:
+    def copy_to_host(self, buckets: Sequence[Bucket]) -> Callable[[], None]:
         """Start copying, in order with the device's other work; what is returned waits until it is done."""
 
 

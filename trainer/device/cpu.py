@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from trainer.device import Average, Copy, Precision, Steps, nothing_to_wait_for
+from trainer.device import Average, Precision, Steps, nothing_to_wait_for
+from trainer.device.packing import Bucket, copy_each
 
 
 class CpuDevice:
@@ -40,10 +41,9 @@ class CpuDevice:
     def memory_bytes(self) -> int | None:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts it in KiB
 
-    def host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(tensor)
+    def host_memory(self, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(num_elements, dtype=dtype)
 
-    def copy_to_host(self, copies: Sequence[Copy]) -> Callable[[], None]:
-        for source, target in copies:
-            target.copy_(source)
+    def copy_to_host(self, buckets: Sequence[Bucket]) -> Callable[[], None]:
+        copy_each(buckets)
         return nothing_to_wait_for

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from trainer.device import Average, Copy, Precision, Steps
+from trainer.device import Average, Precision, Steps
+from trainer.device.packing import Bucket, copy_packed
 from trainer.errors import ConfigInvalid
 
 DENSE_BFLOAT16_TFLOPS = {"H200": 989.0, "H100": 989.0, "A100": 312.0}
@@ -52,12 +53,11 @@ class CudaDevice:
     def memory_bytes(self) -> int | None:
         return torch.cuda.max_memory_allocated(self.torch_device)
 
-    def host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(tensor, device="cpu", pin_memory=True)
+    def host_memory(self, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(num_elements, dtype=dtype, pin_memory=True)
 
-    def copy_to_host(self, copies: Sequence[Copy]) -> Callable[[], None]:
-        for source, target in copies:
-            target.copy_(source, non_blocking=True)
+    def copy_to_host(self, buckets: Sequence[Bucket]) -> Callable[[], None]:
+        copy_packed(buckets, lambda host, packed: host.copy_(packed, non_blocking=True))
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record()
         return copied.synchronize

@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from trainer.device import Average, Copy, Precision, Steps, nothing_to_wait_for
+from trainer.device import Average, Precision, Steps, nothing_to_wait_for
+from trainer.device.packing import Bucket, copy_packed
 
 
 class NeuronDevice:
@@ -45,10 +46,9 @@ class NeuronDevice:
     def memory_bytes(self) -> int | None:
         return None
 
-    def host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    def host_memory(self, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(num_elements, dtype=dtype)
 
-    def copy_to_host(self, copies: Sequence[Copy]) -> Callable[[], None]:
-        for source, target in copies:
-            target.copy_(source)
+    def copy_to_host(self, buckets: Sequence[Bucket]) -> Callable[[], None]:
+        copy_packed(buckets, torch.Tensor.copy_)
         return nothing_to_wait_for

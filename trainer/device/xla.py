@@ -11,7 +11,8 @@ import torch_xla.core.xla_model as xla_model
 import torch_xla.distributed.xla_backend  # registers the process group backend "xla"
 import torch_xla.runtime
 
-from trainer.device import Copy, Precision, Steps, nothing_to_wait_for
+from trainer.device import Precision, Steps, nothing_to_wait_for
+from trainer.device.packing import Bucket, copy_each
 
 
 class XlaDevice:
@@ -49,11 +50,17 @@ class XlaDevice:
     def memory_bytes(self) -> int | None:
         return None
 
-    def host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    def host_memory(self, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(num_elements, dtype=dtype)
 
-    def copy_to_host(self, copies: Sequence[Copy]) -> Callable[[], None]:
-        torch_xla.sync()  # one transfer of finished tensors, not a graph that ends in each of them
-        for source, target in copies:
-            target.copy_(source)
+    def copy_to_host(self, buckets: Sequence[Bucket]) -> Callable[[], None]:
+        torch_xla.sync()  # finished tensors, not a graph that ends in each of them
+        for bucket in buckets:
+            if bucket.host.device == bucket.sources[0].device:
+                copy_each([bucket])
+                continue
+            # In one request, but not laid together first: that would be graphs that no other rank has.
+            copied = torch_xla._XLAC._xla_get_cpu_tensors(list(bucket.sources))
+            for (_, place), copy in zip(bucket.places(), copied, strict=True):
+                place.copy_(copy)
         return nothing_to_wait_for
