@@ -19,7 +19,7 @@ from trainer.distributed import Gang
 from trainer.errors import CheckpointInvalid, ConfigInvalid, StorageFailed
 from trainer.fingerprint import Fingerprint
 from trainer.host_copy import HostCopy
-from trainer.optimizers import Optimizer
+from trainer.optimizers import Groups, Optimizer
 from trainer.optimizers.zero import ShardedOptimizer
 
 TRAINING = Fingerprint(
@@ -57,7 +57,11 @@ def of_other_size(hidden_size: int) -> Fingerprint:
 
 def test_a_host_copy_does_not_change_with_what_it_was_taken_of() -> None:
     tied = torch.nn.Parameter(torch.zeros(3))
-    live = {"model": {"a": tied, "b": tied}, "groups": [{"lr": 1.0, "betas": (0.9, 0.999)}], "step": torch.tensor(1.0)}
+    live: dict[str, Any] = {
+        "model": {"a": tied, "b": tied},
+        "groups": [{"lr": 1.0, "betas": (0.9, 0.999)}],
+        "step": torch.tensor(1.0),
+    }
     copied, wait = HostCopy(CpuDevice()).start(live)
     wait()
     tied.data += 1
@@ -255,6 +259,10 @@ def test_a_change_of_the_optimizers_settings_takes_effect(tmp_path: Path) -> Non
 
 
 def adamw(model: torch.nn.Module, *, divided: bool) -> Optimizer:
-    groups = [{"params": list(model.parameters())}]
+    groups: Groups = [{"params": list(model.parameters())}]
     gang = Gang(rank=0, world_size=1, control=None)
-    return ShardedOptimizer(groups, torch.optim.AdamW, gang) if divided else torch.optim.AdamW(groups)
+
+    def make(of: Groups) -> torch.optim.Optimizer:
+        return torch.optim.AdamW([dict(group) for group in of])
+
+    return ShardedOptimizer(groups, make, gang) if divided else make(groups)
