@@ -20,7 +20,7 @@ DATA_ORDER = 1
 """Version of the order in which `trainer.data_order` goes through a data set."""
 
 DIVIDES_WORK = frozenset(
-    {"micro_batch_size", "gradient_accumulation_steps", "scaling", "global_batch_size", "zero1"},
+    {"micro_batch_size", "gradient_accumulation_steps", "scaling", "global_batch_size", "zero1", "bucket_mib"},
 )
 """Options of the optimization that say how processes share its work. The global batch that they make is compared
 instead."""

@@ -10,8 +10,8 @@ from torch import nn
 from trainer import compilation, gradients, optimizers
 from trainer.bert import BertPretraining
 from trainer.distributed import Gang
-from trainer.gradients import Exchange
 from trainer.fingerprint import PURE_BFLOAT16
+from trainer.gradients import Exchange
 from trainer.optimizers import Optimizer, decay_groups
 from trainer.run import Run
 
