@@ -2,26 +2,45 @@
 
 The stream runs through the data set again and again, each epoch in an order of its own and each sample once an
 epoch. Where an epoch does not end with a global batch, the batch is filled up with the first samples of the next
-epoch: none is dropped, none is repeated before all others were seen, and every batch has the same size. Position p
-belongs to a micro-batch, not to a rank, so the samples of a step do not depend on how many processes share the work,
-nor on how many shards there are: samples are divided between the ranks, never shards.
+epoch: none is dropped, none is repeated before all others were seen, and every batch has the same size.
 
-Within an epoch the order is shuffled on two levels, as fast as reading in order (measured: 88,000 samples/s against
-1,100 one by one): blocks of neighbouring rows come in random order, and rows are shuffled inside their block.
+The data set is dealt to lanes, once and for all: its blocks of neighbouring rows, shuffled, are cut into `LANES`
+shares of equal size. Position p takes the next row of lane p mod LANES, so any 64 consecutive positions come from
+64 places of the data set. Within an epoch a lane walks through its blocks in random order, and rows are shuffled
+inside their block: reading is as fast as in order, for a block is read at once.
+
+Position p belongs to a micro-batch, not to a rank, so the samples of a step do not depend on how many processes
+share the work, nor on how many shards there are. Every rank takes each `world_size`-th position; where their number
+is a power of two, up to LANES, every lane is therefore read by one rank alone, and the file system serves each byte
+once (docs/decisions/0031-lanes.md).
 """
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-BLOCK_ROWS = 4096
-"""Rows that are read from a shard at once; larger ones shuffle no better and cost memory in every process."""
+VERSION = 2
+"""Of the order. Data sets, seeds and positions give the same samples as long as it stays; raise it with the order.
+1 was blocks of 4,096 rows one after the other, which all ranks read."""
+
+LANES = 64
+"""Places of the data set that are read at the same time, by the whole gang. More would divide the reading between more
+than 64 ranks; fewer would mix less, and need less memory in a process that trains alone."""
+
+BLOCK_ROWS = 8192
+"""Rows at most that are read from a shard at once, unless its chunks are higher. At a block's edges lie chunks that its
+neighbours read too: of a shard of 30,000 samples, 8 chunks at once are 1.08 times their bytes, 4 are 1.15 times, and
+one is 1.4 times."""
+
+_DEALING, _LANE, _BLOCK, _REST = range(1, 5)
+"""What is put in random order."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -34,106 +53,221 @@ class Block(NamedTuple):
     stop: int
 
 
-class BlockInEpoch(NamedTuple):
-    """A block as one epoch sees it: with its rows in that epoch's order."""
+class Piece(NamedTuple):
+    """Rows of one block that some of the positions asked for take."""
+
+    block: int
+    """Its number in `DataOrder.blocks`."""
+    rows: Positions
+    """Counted from the start of the block."""
+    places: slice
+    """Which of the positions they belong to, in the order in which they were asked for."""
+
+
+class _Stretch(NamedTuple):
+    """Positions of one epoch, all from lanes or all from what no lane has."""
 
     epoch: int
-    block: int
+    offset: int
+    """Of the first one in its epoch."""
+    place: int
+    """Of the first one among those asked for."""
+    length: int
 
 
-class Piece(NamedTuple):
-    """Consecutive positions that lie in one block."""
+def blocks_of(
+    samples_per_shard: Sequence[int],
+    *,
+    chunk_rows: Sequence[int] | None = None,
+    block_rows: int = BLOCK_ROWS,
+) -> list[Block]:
+    """Cut every shard into blocks of at most `block_rows` rows, where its chunks begin.
 
-    source: BlockInEpoch
-    start: int
-    """First row, in the epoch's order."""
-    stop: int
-
-
-def blocks_of(samples_per_shard: Sequence[int], *, block_rows: int = BLOCK_ROWS) -> list[Block]:
-    """Cut every shard into blocks of at most `block_rows` rows."""
+    Args:
+        samples_per_shard: Rows of each.
+        chunk_rows: Rows that each shard's file stores, and compresses, together; 1 if left out. A block has at least
+            one chunk.
+        block_rows: Rows of a block.
+    """
+    heights = chunk_rows or [1] * len(samples_per_shard)
     return [
-        Block(shard, start, min(start + block_rows, num_samples))
-        for shard, num_samples in enumerate(samples_per_shard)
-        for start in range(0, num_samples, block_rows)
+        Block(shard, start, min(start + size, num_samples))
+        for shard, (num_samples, height) in enumerate(zip(samples_per_shard, heights, strict=True))
+        for size in [max(1, block_rows // height) * height]
+        for start in range(0, num_samples, size)
     ]
 
 
 class DataOrder:
     """The stream of one data set under one seed."""
 
-    def __init__(self, blocks: Sequence[Block], *, seed: int) -> None:
+    def __init__(self, blocks: Sequence[Block], *, seed: int, lanes: int = LANES) -> None:
         """
         Args:
             blocks: All rows of the data set.
             seed: Another one gives another order.
+            lanes: Places of the data set that consecutive positions come from.
         """
-        self._sizes = np.array([block.stop - block.start for block in blocks], dtype=np.int64)
+        self.samples_per_epoch = sum(block.stop - block.start for block in blocks)
+        self.lanes = lanes
         self._seed = seed
-        self._epoch_order = lru_cache(maxsize=2)(self._shuffled_blocks)
-        self._row_order = lru_cache(maxsize=8)(self._shuffled_rows)
-        self.samples_per_epoch = int(self._sizes.sum())
+        self._rows_per_lane = self.samples_per_epoch // lanes
+        shuffled = [blocks[number] for number in self._random(_DEALING).permutation(len(blocks))]
+        self.blocks, borders = _cut(shuffled, [self._rows_per_lane * lane for lane in range(1, lanes + 1)])
+        """All rows of the data set, as they are read: a block that two lanes share is two."""
+        self._sizes = np.array([block.stop - block.start for block in self.blocks], dtype=np.int64)
+        self._blocks_of_lane = [range(*border) for border in pairwise((0, *borders))]
+        self._laneless = range(borders[-1], len(self.blocks))
+        self._lane_order = lru_cache(maxsize=4 * lanes)(self._shuffled_lane)
+        self._row_order = lru_cache(maxsize=2 * lanes)(self._shuffled_rows)
+        self._rest_order = lru_cache(maxsize=2)(self._shuffled_rest)
 
     def epoch(self, position: int) -> int:
         """The epoch, counted from 0, that a position lies in."""
         return position // self.samples_per_epoch
 
-    def pieces(self, first: int, count: int) -> list[Piece]:
-        """Where so many positions, from the first one on, lie; in their order."""
-        found: list[Piece] = []
-        while count > 0:
-            source, start, left = self._place(first)
-            taken = min(count, left)
-            found.append(Piece(source, start, start + taken))
-            first, count = first + taken, count - taken
-        return found
+    def pieces(self, first: int, count: int, *, step: int = 1) -> Iterator[Piece]:
+        """The rows of `count` positions: the first one and every `step`-th after it."""
+        for stretch in self._stretches(first, count, step):
+            if stretch.offset < self._rows_per_lane * self.lanes:
+                yield from self._pieces_of_lanes(stretch, first, step)
+            else:
+                yield from self._pieces_of_rest(stretch, step)
 
-    def ahead(self, position: int, *, stride: int) -> BlockInEpoch:
-        """What somebody comes to next who reads this position and then every `stride`-th after it."""
-        _, _, left = self._place(position)
-        source, _, _ = self._place(position + stride * -(-left // stride))
-        return source
+    def blocks_between(self, first: int, count: int, *, step: int = 1) -> list[int]:
+        """The blocks that `pieces` would name, in the order in which they are first needed."""
+        needed: dict[int, int] = {}
+        for stretch in self._stretches(first, count, step):
+            if stretch.offset < self._rows_per_lane * self.lanes:
+                found = self._blocks_of_stretch(stretch, first, step)
+            else:
+                found = ((block, stretch.place) for block in self._laneless)
+            for block, place in found:
+                needed[block] = min(place, needed.get(block, place))
+        return sorted(needed, key=needed.__getitem__)
 
-    def rows(self, source: BlockInEpoch) -> Positions:
-        """The rows of a block in the epoch's order."""
-        return self._row_order(*source)
+    def _stretches(self, first: int, count: int, step: int) -> Iterator[_Stretch]:
+        place = 0
+        while place < count:
+            epoch, offset = divmod(first + place * step, self.samples_per_epoch)
+            in_lanes = self._rows_per_lane * self.lanes
+            end = in_lanes if offset < in_lanes else self.samples_per_epoch
+            taken = min(count - place, -((offset - end) // step))
+            yield _Stretch(epoch, offset, place, taken)
+            place += taken
 
-    def _place(self, position: int) -> tuple[BlockInEpoch, int, int]:
-        """The block of a position, the row in it, and how many rows are left from there on."""
-        epoch, offset = divmod(position, self.samples_per_epoch)
-        order, ends = self._epoch_order(epoch)
-        place = bisect.bisect_right(ends, offset)
-        block = order[place]
-        left = ends[place] - offset
-        return BlockInEpoch(epoch, block), int(self._sizes[block]) - left, left
+    def _lanes_of(self, stretch: _Stretch, first: int, step: int) -> Iterator[tuple[int, int, int, range]]:
+        """Each lane of a stretch: its first place, from one of its places to the next, and the indices in the lane."""
+        cycle = self.lanes // math.gcd(self.lanes, step)
+        stride = step * cycle // self.lanes
+        for turn in range(min(cycle, stretch.length)):
+            lane = (first + (stretch.place + turn) * step) % self.lanes
+            index = (stretch.offset + turn * step) // self.lanes
+            num_rows = -((turn - stretch.length) // cycle)
+            yield lane, stretch.place + turn, cycle, range(index, index + num_rows * stride, stride)
 
-    def _shuffled_blocks(self, epoch: int) -> tuple[list[int], list[int]]:
-        """Blocks in the epoch's order, and where each ends."""
-        order = np.random.default_rng((self._seed, epoch)).permutation(len(self._sizes))
-        return order.tolist(), np.cumsum(self._sizes[order]).tolist()
+    def _pieces_of_lanes(self, stretch: _Stretch, first: int, step: int) -> Iterator[Piece]:
+        for lane, place, cycle, indices in self._lanes_of(stretch, first, step):
+            order, begins = self._lane_order(stretch.epoch, lane)
+            at = 0
+            number = int(np.searchsorted(begins, indices[0], side="right")) - 1
+            while at < len(indices):
+                ends = int(begins[number + 1])
+                taken = min(len(indices) - at, -((indices[at] - ends) // indices.step))
+                start = indices[at] - int(begins[number])
+                rows = self._row_order(stretch.epoch, order[number])
+                yield Piece(
+                    order[number],
+                    rows[start : start + taken * indices.step : indices.step],
+                    slice(place + at * cycle, place + (at + taken - 1) * cycle + 1, cycle),
+                )
+                at, number = at + taken, number + 1
+                while at < len(indices) and begins[number + 1] <= indices[at]:
+                    number += 1  # the stride leads past a whole block
+
+    def _blocks_of_stretch(self, stretch: _Stretch, first: int, step: int) -> Iterator[tuple[int, int]]:
+        for lane, place, cycle, indices in self._lanes_of(stretch, first, step):
+            order, begins = self._lane_order(stretch.epoch, lane)
+            from_, to = np.searchsorted(begins, (indices[0], indices[-1]), side="right")
+            for number in range(int(from_) - 1, int(to)):
+                rows_before = max(0, int(begins[number]) - indices[0])
+                yield order[number], place + cycle * -(-rows_before // indices.step)
+
+    def _pieces_of_rest(self, stretch: _Stretch, step: int) -> Iterator[Piece]:
+        """Fewer rows than lanes, at the end of an epoch, one by one."""
+        order = self._rest_order(stretch.epoch)
+        for turn in range(stretch.length):
+            block, row = order[stretch.offset + turn * step - self._rows_per_lane * self.lanes]
+            place = stretch.place + turn
+            yield Piece(block, np.array([row], dtype=np.int64), slice(place, place + 1))
+
+    def _shuffled_lane(self, epoch: int, lane: int) -> tuple[list[int], Positions]:
+        """A lane's blocks in the epoch's order, and where each begins in the lane; behind the last, where that ends."""
+        blocks = self._blocks_of_lane[lane]
+        order = self._random(_LANE, epoch, lane).permutation(np.arange(blocks.start, blocks.stop))
+        return order.tolist(), np.cumsum([0, *self._sizes[order]])
 
     def _shuffled_rows(self, epoch: int, block: int) -> Positions:
-        return np.random.default_rng((self._seed, epoch, block)).permutation(int(self._sizes[block]))
+        return self._random(_BLOCK, epoch, block).permutation(int(self._sizes[block]))
+
+    def _random(self, what: int, epoch: int = 0, number: int = 0) -> np.random.Generator:
+        """Another generator for each of these; as many numbers each time, since zeros at the end make no difference."""
+        return np.random.default_rng((self._seed, what, epoch, number))
+
+    def _shuffled_rest(self, epoch: int) -> list[tuple[int, int]]:
+        """Block and row of the samples that are too few to give every lane one."""
+        rest = [(block, row) for block in self._laneless for row in range(int(self._sizes[block]))]
+        return [rest[number] for number in self._random(_REST, epoch).permutation(len(rest))]
+
+
+def _cut(blocks: Sequence[Block], marks: Sequence[int]) -> tuple[list[Block], list[int]]:
+    """Cut blocks, laid one behind the other, after so many rows.
+
+    Args:
+        blocks: In their order.
+        marks: Ascending numbers of rows.
+
+    Returns:
+        The blocks, more of them; and for each mark, how many of them lie before it.
+    """
+    cut: list[Block] = []
+    borders: list[int] = []
+    begin = 0
+    for block in blocks:
+        end = begin + block.stop - block.start
+        start = block.start
+        while len(borders) < len(marks) and marks[len(borders)] <= end:
+            stop = block.start + marks[len(borders)] - begin
+            if stop > start:
+                cut.append(Block(block.shard, start, stop))
+            borders.append(len(cut))
+            start = stop
+        if start < block.stop:
+            cut.append(Block(block.shard, start, block.stop))
+        begin = end
+    return cut, borders
 
 
 def micro_batch_positions(
-    first: int, *, index: int, rank: int, world_size: int, micro_batch_size: int
+    first: int, *, index: int, rank: int, world_size: int, micro_batches: int, micro_batch_size: int
 ) -> tuple[int, Positions]:
     """The positions of one micro-batch of a step.
 
-    A step's global batch is cut into micro-batches that are dealt to the ranks in turn, so that two ranks with one
-    micro-batch each train on what one rank with two would.
+    A step's global batch is dealt to its micro-batches position by position, and these to the ranks in turn, so that
+    two ranks with one micro-batch each train on what one rank with two would. A rank's positions are the same modulo
+    `world_size` in every step, and so are its lanes.
 
     Args:
         first: Position of the step's first sample.
         index: Which of this rank's micro-batches in the step.
         rank: This process.
         world_size: Number of processes.
+        micro_batches: Of each rank in the step.
         micro_batch_size: Sequences in a micro-batch.
 
     Returns:
         The micro-batch's number within the step, the same whoever computes it; and its positions.
     """
     number = index * world_size + rank
-    start = first + number * micro_batch_size
-    return number, np.arange(start, start + micro_batch_size, dtype=np.int64)
+    stride = world_size * micro_batches
+    return number, first + number + stride * np.arange(micro_batch_size, dtype=np.int64)

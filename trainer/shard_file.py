@@ -51,6 +51,8 @@ class Shard:
     """Of all arrays, unpacked."""
     digest: str
     """SHA-256 of the values of its first samples, whatever integers and compression hold them."""
+    chunk_rows: int
+    """Rows whose tokens are stored, compressed and read together; 1 in a file without chunks."""
 
 
 def inspect(path: Path, *, rows_checked: int) -> Shard:
@@ -74,13 +76,15 @@ def inspect(path: Path, *, rows_checked: int) -> Shard:
                 raise DatasetInvalid(f"The shard {path.name} has no array {missing[0]!r}; write all of {_listed()}.")
             sizes = _sizes(path, {key: (array.shape, array.dtype) for key, array in arrays.items()})
             num_bytes = sum(array.nbytes for array in arrays.values())
+            chunks = arrays["input_ids"].chunks  # of the largest array; those of the others differ a little
             rows = {key: array[: max(rows_checked, DIGEST_ROWS)] for key, array in arrays.items()}
     except OSError as error:
         raise DatasetInvalid(
             f"The shard {path.name} is no readable HDF5 file ({error}); write or upload it again."
         ) from error
     require_sound(path, rows)
-    return Shard(path, sizes["N"], sizes["S"], sizes["M"], largest_token_id(rows), num_bytes, _digest(rows))
+    chunk_rows = chunks[0] if chunks else 1
+    return Shard(path, sizes["N"], sizes["S"], sizes["M"], largest_token_id(rows), num_bytes, _digest(rows), chunk_rows)
 
 
 def read_rows(path: Path, start: int, stop: int) -> Rows:

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from trainer import compilation, seeds
 from trainer.batches import BatchReader
 from trainer.checkpoint import Progress
-from trainer.data_order import micro_batch_positions
+from trainer.data_order import Positions, micro_batch_positions
 from trainer.distributed import Gang
 from trainer.errors import ConfigInvalid, Terminated
 from trainer.journal import Journal
@@ -43,7 +42,7 @@ def train(run: Run) -> Mapping[str, Any] | None:
     )
     reader, learner = open_reader(run), build_learner(run, run.gang)
     progress, saved = resume(run, learner)
-    settle(run, learner, reader)
+    settle(run, learner, reader, progress)
     last_step, optimization = last_step_of(run, progress), run.config.optimization
     journal = Journal(run, reader, progress, last_step=last_step)
     stop = StopRequest.listening()
@@ -81,13 +80,7 @@ def accumulate_gradients(run: Run, learner: Learner, reader: BatchReader, progre
     config = run.config.optimization
     mean_losses = torch.zeros(2, device=run.device.torch_device)
     for index in range(run.micro_batches):
-        number, positions = micro_batch_positions(
-            progress.samples_seen,
-            index=index,
-            rank=run.gang.rank,
-            world_size=run.gang.world_size,
-            micro_batch_size=config.micro_batch_size,
-        )
+        number, positions = next_positions(run, progress, index=index)
         batch = reader.micro_batch(positions).to(run.device.torch_device)
         run.device.seed(seeds.derived(config.seed, progress.step, number))  # dropout: whichever rank computes it
         with learner.exchange.accumulating(last=index == run.micro_batches - 1):
@@ -101,13 +94,26 @@ def accumulate_gradients(run: Run, learner: Learner, reader: BatchReader, progre
     return mean_losses
 
 
-def settle(run: Run, learner: Learner, reader: BatchReader) -> None:
-    """Exchange one micro-batch's gradients and throw them away, where the first exchange differs from the others.
+def next_positions(run: Run, progress: Progress, *, index: int) -> tuple[int, Positions]:
+    """The number and the positions of one of this rank's micro-batches in the step to come."""
+    return micro_batch_positions(
+        progress.samples_seen,
+        index=index,
+        rank=run.gang.rank,
+        world_size=run.gang.world_size,
+        micro_batches=run.micro_batches,
+        micro_batch_size=run.config.optimization.micro_batch_size,
+    )
+
+
+def settle(run: Run, learner: Learner, reader: BatchReader, progress: Progress) -> None:
+    """Exchange the next micro-batch's gradients and throw them away, where the first exchange differs from the others.
 
     A training that was interrupted would otherwise take one more such step than one that was not.
     """
     if learner.exchange.settles:
-        batch = reader.micro_batch(np.arange(run.config.optimization.micro_batch_size))
+        _, positions = next_positions(run, progress, index=0)
+        batch = reader.micro_batch(positions)
         with run.device.autocast(run.config.precision):
             loss = learner.exchange.replica(batch.to(run.device.torch_device)).total
         loss.backward()
@@ -140,7 +146,7 @@ def open_reader(run: Run) -> BatchReader:
             "tokens; give at least as many."
         )
     seed, vocab_size = run.config.optimization.seed, run.config.model.vocab_size
-    reader = BatchReader(dataset, seed=seed, vocab_size=vocab_size)
+    reader = BatchReader(dataset, seed=seed, vocab_size=vocab_size, world_size=run.gang.world_size)
     run.gang.from_rank0(lambda: reader.require_readable(0))  # a wrong vocabulary shows at once, and is told once
     return reader
 

@@ -114,7 +114,7 @@ def train(job: Classification) -> Mapping[str, Any] | None:
         Terminated: After SIGTERM, once the step is written down.
     """
     config, gang = job.config, job.gang
-    order = DataOrder(blocks_of([len(job.train_set)], block_rows=len(job.train_set)), seed=config.seed)
+    order = DataOrder(blocks_of([len(job.train_set)], block_rows=len(job.train_set)), seed=config.seed, lanes=1)
     optimizer = torch.optim.SGD(job.model.parameters(), lr=config.learning_rate, momentum=MOMENTUM)
     progress, saved = resume(job, optimizer)
     exchange = gradients.exchange(job.model, gang, job.device, bucket_mib=None)
@@ -158,10 +158,11 @@ def micro_batch(job: Classification, order: DataOrder, first: int) -> tuple[torc
         index=0,
         rank=job.gang.rank,
         world_size=job.gang.world_size,
+        micro_batches=1,
         micro_batch_size=job.config.micro_batch_size,
     )
-    pieces = order.pieces(int(positions[0]), len(positions))
-    rows = np.concatenate([order.rows(piece.source)[piece.start : piece.stop] for piece in pieces])
+    pieces = order.pieces(int(positions[0]), len(positions), step=job.gang.world_size)
+    rows = np.concatenate([piece.rows for piece in pieces])
     return as_tensors(Digits(job.train_set.pictures_NHW[rows], job.train_set.labels_N[rows]), job.device)
 
 

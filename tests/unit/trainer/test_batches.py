@@ -7,24 +7,22 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.unit.trainer.conftest import make_rows, write_shard
 from trainer import batches
-from trainer.batches import BatchReader, MicroBatch, ReadAhead, as_micro_batch
-from trainer.data_order import BlockInEpoch, micro_batch_positions
+from trainer.batches import WINDOW_ROWS, BatchReader, Packed, ReadAhead
+from trainer.data_order import LANES, micro_batch_positions
 from trainer.errors import DatasetInvalid
 from trainer.shard_file import Rows
-from trainer.shards import open_dataset
+from trainer.shards import ShardedDataset, open_dataset
 
 DEADLINE_SECONDS = 30
-
-
-def blocks_numbered(*numbers: int) -> list[BlockInEpoch]:
-    return [BlockInEpoch(epoch=0, block=number) for number in numbers]
 
 
 class Blocks:
@@ -35,13 +33,12 @@ class Blocks:
         self._broken = broken or set()
         self._events: dict[int, threading.Event] = {}
 
-    def __call__(self, source: BlockInEpoch) -> MicroBatch:
-        number = source.block
+    def __call__(self, number: int) -> Packed:
         self.read.append(number)
         self._event(number).set()
         if number in self._broken:
             raise DatasetInvalid(f"block {number}")
-        return as_micro_batch(make_rows(2))
+        return np.zeros(2, dtype=[("input_ids", np.uint8)])
 
     def has_been_read(self, number: int) -> bool:
         return self._event(number).wait(DEADLINE_SECONDS)
@@ -53,9 +50,9 @@ class Blocks:
 def test_the_next_block_is_read_before_anybody_asks_for_it() -> None:
     blocks = Blocks()
     read = ReadAhead(blocks)
-    read(blocks_numbered(0), ahead=blocks_numbered(1))
+    read([0], ahead=[1])
     assert blocks.has_been_read(1)
-    read(blocks_numbered(1), ahead=blocks_numbered(2))
+    read([1], ahead=[2])
     assert blocks.has_been_read(2)
     assert blocks.read == [0, 1, 2]
 
@@ -63,20 +60,20 @@ def test_the_next_block_is_read_before_anybody_asks_for_it() -> None:
 def test_blocks_that_are_neither_needed_nor_ahead_are_forgotten() -> None:
     blocks = Blocks()
     read = ReadAhead(blocks)
-    read(blocks_numbered(0), ahead=blocks_numbered(1))
-    read(blocks_numbered(1), ahead=blocks_numbered(2))
-    read(blocks_numbered(0), ahead=blocks_numbered())
+    read([0], ahead=[1])
+    read([1], ahead=[2])
+    read([0], ahead=[])
     assert blocks.read.count(0) == 2
 
 
 def test_a_damaged_block_is_told_of_where_it_is_used_and_not_before() -> None:
     blocks = Blocks(broken={1})
     read = ReadAhead(blocks)
-    read(blocks_numbered(0), ahead=blocks_numbered(1))
+    read([0], ahead=[1])
     assert blocks.has_been_read(1)
-    read(blocks_numbered(0), ahead=blocks_numbered(1))
+    read([0], ahead=[1])
     with pytest.raises(DatasetInvalid, match="block 1"):
-        read(blocks_numbered(1), ahead=blocks_numbered(2))
+        read([1], ahead=[2])
 
 
 @pytest.fixture
@@ -94,41 +91,84 @@ def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str,
     return counted
 
 
-@pytest.mark.parametrize(("world_size", "micro_batch_size"), [(1, 3), (2, 5), (3, 4), (4, 16)])
-def test_a_rank_reads_no_block_twice_in_an_epoch(
-    tmp_path: Path, reads: Counter[tuple[str, int]], world_size: int, micro_batch_size: int
+NODE_RANKS = 4
+
+
+@pytest.fixture(scope="module")
+def large_dataset(tmp_path_factory: pytest.TempPathFactory) -> ShardedDataset:
+    """As many samples as make blocks larger than lanes' ends: one shard, stored once, under many names."""
+    folder = tmp_path_factory.mktemp("large")
+    path = write_shard(folder, 0, make_rows(3989, seq_length=128, predictions=20))
+    for number in range(1, 136):
+        (folder / f"demo_training_{number}.hdf5").hardlink_to(path)
+    return open_dataset(folder)
+
+
+def test_a_node_reads_each_byte_of_its_files_once_an_epoch(
+    large_dataset: ShardedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(4):
-        write_shard(tmp_path, number, make_rows(48, seed=number))
-    reader = BatchReader(open_dataset(tmp_path), seed=5, vocab_size=50, block_rows=16, kept_bytes=0)
-    first = 0
-    while first + world_size * micro_batch_size <= reader.order.samples_per_epoch:
-        _, positions = micro_batch_positions(
-            first, index=0, rank=world_size - 1, world_size=world_size, micro_batch_size=micro_batch_size
-        )
-        reader.micro_batch(positions)
-        first += world_size * micro_batch_size
-    begun_in_the_next_epoch = 2
-    assert sum(reads.values()) <= 12 + begun_in_the_next_epoch
+    """Bytes that the node's ranks ask the operating system for, in whichever call; none comes from another's memory."""
+    monkeypatch.setattr(batches, "AHEAD_ROWS", 0)  # what is read ahead at the end belongs to the next epoch
+    whole_windows = large_dataset.num_samples // (NODE_RANKS * WINDOW_ROWS) * NODE_RANKS * WINDOW_ROWS
+    process = psutil.Process()
+    began = process.io_counters().read_chars
+    for rank in range(NODE_RANKS):
+        reader = BatchReader(large_dataset, seed=5, vocab_size=50, world_size=NODE_RANKS, kept_bytes=0)
+        for first in range(0, whole_windows, NODE_RANKS * 256):
+            _, positions = micro_batch_positions(
+                first, index=0, rank=rank, world_size=NODE_RANKS, micro_batches=1, micro_batch_size=256
+            )
+            reader.micro_batch(positions)
+    num_bytes = sum(shard.path.stat().st_size for shard in large_dataset.shards)
+    share = whole_windows / large_dataset.num_samples
+    assert 0.95 < (process.io_counters().read_chars - began) / (num_bytes * share) < 1.1
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 8, 32, LANES])
+def test_no_two_ranks_of_a_gang_read_the_same_block(large_dataset: ShardedDataset, world_size: int) -> None:
+    order = BatchReader(large_dataset, seed=5, vocab_size=50).order
+    in_lanes = order.samples_per_epoch // LANES * LANES
+    read = Counter(
+        block
+        for rank in range(world_size)
+        for block in order.blocks_between(rank, in_lanes // world_size, step=world_size)
+    )
+    assert set(read.values()) == {1}
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 2**30])
 def test_a_small_data_set_is_read_from_its_files_once(
-    tmp_path: Path, reads: Counter[tuple[str, int]], kept_bytes: int
+    tmp_path: Path, reads: Counter[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, kept_bytes: int
 ) -> None:
-    for number in range(2):
-        write_shard(tmp_path, number, make_rows(32, seed=number))
-    dataset = open_dataset(tmp_path)
-    reader = BatchReader(dataset, seed=5, vocab_size=50, block_rows=16, kept_bytes=kept_bytes)
-    for first in range(0, 3 * dataset.num_samples - 8, 8):
-        reader.micro_batch(np.arange(first, first + 8))
-    assert dataset.num_bytes == 64 * (16 * (4 + 1 + 1) + 3 * (4 + 4) + 1)
-    num_blocks, num_epochs = 4, 3
-    assert len(reads) == num_blocks
+    monkeypatch.setattr(batches, "WINDOW_ROWS", 1024)
+    monkeypatch.setattr(batches, "AHEAD_ROWS", 1)
+    for number in range(4):
+        write_shard(tmp_path, number, make_rows(24_000, seed=number))
+    dataset = ShardedDataset(tuple(replace(shard, chunk_rows=1) for shard in open_dataset(tmp_path).shards))
+    reader = BatchReader(dataset, seed=5, vocab_size=50, block_rows=256, kept_bytes=kept_bytes)
+    for first in range(0, 3 * dataset.num_samples - 512, 512):
+        reader.micro_batch(np.arange(first, first + 512))
+    assert dataset.num_bytes == 96_000 * (16 * (4 + 1 + 1) + 3 * (4 + 4) + 1)
+    num_blocks = len(reader.order.blocks)
+    assert len(reads) == num_blocks > 2 * LANES
     if kept_bytes:
         assert sum(reads.values()) == num_blocks
-    else:
-        assert num_blocks * num_epochs <= sum(reads.values()) <= num_blocks * (num_epochs + 1)
+    else:  # in three epochs and the start of a fourth; a lane may end an epoch with the block that begins the next
+        assert 2 * num_blocks < sum(reads.values()) < 4 * num_blocks
+
+
+def test_what_a_rank_keeps_is_its_share(tmp_path: Path, reads: Counter[tuple[str, int]]) -> None:
+    for number in range(4):
+        write_shard(tmp_path, number, make_rows(96, seed=number))
+    dataset = open_dataset(tmp_path)
+    bytes_a_sample = 16 + 16 + 16 + 3 + 3 + 1
+    reader = BatchReader(
+        dataset, seed=5, vocab_size=50, world_size=4, kept_bytes=dataset.num_samples // 4 * bytes_a_sample
+    )
+    for first in range(3, 10 * dataset.num_samples, 4 * 8):
+        reader.micro_batch(first + 4 * np.arange(8))
+    assert set(reads.values()) == {1}
+    assert len(reads) == LANES // 4 + len(reader.order.blocks) - LANES
 
 
 MEMORY = """
