@@ -24,7 +24,7 @@ def training(tmp_path: Path) -> Forked:
 
 
 def test_the_loss_follows_the_golden_curve(tmp_path: Path) -> None:
-    """Written by the first version of the loop, with dropout on; other processors add up in another order."""
+    """Written by the loop under order 2 of the data, with dropout on; other processors add up in another order."""
     golden = [float(line) for line in GOLDEN.read_text().split()]
     training = small_training(
         tmp_path, micro_batch_size=4, gradient_accumulation_steps=2, max_steps=40, warmup_steps=4, learning_rate=5e-3
