@@ -190,7 +190,7 @@ class OurTraining:
 
         waited = self._reader.seconds_waited
         losses = accumulate_gradients(self._run, self._learner, self._reader, self._progress)
-        take_step(self._run, self._learner, LEARNING_RATE, step=self._progress.step + 1)
+        take_step(self._run, self._learner, LEARNING_RATE)
         self._progress = self._progress.after_step(BATCH_SIZE)
         self.waits.append(self._reader.seconds_waited - waited)
         return float(losses.sum().item())

@@ -108,14 +108,14 @@ def load(path: Path) -> dict[str, Any]:
 def restore(found: CheckpointFile, model: BertPretraining, optimizer: Optimizer) -> Progress:
     """Put model and optimizer back into the state of a verified checkpoint; one of weights alone leaves the latter.
 
-    The optimizer keeps its own settings, such as the weight decay: those of the checkpoint are the same, or a change
-    was allowed.
+    The optimizer goes on counting the steps, and keeps its own settings, such as the weight decay: those of the
+    checkpoint are the same, or a change was allowed.
     """
     content = load(found.path)
     model.model.load_state_dict(content["model"])
     if content["optimizer"] is not None:
-        settings = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict({"state": content["optimizer"]["state"], "param_groups": settings})
+        groups = [{**group, "step": found.record.step} for group in optimizer.state_dict()["param_groups"]]
+        optimizer.load_state_dict({"state": content["optimizer"]["state"], "param_groups": groups})
         _leave_the_file(optimizer)
     record = found.record
     return Progress(record.step, record.samples_seen, record.first_loss, record.last_loss)

@@ -12,12 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainer import data_order
 from trainer.config import PretrainConfig
 from trainer.errors import ConfigInvalid
 from trainer.shards import ShardedDataset
-
-DATA_ORDER = 1
-"""Version of the order in which `trainer.data_order` goes through a data set."""
 
 DIVIDES_WORK = frozenset(
     {"micro_batch_size", "gradient_accumulation_steps", "scaling", "global_batch_size", "zero1", "bucket_mib"},
@@ -73,7 +71,7 @@ def of_pretraining(config: PretrainConfig, dataset: ShardedDataset, *, global_ba
     shape = vars(config.model.shape)
     settings = {
         "dataset": describe_dataset(dataset),
-        "data_order": DATA_ORDER,
+        "data_order": data_order.VERSION,
         "global_batch_size": global_batch_size,
         "precision": config.precision,
         **{name: value for name, value in vars(config.model).items() if name not in shape and name != "model"},

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainer.device import Average, Device
 from trainer.distributed import Gang
 
-_ALIKE_BUFFERS = (
+_ALIKE_BUFFERS: Mapping[str, Any] = (
     {"forward_sync_buffers": False}
     if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
     else {"broadcast_buffers": False}
@@ -25,10 +25,12 @@ _ALIKE_BUFFERS = (
 class Exchange(Protocol):
     """One way to average gradients over the ranks."""
 
-    replica: nn.Module
-    """What a micro-batch goes through; gradients end up in the model itself."""
     settles: bool
     """Whether the first exchange of a process differs from all others in the last bit."""
+
+    @property
+    def replica(self) -> nn.Module:
+        """What a micro-batch goes through; gradients end up in the model itself."""
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
         """Around one micro-batch: its gradients are added to those before it."""

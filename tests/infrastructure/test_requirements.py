@@ -60,7 +60,7 @@ def test_wheels_of_exactly_these_versions_are_on_the_public_index(file: str, pla
 
 @pytest.mark.index
 def test_xla_needs_linux_on_x86_64_and_python_3_11() -> None:
-    """torch-xla 2.9.0 has wheels for Linux x86-64 alone; the versions beside it are those that `make test-trn1` runs."""
+    """torch-xla 2.9.0 has wheels for Linux x86-64 alone; the versions beside it are those of `make test-trn1`."""
     needed = pins(resolve_cached(XLA, platform=LINUX[0], python="3.11"))
     assert needed == pinned(XLA)
 

@@ -20,6 +20,7 @@ from transformers.optimization import get_linear_schedule_with_warmup
 from tests.unit.trainer.conftest import make_rows, write_shard
 from trainer import device, learner, training
 from trainer.batches import MicroBatch
+from trainer.checkpoint import Progress
 from trainer.config import CheckpointConfig, ModelConfig, OptimizationConfig, PretrainConfig
 from trainer.distributed import Gang
 from trainer.journal import Journal
@@ -146,10 +147,7 @@ def test_two_hundred_steps_have_the_tutorials_losses(tmp_path: Path, monkeypatch
 def batches_of(run: Run) -> Iterator[list[MicroBatch]]:
     """The micro-batches of every step."""
     reader = training.open_reader(run)
-    size = run.config.optimization.micro_batch_size
     for step in range(STEPS):
-        first = step * run.global_batch_size
-        yield [
-            reader.micro_batch(torch.arange(first + n * size, first + (n + 1) * size).numpy())
-            for n in range(run.micro_batches)
-        ]
+        progress = Progress(step=step, samples_seen=step * run.global_batch_size)
+        positions = [training.next_positions(run, progress, index=index)[1] for index in range(run.micro_batches)]
+        yield [reader.micro_batch(own) for own in positions]

@@ -11,7 +11,7 @@ import torch_xla.core.xla_model as xla_model
 import torch_xla.distributed.xla_backend  # registers the process group backend "xla"
 import torch_xla.runtime
 
-from trainer.device import Precision, Steps, nothing_to_wait_for
+from trainer.device import Average, Precision, Steps, nothing_to_wait_for
 from trainer.device.packing import Bucket, copy_each
 
 
@@ -29,9 +29,7 @@ class XlaDevice:
     def __init__(self) -> None:
         self.rounds_stochastically = torch_xla.runtime.device_type() == "NEURON"
         self.torch_device: torch.device = torch_xla.device()
-
-    def average(self, tensors: Sequence[torch.Tensor], world_size: int) -> None:
-        xla_model.all_reduce(xla_model.REDUCE_SUM, list(tensors), scale=1 / world_size)
+        self.average: Average | None = _average
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)
@@ -64,3 +62,7 @@ class XlaDevice:
             for (_, place), copy in zip(bucket.places(), copied, strict=True):
                 place.copy_(copy)
         return nothing_to_wait_for
+
+
+def _average(tensors: Sequence[torch.Tensor], world_size: int) -> None:
+    xla_model.all_reduce(xla_model.REDUCE_SUM, list(tensors), scale=1 / world_size)
