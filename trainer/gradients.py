@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -104,30 +103,11 @@ class AfterBackward:
         self.replica = model
         self._average = average
         self._world_size = world_size
-        self._bucket_bytes = bucket_mib * 2**20
+        self._bucket_mib = bucket_mib
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
     def finish(self) -> None:
         gradients = [parameter.grad for parameter in self.replica.parameters() if parameter.grad is not None]
-        for bucket in buckets(reversed(gradients), size=self._bucket_bytes):
-            self._average(bucket, self._world_size)
-
-
-def buckets(tensors: Iterable[torch.Tensor], *, size: int) -> list[Sequence[torch.Tensor]]:
-    """Neighbours of one dtype, in their order, in as few groups as fit; a larger tensor is a group of its own.
-
-    Args:
-        tensors: What travels.
-        size: Of a group at most, in bytes.
-    """
-    found: list[list[torch.Tensor]] = []
-    filled = 0
-    for tensor in tensors:
-        if not found or filled + tensor.nbytes > size or tensor.dtype is not found[-1][0].dtype:
-            found.append([])
-            filled = 0
-        found[-1].append(tensor)
-        filled += tensor.nbytes
-    return list(found)
+        self._average(gradients[::-1], self._world_size, self._bucket_mib)

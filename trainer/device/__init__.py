@@ -17,8 +17,8 @@ from trainer.errors import ConfigInvalid
 Name = Literal["auto", "cpu", "cuda", "xla", "neuron"]
 Precision = Literal["float32", "bfloat16", "pure_bfloat16"]
 
-Average = Callable[[Sequence[torch.Tensor], int], None]
-"""Replaces tensors of one dtype by their means over so many ranks."""
+Average = Callable[[Sequence[torch.Tensor], int, int], None]
+"""Replaces tensors of one dtype by their means over so many ranks, so many MiB of them at once."""
 
 
 class Steps(Protocol):
@@ -51,7 +51,7 @@ class Device(Protocol):
     bucket_mib: int
     """MiB of gradients that travel between the ranks at once, while the backward pass goes on where it can."""
     average: Average | None
-    """In one collective; None where DistributedDataParallel does it during the backward pass."""
+    """One collective a bucket; None where DistributedDataParallel does it during the backward pass."""
 
     def seed(self, seed: int) -> None:
         """Make dropout on this device a function of the seed from here on."""

@@ -64,5 +64,7 @@ class XlaDevice:
         return nothing_to_wait_for
 
 
-def _average(tensors: Sequence[torch.Tensor], world_size: int) -> None:
-    xla_model.all_reduce(xla_model.REDUCE_SUM, list(tensors), scale=1 / world_size)
+def _average(tensors: Sequence[torch.Tensor], world_size: int, bucket_mib: int) -> None:
+    xla_model.all_reduce_bucketized_gradients(
+        list(tensors), scale=1 / world_size, groups=None, pin_layout=True, bucket_cap_mb=bucket_mib
+    )

@@ -216,7 +216,7 @@ def test_bfloat16_is_rounded_alike_whichever_rank_changes_the_parameter(optimize
 
 
 def test_a_state_is_not_divided_on_a_device_that_traces() -> None:
-    device: Any = SimpleNamespace(average=lambda tensors, world_size: None)
+    device: Any = SimpleNamespace(average=lambda tensors, world_size, bucket_mib: None)
     gang = Gang(rank=0, world_size=2, control=None)
     with pytest.raises(ConfigInvalid, match="--zero1 is true"):
         optimizers.build([], OptimizationConfig(zero1=True), device, gang)
