@@ -149,7 +149,7 @@ def require_same_bytes(found: CheckpointFile) -> None:
         same = _sha256(found.path) == found.record.sha256
     except OSError as error:
         raise StorageFailed(
-            f"The checkpoint {found.path} cannot be read ({error}); look at the file system."
+            f"The checkpoint {found.path} cannot be read on this node ({error}); look at the file system's mounts."
         ) from error
     if not same:
         raise StorageFailed(

@@ -22,6 +22,8 @@ from tests.integration.test_runs import steps_spec
 pytestmark = pytest.mark.slow
 
 QUESTION = "[y/N]"
+DEADLINE_SECONDS = 600
+"""For a run to train or to end, on a machine that has other work too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,13 @@ class Account:
         )["executionArn"]
         api = KubernetesApi(load_connection(self.twin.kubeconfig))
         pods = "/api/v1/namespaces/training/pods?labelSelector=trainflow/stage%3Dtraining"
-        wait_until(lambda: any(pod["status"].get("phase") == "Running" for pod in api.get(pods)["items"]), seconds=120)
+
+        def trains() -> bool:
+            described = self.described(arn)
+            assert described["status"] == "RUNNING", described
+            return any(pod["status"].get("phase") == "Running" for pod in api.get(pods)["items"])
+
+        wait_until(trains, seconds=DEADLINE_SECONDS)
         return str(arn)
 
     def described(self, arn: str) -> dict[str, Any]:
@@ -120,7 +128,7 @@ def test_a_deployment_during_a_run_is_refused_and_forced_it_leaves_the_run_its_c
     assert account.described(arn)["status"] == "RUNNING"
     assert account.versions("PollJob") == {"1", "2"}, "the run's and the new one"
 
-    wait_until(lambda: account.described(arn)["status"] != "RUNNING", seconds=240)
+    wait_until(lambda: account.described(arn)["status"] != "RUNNING", seconds=DEADLINE_SECONDS)
     described = account.described(arn)
     assert (described["status"], described.get("cause")) == ("SUCCEEDED", None)
 

@@ -43,10 +43,14 @@ def test_one_two_and_four_ranks_give_one_loss_curve(training: Forked, optimizer:
         assert together.losses == pytest.approx(alone.losses, abs=SUMS_IN_ANOTHER_ORDER)
 
 
+@pytest.mark.parametrize("precision", ["float32", "pure_bfloat16"])
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_a_divided_optimizer_gives_the_same_weights_and_the_same_checkpoint(training: Forked, optimizer: str) -> None:
-    whole, divided = training.run(3, optimizer=optimizer), training.like("divided")
-    ended = divided.run(3, optimizer=optimizer, zero1="true")
+def test_a_divided_optimizer_gives_the_same_weights_and_the_same_checkpoint(
+    training: Forked, optimizer: str, precision: str
+) -> None:
+    options = {"optimizer": optimizer, "precision": precision}
+    whole, divided = training.run(3, **options), training.like("divided")
+    ended = divided.run(3, **options, zero1="true")
     assert (whole.code, ended.code) == (0, 0), ended.out
     assert ended.losses == whole.losses
     assert same(divided.checkpoint(8), training.checkpoint(8))
