@@ -49,7 +49,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.precompile -- torchrun --nnodes 16 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 26652 --nproc_per_node 32 -m trainer.pretrain --preset lamb-phase1 --device xla --precision bfloat16 --steps_this_run 10
+        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.precompile -- torchrun --nnodes 16 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 26652 --nproc_per_node 32 -m trainer.pretrain --preset lamb-phase1 --device xla --steps_this_run 10
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -80,6 +80,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 858fccdcaa98a724 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 36fbfb74d8dd10d4 --num_nodes 16
 wait "$shipper"
 exit "$code"

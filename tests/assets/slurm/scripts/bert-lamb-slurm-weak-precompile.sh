@@ -49,7 +49,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.precompile -- torchrun --nnodes 16 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 26466 --nproc_per_node 32 -m trainer.pretrain --preset lamb-phase1 --scaling weak --device xla --precision bfloat16 --steps_this_run 10
+        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.precompile -- torchrun --nnodes 16 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 26466 --nproc_per_node 32 -m trainer.pretrain --preset lamb-phase1 --scaling weak --device xla --steps_this_run 10
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -80,6 +80,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 342a1f0ae0ac317e --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 89c1ed1f86fdb4a1 --num_nodes 16
 wait "$shipper"
 exit "$code"

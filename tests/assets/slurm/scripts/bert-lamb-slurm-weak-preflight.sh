@@ -40,7 +40,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.probe --module trainer.pretrain --world_size 512 --processes_per_node 32 -- --preset lamb-phase1 --scaling weak --device xla --precision bfloat16
+        python -m trainer.probe --module trainer.pretrain --world_size 512 --processes_per_node 32 -- --preset lamb-phase1 --scaling weak --device xla
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -71,6 +71,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-preflight-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 099c9cad34ef9706 --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 302b05d28aadc142 --num_nodes 1
 wait "$shipper"
 exit "$code"

@@ -49,7 +49,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.precompile -- torchrun --nnodes 2 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 21413 --nproc_per_node 32 -m trainer.pretrain --device xla --precision bfloat16 --batch_size 16 --grad_accum_usteps 32 --steps_this_run 10
+        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.precompile -- torchrun --nnodes 2 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 21413 --nproc_per_node 32 -m trainer.pretrain --device xla --precision pure_bfloat16 --batch_size 16 --grad_accum_usteps 32 --steps_this_run 10
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -80,6 +80,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-large-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash c629a3802180a6b3 --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 914e88215c785ee9 --num_nodes 2
 wait "$shipper"
 exit "$code"

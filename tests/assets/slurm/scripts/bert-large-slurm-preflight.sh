@@ -40,7 +40,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.probe --module trainer.pretrain --world_size 64 --processes_per_node 32 -- --device xla --precision bfloat16 --batch_size 16 --grad_accum_usteps 32 --steps_this_run 28125
+        python -m trainer.probe --module trainer.pretrain --world_size 64 --processes_per_node 32 -- --device xla --precision pure_bfloat16 --batch_size 16 --grad_accum_usteps 32 --steps_this_run 28125
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -71,6 +71,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.batch.finish --folder "$folder" --job bert-large-slurm-0123456789ab-preflight-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 224270be40daeb78 --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 82b03d7fb8b8f2d8 --num_nodes 1
 wait "$shipper"
 exit "$code"
