@@ -1,7 +1,11 @@
-"""BERT for pretraining: Hugging Face's layers in a forward pass of fixed shapes and no host synchronisation.
+"""BERT for pretraining (Devlin et al. 2019): a forward pass of fixed shapes and no host synchronisation.
+
+Modules and weights have the names that Hugging Face's `BertForPreTraining` has, so weights go there and come from there
+(`trainer.exchange`); a test holds losses and gradients against it. Importing it would take three times as long as all
+else that a training imports, on each of a node's 32 ranks.
 
 Shape suffixes: B = sequences in the micro-batch, S = tokens in a sequence, M = predictions at most in a sequence,
-H = hidden size.
+H = hidden size, V = vocabulary.
 """
 
 from __future__ import annotations
@@ -10,12 +14,19 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from transformers.models.bert.configuration_bert import BertConfig
-from transformers.models.bert.modeling_bert import BertForPreTraining
+from torch.nn import functional
 
-from trainer.batches import MicroBatch
+from trainer.batches import PADDING_TOKEN, MicroBatch
 from trainer.config import ModelConfig, ModelShape
 from trainer.objectives import gather_positions, masked_lm_loss, next_sentence_loss
+
+INITIAL_DEVIATION = 0.02
+"""Of the normal distribution that weights begin with (Devlin et al. 2019's own code)."""
+
+LAYER_NORM_EPS = 1e-12
+"""The same."""
+
+NUM_SEGMENTS = 2
 
 
 class Losses(NamedTuple):
@@ -31,35 +42,15 @@ class Losses(NamedTuple):
 
 
 class BertPretraining(nn.Module):
-    """A BERT that answers with its pretraining losses.
-
-    The weights are those of `transformers.BertForPreTraining` under the same names (`self.model.state_dict()`), so a
-    checkpoint loads there. What differs is the forward pass: only masked positions reach the vocabulary's head, and
-    the attention mask is made here as four-dimensional and additive, because Hugging Face's own conversion of a
-    two-dimensional one reads from the device in every pass (seen on XLA).
-    """
+    """A BERT that answers with its pretraining losses. Only masked positions reach the vocabulary's head."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.model = BertForPreTraining(hugging_face_config(config.shape, dropout=config.dropout))
+        self.model = BertWithHeads(config.shape, dropout=config.dropout)
 
     def forward(self, batch: MicroBatch) -> Losses:
         """Both losses of a micro-batch."""
-        encoder = self.model.bert
-        hidden_BSH = encoder.embeddings(batch.token_ids_BS, batch.segment_ids_BS)
-        mask_B11S = additive_mask(batch.attended_BS, hidden_BSH.dtype)
-        for layer in encoder.encoder.layer:
-            hidden_BSH = encoded(layer, hidden_BSH, mask_B11S)
-        return self.objectives(hidden_BSH, batch)
-
-    def tie_weights(self) -> None:
-        """Let the vocabulary's head have the embeddings' weights, and both names of its bias mean one, as in the model.
-
-        Moving a model to an XLA device makes every parameter anew for each module that has it, so what was one
-        parameter is two from there on, which are trained apart.
-        """
-        self.model.tie_weights()
-        self.model.cls.predictions.decoder.bias = self.model.cls.predictions.bias
+        return self.objectives(self.model.bert.hidden_states(batch), batch)
 
     def objectives(self, hidden_BSH: torch.Tensor, batch: MicroBatch) -> Losses:
         """Both heads and their losses, from the last layer's hidden states."""
@@ -82,14 +73,188 @@ class BertPretraining(nn.Module):
             layer.compile(fullgraph=True, dynamic=False, backend=compiler)
 
 
-def encoded(layer: nn.Module, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor) -> torch.Tensor:
-    """The hidden states behind one encoder layer.
+class BertWithHeads(nn.Module):
+    """The weights, by Hugging Face's names."""
 
-    transformers 5 returns them alone; transformers 4, which the Neuron image for torch 2.9 holds, in a tuple, first.
-    """
-    output = layer(hidden_BSH, mask_B11S)
-    hidden: torch.Tensor = output[0] if isinstance(output, tuple) else output
-    return hidden
+    def __init__(self, shape: ModelShape, *, dropout: float) -> None:
+        super().__init__()
+        self.bert = Bert(shape, dropout)
+        self.cls = Heads(shape)
+        self.apply(_initialise)
+        self.tie_weights()
+
+    def tie_weights(self) -> None:
+        """Let the vocabulary's head have the embeddings' weights, and both names of its bias mean one.
+
+        Moving a model to an XLA device makes every parameter anew for each module that has it, so what was one
+        parameter is two from there on, which are trained apart. To be called again behind such a move.
+        """
+        predictions = self.cls.predictions
+        predictions.decoder.weight = self.bert.embeddings.word_embeddings.weight
+        predictions.decoder.bias = predictions.bias
+
+
+class Bert(nn.Module):
+    """Embeddings, encoder and pooler."""
+
+    def __init__(self, shape: ModelShape, dropout: float) -> None:
+        super().__init__()
+        self.embeddings = Embeddings(shape, dropout)
+        self.encoder = Encoder(shape, dropout)
+        self.pooler = Pooler(shape.hidden_size)
+
+    def hidden_states(self, batch: MicroBatch) -> torch.Tensor:
+        """Of the last layer, (B, S, H)."""
+        hidden_BSH = self.embeddings(batch.token_ids_BS, batch.segment_ids_BS)
+        mask_B11S = additive_mask(batch.attended_BS, hidden_BSH.dtype)
+        for layer in self.encoder.layer:
+            hidden_BSH = layer(hidden_BSH, mask_B11S)
+        return hidden_BSH
+
+
+class Embeddings(nn.Module):
+    """Of tokens, positions and segments, added up."""
+
+    def __init__(self, shape: ModelShape, dropout: float) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(shape.vocab_size, shape.hidden_size, padding_idx=PADDING_TOKEN)
+        self.position_embeddings = nn.Embedding(shape.max_position_embeddings, shape.hidden_size)
+        self.token_type_embeddings = nn.Embedding(NUM_SEGMENTS, shape.hidden_size)
+        self.LayerNorm = nn.LayerNorm(shape.hidden_size, eps=LAYER_NORM_EPS)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, token_ids_BS: torch.Tensor, segment_ids_BS: torch.Tensor) -> torch.Tensor:
+        positions_SH = self.position_embeddings.weight[: token_ids_BS.shape[1]]
+        embedded_BSH = self.word_embeddings(token_ids_BS) + self.token_type_embeddings(segment_ids_BS) + positions_SH
+        normalised_BSH: torch.Tensor = self.dropout(self.LayerNorm(embedded_BSH))
+        return normalised_BSH
+
+
+class Encoder(nn.Module):
+    """Layers, one behind the other."""
+
+    def __init__(self, shape: ModelShape, dropout: float) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList([Layer(shape, dropout) for _ in range(shape.num_hidden_layers)])
+
+
+class Layer(nn.Module):
+    """Attention and a feed-forward network, each with a residual connection that is normalised behind it."""
+
+    def __init__(self, shape: ModelShape, dropout: float) -> None:
+        super().__init__()
+        self.attention = Attention(shape, dropout)
+        self.intermediate = Dense(shape.hidden_size, shape.intermediate_size)
+        self.output = Residual(shape.intermediate_size, shape.hidden_size, dropout)
+
+    def forward(self, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor) -> torch.Tensor:
+        attended_BSH = self.attention(hidden_BSH, mask_B11S)
+        layer_BSH: torch.Tensor = self.output(functional.gelu(self.intermediate(attended_BSH)), attended_BSH)
+        return layer_BSH
+
+
+class Attention(nn.Module):
+    """Every token looks at all tokens of its sequence."""
+
+    def __init__(self, shape: ModelShape, dropout: float) -> None:
+        super().__init__()
+        self.self = SelfAttention(shape, dropout)
+        self.output = Residual(shape.hidden_size, shape.hidden_size, dropout)
+
+    def forward(self, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor) -> torch.Tensor:
+        attended_BSH: torch.Tensor = self.output(self.self(hidden_BSH, mask_B11S), hidden_BSH)
+        return attended_BSH
+
+
+class SelfAttention(nn.Module):
+    """Scaled dot products, by heads."""
+
+    def __init__(self, shape: ModelShape, dropout: float) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(shape.hidden_size, shape.hidden_size) for _ in range(3))
+        self._heads = shape.num_attention_heads
+        self._dropout = dropout
+
+    def forward(self, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor) -> torch.Tensor:
+        by_heads = [
+            projection(hidden_BSH).unflatten(-1, (self._heads, -1)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        ]
+        seen = functional.scaled_dot_product_attention(
+            *by_heads, attn_mask=mask_B11S, dropout_p=self._dropout if self.training else 0.0
+        )
+        return seen.transpose(1, 2).flatten(2)
+
+
+class Dense(nn.Module):
+    """A linear map under the name that Hugging Face has for it."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(inputs, outputs)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        mapped: torch.Tensor = self.dense(given)
+        return mapped
+
+
+class Residual(nn.Module):
+    """A linear map and dropout, added to what came before, normalised."""
+
+    def __init__(self, inputs: int, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(inputs, outputs)
+        self.LayerNorm = nn.LayerNorm(outputs, eps=LAYER_NORM_EPS)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, given: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        normalised: torch.Tensor = self.LayerNorm(self.dropout(self.dense(given)) + before)
+        return normalised
+
+
+class Pooler(Dense):
+    """A sequence by its first token, [CLS]."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__(hidden_size, hidden_size)
+
+    def forward(self, hidden_BSH: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(super().forward(hidden_BSH[:, 0]))
+
+
+class Heads(nn.Module):
+    """Of both objectives."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.predictions = Predictions(shape)
+        self.seq_relationship = nn.Linear(shape.hidden_size, 2)
+
+
+class Predictions(nn.Module):
+    """Unnormalised scores of the vocabulary's tokens, (…, V), from hidden states."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.transform = Transform(shape.hidden_size)
+        self.decoder = nn.Linear(shape.hidden_size, shape.vocab_size)
+        self.bias = nn.Parameter(torch.zeros(shape.vocab_size))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.decoder(self.transform(hidden))
+        return scores
+
+
+class Transform(Dense):
+    """The layer before the vocabulary's."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__(hidden_size, hidden_size)
+        self.LayerNorm = nn.LayerNorm(hidden_size, eps=LAYER_NORM_EPS)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        normalised: torch.Tensor = self.LayerNorm(functional.gelu(super().forward(hidden)))
+        return normalised
 
 
 def additive_mask(attended_BS: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -98,8 +263,11 @@ def additive_mask(attended_BS: torch.Tensor, dtype: torch.dtype) -> torch.Tensor
     return hidden * torch.finfo(dtype).min
 
 
-def hugging_face_config(shape: ModelShape, *, dropout: float) -> BertConfig:
-    """The same model as Hugging Face describes it."""
-    return BertConfig(
-        **vars(shape), hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, attn_implementation="sdpa"
-    )
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=INITIAL_DEVIATION)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        with torch.no_grad():
+            module.weight[module.padding_idx].zero_()

@@ -2,7 +2,7 @@
 
 `python -m trainer.exchange export --run_dir DIR --folder DIR` writes the newest verified checkpoint as a folder that
 `BertForPreTraining.from_pretrained` loads; `… import` makes such a folder the checkpoint of step 0 that a training in
-`run_dir` starts from. Logits are identical either way.
+`run_dir` starts from. Weights are the same either way, and logits but for rounding.
 """
 
 from __future__ import annotations
@@ -185,11 +185,13 @@ def _read_hugging_face(folder: Path) -> Mapping[str, torch.Tensor]:
 
 
 def _model(shape: ModelShape) -> BertForPreTraining:
+    from transformers.models.bert.configuration_bert import BertConfig
     from transformers.models.bert.modeling_bert import BertForPreTraining
 
-    from trainer.bert import hugging_face_config
-
-    return BertForPreTraining(hugging_face_config(shape, dropout=ModelConfig().dropout))
+    dropout = ModelConfig().dropout
+    return BertForPreTraining(
+        BertConfig(**vars(shape), hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    )
 
 
 def _say(sentence: str) -> None:

@@ -33,7 +33,7 @@ def build_learner(run: Run, gang: Gang) -> Learner:
     torch.manual_seed(config.optimization.seed)
     dtype = torch.bfloat16 if config.precision == PURE_BFLOAT16 else torch.float32
     model = BertPretraining(config.model).to(dtype).to(device.torch_device).train()  # rounded here, not on the device
-    model.tie_weights()
+    model.model.tie_weights()
     obstacle = compilation.obstacle(device, wanted=config.compile)
     if obstacle is None and device.compiler is not None:
         compilation.keep_layers_whole()

@@ -61,7 +61,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
 
             compile_graphs(run)
             return None
-        from trainer.training import train  # brings transformers, which ranks that wait for a compiler do not need
+        from trainer.training import train
 
         return train(run)
 

@@ -15,6 +15,11 @@ def imported(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
+def test_pretraining_does_without_transformers() -> None:
+    assert "torch" in imported("import trainer.training, trainer.ahead_of_time")
+    assert not imported("import trainer.training, trainer.ahead_of_time") & {"transformers", "tokenizers", "requests"}
+
+
 def test_training_a_small_example_does_without_transformers() -> None:
     assert "torch" in imported("import trainer.classification.training, trainer.mlp, trainer.classifier")
     assert "transformers" not in imported("import trainer.classification.training, trainer.mlp, trainer.classifier")
