@@ -52,6 +52,7 @@ def test_ratios_are_of_medians() -> None:
         "step": 2.0,
         "loader": 2.0,
         "data_wait_share_step": 0.004,
+        "import_cpu_seconds": 1.0,
         "import_without_to_with_transformers": 0.5,
     }
 
