@@ -23,6 +23,7 @@ from tests.unit.trainer.conftest import make_rows, write_shard
 
 DEADLINE_SECONDS = 240
 SMALL_MODEL = {
+    "device": "cpu",  # also where PyTorch/XLA is installed
     "num_hidden_layers": 1,
     "hidden_size": 16,
     "num_attention_heads": 2,
