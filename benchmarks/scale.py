@@ -262,6 +262,7 @@ class Gang:
             "CLUSTER_NAME": self.cluster_name,
             "NAMESPACE": NAMESPACE,
             "ARTIFACT_BUCKET": deployment.ARTIFACT_BUCKET,
+            "DEPLOYMENT": deployment.DEPLOYMENT_NAME,
         }
         configuration = FunctionConfiguration(
             name=name,
