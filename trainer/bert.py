@@ -105,7 +105,7 @@ class Bert(nn.Module):
 
     def hidden_states(self, batch: MicroBatch) -> torch.Tensor:
         """Of the last layer, (B, S, H)."""
-        hidden_BSH = self.embeddings(batch.token_ids_BS, batch.segment_ids_BS)
+        hidden_BSH: torch.Tensor = self.embeddings(batch.token_ids_BS, batch.segment_ids_BS)
         mask_B11S = additive_mask(batch.attended_BS, hidden_BSH.dtype)
         for layer in self.encoder.layer:
             hidden_BSH = layer(hidden_BSH, mask_B11S)
@@ -176,12 +176,12 @@ class SelfAttention(nn.Module):
         self._dropout = dropout
 
     def forward(self, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor) -> torch.Tensor:
-        by_heads = [
+        query, key, value = (
             projection(hidden_BSH).unflatten(-1, (self._heads, -1)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
-        ]
+        )
         seen = functional.scaled_dot_product_attention(
-            *by_heads, attn_mask=mask_B11S, dropout_p=self._dropout if self.training else 0.0
+            query, key, value, attn_mask=mask_B11S, dropout_p=self._dropout if self.training else 0.0
         )
         return seen.transpose(1, 2).flatten(2)
 
