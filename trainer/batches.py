@@ -53,10 +53,6 @@ class MicroBatch(NamedTuple):
     is_random_next_B: torch.Tensor
     """0 where the second segment follows the first in the text, 1 where it was drawn at random."""
 
-    def slice(self, start: int, stop: int) -> MicroBatch:
-        """Some of the sequences; nothing is copied."""
-        return MicroBatch(*(tensor[start:stop] for tensor in self))
-
     def to(self, device: torch.device) -> MicroBatch:
         """The same on another device."""
         return MicroBatch(*(tensor.to(device) for tensor in self))

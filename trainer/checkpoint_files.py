@@ -92,9 +92,8 @@ def write(output_dir: Path, write_weights: Callable[[BinaryIO], None], describe:
         write_weights(hashing)  # type: ignore[arg-type]  # torch.save asks for write and flush alone
         if hashing.failure is not None:
             raise hashing.failure
-        path.with_suffix(".json").unlink(
-            missing_ok=True
-        )  # of a checkpoint that was passed over, whose place this takes
+        # The record of a checkpoint that was passed over, and whose place this one takes, would not match it.
+        path.with_suffix(".json").unlink(missing_ok=True)
     record = Record(**describe, bytes=hashing.num_bytes, sha256=hashing.hexdigest())
     with written_whole(path.with_suffix(".json")) as file:
         file.write(json.dumps(asdict(record), indent=2).encode() + b"\n")
