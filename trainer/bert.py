@@ -1,8 +1,8 @@
 """BERT for pretraining (Devlin et al. 2019): a forward pass of fixed shapes and no host synchronisation.
 
 Modules and weights have the names that Hugging Face's `BertForPreTraining` has, so weights go there and come from there
-(`trainer.exchange`); a test holds losses and gradients against it. Importing it would take three times as long as all
-else that a training imports, on each of a node's 32 ranks.
+(`trainer.exchange`); a test holds losses and gradients against it. Importing it would more than double what a training
+takes to import (`python -m benchmarks trainer`), on each of a node's 32 ranks.
 
 Shape suffixes: B = sequences in the micro-batch, S = tokens in a sequence, M = predictions at most in a sequence,
 H = hidden size, V = vocabulary.

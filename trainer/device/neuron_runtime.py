@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 from trainer.tutorial import BFLOAT16_VARIABLES
 
 EXECUTION_TIMEOUT_SECONDS = 600
-"""Of the tutorial's launch scripts: a first collective waits until every rank has loaded its graphs."""
+"""NEURON_RT_EXEC_TIMEOUT in the tutorial's launch scripts."""
 
 
 def prepare(environ: MutableMapping[str, str], *, pure_bfloat16: bool, model_type: str | None) -> None:
