@@ -112,7 +112,9 @@ def safe_member(member: tarfile.TarInfo, folder: Path, *, name: str) -> tarfile.
     if _links(member):
         safe.linkname = os.path.normpath(member.linkname)
         beside = folder / path.parent if member.issym() else folder
-        if safe.linkname.startswith("/") or not _stays_below(folder, beside / safe.linkname):
+        # As it is written, too: behind a link, `..` leads elsewhere than in the text.
+        inside = all(_stays_below(folder, beside / target) for target in (member.linkname, safe.linkname))
+        if safe.linkname.startswith("/") or not inside:
             raise _unsafe(name, member, f"is a link that leaves the target folder ({member.linkname!r})")
     return safe
 
