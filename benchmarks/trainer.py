@@ -180,12 +180,11 @@ class OurTraining:
     """The functions that the trainer's loop calls in a step."""
 
     def __init__(self, run: Run) -> None:
-        from trainer import training
         from trainer.checkpoint import Progress
         from trainer.learner import build_learner
 
         self._run = run
-        self._reader = training.open_reader(run)
+        self._reader = run.task.open_batches(run.gang)
         self._learner = build_learner(run, run.gang)
         self._progress = Progress()
         self.waits: list[float] = []
@@ -297,8 +296,9 @@ def write_shards(folder: Path) -> list[Path]:
 
 def _run_of(data: Path, folder: Path, sizes: tuple[int, int, int, int]) -> Run:
     from trainer import device
-    from trainer.config import CheckpointConfig, ModelConfig, OptimizationConfig, PretrainConfig
+    from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig
     from trainer.distributed import Gang
+    from trainer.pretraining.task import Pretraining
     from trainer.run import Run
     from trainer.shards import open_dataset
 
@@ -314,10 +314,10 @@ def _run_of(data: Path, folder: Path, sizes: tuple[int, int, int, int]) -> Run:
             vocab_size=VOCAB_SIZE,
         ),
         optimization=OptimizationConfig(micro_batch_size=BATCH_SIZE, gradient_accumulation_steps=1),
-        checkpoints=CheckpointConfig(),
     )
     gang = Gang(rank=0, world_size=1, control=None)
-    return Run(config, open_dataset(data), device.choose("cpu", local_rank=0), gang, folder, micro_batches=1)
+    task = Pretraining(config, open_dataset(data), "float32", micro_batches=1, world_size=1)
+    return Run(config, task, device.choose("cpu", local_rank=0), gang, folder)
 
 
 def _children_cpu_seconds() -> float:

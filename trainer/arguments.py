@@ -139,7 +139,15 @@ def _unknown_option(given: str, parser: argparse.ArgumentParser, program: str) -
 
 
 def field_docstrings(config_type: type[Any]) -> dict[str, str]:
-    """The string under each field of a class, which Python itself throws away."""
+    """The string under each field of a dataclass and of those that it inherits from, which Python throws away."""
+    docstrings: dict[str, str] = {}
+    for base in reversed(config_type.__mro__):
+        if dataclasses.is_dataclass(base):
+            docstrings |= _own_field_docstrings(base)
+    return docstrings
+
+
+def _own_field_docstrings(config_type: type[Any]) -> dict[str, str]:
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(config_type))).body
     body = typing.cast(ast.ClassDef, tree).body
     docstrings = {}

@@ -30,15 +30,11 @@ NUM_SEGMENTS = 2
 
 
 class Losses(NamedTuple):
-    """Of a micro-batch, in nats: float32 scalars on the device."""
+    """Losses of a micro-batch in nats, float32 scalars on the device. Their sum is minimised (Devlin et al. 2019,
+    §3.1)."""
 
-    masked_lm: torch.Tensor
-    next_sentence: torch.Tensor
-
-    @property
-    def total(self) -> torch.Tensor:
-        """What is minimised (Devlin et al. 2019, §3.1)."""
-        return self.masked_lm + self.next_sentence
+    masked_lm_loss: torch.Tensor
+    next_sentence_loss: torch.Tensor
 
 
 class BertPretraining(nn.Module):
@@ -46,17 +42,20 @@ class BertPretraining(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.model = BertWithHeads(config.shape, dropout=config.dropout)
+        self.bert = Bert(config.shape, config.dropout)
+        self.cls = Heads(config.shape)
+        self.apply(_initialise)
+        self.tie_weights()
 
     def forward(self, batch: MicroBatch) -> Losses:
         """Both losses of a micro-batch."""
-        return self.objectives(self.model.bert.hidden_states(batch), batch)
+        return self.objectives(self.bert.hidden_states(batch), batch)
 
     def objectives(self, hidden_BSH: torch.Tensor, batch: MicroBatch) -> Losses:
         """Both heads and their losses, from the last layer's hidden states."""
-        heads = self.model.cls
+        heads = self.cls
         masked_BMH = gather_positions(hidden_BSH, batch.masked_positions_BM)
-        pooled_BH = self.model.bert.pooler(hidden_BSH)
+        pooled_BH = self.bert.pooler(hidden_BSH)
         return Losses(
             masked_lm_loss(heads.predictions(masked_BMH), batch.masked_labels_BM),
             next_sentence_loss(heads.seq_relationship(pooled_BH), batch.is_random_next_B),
@@ -69,19 +68,8 @@ class BertPretraining(nn.Module):
         cores: 22 kernels and 22 s of CPU, against 38 and 33 s for the whole model and the same step time), and the
         gradients of one layer travel between the ranks while those of the next are computed.
         """
-        for layer in self.model.bert.encoder.layer:
+        for layer in self.bert.encoder.layer:
             layer.compile(fullgraph=True, dynamic=False, backend=compiler)
-
-
-class BertWithHeads(nn.Module):
-    """The weights, by Hugging Face's names."""
-
-    def __init__(self, shape: ModelShape, *, dropout: float) -> None:
-        super().__init__()
-        self.bert = Bert(shape, dropout)
-        self.cls = Heads(shape)
-        self.apply(_initialise)
-        self.tie_weights()
 
     def tie_weights(self) -> None:
         """Let the vocabulary's head have the embeddings' weights, and both names of its bias mean one.

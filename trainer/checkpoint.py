@@ -20,7 +20,8 @@ from trainer.errors import CheckpointInvalid, StorageFailed
 from trainer.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
-    from trainer.bert import BertPretraining
+    from torch import nn
+
     from trainer.optimizers import Optimizer
 
 
@@ -49,7 +50,7 @@ def write(output_dir: Path, state: Mapping[str, Any], progress: Progress, traini
 
     Args:
         output_dir: The run's folder.
-        state: `model`, under Hugging Face's names, and `optimizer`.
+        state: `model`, a BERT's under Hugging Face's names, and `optimizer`.
         progress: How far the training had come.
         training: What it is; without settings for weights that any training may begin with.
 
@@ -105,14 +106,14 @@ def load(path: Path) -> dict[str, Any]:
     return content
 
 
-def restore(found: CheckpointFile, model: BertPretraining, optimizer: Optimizer) -> Progress:
+def restore(found: CheckpointFile, model: nn.Module, optimizer: Optimizer) -> Progress:
     """Put model and optimizer back into the state of a verified checkpoint; one of weights alone leaves the latter.
 
     The optimizer goes on counting the steps, and keeps its own settings, such as the weight decay: those of the
     checkpoint are the same, or a change was allowed.
     """
     content = load(found.path)
-    model.model.load_state_dict(content["model"])
+    model.load_state_dict(content["model"])
     if content["optimizer"] is not None:
         groups = [{**group, "step": found.record.step} for group in optimizer.state_dict()["param_groups"]]
         optimizer.load_state_dict({"state": content["optimizer"]["state"], "param_groups": groups})

@@ -11,61 +11,67 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainer import arguments, program, s3
 from trainer.classification.config import ClassificationConfig
-from trainer.environment import Environment
+from trainer.environment import Environment, folder
 from trainer.errors import StorageFailed
-from trainer.s3 import Location
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from trainer.classification.training import Classification
+    from trainer.classification.task import Classification, Classifier
+    from trainer.device import Device
+    from trainer.distributed import Gang
+    from trainer.s3 import Location
 
 CHANNELS = (8, 16)
 """Of the two convolutions: enough to recognise nearly all digits, and a few seconds of a CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierConfig:
+class ClassifierConfig(ClassificationConfig):
     """Everything that `python -m trainer.classifier` can be told."""
 
     model_url: str | None = None
     """Where to put the trained model, s3://bucket/key; only the run's folder gets it if left out."""
-    training: ClassificationConfig = field(default_factory=ClassificationConfig)
 
     def __post_init__(self) -> None:
-        if self.model_url is not None:
-            s3.parse(self.model_url, option="model_url", key_required=True)
+        super().__post_init__()
+        self.model_location()
+
+    def model_location(self) -> Location | None:
+        """Where to put the trained model; None if that was not asked for."""
+        return None if self.model_url is None else s3.parse(self.model_url, option="model_url", key_required=True)
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | None:
     """Check the arguments, meet the other processes, train, and put the model where it was asked to be."""
     program.raise_on_sigterm()
     config = arguments.parse(ClassifierConfig, argv, program="trainer.classifier")
+    output_dir = folder(config.output_dir, environment.run_dir, "output_dir", "TRAINFLOW_RUN_DIR")
+    place, data_dir = config.model_location(), config.data_dir or environment.data_dir
 
-    from trainer.classification import training  # torch takes a second: wrong arguments need not wait for it
+    from trainer.classification.task import make_task  # torch takes a second: wrong arguments need not wait for it
+    from trainer.start import start
 
-    if environment.precompile:
-        training.nothing_to_compile(environment)
-        return None
-    with training.joined(config.training, environment, convolutional) as job:
-        result = training.train(job)
-        if result is None or config.model_url is None:
-            return result
-        upload(job, s3.parse(config.model_url, option="model_url", key_required=True))
-        return {**result, "model_url": config.model_url}
+    def task(gang: Gang, _device: Device) -> Classification:
+        publish = None if place is None else lambda model: upload(model, place)
+        return make_task(config, data_dir, gang, convolutional, publish=publish)
+
+    return start(config, environment, output_dir, task)
 
 
-def convolutional() -> nn.Module:
+def convolutional() -> Classifier:
     """Pictures (B, H, W) in, unnormalised scores (B, K) out."""
     from torch import nn
 
+    from trainer.classification.task import Classifier
+
     first, second = CHANNELS
-    return nn.Sequential(
+    return Classifier(
         nn.Unflatten(1, (1, 28)),
         nn.Conv2d(1, first, kernel_size=3, padding=1),
         nn.ReLU(),
@@ -78,8 +84,11 @@ def convolutional() -> nn.Module:
     )
 
 
-def upload(job: Classification, place: Location) -> None:
+def upload(model: nn.Module, place: Location) -> Mapping[str, Any]:
     """Put the weights into S3, as a file that `torch.load(…, weights_only=True)` reads.
+
+    Returns:
+        What the result says of it.
 
     Raises:
         StorageFailed: If S3 does not take them.
@@ -88,10 +97,8 @@ def upload(job: Classification, place: Location) -> None:
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from trainer.classification.training import on_host
-
     content = io.BytesIO()
-    torch.save(on_host(job.model), content)
+    torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, content)
     try:
         s3.connect().put_object(Bucket=place.bucket, Key=place.key, Body=content.getvalue())
     except (Boto3Error, BotoCoreError, ClientError) as error:
@@ -99,7 +106,8 @@ def upload(job: Classification, place: Location) -> None:
             f"--model_url {place.url} cannot be written ({error}); the model is in the run's newest checkpoint, so "
             "give the pod's role s3:PutObject there and run the same command again."
         ) from error
-    job.say(f"The model is in {place.url}.")
+    print(f"The model is in {place.url}.", flush=True)
+    return {"model_url": place.url}
 
 
 if __name__ == "__main__":

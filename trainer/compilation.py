@@ -33,12 +33,19 @@ class GraphCounts:
 NONE = GraphCounts(total=0, failed=0, cached=0)
 
 
-def obstacle(device: Device, *, wanted: bool) -> str | None:
-    """Why torch.compile does nothing here; None if it compiles."""
-    if not wanted:
-        return "--compile is false"
+def obstacle(device: Device, *, wanted: bool | None) -> str | None:
+    """Why torch.compile does nothing here; None if it compiles.
+
+    Args:
+        device: What is trained on.
+        wanted: What was asked for; None leaves it to the device.
+    """
     if device.compiler is None:
         return f"the device {device.torch_device.type} brings a compiler of its own"
+    if wanted is None and not device.compiles_by_default:
+        return f"steps are faster so on the device {device.torch_device.type}; --compile true compiles all the same"
+    if wanted is False:
+        return "--compile is false"
     if device.torch_device.type == "cpu" and not _has_cpp_compiler():
         return "there is no C++ compiler (install g++, or set CXX)"
     return None

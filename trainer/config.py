@@ -1,4 +1,4 @@
-"""The settings of BERT pretraining: what `python -m trainer.pretrain` accepts.
+"""The settings of every training, and those of BERT pretraining: what `python -m trainer.pretrain` accepts.
 
 Names and defaults are those of the Trainium tutorial's script, so that its command lines go on working.
 """
@@ -14,6 +14,51 @@ from trainer.errors import ConfigInvalid
 from trainer.presets import PHASE_2, PresetName
 
 ModelSize = Literal["tiny", "base", "large"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """What every training can be told, whatever it trains."""
+
+    data_dir: Path | None = None
+    """Folder with the data set; else TRAINFLOW_DATA_DIR."""
+    output_dir: Path | None = None
+    """Folder for checkpoints and TensorBoard events; else TRAINFLOW_RUN_DIR."""
+    allow_changes: str | None = None
+    """Settings, separated by commas, in which this run may differ from the one whose checkpoint it goes on from:
+    `learning_rate,max_steps`, `dataset`. A checkpoint that differs in others is refused."""
+    steps_this_run: int = -1
+    """Stop after so many steps, with a checkpoint to go on from; -1 goes on to the last."""
+    log_steps: int = 1
+    """Steps between two metrics lines; SIGTERM is noticed at these steps too."""
+    print_grad_norm: bool = False
+    """End the metrics line with the gradients' 2-norm before clipping, as the tutorial's script does when asked to;
+    the report behind the line always has it."""
+    checkpoint_steps: int = 100
+    """Steps between two checkpoints; the last step of a run always leaves one."""
+    checkpoint_minutes: float = 0.0
+    """Minutes after which the next logged step leaves a checkpoint too; 0 counts steps alone."""
+    keep_checkpoints: int = field(default=2, metadata=aliases("num_ckpts_to_keep"))
+    """Newest checkpoints that stay; two, so that one is whole while the next is being written. -1 keeps all."""
+    device: Literal["auto", "cpu", "cuda", "xla", "neuron"] = "auto"
+    """Where to train: xla is trn1's NeuronCores through PyTorch/XLA, neuron those of trn2 and trn3 through TorchNeuron;
+    auto takes what is installed in the order xla, neuron, cuda, cpu."""
+    compile: bool | None = None
+    """Compile the model with the device's torch.compile backend, where it has one. By default on GPUs and not on the
+    CPU, where it makes a step slower."""
+    bucket_mib: int | None = None
+    """MiB of gradients that travel between the processes at once; the device's own number if left out: 512 on trn1,
+    the BUCKET_CAP_MB of the tutorial, and 25 elsewhere."""
+
+    def __post_init__(self) -> None:
+        for name in ("log_steps", "checkpoint_steps"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        for name in ("steps_this_run", "keep_checkpoints"):
+            value = getattr(self, name)
+            _require(value >= 1 or value == -1, name, value, "at least 1, or -1 for all")
+        _require(self.checkpoint_minutes >= 0, "checkpoint_minutes", self.checkpoint_minutes, "at least 0")
+        if self.bucket_mib is not None:
+            _require(self.bucket_mib >= 1, "bucket_mib", self.bucket_mib, "at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +168,6 @@ class OptimizationConfig:
     weights to the last bit, state / world size of memory a process, one more broadcast a step. Not on trn1."""
     max_grad_norm: float = 1.0
     """Longer gradients are scaled down to this 2-norm, once a step."""
-    bucket_mib: int | None = None
-    """MiB of gradients that travel between the processes at once; the device's own number if left out: 512 on trn1,
-    the BUCKET_CAP_MB of the tutorial, and 25 elsewhere."""
     seed: int = 12349
     """Decides initial weights, sample order and dropout. The tutorial's number."""
 
@@ -138,8 +180,6 @@ class OptimizationConfig:
             _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         for name in ("beta1", "beta2"):
             _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "at least 0 and below 1")
-        if self.bucket_mib is not None:
-            _require(self.bucket_mib >= 1, "bucket_mib", self.bucket_mib, "at least 1")
         if self.global_batch_size is not None:
             _require(self.global_batch_size >= 1, "global_batch_size", self.global_batch_size, "at least 1")
             _require(
@@ -148,77 +188,32 @@ class OptimizationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointConfig:
-    """When the training is written down."""
-
-    checkpoint_steps: int = 100
-    """Steps between two checkpoints; the last step of a run always leaves one."""
-    checkpoint_minutes: float = 0.0
-    """Minutes after which the next logged step leaves a checkpoint too; 0 counts steps alone."""
-    keep_checkpoints: int = field(default=2, metadata=aliases("num_ckpts_to_keep"))
-    """Newest checkpoints that stay; two, so that one is whole while the next is being written. -1 keeps all."""
-
-    def __post_init__(self) -> None:
-        _require(self.checkpoint_steps >= 1, "checkpoint_steps", self.checkpoint_steps, "at least 1")
-        _require(
-            self.keep_checkpoints >= 1 or self.keep_checkpoints == -1,
-            "keep_checkpoints",
-            self.keep_checkpoints,
-            "at least 1, or -1 for all",
-        )
-        _require(self.checkpoint_minutes >= 0, "checkpoint_minutes", self.checkpoint_minutes, "at least 0")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretrainConfig:
+class PretrainConfig(TrainingConfig):
     """Everything that `python -m trainer.pretrain` can be told."""
 
     preset: PresetName | None = None
     """One of the tutorials' recipes for BERT-large; other options given beside it win over its numbers."""
     data_dir: Path | None = None
     """Folder with the shards, searched for `*_training_*.hdf5` at any depth; else TRAINFLOW_DATA_DIR."""
-    output_dir: Path | None = None
-    """Folder for checkpoints and TensorBoard events; else TRAINFLOW_RUN_DIR."""
     initial_weights: Path | None = None
     """Weights to start a new training from: the output folder of another (phase 2 after phase 1), or a folder written
     by Hugging Face's `save_pretrained`. A training that goes on from a checkpoint of its own does not look at it."""
-    allow_changes: str | None = None
-    """Settings, separated by commas, in which this run may differ from the one whose checkpoint it goes on from:
-    `learning_rate,max_steps`, `dataset`. A checkpoint that differs in others is refused."""
-    steps_this_run: int = -1
-    """Stop after so many steps, with a checkpoint to go on from; -1 goes on to --max_steps."""
-    log_steps: int = 1
-    """Steps between two metrics lines; SIGTERM is noticed at these steps too."""
-    print_grad_norm: bool = False
-    """End the metrics line with the gradients' 2-norm before clipping, as the tutorial's script does when asked to;
-    the report behind the line always has it."""
     seq_len: int | None = None
     """Tokens in a sequence that the shards have to hold; whatever they hold if left out."""
     max_pred_len: int | None = None
     """Predictions at most in a sequence that the shards have to hold; whatever they hold if left out."""
-    device: Literal["auto", "cpu", "cuda", "xla", "neuron"] = "auto"
-    """Where to train: xla is trn1's NeuronCores through PyTorch/XLA, neuron those of trn2 and trn3 through TorchNeuron;
-    auto takes what is installed in the order xla, neuron, cuda, cpu."""
-    precision: Literal["float32", "bfloat16", "pure_bfloat16"] = "float32"
+    precision: Literal["float32", "bfloat16", "pure_bfloat16"] | None = None
     """bfloat16 computes matrix products in it, over float32 weights (autocast); pure_bfloat16 keeps the weights in it
-    too, rounded stochastically. The optimizer's state and the losses are float32 in every case."""
-    compile: bool = True
-    """Compile the model's layers with the device's torch.compile backend, where it has one."""
+    too, rounded stochastically. The optimizer's state and the losses are float32 in every case. By default bfloat16 on
+    GPUs and float32 elsewhere."""
     model: ModelConfig = field(default_factory=ModelConfig)
     optimization: OptimizationConfig = field(default_factory=OptimizationConfig)
-    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("seq_len", "max_pred_len"):
             if (value := getattr(self, name)) is not None:
                 _require(value >= 1, name, value, "at least 1")
-        _require(self.log_steps >= 1, "log_steps", self.log_steps, "at least 1")
-        _require(
-            self.steps_this_run == -1 or self.steps_this_run >= 1,
-            "steps_this_run",
-            self.steps_this_run,
-            "at least 1, or -1 for all",
-        )
         if self.preset in PHASE_2 and self.initial_weights is None:
             raise ConfigInvalid(
                 f"--initial_weights is missing; --preset {self.preset} starts from phase 1's weights, so name the "

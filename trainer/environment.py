@@ -69,6 +69,18 @@ def read(environ: Mapping[str, str]) -> Environment:
     )
 
 
+def folder(given: Path | None, in_environment: Path | None, option: str, variable: str) -> Path:
+    """The folder that an option names, or else a variable.
+
+    Raises:
+        ConfigInvalid: If neither does.
+    """
+    found = given or in_environment
+    if found is None:
+        raise ConfigInvalid(f"--{option} is missing; give it, or set {variable}.")
+    return found
+
+
 def _path(environ: Mapping[str, str], name: str) -> Path | None:
     value = environ.get(name)
     return Path(value) if value else None

@@ -7,21 +7,11 @@ device, folders, when checkpoints and metrics lines are written.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer import data_order
-from trainer.config import PretrainConfig
 from trainer.errors import ConfigInvalid
-from trainer.shards import ShardedDataset
-
-DIVIDES_WORK = frozenset(
-    {"micro_batch_size", "gradient_accumulation_steps", "scaling", "global_batch_size", "zero1", "bucket_mib"},
-)
-"""Options of the optimization that say how processes share its work. The global batch that they make is compared
-instead."""
 
 PURE_BFLOAT16 = "pure_bfloat16"
 """The precision whose weights are not float32."""
@@ -55,43 +45,6 @@ class Difference:
     def __str__(self) -> str:
         subject = NOT_OPTIONS.get(self.name, f"--{self.name}")
         return f"{subject} is {_text(self.asked)} and the checkpoint was made with {_text(self.written)}"
-
-
-def of_pretraining(config: PretrainConfig, dataset: ShardedDataset, *, global_batch_size: int) -> Fingerprint:
-    """The fingerprint of a pretraining.
-
-    Every option of `OptimizationConfig` and `ModelConfig` counts without being named here, so that a new one is
-    compared from its first day on.
-
-    Args:
-        config: What was asked for.
-        dataset: What is trained on.
-        global_batch_size: Sequences in a step.
-    """
-    shape = vars(config.model.shape)
-    settings = {
-        "dataset": describe_dataset(dataset),
-        "data_order": data_order.VERSION,
-        "global_batch_size": global_batch_size,
-        "precision": config.precision,
-        **{name: value for name, value in vars(config.model).items() if name not in shape and name != "model"},
-        **{name: value for name, value in vars(config.optimization).items() if name not in DIVIDES_WORK},
-    }
-    return Fingerprint(shape, {name: _as_json(value) for name, value in settings.items()})
-
-
-def describe_dataset(dataset: ShardedDataset) -> str:
-    """A data set in words, with a checksum that another one does not have.
-
-    The checksum covers each shard's name, number of samples and first samples. It does not cover folders, which differ
-    between nodes and attempts, nor how a file is compressed. Reading all samples would take as long as an epoch of
-    reading, so a change behind the first samples of a shard that keeps their number is not noticed.
-    """
-    digest = hashlib.sha256()
-    for shard in dataset.shards:
-        digest.update(f"{shard.path.name} {shard.num_samples} {shard.digest}\n".encode())
-    shards = "1 shard" if len(dataset.shards) == 1 else f"{len(dataset.shards)} shards"
-    return f"{dataset.num_samples} samples of {dataset.max_seq_length} tokens in {shards} ({digest.hexdigest()[:12]})"
 
 
 def differences(
@@ -136,10 +89,6 @@ def allowed_names(text: str, asked: Fingerprint) -> frozenset[str]:
 def _difference_of_setting(name: str, written: Any, asked: Any) -> Difference:
     other_tensors = name == "optimizer" or (name == "precision" and PURE_BFLOAT16 in (written, asked))
     return Difference(name, written, asked, can_be_allowed=not other_tensors)
-
-
-def _as_json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _text(value: Any) -> str:

@@ -31,16 +31,16 @@ def per_sequence(shape: ModelShape, *, max_seq_length: int, max_predictions: int
 
 
 def utilization_percent(
-    sequences_per_second: float, operations: int, *, world_size: int, peak_tflops: float | None
+    samples_per_second: float, operations: int | None, *, world_size: int, peak_tflops: float | None
 ) -> float | None:
     """Share of the gang's peak that the model's own operations take.
 
     Args:
-        sequences_per_second: Over all ranks.
-        operations: Of one sequence.
+        samples_per_second: Over all ranks.
+        operations: Operations that one sample takes; None if nobody has counted them.
         world_size: Processes, each with one device.
         peak_tflops: Of one device; None if nobody knows.
     """
-    if peak_tflops is None:
+    if peak_tflops is None or operations is None:
         return None
-    return 100 * sequences_per_second * operations / (world_size * peak_tflops * 1e12)
+    return 100 * samples_per_second * operations / (world_size * peak_tflops * 1e12)

@@ -9,11 +9,11 @@ from typing import NamedTuple, TypedDict
 import torch
 
 from trainer import flops
-from trainer.batches import BatchReader
 from trainer.checkpoint import Progress
 from trainer.errors import LossNotFinite
 from trainer.metrics import MetricsLog, StepMetrics, StepTimes, Stopwatch
 from trainer.run import Run
+from trainer.task import Batches
 
 
 class Wishes(NamedTuple):
@@ -27,7 +27,7 @@ class Measured(TypedDict):
     """Fields of `StepMetrics` that a clock decides."""
 
     throughput: float
-    tokens_per_second: float
+    tokens_per_second: float | None
     mfu_percent: float | None
     mfu_peak: str | None
     data_wait_percent: float
@@ -39,19 +39,19 @@ class Measured(TypedDict):
 class Journal:
     """Tells every `--log_steps`-th step, the first and the last, and those that leave a checkpoint."""
 
-    def __init__(self, run: Run, reader: BatchReader, progress: Progress, *, last_step: int) -> None:
+    def __init__(self, run: Run, batches: Batches, progress: Progress, *, last_step: int) -> None:
         """
         Args:
             run: The training.
-            reader: The stream of samples, which knows the epochs and how long it was waited for.
+            batches: The stream of samples, which knows the epochs and how long it was waited for.
             progress: Where the training goes on from.
             last_step: Where this process stops.
         """
         self._run = run
-        self._reader = reader
+        self._batches = batches
         self._last_step = last_step
         self._began = self._told = progress
-        self._waited_at_first = self._waited_until = reader.seconds_waited
+        self._waited_at_first = self._waited_until = batches.seconds_waited
         self._times = StepTimes()
         self._log = MetricsLog(
             run.output_dir if run.records else None,
@@ -59,10 +59,6 @@ class Journal:
             with_norm=run.config.print_grad_norm,
         )
         self._stopwatch = Stopwatch()
-        dataset = run.dataset
-        self._operations = flops.per_sequence(
-            run.config.model.shape, max_seq_length=dataset.max_seq_length, max_predictions=dataset.max_predictions
-        )
 
     def tells(self, step: int) -> bool:
         """Whether this step gets a line."""
@@ -82,7 +78,7 @@ class Journal:
 
         Args:
             progress: After the step.
-            losses: This rank's mean losses: masked LM and next sentence.
+            losses: This rank's mean of each of the task's losses.
             grad_norm: Of the step's gradients before clipping.
             next_rate: The learning rate that the schedule has come to, which the next step is taken with.
             stop: Whether this process was asked to stop.
@@ -96,17 +92,16 @@ class Journal:
         """
         read = torch.cat([losses, grad_norm.to(losses.dtype).reshape(1)]).tolist()
         means = self._run.gang.means([*read, float(stop), float(save)])
-        masked_lm_loss, next_sentence_loss, norm, share_stop, share_save = means
-        loss = masked_lm_loss + next_sentence_loss
+        *parts, norm, share_stop, share_save = means
+        loss = sum(parts)
         measured = self._measured(progress)
         self._log.record(
             StepMetrics(
-                self._reader.order.epoch(progress.samples_seen - self._run.global_batch_size),
+                self._batches.order.epoch(progress.samples_seen - self._run.global_batch_size),
                 progress.step,
                 loss,
                 next_rate,
-                masked_lm_loss=masked_lm_loss,
-                next_sentence_loss=next_sentence_loss,
+                parts=dict(zip(self._run.task.losses, parts, strict=True)) if len(parts) > 1 else {},
                 grad_norm=norm,
                 **measured,
             )
@@ -117,17 +112,17 @@ class Journal:
 
     def _measured(self, progress: Progress) -> Measured:
         """Rates and times since the last logged step."""
-        run, sequences = self._run, progress.samples_seen - self._told.samples_seen
-        throughput = self._stopwatch.lap(sequences)
+        run, samples = self._run, self._run.task.samples
+        throughput = self._stopwatch.lap(progress.samples_seen - self._told.samples_seen)
         seconds = self._times.lap(progress.step - self._told.step)
-        waited, self._waited_until = self._reader.seconds_waited - self._waited_until, self._reader.seconds_waited
+        waited, self._waited_until = self._batches.seconds_waited - self._waited_until, self._batches.seconds_waited
         self._told = progress
         memory = run.device.memory_bytes()
         return Measured(
             throughput=throughput,
-            tokens_per_second=throughput * run.dataset.max_seq_length,
+            tokens_per_second=None if samples.tokens is None else throughput * samples.tokens,
             mfu_percent=flops.utilization_percent(
-                throughput, self._operations, world_size=run.gang.world_size, peak_tflops=run.peak_tflops
+                throughput, samples.operations, world_size=run.gang.world_size, peak_tflops=run.peak_tflops
             ),
             mfu_peak=f"{run.peak_tflops:g} TFLOP/s by {run.peak_source}" if run.peak_tflops else None,
             data_wait_percent=100 * waited / seconds,
@@ -145,7 +140,7 @@ class Journal:
         )
 
     @property
-    def sequences_per_second(self) -> float:
+    def samples_per_second(self) -> float:
         """Of this process's steps but the first, in which graphs are loaded."""
         return self._stopwatch.overall()
 
@@ -155,14 +150,15 @@ class Journal:
         Args:
             checkpoint_stops: Seconds that the training stopped for each checkpoint.
         """
-        told, rate = self._told, self.sequences_per_second
+        told, rate, samples = self._told, self.samples_per_second, self._run.task.samples
         if told.step == self._began.step:
             return f"All {told.step} steps were taken before; there was nothing left to train."
         p50, p95 = self._times.percentile_ms(0.5) or 0.0, self._times.percentile_ms(0.95) or 0.0
         waited = self._waited_until - self._waited_at_first
+        tokens = "" if samples.tokens is None else f"{rate * samples.tokens:.0f} tokens/s, "
         return (
-            f"Trained steps {self._began.step + 1} to {told.step}: {rate:.1f} sequences/s, "
-            f"{rate * self._run.dataset.max_seq_length:.0f} tokens/s, {p50:.1f} ms a step (95 % within {p95:.1f} ms), "
+            f"Trained steps {self._began.step + 1} to {told.step}: {rate:.1f} {samples.name}/s, {tokens}"
+            f"{p50:.1f} ms a step (95 % within {p95:.1f} ms), "
             f"{waited:.2f} s waited for data, {len(checkpoint_stops)} checkpoints that stopped it for "
             f"{sum(checkpoint_stops):.3f} s."
         )

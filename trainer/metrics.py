@@ -6,7 +6,8 @@ import json
 import math
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,8 @@ class StepMetrics:
     """Model FLOPs utilisation; None where the device's peak is not known."""
     mfu_peak: str | None = None
     """The peak that it is a share of, and who says so."""
-    masked_lm_loss: float | None = None
-    """Of the loss, the share of the masked tokens."""
-    next_sentence_loss: float | None = None
-    """Of the loss, the share of the sentence pairs."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Losses that the loss is the sum of, by name; none where it is a single one."""
     grad_norm: float | None = None
     """2-norm of the step's gradients before clipping."""
     data_wait_percent: float | None = None
@@ -68,9 +67,15 @@ DIGITS = {"learning_rate": 10, "mfu_percent": 2, "data_wait_percent": 3, "memory
 """Decimals in the report, where they are not four."""
 
 
+def values(metrics: StepMetrics) -> dict[str, Any]:
+    """All fields by their names, and the parts of the loss by theirs."""
+    named = dict(vars(metrics))
+    return {**named.pop("parts"), **named}
+
+
 def known(metrics: StepMetrics) -> dict[str, Any]:
     """The fields that have a value, rounded, under the names that a reader of JSON expects; NaN is none."""
-    named = {"sequences_per_second" if name == "throughput" else name: value for name, value in vars(metrics).items()}
+    named = {"sequences_per_second" if name == "throughput" else name: value for name, value in values(metrics).items()}
     return {
         name: round(value, DIGITS.get(name, 4)) if isinstance(value, float) else value
         for name, value in named.items()
@@ -97,7 +102,7 @@ class MetricsLog:
         if self._speaks:
             print(line(metrics, time.gmtime(), with_norm=self._with_norm), report(metrics), sep="\n", flush=True)
         if self._events is not None:
-            for name, value in vars(metrics).items():
+            for name, value in values(metrics).items():
                 if isinstance(value, float):
                     self._events.add_scalar(name, value, metrics.step)
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainer import arguments, program
 from trainer.classification.config import ClassificationConfig
-from trainer.environment import Environment
+from trainer.environment import Environment, folder
 
 if TYPE_CHECKING:
-    from torch import nn
+    from trainer.classification.task import Classifier
 
 WIDTHS = (784, 120, 84, 10)
 """Pixels, two hidden layers, classes: the tutorial's model."""
@@ -25,22 +25,23 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
     """Check the arguments, meet the other processes, and train."""
     program.raise_on_sigterm()
     config = arguments.parse(ClassificationConfig, argv, program="trainer.mlp")
+    output_dir = folder(config.output_dir, environment.run_dir, "output_dir", "TRAINFLOW_RUN_DIR")
+    data_dir = config.data_dir or environment.data_dir
 
-    from trainer.classification import training  # torch takes a second: wrong arguments need not wait for it
+    from trainer.classification.task import make_task  # torch takes a second: wrong arguments need not wait for it
+    from trainer.start import start
 
-    if environment.precompile:
-        training.nothing_to_compile(environment)
-        return None
-    with training.joined(config, environment, perceptron) as job:
-        return training.train(job)
+    return start(config, environment, output_dir, lambda gang, _device: make_task(config, data_dir, gang, perceptron))
 
 
-def perceptron() -> nn.Module:
+def perceptron() -> Classifier:
     """Pictures (B, H, W) in, unnormalised scores (B, K) out."""
     from torch import nn
 
+    from trainer.classification.task import Classifier
+
     pixels, first, second, classes = WIDTHS
-    return nn.Sequential(
+    return Classifier(
         nn.Flatten(),
         nn.Linear(pixels, first),
         nn.ReLU(),

@@ -8,62 +8,64 @@ compiles its graphs into the cache.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer import arguments, program, tutorial
 from trainer.config import PretrainConfig
-from trainer.environment import Environment
-from trainer.errors import ConfigInvalid
+from trainer.environment import Environment, folder
 from trainer.presets import with_preset
 from trainer.scaling import micro_batches_per_step
+
+if TYPE_CHECKING:
+    from trainer.device import Device
+    from trainer.distributed import Gang
+    from trainer.pretraining.task import Pretraining
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | None:
     """Check the arguments, meet the other processes, look at the data, and train (or only compile)."""
     program.raise_on_sigterm()
     config = parse(argv, os.environ)
-    data_dir = _folder(config.data_dir, environment.data_dir, "data_dir", "TRAINFLOW_DATA_DIR")
-    output_dir = _folder(config.output_dir, environment.run_dir, "output_dir", "TRAINFLOW_RUN_DIR")
+    data_dir = folder(config.data_dir, environment.data_dir, "data_dir", "TRAINFLOW_DATA_DIR")
+    output_dir = folder(config.output_dir, environment.run_dir, "output_dir", "TRAINFLOW_RUN_DIR")
     micro_batches = micro_batches_per_step(
         config.optimization, world_size=environment.world_size, local_world_size=environment.local_world_size
     )
 
-    from trainer import device, distributed, shards  # torch takes a second: wrong arguments need not wait for it
-    from trainer.run import Run
+    from trainer.start import start  # torch takes a second: wrong arguments need not wait for it
 
-    own_device = device.choose(
-        config.device, local_rank=environment.local_rank, precision=config.precision, model_type="transformer"
+    return start(
+        config,
+        environment,
+        output_dir,
+        lambda gang, device: make_task(config, data_dir, gang, device, micro_batches=micro_batches),
+        precision=config.precision or "float32",
+        model_type="transformer",
+        background=config.optimization.zero1,
     )
-    peak_tflops, peak_source = own_device.peak_tflops, own_device.peak_source
-    if environment.peak_tflops is not None and own_device.takes_peak_from_pod:
-        peak_tflops, peak_source = environment.peak_tflops, "TRAINFLOW_PEAK_TFLOPS"
-    with distributed.join(environment, own_device, background=config.optimization.zero1) as gang:
-        dataset = gang.from_rank0(lambda: shards.open_dataset(data_dir))
-        run = Run(
-            config,
-            dataset,
-            own_device,
-            gang,
-            output_dir,
-            micro_batches=micro_batches,
-            peak_tflops=peak_tflops,
-            peak_source=peak_source,
-            leads_node=environment.local_rank == 0,
-            graphs_only=environment.extract_graphs,
+
+
+def make_task(config: PretrainConfig, data_dir: Path, gang: Gang, device: Device, *, micro_batches: int) -> Pretraining:
+    """Look at the shards, once for the gang.
+
+    Raises:
+        DatasetNotFound, DatasetInvalid: If there are none, or one cannot be read.
+    """
+    from trainer import shards
+    from trainer.pretraining.task import Pretraining
+
+    dataset = gang.from_rank0(lambda: shards.open_dataset(data_dir))
+    if gang.rank == 0:
+        print(
+            f"Data set: {dataset.num_samples} samples of {dataset.max_seq_length} tokens in {len(dataset.shards)} "
+            f"shards for {gang.world_size} ranks; samples, not shards, are divided.",
+            flush=True,
         )
-        run.say(f"This is rank 0 of {gang.world_size}, on {socket.gethostname()}.")
-        if environment.precompile:
-            from trainer.ahead_of_time import compile_graphs
-
-            compile_graphs(run)
-            return None
-        from trainer.training import train
-
-        return train(run)
+    precision = config.precision or device.default_precision
+    return Pretraining(config, dataset, precision, micro_batches, gang.world_size)
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> PretrainConfig:
@@ -74,13 +76,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> PretrainConfig:
     """
     words = tutorial.translated(argv, environ)
     return arguments.parse(PretrainConfig, words, program="trainer.pretrain", complete=with_preset)
-
-
-def _folder(given: Path | None, in_environment: Path | None, option: str, variable: str) -> Path:
-    folder = given or in_environment
-    if folder is None:
-        raise ConfigInvalid(f"--{option} is missing; give it, or set {variable}.")
-    return folder
 
 
 if __name__ == "__main__":

@@ -159,10 +159,9 @@ def checkpoint_bytes(config: PretrainConfig) -> int:
     """Room that a pretraining's checkpoints take: those that are kept, and the one that is being written meanwhile."""
     weight = 2 if config.precision == "pure_bfloat16" else FLOAT32
     one = num_parameters(config.model.shape) * (weight + MOMENTS * FLOAT32)
-    checkpoints = config.checkpoints
-    kept = checkpoints.keep_checkpoints
+    kept = config.keep_checkpoints
     if kept == -1:
-        kept = -(-config.optimization.max_steps // checkpoints.checkpoint_steps)
+        kept = -(-config.optimization.max_steps // config.checkpoint_steps)
     return one * (kept + 1)
 
 

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from trainer import fingerprint
-from trainer.config import PretrainConfig
+from trainer.config import TrainingConfig
 from trainer.device import Device
 from trainer.distributed import Gang
-from trainer.fingerprint import Fingerprint
-from trainer.shards import ShardedDataset
+from trainer.task import Task
 
 
 @dataclass(frozen=True)
 class Run:
     """What stays the same while training."""
 
-    config: PretrainConfig
-    dataset: ShardedDataset
+    config: TrainingConfig
+    task: Task[Any]
     device: Device
     gang: Gang
     output_dir: Path
-    micro_batches: int
-    """Of each process in a step; `trainer.scaling` says how many."""
     peak_tflops: float | None = None
-    """Of each process's device; None if nobody knows."""
+    """Peak of each process's device; None if it is not known."""
     peak_source: str = "nobody"
-    """Who knows it."""
+    """Where that number is from."""
     leads_node: bool = True
     """Whether this process does what one of each node does for the others there."""
     graphs_only: bool = False
@@ -35,13 +32,9 @@ class Run:
 
     @property
     def global_batch_size(self) -> int:
-        """Sequences in a step."""
-        return self.config.optimization.micro_batch_size * self.micro_batches * self.gang.world_size
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """What a checkpoint has to be of that this training goes on from."""
-        return fingerprint.of_pretraining(self.config, self.dataset, global_batch_size=self.global_batch_size)
+        """Samples in a step."""
+        plan = self.task.plan
+        return plan.micro_batch_size * plan.micro_batches * self.gang.world_size
 
     @property
     def records(self) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
-from trainer import checkpoint, checkpoint_files, exchange
+from trainer import checkpoint, checkpoint_files
 from trainer.checkpoint import Progress
 from trainer.checkpoint_files import CheckpointFile
 from trainer.checkpoint_writer import CheckpointWriter
@@ -35,8 +34,7 @@ def resume(run: Run, learner: Learner) -> tuple[Progress, CheckpointFile | None]
         progress = checkpoint.restore(found, learner.model, learner.optimizer)
         run.say(f"Going on from {found.path.name}, verified, after step {progress.step}.")
         return progress, found
-    if run.config.initial_weights is not None:
-        _start_from(run, learner, run.config.initial_weights)
+    run.task.start(learner.model, run)
     return Progress(), None
 
 
@@ -44,7 +42,7 @@ def _prepared(run: Run) -> CheckpointFile | None:
     require_writable(run.output_dir, option="output_dir")
     checkpoint_files.remove_remains(run.output_dir)
     changes = run.config.allow_changes or ""
-    return checkpoint.newest_fitting(run.output_dir, run.fingerprint, allow_changes=changes, say=run.say)
+    return checkpoint.newest_fitting(run.output_dir, run.task.fingerprint, allow_changes=changes, say=run.say)
 
 
 def read_once_a_node(run: Run, found: CheckpointFile) -> None:
@@ -52,15 +50,6 @@ def read_once_a_node(run: Run, found: CheckpointFile) -> None:
     if run.leads_node and run.gang.rank != 0:
         checkpoint_files.require_same_bytes(found)
     run.gang.barrier()
-
-
-def _start_from(run: Run, learner: Learner, source: Path) -> None:
-    found = run.gang.from_rank0(lambda: exchange.find(source, option="initial_weights", say=run.say))
-    if found.checkpoint is not None:
-        read_once_a_node(run, found.checkpoint)
-    weights = exchange.weights_of(found, shape=run.config.model.shape)
-    learner.model.model.load_state_dict(weights)
-    run.say(f"Starting from the weights in {found.path}.")
 
 
 class Saver:
@@ -76,7 +65,7 @@ class Saver:
         self._run = run
         self._learner = learner
         self._last_step = last_step
-        self._fingerprint = run.fingerprint
+        self._fingerprint = run.task.fingerprint
         self._saved_at = time.monotonic()
         self._divided = isinstance(learner.optimizer, ShardedOptimizer)
         self._prepared = False
@@ -84,11 +73,11 @@ class Saver:
 
     def due(self, step: int) -> bool:
         """Whether this step leaves a checkpoint."""
-        return step % self._run.config.checkpoints.checkpoint_steps == 0 or step == self._last_step
+        return step % self._run.config.checkpoint_steps == 0 or step == self._last_step
 
     def overdue(self) -> bool:
         """Whether so many minutes have passed since the last one that it should not wait for its step."""
-        minutes = self._run.config.checkpoints.checkpoint_minutes
+        minutes = self._run.config.checkpoint_minutes
         return minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
 
     def after_step(self) -> None:
@@ -115,7 +104,7 @@ class Saver:
     def _state(self) -> dict[str, Any]:
         state: dict[str, Any] = {"optimizer": self._learner.optimizer.state_dict()}
         if self._run.records:
-            state["model"] = self._learner.model.model.state_dict(keep_vars=True)  # tells which weights are tied
+            state["model"] = self._learner.model.state_dict(keep_vars=True)  # tells which weights are tied
         return state
 
     def _write(self, state: dict[str, Any], progress: Progress) -> CheckpointFile | None:
@@ -125,6 +114,6 @@ class Saver:
         if not self._run.records:
             return None
         written = checkpoint.write(self._run.output_dir, state, progress, self._fingerprint)
-        keep = self._run.config.checkpoints.keep_checkpoints
+        keep = self._run.config.keep_checkpoints
         checkpoint_files.keep_newest(self._run.output_dir, keep, until=progress.step)
         return written

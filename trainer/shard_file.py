@@ -47,8 +47,6 @@ class Shard:
     max_predictions: int
     largest_token_id: int
     """Of the samples that were looked at when the shard was opened."""
-    num_bytes: int
-    """Of all arrays, unpacked."""
     digest: str
     """SHA-256 of the values of its first samples, whatever integers and compression hold them."""
     chunk_rows: int
@@ -75,7 +73,6 @@ def inspect(path: Path, *, rows_checked: int) -> Shard:
             if missing:
                 raise DatasetInvalid(f"The shard {path.name} has no array {missing[0]!r}; write all of {_listed()}.")
             sizes = _sizes(path, {key: (array.shape, array.dtype) for key, array in arrays.items()})
-            num_bytes = sum(array.nbytes for array in arrays.values())
             chunks = arrays["input_ids"].chunks  # of the largest array; those of the others differ a little
             rows = {key: array[: max(rows_checked, DIGEST_ROWS)] for key, array in arrays.items()}
     except OSError as error:
@@ -84,7 +81,7 @@ def inspect(path: Path, *, rows_checked: int) -> Shard:
         ) from error
     require_sound(path, rows)
     chunk_rows = chunks[0] if chunks else 1
-    return Shard(path, sizes["N"], sizes["S"], sizes["M"], largest_token_id(rows), num_bytes, _digest(rows), chunk_rows)
+    return Shard(path, sizes["N"], sizes["S"], sizes["M"], largest_token_id(rows), _digest(rows), chunk_rows)
 
 
 def read_rows(path: Path, start: int, stop: int) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -45,9 +46,18 @@ class ShardedDataset:
         return self.shards[0].max_predictions
 
     @property
-    def num_bytes(self) -> int:
-        """Of all arrays, unpacked."""
-        return sum(shard.num_bytes for shard in self.shards)
+    def description(self) -> str:
+        """The data set in words, with a checksum that another one does not have.
+
+        The checksum covers each shard's name, number of samples and first samples. It does not cover folders, which
+        differ between nodes and attempts, nor how a file is compressed. Reading all samples would take as long as an
+        epoch of reading, so a change behind the first samples of a shard that keeps their number is not noticed.
+        """
+        digest = hashlib.sha256()
+        for shard in self.shards:
+            digest.update(f"{shard.path.name} {shard.num_samples} {shard.digest}\n".encode())
+        shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards)} shards"
+        return f"{self.num_samples} samples of {self.max_seq_length} tokens in {shards} ({digest.hexdigest()[:12]})"
 
     def require_vocabulary(self, vocab_size: int) -> None:
         """Every token that was seen when the shards were opened has to be in the vocabulary.

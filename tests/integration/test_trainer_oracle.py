@@ -21,9 +21,10 @@ from tests.unit.trainer.conftest import make_rows, write_shard
 from trainer import device, learner, training
 from trainer.batches import MicroBatch
 from trainer.checkpoint import Progress
-from trainer.config import CheckpointConfig, ModelConfig, OptimizationConfig, PretrainConfig
+from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig
 from trainer.distributed import Gang
 from trainer.journal import Journal
+from trainer.pretraining.task import Pretraining
 from trainer.run import Run
 from trainer.shards import open_dataset
 
@@ -113,18 +114,12 @@ def test_two_hundred_steps_have_the_tutorials_losses(tmp_path: Path, monkeypatch
             warmup_steps=WARMUP_STEPS,
             learning_rate=RATE,
         ),
-        checkpoints=CheckpointConfig(checkpoint_steps=STEPS),
+        checkpoint_steps=STEPS,
     )
     gang = Gang(rank=0, world_size=1, control=None)
-    run = Run(
-        config,
-        open_dataset(tmp_path),
-        device.choose("cpu", local_rank=0),
-        gang,
-        tmp_path / "run",
-        micro_batches=MICRO_BATCHES,
-    )
-    initial = {n: w.clone() for n, w in learner.build_learner(run, gang).model.model.state_dict().items()}
+    task = Pretraining(config, open_dataset(tmp_path), "float32", micro_batches=MICRO_BATCHES, world_size=1)
+    run = Run(config, task, device.choose("cpu", local_rank=0), gang, tmp_path / "run")
+    initial = {n: w.clone() for n, w in learner.build_learner(run, gang).model.state_dict().items()}
     ours: list[float] = []
     tell = Journal.tell
 
@@ -146,8 +141,8 @@ def test_two_hundred_steps_have_the_tutorials_losses(tmp_path: Path, monkeypatch
 
 def batches_of(run: Run) -> Iterator[list[MicroBatch]]:
     """The micro-batches of every step."""
-    reader = training.open_reader(run)
+    reader = run.task.open_batches(run.gang)
     for step in range(STEPS):
         progress = Progress(step=step, samples_seen=step * run.global_batch_size)
-        positions = [training.next_positions(run, progress, index=index)[1] for index in range(run.micro_batches)]
+        positions = [training.next_positions(run, progress, index=index)[1] for index in range(MICRO_BATCHES)]
         yield [reader.micro_batch(own) for own in positions]

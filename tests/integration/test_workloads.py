@@ -204,3 +204,21 @@ def test_a_precompile_job_has_nothing_to_compile(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run.json").read_text()) == {
         "result": {"graphs": 0, "succeeded": 0, "failed": 0, "cached": 0}
     }
+
+
+def test_an_example_is_compiled_where_that_is_asked_for(tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "trainer.precompile", "--", sys.executable]
+    process = start("mlp", tmp_path / "run", launcher, {}, **QUICK, compile=True)
+    out, err = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 0, out + err
+    assert json.loads((tmp_path / "run.json").read_text())["result"]["succeeded"] == 1
+
+
+def test_an_example_does_not_go_on_with_other_pictures(tmp_path: Path) -> None:
+    run("mlp", tmp_path / "run", steps_this_run=2)
+    code, _, _, left = run("mlp", tmp_path / "run", num_drawn=700)
+    assert (code, left["error"]) == (2, "CheckpointInvalid")
+    assert "the data set is 700 pictures" in left["message"]
+    code, out, err, _ = run("mlp", tmp_path / "run", num_drawn=700, allow_changes="dataset")
+    assert code == 0, err
+    assert "verified, after step 2" in out

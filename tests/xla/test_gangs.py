@@ -145,6 +145,6 @@ def test_tied_weights_stay_one_on_the_device(tmp_path: Path) -> None:
     write_shard(tmp_path / "x_training_0.hdf5")
     run = run_in(tmp_path)
     model = build_learner(run, run.gang).model
-    on_host = BertPretraining(run.config.model)
+    on_host = BertPretraining(run.task.config.model)
     assert [name for name, _ in model.named_parameters()] == [name for name, _ in on_host.named_parameters()]
-    assert model.model.cls.predictions.decoder.weight is model.model.bert.embeddings.word_embeddings.weight
+    assert model.cls.predictions.decoder.weight is model.bert.embeddings.word_embeddings.weight

@@ -22,9 +22,10 @@ torch_xla = pytest.importorskip("torch_xla")
 import torch_xla.debug.metrics as xla_metrics  # noqa: E402
 
 from trainer import checkpoint_files, device, training  # noqa: E402
-from trainer.config import CheckpointConfig, ModelConfig, OptimizationConfig, PretrainConfig  # noqa: E402
+from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig  # noqa: E402
 from trainer.distributed import Gang  # noqa: E402
 from trainer.journal import Journal  # noqa: E402
+from trainer.pretraining.task import Pretraining  # noqa: E402
 from trainer.run import Run  # noqa: E402
 from trainer.shards import open_dataset  # noqa: E402
 
@@ -89,12 +90,13 @@ def run_in(
                 **recipe,
             }
         ),
-        checkpoints=CheckpointConfig(checkpoint_steps=100_000),
+        checkpoint_steps=100_000,
     )
     own_device = device.choose("xla", local_rank=0, precision=precision)
     own_device.rounds_stochastically = True  # as NeuronCores do; XLA's CPU rounds to the nearest
     gang = Gang(rank=0, world_size=1, control=None)
-    return Run(config, open_dataset(folder), own_device, gang, folder / "run", micro_batches=3)
+    task = Pretraining(config, open_dataset(folder), precision, micro_batches=3, world_size=1)
+    return Run(config, task, own_device, gang, folder / "run")
 
 
 def test_an_interrupted_training_ends_with_the_same_weights(tmp_path: Path) -> None:

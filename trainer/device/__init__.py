@@ -37,6 +37,10 @@ class Device(Protocol):
     """`torch.distributed` backend that sums gradients between such devices."""
     compiler: str | None
     """torch.compile's backend for it; None for XLA devices, which trace and compile every step by themselves."""
+    compiles_by_default: bool
+    """Whether training is faster when that backend compiles the model."""
+    default_precision: Precision
+    """What a training computes in that was not told."""
     fused_optimizer: bool
     """Whether torch has an optimizer step in one kernel for it."""
     rounds_stochastically: bool

@@ -18,6 +18,8 @@ class CpuDevice:
     torch_device = torch.device("cpu")
     backend = "gloo"
     compiler: str | None = "inductor"
+    compiles_by_default = False
+    default_precision: Precision = "float32"
     fused_optimizer = True
     rounds_stochastically = False
     peak_tflops: float | None = None

@@ -20,6 +20,8 @@ class CudaDevice:
 
     backend = "nccl"
     compiler: str | None = "inductor"
+    compiles_by_default = True
+    default_precision: Precision = "bfloat16"
     fused_optimizer = True
     rounds_stochastically = False
     takes_peak_from_pod = True

@@ -19,6 +19,8 @@ class NeuronDevice:
 
     backend = "neuron"
     compiler: str | None = "neuron"
+    compiles_by_default = True
+    default_precision: Precision = "float32"
     fused_optimizer = False
     rounds_stochastically = True
     peak_tflops: float | None = None

@@ -20,6 +20,8 @@ class XlaDevice:
 
     backend = "xla"
     compiler: str | None = None
+    compiles_by_default = False
+    default_precision: Precision = "float32"
     fused_optimizer = False
     peak_tflops: float | None = None
     peak_source = "nobody"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainer import arguments
-from trainer.config import CheckpointConfig, ModelConfig, OptimizationConfig, PretrainConfig
+from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig, TrainingConfig
 from trainer.errors import ConfigInvalid
 
 
@@ -19,7 +19,7 @@ def test_options_of_nested_configurations_are_flat() -> None:
     config = parse("--model", "tiny", "--max_steps", "7", "--keep_checkpoints", "3", "--data_dir", "/data/x")
     assert config.model.model == "tiny"
     assert config.optimization.max_steps == 7
-    assert config.checkpoints.keep_checkpoints == 3
+    assert config.keep_checkpoints == 3
     assert config.data_dir == Path("/data/x")
 
 
@@ -62,7 +62,7 @@ def test_a_bad_argument_gets_one_sentence_that_names_it(argv: tuple[str, ...], w
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize("config", [PretrainConfig, ModelConfig, OptimizationConfig, CheckpointConfig])
+@pytest.mark.parametrize("config", [PretrainConfig, ModelConfig, OptimizationConfig, TrainingConfig])
 def test_every_field_has_its_docstring(config: type[Any]) -> None:
     documented = arguments.field_docstrings(config)
     nested = {"model", "optimization", "checkpoints"} if config is PretrainConfig else set()

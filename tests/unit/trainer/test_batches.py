@@ -148,7 +148,6 @@ def test_a_small_data_set_is_read_from_its_files_once(
     reader = BatchReader(dataset, seed=5, vocab_size=50, block_rows=256, kept_bytes=kept_bytes)
     for first in range(0, 3 * dataset.num_samples - 512, 512):
         reader.micro_batch(np.arange(first, first + 512))
-    assert dataset.num_bytes == 96_000 * (16 * (4 + 1 + 1) + 3 * (4 + 4) + 1)
     num_blocks = len(reader.order.blocks)
     assert len(reads) == num_blocks > 2 * LANES
     if kept_bytes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -233,27 +232,27 @@ def test_of_a_mixed_folder_the_newest_that_fits_is_taken_and_the_others_are_name
 @pytest.mark.parametrize("optimizer", ["torch", "divided"])
 def test_what_was_restored_has_left_the_file(tmp_path: Path, optimizer: str) -> None:
     """A file that is mapped keeps its room on the disk after it is deleted."""
-    model = SimpleNamespace(model=torch.nn.Linear(3, 2))
-    made = adamw(model.model, divided=False)  # a divided optimizer's state is gathered before it is written
-    model.model(torch.ones(3)).sum().backward()
+    model = torch.nn.Linear(3, 2)
+    made = adamw(model, divided=False)  # a divided optimizer's state is gathered before it is written
+    model(torch.ones(3)).sum().backward()
     made.step()
-    content = {"model": model.model.state_dict(), "optimizer": made.state_dict()}
+    content = {"model": model.state_dict(), "optimizer": made.state_dict()}
     written = checkpoint.write(tmp_path, content, Progress(step=1), TRAINING)
-    again = SimpleNamespace(model=torch.nn.Linear(3, 2))
-    restored = adamw(again.model, divided=optimizer == "divided")
-    checkpoint.restore(written, cast(Any, again), restored)
+    again = torch.nn.Linear(3, 2)
+    restored = adamw(again, divided=optimizer == "divided")
+    checkpoint.restore(written, again, restored)
     assert str(written.path) not in Path("/proc/self/maps").read_text()
-    assert torch.equal(again.model.weight, model.model.weight)
+    assert torch.equal(again.weight, model.weight)
     assert torch.equal(restored.state_dict()["state"][0]["exp_avg"], made.state_dict()["state"][0]["exp_avg"])
 
 
 def test_a_change_of_the_optimizers_settings_takes_effect(tmp_path: Path) -> None:
-    model = SimpleNamespace(model=torch.nn.Linear(3, 2))
-    before, after = (torch.optim.AdamW(model.model.parameters(), weight_decay=decay) for decay in (0.01, 0.5))
-    model.model(torch.ones(3)).sum().backward()
+    model = torch.nn.Linear(3, 2)
+    before, after = (torch.optim.AdamW(model.parameters(), weight_decay=decay) for decay in (0.01, 0.5))
+    model(torch.ones(3)).sum().backward()
     before.step()
-    content = {"model": model.model.state_dict(), "optimizer": before.state_dict()}
-    checkpoint.restore(checkpoint.write(tmp_path, content, Progress(step=1), TRAINING), cast(Any, model), after)
+    content = {"model": model.state_dict(), "optimizer": before.state_dict()}
+    checkpoint.restore(checkpoint.write(tmp_path, content, Progress(step=1), TRAINING), model, after)
     assert after.param_groups[0]["weight_decay"] == 0.5
     assert after.state_dict()["state"].keys() == {0, 1}
 

@@ -33,8 +33,8 @@ def our_logits(model: BertPretraining) -> torch.Tensor:
     nothing = torch.zeros_like(TOKENS)
     batch = MicroBatch(TOKENS, nothing, torch.ones_like(TOKENS), nothing, nothing, nothing[:, 0])
     with torch.no_grad():
-        heads, hidden_BSH = model.eval().model.cls, model.model.bert.hidden_states(batch)
-        pooled_BH = model.model.bert.pooler(hidden_BSH)
+        heads, hidden_BSH = model.eval().cls, model.bert.hidden_states(batch)
+        pooled_BH = model.bert.pooler(hidden_BSH)
         return torch.cat([heads.predictions(hidden_BSH).flatten(), heads.seq_relationship(pooled_BH).flatten()])
 
 
@@ -45,7 +45,7 @@ def trained(run_dir: Path, *, step: int = 7, dtype: torch.dtype = torch.float32)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     model.to(dtype)
-    state = {"model": model.model.state_dict(), "optimizer": None}
+    state = {"model": model.state_dict(), "optimizer": None}
     training = Fingerprint(vars(TINY.shape), {"seed": 0, "optimizer": "lamb"})
     checkpoint.write(run_dir, state, Progress(step=step), training)
     return model
@@ -67,7 +67,7 @@ def test_logits_survive_the_way_to_hugging_face_and_back(
     exchanged("export", tmp_path / "run", tmp_path / "hf", outside_a_pod)
     theirs = BertForPreTraining.from_pretrained(tmp_path / "hf", dtype="auto")
     assert theirs.dtype is dtype
-    written = model.model.state_dict()
+    written = model.state_dict()
     assert all(torch.equal(value, written[name]) for name, value in theirs.state_dict().items())
     torch.testing.assert_close(logits(theirs), our_logits(model), rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
 
@@ -76,7 +76,7 @@ def test_logits_survive_the_way_to_hugging_face_and_back(
     assert found is not None
     assert (found.record.step, found.record.model) == (0, vars(TINY.shape))
     ours = BertPretraining(TINY)
-    ours.to(dtype).model.load_state_dict(checkpoint.load(found.path)["model"])
+    ours.to(dtype).load_state_dict(checkpoint.load(found.path)["model"])
     assert torch.equal(our_logits(ours), our_logits(model))
 
 
@@ -86,7 +86,7 @@ def test_a_new_training_takes_weights_from_either_kind_of_folder(tmp_path: Path,
     for folder in (tmp_path / "run", tmp_path / "hf"):
         found = exchange.find(folder, option="initial_weights", say=print)
         weights = exchange.weights_of(found, shape=TINY.shape)
-        assert all(torch.equal(weights[name], value) for name, value in model.model.state_dict().items())
+        assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
 
 
 def test_an_imported_training_does_not_mind_another_seed_or_optimizer(tmp_path: Path) -> None:

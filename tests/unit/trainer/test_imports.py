@@ -21,8 +21,8 @@ def test_pretraining_does_without_transformers() -> None:
 
 
 def test_training_a_small_example_does_without_transformers() -> None:
-    assert "torch" in imported("import trainer.classification.training, trainer.mlp, trainer.classifier")
-    assert "transformers" not in imported("import trainer.classification.training, trainer.mlp, trainer.classifier")
+    assert "torch" in imported("import trainer.classification.task, trainer.mlp, trainer.classifier")
+    assert "transformers" not in imported("import trainer.classification.task, trainer.mlp, trainer.classifier")
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_the_whole_command_of_the_tutorial() -> None:
         "--resume_ckpt", "--seq_len", "128", "--max_pred_len", "20",
     )  # fmt: skip
     assert (config.optimization.micro_batch_size, config.optimization.gradient_accumulation_steps) == (16, 32)
-    assert (config.optimization.optimizer, config.checkpoints.keep_checkpoints) == ("adamw", -1)
+    assert (config.optimization.optimizer, config.keep_checkpoints) == ("adamw", -1)
     assert (config.model.dropout, config.print_grad_norm, config.seq_len, config.max_pred_len) == (0.0, True, 128, 20)
 
 

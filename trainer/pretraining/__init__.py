@@ -1,0 +1,1 @@
+"""Pretraining of BERT, as a task of the training loop."""
