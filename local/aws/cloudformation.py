@@ -38,9 +38,11 @@ def apply(client: Client) -> None:
 def names_of_change_sets() -> None:
     """A change set's name is its stack's own: the CDK gives all of them the same, and deploys several stacks at a time.
 
-    moto takes the first of all stacks, and answers 500 where there is none to delete.
+    moto takes the first of all stacks, and answers 500 where there is none to delete. The CDK deletes the one of the
+    last deployment and asks for it until the answer is ChangeSetNotFound (aws-cdk-cli's pull request 1404); another
+    error ends the deployment.
     """
-    from moto.cloudformation.exceptions import ValidationError
+    from moto.cloudformation.exceptions import CloudFormationError
     from moto.cloudformation.responses import CloudFormationResponse
     from moto.core.responses import ActionResult, EmptyResult
 
@@ -54,7 +56,8 @@ def names_of_change_sets() -> None:
 
     def existing(self: Any) -> str:
         if (arn := chosen(self)) is None:
-            raise ValidationError(message=f"ChangeSet [{self._get_param('ChangeSetName')}] does not exist")
+            message = f"ChangeSet [{self._get_param('ChangeSetName')}] does not exist"
+            raise CloudFormationError("ChangeSetNotFoundException", message)
         return arn
 
     def describe_change_set(self: Any) -> Any:

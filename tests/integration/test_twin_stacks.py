@@ -120,8 +120,9 @@ def test_change_sets_of_two_stacks_may_have_one_name(aws: AwsServer) -> None:
     cloudformation.delete_change_set(StackName="first", ChangeSetName="same")
     described = cloudformation.describe_change_set(StackName="second", ChangeSetName="same")
     assert described["StackName"] == "second"
-    with pytest.raises(ClientError, match="does not exist"):
-        cloudformation.describe_change_set(StackName="first", ChangeSetName="same")
+    for ask in (cloudformation.describe_change_set, cloudformation.execute_change_set):
+        with pytest.raises(cloudformation.exceptions.ChangeSetNotFoundException, match=r"\[same\] does not exist"):
+            ask(StackName="first", ChangeSetName="same")
     topics = [topic["TopicArn"].rsplit(":", 1)[1] for topic in aws.client("sns").list_topics()["Topics"]]
     assert "of-first" in topics and "of-second" not in topics
 
