@@ -156,7 +156,7 @@ def images(
     """Build the images that the deployment's account lacks; prints what run specs name."""
     from cli import deployed
 
-    console = Console(stderr=True)
+    console = _console_for_sentences()
     try:
         deployment = deployed.read_deployment(config)
         for kind, image in deployed.build_images(deployment, say=console.print, only=only):
@@ -173,7 +173,7 @@ def check_idle(
     """Refuse while runs of the deployment go on: the first step of `make deploy`."""
     from cli import deployed
 
-    console = Console(stderr=True)
+    console = _console_for_sentences()
     try:
         executions = deployed.running_executions(deployed.read_deployment(config))
         if not force:
@@ -182,7 +182,7 @@ def check_idle(
         _refuse(console, str(error))
     if executions:
         names = ", ".join(deployed.run_names(executions))
-        console.print(f"These runs go on with the code that they began with: {names}.", soft_wrap=True)
+        console.print(f"These runs go on with the code that they began with: {names}.")
 
 
 @app.command("delete-old-versions")
@@ -190,11 +190,11 @@ def delete_old_versions(config: Configuration = EXAMPLE) -> None:
     """Delete versions of functions and state machines that no run uses: the last step of `make deploy`."""
     from cli import deployed
 
-    console = Console(stderr=True)
+    console = _console_for_sentences()
     try:
         deployed.delete_old_versions(deployed.read_deployment(config), say=console.print)
     except deployed.NotDeployed as error:
-        console.print(f"No versions to delete: {error}", soft_wrap=True)
+        console.print(f"No versions to delete: {error}")
     except deployed.DeploymentError as error:
         _refuse(console, str(error))
 
@@ -207,7 +207,7 @@ def rest(
     """Stop every run of the deployment and wait until no training node is left."""
     from cli import deployed
 
-    console = Console(stderr=True)
+    console = _console_for_sentences()
     try:
         deployment = deployed.read_deployment(config)
         executions = deployed.running_executions(deployment)
@@ -218,6 +218,11 @@ def rest(
     except deployed.DeploymentError as error:
         _refuse(console, str(error))
     console.print(f"{deployment.name} is at rest: nothing runs, no training node is up.")
+
+
+def _console_for_sentences() -> Console:
+    """Prints text as it is: names in brackets are no markup, numbers have no colour, and no line is broken."""
+    return Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
 
 
 def _refuse(console: Console, sentence: str) -> NoReturn:

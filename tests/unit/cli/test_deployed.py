@@ -181,6 +181,19 @@ class TestRest:
         answer = CliRunner().invoke(app, ["rest", "--config", str(configuration(tmp_path))])
         assert (answer.exit_code, "scaling 1 nodes" in answer.output) == (0, True)
 
+    def test_on_a_narrow_terminal_with_colours_sentences_stay_in_one_piece(
+        self, account: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("time.sleep", lambda _seconds: None)
+        make_nodegroup(desired=1)
+        terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "30"}
+        answer = CliRunner().invoke(app, ["rest", "--config", str(configuration(tmp_path))], env=terminal)
+        assert answer.output.splitlines() == [
+            "trainflow-trn1-2xlarge: scaling 1 nodes, which no run holds, to zero",
+            "waiting for nodes: 1 in trainflow-trn1-2xlarge",
+            "mine is at rest: nothing runs, no training node is up.",
+        ]
+
 
 class BusyEks:
     """EKS with one node group, which is being changed at first and takes a while for each change."""
