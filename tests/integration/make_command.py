@@ -19,6 +19,9 @@ CONFIGURATION = "tests/assets/config/twin.yaml"
 INSTALLED = (".venv/.installed", "node_modules/.installed")
 """What `make` would otherwise install anew where a checkout is younger than they are."""
 
+NOT_INHERITED = ("AWS_", "MAKE", "MFLAGS", "NO_COLOR", "FORCE_COLOR")
+"""Beginnings of the names of variables that these tests decide themselves."""
+
 GIVE_UP_SECONDS = 300.0
 """A command that says nothing for so long waits for an answer that it was not given."""
 
@@ -110,7 +113,8 @@ def _conversation(terminal: int, answers: dict[str, str], command: str) -> str:
 
 def _environment(of_the_twin: Mapping[str, str]) -> dict[str, str]:
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MAKE", "MFLAGS"))},
+        **{name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)},
         **of_the_twin,
+        "TERM": "xterm-256color",  # a terminal of a person's: programs may colour what they print
         "CDK_VALIDATION": "false",  # the infrastructure tests do that
     }

@@ -10,7 +10,7 @@ import io
 import json
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -99,13 +99,18 @@ def make(empty: Twin, tmp_path_factory: pytest.TempPathFactory) -> Make:
     return make
 
 
-def push_tools_image(account: Account) -> None:
-    """What `make images` comes to: ECR has the tag that the functions were deployed with."""
+def push_tools_image(twin: Twin, outputs: Mapping[str, str]) -> None:
+    """What `make images` comes to: ECR has the tag that the functions were deployed with.
+
+    Args:
+        twin: The account.
+        outputs: Of its stacks.
+    """
     manifest = {"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.v2+json", "layers": []}
-    account.client("ecr").put_image(
-        repositoryName=account.outputs["ImageRepository"].partition("/")[2],
+    twin.client("ecr").put_image(
+        repositoryName=outputs["ImageRepository"].partition("/")[2],
         imageManifest=json.dumps(manifest),
-        imageTag=account.outputs["TagTools"],
+        imageTag=outputs["TagTools"],
     )
 
 
@@ -115,7 +120,7 @@ def account(empty: Twin, make: Make) -> Account:
     stacks = empty.client("cloudformation").describe_stacks()["Stacks"]
     outputs = {o["OutputKey"]: o["OutputValue"] for stack in stacks for o in stack.get("Outputs", ())}
     account = Account(twin=empty, outputs=outputs)
-    push_tools_image(account)
+    push_tools_image(empty, outputs)
     queue = empty.client("sqs").create_queue(QueueName="told")["QueueUrl"]
     arn = empty.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]
     empty.client("sns").subscribe(TopicArn=outputs["NotificationTopic"], Protocol="sqs", Endpoint=arn["QueueArn"])

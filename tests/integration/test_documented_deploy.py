@@ -1,4 +1,4 @@
-"""`make bootstrap`, `make deploy`, `make diff` and `make destroy` as docs/deploy.md has them, on a terminal."""
+"""`make bootstrap`, `deploy`, `diff`, `images` and `destroy` as docs/deploy.md has them, on a terminal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.observe.executions import HistoryReader
 from local.aws.deployment import CLUSTER_NAME, desired_sizes
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.twin import REPOSITORY, Twin
 from tests.integration.make_command import CONFIGURATION, Make
-from tests.integration.test_cdk_deploy import wait_until
+from tests.integration.test_cdk_deploy import push_tools_image, wait_until
 from tests.integration.test_runs import steps_spec
+from trainflow.record.failure import run_error
+from trainflow.record.history import visits
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +58,7 @@ class Account:
         pods = "/api/v1/namespaces/training/pods?labelSelector=trainflow/stage%3Dtraining"
 
         def trains() -> bool:
-            described = self.described(arn)
-            assert described["status"] == "RUNNING", described
+            assert self.described(arn)["status"] == "RUNNING", self.ending(arn)
             return any(pod["status"].get("phase") == "Running" for pod in api.get(pods)["items"])
 
         wait_until(trains, seconds=DEADLINE_SECONDS)
@@ -65,6 +67,16 @@ class Account:
     def described(self, arn: str) -> dict[str, Any]:
         described: dict[str, Any] = self.twin.client("stepfunctions").describe_execution(executionArn=arn)
         return described
+
+    def ending(self, arn: str) -> str:
+        """An execution's status; of one that ended in an error also its states, the error and what to do, in words."""
+        reader = HistoryReader(self.twin.client("stepfunctions"), arn, with_data=True)
+        reader.read()
+        status, error = reader.history.status.value, run_error(reader.history)
+        if error is None:
+            return status
+        states = ", ".join(visit.name for visit in visits(reader.history))
+        return f"{status} after {states}: {error.name}: {error.message} {error.what_to_do}"
 
     def versions(self, function: str) -> set[str]:
         listed = self.twin.client("lambda").list_versions_by_function(FunctionName=f"trainflow-{function}")["Versions"]
@@ -111,6 +123,13 @@ def test_without_a_terminal_s_answer_nothing_is_deployed(account: Account) -> No
     assert "YES=1" in refused.output
 
 
+def test_the_image_of_staging_and_publishing_is_found_once_it_was_built(account: Account) -> None:
+    push_tools_image(account.twin, account.outputs())  # CodeBuild builds nothing in the twin
+    output = account.make().succeeds("images", "ONLY=tools")
+    assert f"tools: this content was built before ({account.outputs()['TagTools']})" in output
+    assert f"tools: {account.outputs()['ImageRepository']}@sha256:" in output
+
+
 def test_a_deployment_during_a_run_is_refused_and_forced_it_leaves_the_run_its_code(
     account: Account, tmp_path: Path
 ) -> None:
@@ -125,12 +144,11 @@ def test_a_deployment_during_a_run_is_refused_and_forced_it_leaves_the_run_its_c
     changed.write_text(yaml.safe_dump({**document, "namespace": "elsewhere"}))
     output = account.make(str(changed)).succeeds("deploy", "YES=1", "FORCE=1")
     assert "go on with the code that they began with: long-1" in output
-    assert account.described(arn)["status"] == "RUNNING"
+    assert account.ending(arn) == "RUNNING"
     assert account.versions("PollJob") == {"1", "2"}, "the run's and the new one"
 
     wait_until(lambda: account.described(arn)["status"] != "RUNNING", seconds=DEADLINE_SECONDS)
-    described = account.described(arn)
-    assert (described["status"], described.get("cause")) == ("SUCCEEDED", None)
+    assert account.ending(arn) == "SUCCEEDED"
 
     account.make().succeeds("deploy", "YES=1")
     assert account.versions("PollJob") == {"3"}, "what no run uses is deleted"
