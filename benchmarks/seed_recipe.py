@@ -7,7 +7,7 @@ the device in every step. Left out is what needs XLA; in its place stands what a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 from transformers import BertConfig, BertForPreTraining
+
+from trainer.batches import MicroBatch
 
 KEYS = (
     "input_ids",
@@ -58,40 +60,59 @@ def batches_of(shard: Path, batch_size: int) -> DataLoader[Sample]:
     return DataLoader(samples, sampler=RandomSampler(samples), batch_size=batch_size, num_workers=0, drop_last=True)
 
 
-def endless(shards: list[Path], batch_size: int) -> Iterator[Any]:
-    """Batches of one shard after the other, again and again."""
-    while True:
-        for shard in shards:
-            yield from batches_of(shard, batch_size)
-
-
 class SeedTraining:
     """The tutorial's model and optimizer; `step` is one pass of its loop without accumulation."""
 
-    def __init__(self, config: BertConfig, shards: list[Path], *, batch_size: int, learning_rate: float) -> None:
+    def __init__(
+        self,
+        config: BertConfig,
+        weights: Mapping[str, Any],
+        *,
+        learning_rate: float,
+        use_eps: Callable[[torch.optim.Optimizer, int], None],
+    ) -> None:
+        """
+        Args:
+            config: The model.
+            weights: What it begins with.
+            learning_rate: The same in every step.
+            use_eps: Gives AdamW the eps of a step.
+        """
         self._model = BertForPreTraining(config).train()
-        self._batches = endless(shards, batch_size)
+        self._model.load_state_dict(weights)
         decayed = [p for name, p in self._model.named_parameters() if "bias" not in name and "LayerNorm" not in name]
         kept = [p for name, p in self._model.named_parameters() if "bias" in name or "LayerNorm" in name]
         groups = [{"params": decayed, "weight_decay": 0.01}, {"params": kept, "weight_decay": 0.0}]
         self._optimizer = torch.optim.AdamW(groups, lr=learning_rate)
+        self._use_eps = use_eps
+        self._steps = 0
         self._running_loss = torch.zeros(1, dtype=torch.double)
 
-    def step(self) -> float:
+    def step(self, batch: MicroBatch) -> float:
         """One step; its loss, read from the device."""
-        tokens, segments, mask, labels, is_random_next = next(self._batches)
         outputs = self._model(
-            input_ids=tokens,
-            attention_mask=mask,
-            token_type_ids=segments,
-            labels=labels,
-            next_sentence_label=is_random_next,
+            input_ids=batch.token_ids_BS,
+            attention_mask=batch.attended_BS,
+            token_type_ids=batch.segment_ids_BS,
+            labels=labels_of(batch),
+            next_sentence_label=batch.is_random_next_B,
         )
         outputs.loss.backward()
         self._running_loss += outputs.loss.detach()
         loss = float(self._running_loss.cpu().item())
         self._running_loss.zero_()
         nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        self._steps += 1
+        self._use_eps(self._optimizer, self._steps)
         self._optimizer.step()
         self._optimizer.zero_grad()
         return loss
+
+
+def labels_of(batch: MicroBatch) -> torch.Tensor:
+    """The original token at every masked position of a sequence, as the tutorial's samples have it."""
+    labels = torch.full_like(batch.token_ids_BS, IGNORE_INDEX)
+    real = batch.masked_labels_BM != IGNORE_INDEX
+    rows = torch.arange(len(labels)).unsqueeze(-1).expand_as(real)
+    labels[rows[real], batch.masked_positions_BM[real]] = batch.masked_labels_BM[real]
+    return labels

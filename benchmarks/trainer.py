@@ -1,43 +1,42 @@
-"""The trainer beside the tutorial's script: the same model, batch, data and threads, in turns, in one process.
+"""The trainer beside what an engineer would otherwise use: the same model, weights, batches and threads, in turns.
 
-Says how many times as fast a step and the loader are, which share of a step waits for data, and how many CPU seconds
-the training takes to import, alone and with Hugging Face's model beside it. Numbers are medians. `loader` is for a
-data set that fits into memory, over several epochs. `loader_block_reader` and `loader_block_reader_from_memory`
-compare with a plain reader of blocks, in CPU seconds: what an engineer writes with h5py in ten lines. The first is for
-a data set that is read from its files, where both sides inflate the same chunks and little else is left.
+A step is compared with the tutorial's and with a good engineer's (`benchmarks.contestants`), in CPU seconds of all
+threads; the losses of a few steps without dropout are compared, too. `gemm_peak_2l_h1024` is the share that a step's
+own operations are of what the machine does in matrix products alone.
+
+`loader` is for a data set that fits into memory, over several epochs, beside the tutorial's. `loader_block_reader` and
+`loader_block_reader_from_memory` compare with a plain reader of blocks, in CPU seconds: what an engineer writes with
+h5py in ten lines. The first is for a data set that is read from its files, where both sides inflate the same chunks
+and little else is left. `import_cpu_seconds` is what the training takes to import. Numbers are medians.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stdout
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import h5py
 import numpy as np
 
+from benchmarks.contestants import BATCH_SIZE, MAX_SEQ_LENGTH, VOCAB_SIZE, Sizes, Taken
 from benchmarks.result import Result, this_machine
 from trainer.shard_file import KEYS
 
 if TYPE_CHECKING:
     import torch
 
-    from trainer.run import Run
     from trainer.shards import ShardedDataset
-
-BATCH_SIZE = 16
-MAX_SEQ_LENGTH = 128
-VOCAB_SIZE = 30522
-LEARNING_RATE = 1e-4
 
 NUM_SHARDS = 5
 PASSES = 24
@@ -46,14 +45,15 @@ COPIES = 24
 """Names under which the shards are read from their files: half a million samples."""
 PLAIN_ROWS = 4096
 
-MODELS: Mapping[str, tuple[int, int, int, int]] = {
-    "step_4l_h256": (4, 256, 4, 1024),
-    "step_2l_h1024": (2, 1024, 16, 4096),
-}
-"""Layers, hidden size, attention heads, intermediate size."""
+MODELS: Mapping[str, Sizes] = {"4l_h256": Sizes(4, 256, 4, 1024), "2l_h1024": Sizes(2, 1024, 16, 4096)}
 
+CONTESTANTS = ("tutorial", "good_eager", "good_compiled", "ours", "gemm")
 WARM_UP_STEPS = 3
 STEPS = 15
+COMPARED_STEPS = 5
+"""Steps without dropout whose losses are compared."""
+DROPOUT = 0.1
+
 IMPORTS = 5
 
 WITHOUT_TRANSFORMERS = "import trainer.training"
@@ -62,33 +62,75 @@ WITH_TRANSFORMERS = "import trainer.training, transformers.models.bert.modeling_
 
 @dataclass(frozen=True)
 class Pair:
-    """The same work twice: seconds each time, for the tutorial's way and for the trainer's."""
+    """The same work twice: seconds each time, for another way and for the trainer's."""
 
     seed: list[float]
     ours: list[float]
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as the tutorial's the trainer is."""
+        """How many times as fast as the other the trainer is."""
         return round(statistics.median(self.seed) / statistics.median(self.ours), 2)
 
     @property
     def seconds(self) -> dict[str, float]:
+        """The medians."""
         return {"seed": _rounded(statistics.median(self.seed)), "ours": _rounded(statistics.median(self.ours))}
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of all contestants with one model."""
+
+    timed: Mapping[str, Sequence[Taken]]
+    """Taken in turns, with dropout."""
+    compared: Mapping[str, Sequence[Taken]]
+    """The first steps without dropout."""
+
+    def cpu_seconds(self, name: str) -> float:
+        """Median of a step."""
+        return statistics.median(step.cpu_seconds for step in self.timed[name])
+
+    @property
+    def best_of_a_good_engineer(self) -> float:
+        """CPU seconds of the faster of the two."""
+        return min(self.cpu_seconds(name) for name in self.timed if name.startswith("good_"))
+
+    @property
+    def share_of_gemm_peak(self) -> float:
+        """The trainer's operations a CPU second, by those of matrix products alone."""
+        ours, gemm = (
+            statistics.median(step.operations / step.cpu_seconds for step in self.timed[name])
+            for name in ("ours", "gemm")
+        )
+        return ours / gemm
+
+    @property
+    def share_waited(self) -> float:
+        """Of the trainer's steps, what they waited for data."""
+        ours = self.timed["ours"]
+        return statistics.median(step.waited for step in ours) / statistics.median(step.seconds for step in ours)
+
+    @property
+    def largest_difference_of_losses(self) -> float:
+        """In nats, between the trainer's and any other contestant's at the same step."""
+        return max(
+            abs(own.loss - other.loss)
+            for name, others in self.compared.items()
+            for own, other in zip(self.compared["ours"], others, strict=True)
+        )
 
 
 def run() -> Result:
     """Measures all of it; some minutes on two cores."""
     with tempfile.TemporaryDirectory(prefix="trainflow-trainer-") as folder, redirect_stdout(sys.stderr):
         shards = write_shards(Path(folder) / "data")
-        steps, waits = {}, {}
+        steps = {}
         for name, sizes in MODELS.items():
             print(f"{name}: {STEPS} steps of each …", file=sys.stderr, flush=True)
-            steps[name], waits[name] = measure_steps(shards, Path(folder), sizes)
+            steps[name] = measure_steps(shards[0].parent, sizes)
         print("loader …", file=sys.stderr, flush=True)
-        loaders = {"loader": measure_loader(shards, kept_bytes=2**30)}
-        for name, pair in measure_block_reader(shards).items():
-            loaders[name] = pair
+        loaders = {"loader": measure_loader(shards, kept_bytes=2**30), **measure_block_reader(shards)}
     print("imports …", file=sys.stderr, flush=True)
     imports = interleaved(
         lambda: _import(WITH_TRANSFORMERS),
@@ -97,26 +139,33 @@ def run() -> Result:
         warm_up=1,
         clock=_children_cpu_seconds,
     )
-    return summary(steps, waits, loaders, imports)
+    return summary(steps, loaders, imports)
 
 
-def summary(
-    steps: Mapping[str, Pair], waits: Mapping[str, float], loaders: Mapping[str, Pair], imports: Pair
-) -> Result:
+def summary(steps: Mapping[str, Steps], loaders: Mapping[str, Pair], imports: Pair) -> Result:
     """All of it in one object; a share is a ratio too."""
     import torch
 
+    ratios: dict[str, float] = {}
+    for name, measured in steps.items():
+        ours = measured.cpu_seconds("ours")
+        ratios[f"step_{name}"] = round(measured.cpu_seconds("tutorial") / ours, 2)
+        ratios[f"good_{name}"] = round(measured.best_of_a_good_engineer / ours, 2)
+        ratios[f"gemm_peak_{name}"] = round(measured.share_of_gemm_peak, 3)
+        ratios[f"data_wait_share_{name}"] = round(measured.share_waited, 5)
     return Result(
         benchmark="trainer",
         ratios={
-            **{name: pair.ratio for name, pair in steps.items()},
+            **ratios,
             **{name: pair.ratio for name, pair in loaders.items()},
-            **{f"data_wait_share_{name}": round(share, 5) for name, share in waits.items()},
             "import_cpu_seconds": _rounded(statistics.median(imports.ours)),
             "import_without_to_with_transformers": round(1 / imports.ratio, 2),
         },
         seconds={
-            **{name: pair.seconds for name, pair in steps.items()},
+            **{
+                f"step_cpu_{name}": {who: _rounded(measured.cpu_seconds(who)) for who in measured.compared}
+                for name, measured in steps.items()
+            },
             **{f"{name}_per_shard": pair.seconds for name, pair in loaders.items()},
             "import": {
                 "with_transformers": _rounded(statistics.median(imports.seed)),
@@ -129,6 +178,9 @@ def summary(
             "max_seq_length": MAX_SEQ_LENGTH,
             "vocab_size": VOCAB_SIZE,
             "steps": STEPS,
+            "largest_difference_of_losses": {
+                name: round(measured.largest_difference_of_losses, 7) for name, measured in steps.items()
+            },
         },
     )
 
@@ -152,55 +204,40 @@ def interleaved(
     return pair
 
 
-def measure_steps(shards: list[Path], folder: Path, sizes: tuple[int, int, int, int]) -> tuple[Pair, float]:
-    """One step of each: data, forward, backward, clipping, optimizer, and the loss as a number.
-
-    Returns:
-        The times, and the share of the trainer's that it waited for data.
-    """
-    from transformers import BertConfig
-
-    from benchmarks.seed_recipe import SeedTraining
-
-    layers, hidden, heads, intermediate = sizes
-    config = BertConfig(
-        vocab_size=VOCAB_SIZE,
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        intermediate_size=intermediate,
-    )
-    seed = SeedTraining(config, shards, batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE)
-    ours = OurTraining(_run_of(shards[0].parent, folder, sizes))
-    pair = interleaved(seed.step, ours.step, times=STEPS, warm_up=WARM_UP_STEPS)
-    return pair, statistics.median(ours.waits[WARM_UP_STEPS:]) / statistics.median(pair.ours)
+def measure_steps(data: Path, sizes: Sizes) -> Steps:
+    """Steps of all contestants: forward, backward, clipping, optimizer, and the loss as a number."""
+    compared = in_turns(data, sizes, [name for name in CONTESTANTS if name != "gemm"], COMPARED_STEPS, dropout=0.0)
+    timed = in_turns(data, sizes, CONTESTANTS, WARM_UP_STEPS + STEPS, dropout=DROPOUT)
+    return Steps({name: steps[WARM_UP_STEPS:] for name, steps in timed.items()}, compared)
 
 
-class OurTraining:
-    """The functions that the trainer's loop calls in a step."""
+def in_turns(data: Path, sizes: Sizes, names: Sequence[str], times: int, *, dropout: float) -> dict[str, list[Taken]]:
+    """Steps of each of them, one after the other, so that whatever else the machine does slows all of them down."""
+    taken: dict[str, list[Taken]] = {name: [] for name in names}
+    with ExitStack() as stack:
+        processes = {}
+        for name in names:
+            command = [sys.executable, "-m", "benchmarks.contestants", name, str(data)]
+            command += [json.dumps(asdict(sizes)), str(dropout)]
+            processes[name] = stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+            )
+        for _ in range(times):
+            for name, process in processes.items():
+                taken[name].append(_step(process))
+        for process in processes.values():
+            process.communicate()
+    return taken
 
-    def __init__(self, run: Run) -> None:
-        from trainer.checkpoint import Progress
-        from trainer.learner import build_learner
 
-        self._run = run
-        self._reader = run.task.open_batches(run.gang)
-        self._learner = build_learner(run, run.gang)
-        self._progress = Progress()
-        self.waits: list[float] = []
-        """Seconds that each step waited for data."""
-
-    def step(self) -> float:
-        """One step; its loss, read from the device."""
-        from trainer.learner import take_step
-        from trainer.training import accumulate_gradients
-
-        waited = self._reader.seconds_waited
-        losses = accumulate_gradients(self._run, self._learner, self._reader, self._progress)
-        take_step(self._run, self._learner, LEARNING_RATE)
-        self._progress = self._progress.after_step(BATCH_SIZE)
-        self.waits.append(self._reader.seconds_waited - waited)
-        return float(losses.sum().item())
+def _step(process: subprocess.Popen[str]) -> Taken:
+    if process.stdin is None or process.stdout is None or process.poll() is not None:
+        raise RuntimeError(f"{process.args!r} ended with {process.returncode}; its message stands above.")
+    process.stdin.write("step\n")
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"{process.args!r} ended with {process.wait()}; its message stands above.")
+    return Taken(**json.loads(line))
 
 
 def measure_loader(shards: list[Path], *, kept_bytes: int) -> Pair:
@@ -292,32 +329,6 @@ def write_shards(folder: Path) -> list[Path]:
     arguments = ["--out", str(folder), "--num_shards", str(NUM_SHARDS), "--passes", str(PASSES)]
     subprocess.run([sys.executable, "-m", "trainer.corpus", *arguments], check=True, stdout=subprocess.DEVNULL)
     return sorted(folder.glob("*.hdf5"))
-
-
-def _run_of(data: Path, folder: Path, sizes: tuple[int, int, int, int]) -> Run:
-    from trainer import device
-    from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig
-    from trainer.distributed import Gang
-    from trainer.pretraining.task import Pretraining
-    from trainer.run import Run
-    from trainer.shards import open_dataset
-
-    layers, hidden, heads, intermediate = sizes
-    config = PretrainConfig(
-        device="cpu",
-        compile=False,
-        model=ModelConfig(
-            num_hidden_layers=layers,
-            hidden_size=hidden,
-            num_attention_heads=heads,
-            intermediate_size=intermediate,
-            vocab_size=VOCAB_SIZE,
-        ),
-        optimization=OptimizationConfig(micro_batch_size=BATCH_SIZE, gradient_accumulation_steps=1),
-    )
-    gang = Gang(rank=0, world_size=1, control=None)
-    task = Pretraining(config, open_dataset(data), "float32", micro_batches=1, world_size=1)
-    return Run(config, task, device.choose("cpu", local_rank=0), gang, folder)
 
 
 def _children_cpu_seconds() -> float:

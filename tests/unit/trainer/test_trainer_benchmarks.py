@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from benchmarks import scaling, scaling_plot, staging
+from benchmarks.contestants import Sizes, Taken
 from benchmarks.scaling import Throughput
 from benchmarks.seed_recipe import IGNORE_INDEX, ShardSamples, batches_of
 from benchmarks.staging import Measured
-from benchmarks.trainer import Pair, interleaved, summary
+from benchmarks.trainer import CONTESTANTS, Pair, Steps, in_turns, interleaved, summary
 from tests.unit.trainer.conftest import make_rows, write_shard
 from trainer.batches import as_micro_batch
 from trainer.shard_file import read_rows
@@ -47,14 +48,41 @@ def test_both_are_timed_in_turns_and_the_warm_up_does_not_count() -> None:
 
 def test_ratios_are_of_medians() -> None:
     pair = Pair(seed=[3.0, 1.0, 2.0], ours=[1.0, 9.0, 0.5])
-    result = summary({"step": pair}, {"step": 0.004}, {"loader": pair}, Pair([2.0], [1.0]))
+    steps = Steps(
+        timed={
+            "tutorial": [taken(6.0), taken(9.0), taken(6.0)],
+            "good_eager": [taken(4.0)],
+            "good_compiled": [taken(3.0)],
+            "ours": [taken(2.0, waited=0.1, operations=10.0), taken(2.0, waited=0.1, operations=10.0)],
+            "gemm": [taken(1.0, operations=8.0)],
+        },
+        compared={"ours": [taken(0, loss=2.0)], "tutorial": [taken(0, loss=2.25)], "good_eager": [taken(0, loss=2.0)]},
+    )
+    result = summary({"x": steps}, {"loader": pair}, Pair([2.0], [1.0]))
     assert result.ratios == {
-        "step": 2.0,
+        "step_x": 3.0,
+        "good_x": 1.5,
+        "gemm_peak_x": 0.625,
+        "data_wait_share_x": 0.05,
         "loader": 2.0,
-        "data_wait_share_step": 0.004,
         "import_cpu_seconds": 1.0,
         "import_without_to_with_transformers": 0.5,
     }
+    assert result.details["largest_difference_of_losses"] == {"x": 0.25}
+
+
+def taken(seconds: float, *, loss: float = 0.0, waited: float = 0.0, operations: float = 0.0) -> Taken:
+    return Taken(loss, cpu_seconds=seconds, seconds=seconds, waited=waited, operations=operations)
+
+
+def test_the_contestants_learn_the_same_from_the_same(tmp_path: Path) -> None:
+    """All of them as they are measured, with a model that is small enough for a test."""
+    write_shard(tmp_path, 0, make_rows(64))
+    sizes = Sizes(num_hidden_layers=1, hidden_size=32, num_attention_heads=2, intermediate_size=64)
+    names = [name for name in CONTESTANTS if name not in ("gemm", "good_compiled")]
+    steps = Steps({}, in_turns(tmp_path, sizes, names, 3, dropout=0.0))
+    assert steps.largest_difference_of_losses < 1e-4
+    assert [len(taken) for taken in steps.compared.values()] == [3] * 3
 
 
 def test_staging_is_compared_by_when_the_data_is_on_the_disk() -> None:

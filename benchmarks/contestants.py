@@ -1,0 +1,270 @@
+"""One training step in several people's ways, each in a process of its own: `python -m benchmarks.contestants NAME …`.
+
+* `tutorial`: the tutorial's step (`benchmarks.seed_recipe`).
+* `good_eager`, `good_compiled`: what a good engineer makes of it in an afternoon. Hugging Face's model with fused
+  attention, the vocabulary's head on the masked positions alone, one kernel for AdamW; the second with torch.compile.
+* `ours`: the functions that the trainer's loop calls in a step, with the trainer's defaults.
+* `gemm`: matrix products of the sizes of a layer, and nothing else.
+
+All begin with the same weights and train on the same batches. The first three are given theirs; `ours` reads them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+    from trainer.batches import MicroBatch
+    from trainer.run import Run
+
+BATCH_SIZE = 16
+MAX_SEQ_LENGTH = 128
+VOCAB_SIZE = 30522
+LEARNING_RATE = 1e-4
+BETAS = (0.9, 0.999)
+EPS = 1e-6
+MAX_GRAD_NORM = 1.0
+SEED = 12349
+
+GEMM_SECONDS = 0.3
+"""CPU seconds of products in one step of `gemm`."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Shape of the model."""
+
+    num_hidden_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    intermediate_size: int
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One step."""
+
+    loss: float
+    cpu_seconds: float
+    """Time of all threads."""
+    seconds: float
+    waited: float = 0.0
+    """Seconds for which the step waited for data."""
+    operations: float = 0.0
+    """Multiplications and additions of the model, or of the products that were made."""
+
+
+class Contestant(Protocol):
+    """One way to train."""
+
+    def prepare(self) -> None:
+        """Do what the step's time shall not contain."""
+
+    def step(self) -> float:
+        """One step; its loss in nats, read from the device."""
+
+
+class Ours:
+    """The trainer's own step, from reading the samples on."""
+
+    def __init__(self, run: Run) -> None:
+        from trainer.checkpoint import Progress
+        from trainer.learner import build_learner
+
+        self._run = run
+        self._batches = run.task.open_batches(run.gang)
+        self.learner = build_learner(run, run.gang)
+        self._progress = Progress()
+
+    @property
+    def seconds_waited(self) -> float:
+        """Time for which the steps waited for data."""
+        return self._batches.seconds_waited
+
+    def prepare(self) -> None:
+        """Nothing: reading is part of the step."""
+
+    def step(self) -> float:
+        from trainer.learner import take_step
+        from trainer.training import accumulate_gradients
+
+        losses = accumulate_gradients(self._run, self.learner, self._batches, self._progress)
+        take_step(self._run, self.learner, LEARNING_RATE)
+        self._progress = self._progress.after_step(BATCH_SIZE)
+        return float(losses.sum().item())
+
+
+class Given:
+    """A way to train that is given its batches: those that the trainer would read."""
+
+    def __init__(self, run: Run, step: Callable[[MicroBatch], float]) -> None:
+        self._batches: Any = run.task.open_batches(run.gang)
+        self._step = step
+        self._first = 0
+
+    def prepare(self) -> None:
+        self._batch = self._batches.micro_batch(np.arange(self._first, self._first + BATCH_SIZE))
+        self._first += BATCH_SIZE
+
+    def step(self) -> float:
+        return self._step(self._batch)
+
+
+class Gemm:
+    """Products of a batch's hidden states with the feed-forward layer's weights, there and back."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        import torch
+
+        rows, hidden, inner = BATCH_SIZE * MAX_SEQ_LENGTH, sizes.hidden_size, sizes.intermediate_size
+        self._states, self._inner = torch.randn(rows, hidden), torch.empty(rows, inner)
+        self._up, self._down = torch.randn(hidden, inner), torch.randn(inner, hidden)
+        self._operations = 2 * 2 * rows * hidden * inner
+        self.operations = 0
+
+    def prepare(self) -> None:
+        """Nothing."""
+
+    def step(self) -> float:
+        import torch
+
+        self.operations, began = 0, time.process_time()
+        out = torch.empty_like(self._states)
+        while time.process_time() - began < GEMM_SECONDS:
+            torch.mm(self._states, self._up, out=self._inner)
+            torch.mm(self._inner, self._down, out=out)
+            self.operations += self._operations
+        return 0.0
+
+
+def good_training(sizes: Sizes, weights: Mapping[str, Any], *, dropout: float, compiled: bool) -> Any:
+    """A good engineer's step, as a function of a batch."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+    from transformers import BertForPreTraining
+
+    model = BertForPreTraining(hugging_face_config(sizes, dropout=dropout)).train()
+    model.load_state_dict(weights)
+    decayed = [p for name, p in model.named_parameters() if "bias" not in name and "LayerNorm" not in name]
+    kept = [p for name, p in model.named_parameters() if "bias" in name or "LayerNorm" in name]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": kept, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=BETAS, fused=True)
+    steps = itertools.count(1)
+
+    def loss_of(batch: MicroBatch) -> torch.Tensor:
+        hidden, pooled = model.bert(
+            batch.token_ids_BS, attention_mask=batch.attended_BS, token_type_ids=batch.segment_ids_BS
+        )[:2]
+        index = batch.masked_positions_BM.unsqueeze(-1).expand(-1, -1, hidden.shape[-1])
+        scores = model.cls.predictions(hidden.gather(1, index)).flatten(0, 1)
+        masked = functional.cross_entropy(scores, batch.masked_labels_BM.flatten())
+        return masked + functional.cross_entropy(model.cls.seq_relationship(pooled), batch.is_random_next_B)
+
+    forward = torch.compile(loss_of) if compiled else loss_of
+
+    def step(batch: MicroBatch) -> float:
+        loss = forward(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
+        use_tutorials_eps(optimizer, next(steps))
+        optimizer.step()
+        optimizer.zero_grad()
+        return float(loss.item())
+
+    return step
+
+
+def use_tutorials_eps(optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Let torch's AdamW add what the tutorial's does: before the mean of squares is corrected for its start."""
+    for group in optimizer.param_groups:
+        group["eps"] = EPS / math.sqrt(1 - BETAS[1] ** step)
+
+
+def hugging_face_config(sizes: Sizes, *, dropout: float) -> Any:
+    """The model of these sizes as Hugging Face describes it."""
+    from transformers import BertConfig
+
+    return BertConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        **asdict(sizes),
+    )
+
+
+def run_of(data: Path, folder: Path, sizes: Sizes, *, dropout: float) -> Run:
+    """The trainer's run on these shards."""
+    from trainer import device
+    from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig
+    from trainer.distributed import Gang
+    from trainer.pretraining.task import Pretraining
+    from trainer.run import Run
+    from trainer.shards import open_dataset
+
+    config = PretrainConfig(
+        device="cpu",
+        model=ModelConfig(**asdict(sizes), vocab_size=VOCAB_SIZE, dropout=dropout),
+        optimization=OptimizationConfig(micro_batch_size=BATCH_SIZE, gradient_accumulation_steps=1, seed=SEED),
+    )
+    task = Pretraining(config, open_dataset(data), "float32", micro_batches=1, world_size=1)
+    return Run(config, task, device.choose("cpu", local_rank=0), Gang(rank=0, world_size=1, control=None), folder)
+
+
+def contestant(name: str, run: Run, sizes: Sizes, *, dropout: float) -> Contestant:
+    """The one of this name, with the weights that the trainer draws from the seed."""
+    if name == "gemm":
+        return Gemm(sizes)
+    ours = Ours(run)
+    if name == "ours":
+        return ours
+    weights = {name: tensor.clone() for name, tensor in ours.learner.model.state_dict().items()}
+    if name == "tutorial":
+        from benchmarks.seed_recipe import SeedTraining
+
+        config = hugging_face_config(sizes, dropout=dropout)
+        return Given(run, SeedTraining(config, weights, learning_rate=LEARNING_RATE, use_eps=use_tutorials_eps).step)
+    return Given(run, good_training(sizes, weights, dropout=dropout, compiled=name == "good_compiled"))
+
+
+def main(argv: list[str]) -> None:
+    """Take a step for every line on stdin, and describe it in a line on stdout.
+
+    Args:
+        argv: Name, folder of the shards, the model's sizes as JSON, dropout.
+    """
+    name, data, sizes_json, dropout_text = argv
+    sizes, dropout = Sizes(**json.loads(sizes_json)), float(dropout_text)
+    with redirect_stdout(sys.stderr):
+        run = run_of(Path(data), Path(data) / "unused", sizes, dropout=dropout)
+        own = contestant(name, run, sizes, dropout=dropout)
+    operations = BATCH_SIZE * (run.task.samples.operations or 0)
+    for _ in sys.stdin:
+        own.prepare()
+        waited, began, cpu_began = getattr(own, "seconds_waited", 0.0), time.perf_counter(), time.process_time()
+        loss = own.step()
+        taken = Taken(
+            loss,
+            cpu_seconds=time.process_time() - cpu_began,
+            seconds=time.perf_counter() - began,
+            waited=getattr(own, "seconds_waited", 0.0) - waited,
+            operations=getattr(own, "operations", operations),
+        )
+        print(json.dumps(asdict(taken)), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
