@@ -53,9 +53,9 @@ class MicroBatch(NamedTuple):
     is_random_next_B: torch.Tensor
     """0 where the second segment follows the first in the text, 1 where it was drawn at random."""
 
-    def to(self, device: torch.device) -> MicroBatch:
-        """The same on another device."""
-        return MicroBatch(*(tensor.to(device) for tensor in self))
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> MicroBatch:
+        """The same with every tensor put through a function."""
+        return MicroBatch(*map(function, self))
 
 
 class BatchReader:

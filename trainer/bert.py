@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from trainer.batches import PADDING_TOKEN, MicroBatch
 from trainer.config import ModelConfig, ModelShape
+from trainer.device.kernels import Kernels, TorchKernels
 from trainer.objectives import gather_positions, masked_lm_loss, next_sentence_loss
 
 INITIAL_DEVIATION = 0.02
@@ -40,9 +41,14 @@ class Losses(NamedTuple):
 class BertPretraining(nn.Module):
     """A BERT that answers with its pretraining losses. Only masked positions reach the vocabulary's head."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, kernels: Kernels | None = None) -> None:
+        """
+        Args:
+            config: Which BERT.
+            kernels: How the device computes dropout and attention; torch's way if left out.
+        """
         super().__init__()
-        self.bert = Bert(config.shape, config.dropout)
+        self.bert = Bert(config.shape, Dropout(config.dropout, kernels or TorchKernels()))
         self.cls = Heads(config.shape)
         self.apply(_initialise)
         self.tie_weights()
@@ -85,7 +91,7 @@ class BertPretraining(nn.Module):
 class Bert(nn.Module):
     """Embeddings, encoder and pooler."""
 
-    def __init__(self, shape: ModelShape, dropout: float) -> None:
+    def __init__(self, shape: ModelShape, dropout: Dropout) -> None:
         super().__init__()
         self.embeddings = Embeddings(shape, dropout)
         self.encoder = Encoder(shape, dropout)
@@ -100,20 +106,38 @@ class Bert(nn.Module):
         return hidden_BSH
 
 
+class Dropout(nn.Module):
+    """Drops what goes through it while the model trains; all layers share one."""
+
+    def __init__(self, probability: float, kernels: Kernels) -> None:
+        super().__init__()
+        self.probability = probability
+        self.kernels = kernels
+
+    @property
+    def current(self) -> float:
+        """The probability now: 0 unless the model trains."""
+        return self.probability if self.training else 0.0
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return self.kernels.dropout(given, self.current)
+
+
 class Embeddings(nn.Module):
     """Of tokens, positions and segments, added up."""
 
-    def __init__(self, shape: ModelShape, dropout: float) -> None:
+    def __init__(self, shape: ModelShape, dropout: Dropout) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(shape.vocab_size, shape.hidden_size, padding_idx=PADDING_TOKEN)
         self.position_embeddings = nn.Embedding(shape.max_position_embeddings, shape.hidden_size)
         self.token_type_embeddings = nn.Embedding(NUM_SEGMENTS, shape.hidden_size)
         self.LayerNorm = nn.LayerNorm(shape.hidden_size, eps=LAYER_NORM_EPS)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
 
     def forward(self, token_ids_BS: torch.Tensor, segment_ids_BS: torch.Tensor) -> torch.Tensor:
         positions_SH = self.position_embeddings.weight[: token_ids_BS.shape[1]]
-        embedded_BSH = self.word_embeddings(token_ids_BS) + self.token_type_embeddings(segment_ids_BS) + positions_SH
+        tokens_BSH = self.dropout.kernels.lookup(token_ids_BS, self.word_embeddings.weight, PADDING_TOKEN)
+        embedded_BSH = tokens_BSH + self.token_type_embeddings(segment_ids_BS) + positions_SH
         normalised_BSH: torch.Tensor = self.dropout(self.LayerNorm(embedded_BSH))
         return normalised_BSH
 
@@ -121,7 +145,7 @@ class Embeddings(nn.Module):
 class Encoder(nn.Module):
     """Layers, one behind the other."""
 
-    def __init__(self, shape: ModelShape, dropout: float) -> None:
+    def __init__(self, shape: ModelShape, dropout: Dropout) -> None:
         super().__init__()
         self.layer = nn.ModuleList([Layer(shape, dropout) for _ in range(shape.num_hidden_layers)])
 
@@ -129,7 +153,7 @@ class Encoder(nn.Module):
 class Layer(nn.Module):
     """Attention and a feed-forward network, each with a residual connection that is normalised behind it."""
 
-    def __init__(self, shape: ModelShape, dropout: float) -> None:
+    def __init__(self, shape: ModelShape, dropout: Dropout) -> None:
         super().__init__()
         self.attention = Attention(shape, dropout)
         self.intermediate = Dense(shape.hidden_size, shape.intermediate_size)
@@ -144,7 +168,7 @@ class Layer(nn.Module):
 class Attention(nn.Module):
     """Every token looks at all tokens of its sequence."""
 
-    def __init__(self, shape: ModelShape, dropout: float) -> None:
+    def __init__(self, shape: ModelShape, dropout: Dropout) -> None:
         super().__init__()
         self.self = SelfAttention(shape, dropout)
         self.output = Residual(shape.hidden_size, shape.hidden_size, dropout)
@@ -157,20 +181,18 @@ class Attention(nn.Module):
 class SelfAttention(nn.Module):
     """Scaled dot products, by heads."""
 
-    def __init__(self, shape: ModelShape, dropout: float) -> None:
+    def __init__(self, shape: ModelShape, dropout: Dropout) -> None:
         super().__init__()
         self.query, self.key, self.value = (nn.Linear(shape.hidden_size, shape.hidden_size) for _ in range(3))
         self._heads = shape.num_attention_heads
-        self._dropout = dropout
+        self.dropout = dropout
 
     def forward(self, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor) -> torch.Tensor:
         query, key, value = (
             projection(hidden_BSH).unflatten(-1, (self._heads, -1)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
-        seen = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask_B11S, dropout_p=self._dropout if self.training else 0.0
-        )
+        seen = self.dropout.kernels.attention(query, key, value, mask_B11S, self.dropout.current)
         return seen.transpose(1, 2).flatten(2)
 
 
@@ -189,11 +211,11 @@ class Dense(nn.Module):
 class Residual(nn.Module):
     """A linear map and dropout, added to what came before, normalised."""
 
-    def __init__(self, inputs: int, outputs: int, dropout: float) -> None:
+    def __init__(self, inputs: int, outputs: int, dropout: Dropout) -> None:
         super().__init__()
         self.dense = nn.Linear(inputs, outputs)
         self.LayerNorm = nn.LayerNorm(outputs, eps=LAYER_NORM_EPS)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
 
     def forward(self, given: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
         normalised: torch.Tensor = self.LayerNorm(self.dropout(self.dense(given)) + before)
@@ -227,10 +249,17 @@ class Predictions(nn.Module):
         self.transform = Transform(shape.hidden_size)
         self.decoder = nn.Linear(shape.hidden_size, shape.vocab_size)
         self.bias = nn.Parameter(torch.zeros(shape.vocab_size))
+        self.multiple = 1
+        """Scores are computed in a multiple of so many columns."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.decoder(self.transform(hidden))
-        return scores
+        transformed, vocab_size = self.transform(hidden), self.decoder.out_features
+        padding = -vocab_size % self.multiple
+        if padding == 0:
+            scores: torch.Tensor = self.decoder(transformed)
+            return scores
+        weight = functional.pad(self.decoder.weight, (0, 0, 0, padding))
+        return functional.linear(transformed, weight, functional.pad(self.decoder.bias, (0, padding)))[..., :vocab_size]
 
 
 class Transform(Dense):

@@ -202,10 +202,10 @@ class PretrainConfig(TrainingConfig):
     """Tokens in a sequence that the shards have to hold; whatever they hold if left out."""
     max_pred_len: int | None = None
     """Predictions at most in a sequence that the shards have to hold; whatever they hold if left out."""
-    precision: Literal["float32", "bfloat16", "pure_bfloat16"] | None = None
+    precision: Literal["float32", "tf32", "bfloat16", "pure_bfloat16"] | None = None
     """bfloat16 computes matrix products in it, over float32 weights (autocast); pure_bfloat16 keeps the weights in it
-    too, rounded stochastically. The optimizer's state and the losses are float32 in every case. By default bfloat16 on
-    GPUs and float32 elsewhere."""
+    too, rounded stochastically; tf32 computes products of float32 matrices on a GPU's tensor cores. The optimizer's
+    state and the losses are float32 in every case. By default bfloat16 on GPUs and float32 elsewhere."""
     model: ModelConfig = field(default_factory=ModelConfig)
     optimization: OptimizationConfig = field(default_factory=OptimizationConfig)
 

@@ -6,7 +6,7 @@ the members of `Task`. Gangs, checkpoints, resuming, metrics, compiling and stop
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -57,8 +57,8 @@ class Samples:
 class Batch(Protocol):
     """What one process puts through the model at once; always of the same shape, so that nothing recompiles."""
 
-    def to(self, device: torch.device) -> Batch:
-        """The same on another device."""
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        """The same with every tensor put through a function."""
 
 
 class Batches(Protocol):

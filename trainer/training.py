@@ -79,7 +79,7 @@ def accumulate_gradients(run: Run, learner: Learner, batches: Batches, progress:
     mean_losses = torch.zeros(len(run.task.losses), device=run.device.torch_device)
     for index in range(plan.micro_batches):
         number, positions = next_positions(run, progress, index=index)
-        batch = batches.micro_batch(positions).to(run.device.torch_device)
+        batch = batches.micro_batch(positions).map(run.device.load)
         run.device.seed(seeds.derived(plan.seed, progress.step, number))  # dropout: whichever rank computes it
         with learner.exchange.accumulating(last=index == plan.micro_batches - 1):
             with run.device.autocast(plan.precision):
@@ -113,7 +113,7 @@ def settle(run: Run, learner: Learner, batches: Batches, progress: Progress) -> 
         _, positions = next_positions(run, progress, index=0)
         batch = batches.micro_batch(positions)
         with run.device.autocast(run.task.plan.precision):
-            loss = sum(learner.exchange.replica(batch.to(run.device.torch_device)))
+            loss = sum(learner.exchange.replica(batch.map(run.device.load)))
         loss.backward()
         learner.optimizer.zero_grad()
 
@@ -122,7 +122,7 @@ def touch_graphs(run: Run) -> None:
     """Put one micro-batch forth and back through the model of a single process: every graph of the training."""
     alone = Gang(rank=0, world_size=1, control=None)
     learner, batches = build_learner(run, alone), run.task.open_batches(alone)
-    batch = batches.micro_batch(np.arange(run.task.plan.micro_batch_size)).to(run.device.torch_device)
+    batch = batches.micro_batch(np.arange(run.task.plan.micro_batch_size)).map(run.device.load)
     with run.device.autocast(run.task.plan.precision):
         loss = sum(learner.model(batch))
     loss.backward()

@@ -124,6 +124,15 @@ def test_an_interrupted_training_ends_where_an_undisturbed_one_does(tmp_path: Pa
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
+def test_another_number_of_processes_goes_on(tmp_path: Path) -> None:
+    """As an elastic gang does that has lost a node."""
+    run("mlp", tmp_path / "run", 2, steps_this_run=4)
+    code, out, err, left = run("mlp", tmp_path / "run")
+    assert code == 0, err
+    assert "verified, after step 4" in out
+    assert left["result"]["world_size"] == 1
+
+
 def test_sigterm_leaves_a_checkpoint(tmp_path: Path) -> None:
     process = start("mlp", tmp_path / "run", torchrun(2), {}, **{**QUICK, "epochs": 100_000, "log_steps": 1})
     for line in process.stdout:

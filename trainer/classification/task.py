@@ -41,9 +41,9 @@ class Pictures(NamedTuple):
     """From 0 for paper to 1 for ink, float32."""
     labels_B: torch.Tensor
 
-    def to(self, device: torch.device) -> Pictures:
-        """The same on another device."""
-        return Pictures(self.pictures_BHW.to(device), self.labels_B.to(device))
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Pictures:
+        """The same with every tensor put through a function."""
+        return Pictures(*map(function, self))
 
 
 class Losses(NamedTuple):
@@ -96,14 +96,14 @@ class Classification:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """What decides the weights."""
+        """What decides the weights, but for the number of processes: an elastic gang goes on with those that it has."""
         with torch.device("meta"):
             shapes = {name: parameter.numel() for name, parameter in self.make_model().named_parameters()}
         digest = hashlib.sha256(self.train_set.pictures_NHW.tobytes() + self.train_set.labels_N.tobytes()).hexdigest()
         settings = {
             "dataset": f"{len(self.train_set)} pictures ({digest[:12]})",
             "data_order": data_order.VERSION,
-            "global_batch_size": self.config.micro_batch_size * self.world_size,
+            "micro_batch_size": self.config.micro_batch_size,
             "epochs": self.config.epochs,
             "learning_rate": self.config.learning_rate,
             "optimizer": "sgd",
@@ -200,7 +200,7 @@ def accuracy(model: Classifier, test_set: Digits, run: Run) -> float:
     """Share of the test pictures that the model recognises; each rank looks at its share of them."""
     rank, world_size = run.gang.rank, run.gang.world_size
     mine = as_pictures(Digits(test_set.pictures_NHW[rank::world_size], test_set.labels_N[rank::world_size]))
-    batch = mine.to(run.device.torch_device)
+    batch = mine.map(run.device.load)
     model.eval()
     right = (model.scores(batch.pictures_BHW).argmax(dim=-1) == batch.labels_B).sum().item()
     model.train()

@@ -11,11 +11,12 @@ from typing import Any, Literal, Protocol
 import torch
 
 from trainer.device import neuron_runtime
+from trainer.device.kernels import Kernels
 from trainer.device.packing import Bucket
 from trainer.errors import ConfigInvalid
 
 Name = Literal["auto", "cpu", "cuda", "xla", "neuron"]
-Precision = Literal["float32", "bfloat16", "pure_bfloat16"]
+Precision = Literal["float32", "tf32", "bfloat16", "pure_bfloat16"]
 
 Average = Callable[[Sequence[torch.Tensor], int, int], None]
 """Replaces tensors of one dtype by their means over so many ranks, so many MiB of them at once."""
@@ -41,6 +42,11 @@ class Device(Protocol):
     """Whether training is faster when that backend compiles the model."""
     default_precision: Precision
     """What a training computes in that was not told."""
+    vocabulary_multiple: int
+    """Scores of the vocabulary are computed in a multiple of so many columns, the further ones thrown away: an odd
+    number of them would be multiplied by slower kernels."""
+    kernels: Kernels
+    """How it computes dropout and attention in a model that is not compiled."""
     fused_optimizer: bool
     """Whether torch has an optimizer step in one kernel for it."""
     rounds_stochastically: bool
@@ -56,6 +62,9 @@ class Device(Protocol):
     """MiB of gradients that travel between the ranks at once, while the backward pass goes on where it can."""
     average: Average | None
     """One collective a bucket; None where DistributedDataParallel does it during the backward pass."""
+
+    def load(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor on this device, out of host memory; what is computed with it there waits for the copy."""
 
     def seed(self, seed: int) -> None:
         """Make dropout on this device a function of the seed from here on."""
@@ -99,7 +108,9 @@ def choose(name: Name, *, local_rank: int, precision: Precision = "float32", mod
     }
     if name != "auto" and not available[name]():
         raise ConfigInvalid(f"--device is {name}, which this container does not have; give cpu or auto.")
-    kind = next(kind for kind in available if name == kind or (name == "auto" and available[kind]()))
+    kind: str = next(kind for kind in available if name == kind or (name == "auto" and available[kind]()))
+    if precision == "tf32" and kind != "cuda":
+        raise ConfigInvalid(f"--precision is tf32, which the device {kind} does not have; give float32 or bfloat16.")
     if kind in ("xla", "neuron"):
         neuron_runtime.prepare(os.environ, pure_bfloat16=precision == "pure_bfloat16", model_type=model_type)
     if kind == "xla":
@@ -113,7 +124,7 @@ def choose(name: Name, *, local_rank: int, precision: Precision = "float32", mod
     if kind == "cuda":
         from trainer.device.cuda import CudaDevice
 
-        return CudaDevice(local_rank)
+        return CudaDevice(local_rank, precision=precision)
     from trainer.device.cpu import CpuDevice
 
     return CpuDevice()

@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 import torch
 
 from trainer.device import Average, Precision, Steps, nothing_to_wait_for
+from trainer.device.cpu_kernels import CpuKernels, keep_freed_memory
+from trainer.device.kernels import Kernels
 from trainer.device.packing import Bucket, copy_each
 
 
@@ -20,6 +22,8 @@ class CpuDevice:
     compiler: str | None = "inductor"
     compiles_by_default = False
     default_precision: Precision = "float32"
+    vocabulary_multiple = 1
+    kernels: Kernels = CpuKernels()
     fused_optimizer = True
     rounds_stochastically = False
     peak_tflops: float | None = None
@@ -27,6 +31,12 @@ class CpuDevice:
     takes_peak_from_pod = False
     bucket_mib = 25  # torch's own default
     average: Average | None = None
+
+    def __init__(self) -> None:
+        keep_freed_memory()
+
+    def load(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

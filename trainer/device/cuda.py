@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from trainer.device import Average, Precision, Steps
+from trainer.device.kernels import Kernels, TorchKernels
 from trainer.device.packing import Bucket, copy_packed
 from trainer.errors import ConfigInvalid
 
@@ -22,13 +23,15 @@ class CudaDevice:
     compiler: str | None = "inductor"
     compiles_by_default = True
     default_precision: Precision = "bfloat16"
+    vocabulary_multiple = 64
+    kernels: Kernels = TorchKernels()
     fused_optimizer = True
     rounds_stochastically = False
     takes_peak_from_pod = True
     bucket_mib = 25  # torch's own default
     average: Average | None = None
 
-    def __init__(self, local_rank: int) -> None:
+    def __init__(self, local_rank: int, *, precision: Precision) -> None:
         if local_rank >= torch.cuda.device_count():
             raise ConfigInvalid(
                 f"--nproc_per_node asks for at least {local_rank + 1} processes and the node has "
@@ -36,9 +39,13 @@ class CudaDevice:
             )
         self.torch_device = torch.device("cuda", local_rank)
         torch.cuda.set_device(self.torch_device)
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         name = torch.cuda.get_device_name(self.torch_device)
         self.peak_tflops = next((peak for model, peak in DENSE_BFLOAT16_TFLOPS.items() if model in name), None)
         self.peak_source = f"NVIDIA's data sheet of the {name}"
+
+    def load(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.pin_memory().to(self.torch_device, non_blocking=True)  # copied while the GPU computes
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from trainer.device import Average, Precision, Steps, nothing_to_wait_for
+from trainer.device.kernels import Kernels, TorchKernels
 from trainer.device.packing import Bucket, copy_packed
 
 
@@ -21,6 +22,8 @@ class NeuronDevice:
     compiler: str | None = "neuron"
     compiles_by_default = True
     default_precision: Precision = "float32"
+    vocabulary_multiple = 1
+    kernels: Kernels = TorchKernels()
     fused_optimizer = False
     rounds_stochastically = True
     peak_tflops: float | None = None
@@ -32,6 +35,9 @@ class NeuronDevice:
     def __init__(self, local_rank: int) -> None:
         self.torch_device = torch.device("neuron", local_rank)
         torch.accelerator.set_device_index(local_rank)
+
+    def load(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.torch_device)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

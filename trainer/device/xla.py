@@ -12,6 +12,7 @@ import torch_xla.distributed.xla_backend  # registers the process group backend 
 import torch_xla.runtime
 
 from trainer.device import Average, Precision, Steps, nothing_to_wait_for
+from trainer.device.kernels import Kernels, TorchKernels
 from trainer.device.packing import Bucket, copy_each
 
 
@@ -22,6 +23,8 @@ class XlaDevice:
     compiler: str | None = None
     compiles_by_default = False
     default_precision: Precision = "float32"
+    vocabulary_multiple = 1
+    kernels: Kernels = TorchKernels()
     fused_optimizer = False
     peak_tflops: float | None = None
     peak_source = "nobody"
@@ -32,6 +35,9 @@ class XlaDevice:
         self.rounds_stochastically = torch_xla.runtime.device_type() == "NEURON"
         self.torch_device: torch.device = torch_xla.device()
         self.average: Average | None = _average
+
+    def load(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.torch_device)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

@@ -14,6 +14,7 @@ from trainer.batches import BatchReader
 from trainer.bert import BertPretraining, Losses
 from trainer.config import PretrainConfig
 from trainer.device import Device, Precision
+from trainer.device.kernels import TorchKernels
 from trainer.distributed import Gang
 from trainer.errors import ConfigInvalid
 from trainer.fingerprint import PURE_BFLOAT16, Fingerprint
@@ -106,8 +107,11 @@ class Pretraining:
     def build_model(self, device: Device, *, compiler: str | None) -> BertPretraining:
         """A BERT; its layers are compiled, which all share one graph."""
         dtype = torch.bfloat16 if self.precision == PURE_BFLOAT16 else torch.float32
-        model = BertPretraining(self.config.model).to(dtype).to(device.torch_device)  # rounded before the device has it
+        kernels = device.kernels if compiler is None else TorchKernels()  # the compiler knows torch's own
+        model = BertPretraining(self.config.model, kernels).to(dtype)  # rounded before the device has it
+        model.to(device.torch_device)
         model.tie_weights()
+        model.cls.predictions.multiple = device.vocabulary_multiple
         if compiler is not None:
             model.compile_layers(compiler)
         return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,8 +31,8 @@ class Points(NamedTuple):
     x: torch.Tensor
     y: torch.Tensor
 
-    def to(self, device: torch.device) -> Points:
-        return Points(self.x.to(device), self.y.to(device))
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Points:
+        return Points(*map(function, self))
 
 
 class Line(nn.Module):

@@ -1,0 +1,51 @@
+"""Functions of a model's layers that a device may compute in a way of its own."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch.nn import functional
+
+
+class Kernels(Protocol):
+    """How a device computes them."""
+
+    def dropout(self, given: torch.Tensor, probability: float) -> torch.Tensor:
+        """Zero with this probability, and scaled up so that the mean stays; drawn from torch's generator."""
+
+    def attention(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor,
+        dropout: float,
+    ) -> torch.Tensor:
+        """Scaled dot products, softmax over the keys, and the mean of the values under it.
+
+        Args:
+            query: (B, heads, S, width of a head), as are the next two and what comes back.
+            key: Multiplied with the queries.
+            value: What is averaged.
+            mask: Added to the products; broadcast over heads and queries.
+            dropout: Probability with which a weight is dropped.
+        """
+
+    def lookup(self, token_ids: torch.Tensor, table: torch.Tensor, padding: int) -> torch.Tensor:
+        """Rows of a table that the model uses elsewhere too; none of the padding's gradient reaches it."""
+
+
+class TorchKernels:
+    """torch's own, which the device's library and the compilers know."""
+
+    def dropout(self, given: torch.Tensor, probability: float) -> torch.Tensor:
+        return functional.dropout(given, probability)
+
+    def attention(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, dropout: float
+    ) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+
+    def lookup(self, token_ids: torch.Tensor, table: torch.Tensor, padding: int) -> torch.Tensor:
+        return functional.embedding(token_ids, table, padding_idx=padding)
