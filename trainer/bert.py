@@ -55,15 +55,17 @@ class BertPretraining(nn.Module):
 
     def forward(self, batch: MicroBatch) -> Losses:
         """Both losses of a micro-batch."""
-        return self.objectives(self.bert.hidden_states(batch), batch)
+        embeddings = self.bert.embeddings
+        for_lookup, for_product = embeddings.dropout.kernels.shared(embeddings.word_embeddings.weight)
+        return self.objectives(self.bert.hidden_states(batch, for_lookup), batch, for_product)
 
-    def objectives(self, hidden_BSH: torch.Tensor, batch: MicroBatch) -> Losses:
-        """Both heads and their losses, from the last layer's hidden states."""
+    def objectives(self, hidden_BSH: torch.Tensor, batch: MicroBatch, table_VH: torch.Tensor) -> Losses:
+        """Both heads and their losses, from the last layer's hidden states and the embeddings' table."""
         heads = self.cls
         masked_BMH = gather_positions(hidden_BSH, batch.masked_positions_BM)
         pooled_BH = self.bert.pooler(hidden_BSH)
         return Losses(
-            masked_lm_loss(heads.predictions(masked_BMH), batch.masked_labels_BM),
+            masked_lm_loss(heads.predictions(masked_BMH, table_VH), batch.masked_labels_BM),
             next_sentence_loss(heads.seq_relationship(pooled_BH), batch.is_random_next_B),
         )
 
@@ -97,9 +99,9 @@ class Bert(nn.Module):
         self.encoder = Encoder(shape, dropout)
         self.pooler = Pooler(shape.hidden_size)
 
-    def hidden_states(self, batch: MicroBatch) -> torch.Tensor:
-        """Of the last layer, (B, S, H)."""
-        hidden_BSH: torch.Tensor = self.embeddings(batch.token_ids_BS, batch.segment_ids_BS)
+    def hidden_states(self, batch: MicroBatch, table_VH: torch.Tensor) -> torch.Tensor:
+        """Of the last layer, (B, S, H), from the embeddings' table on."""
+        hidden_BSH: torch.Tensor = self.embeddings(batch.token_ids_BS, batch.segment_ids_BS, table_VH)
         mask_B11S = additive_mask(batch.attended_BS, hidden_BSH.dtype)
         for layer in self.encoder.layer:
             hidden_BSH = layer(hidden_BSH, mask_B11S)
@@ -134,9 +136,9 @@ class Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(shape.hidden_size, eps=LAYER_NORM_EPS)
         self.dropout = dropout
 
-    def forward(self, token_ids_BS: torch.Tensor, segment_ids_BS: torch.Tensor) -> torch.Tensor:
+    def forward(self, token_ids_BS: torch.Tensor, segment_ids_BS: torch.Tensor, table_VH: torch.Tensor) -> torch.Tensor:
         positions_SH = self.position_embeddings.weight[: token_ids_BS.shape[1]]
-        tokens_BSH = self.dropout.kernels.lookup(token_ids_BS, self.word_embeddings.weight, PADDING_TOKEN)
+        tokens_BSH = self.dropout.kernels.lookup(token_ids_BS, table_VH, PADDING_TOKEN)
         embedded_BSH = tokens_BSH + self.token_type_embeddings(segment_ids_BS) + positions_SH
         normalised_BSH: torch.Tensor = self.dropout(self.LayerNorm(embedded_BSH))
         return normalised_BSH
@@ -252,14 +254,15 @@ class Predictions(nn.Module):
         self.multiple = 1
         """Scores are computed in a multiple of so many columns."""
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        transformed, vocab_size = self.transform(hidden), self.decoder.out_features
-        padding = -vocab_size % self.multiple
+    def forward(self, hidden: torch.Tensor, table_VH: torch.Tensor) -> torch.Tensor:
+        transformed, bias_V = self.transform(hidden), self.bias
+        padding = -len(bias_V) % self.multiple
         if padding == 0:
-            scores: torch.Tensor = self.decoder(transformed)
-            return scores
-        weight = functional.pad(self.decoder.weight, (0, 0, 0, padding))
-        return functional.linear(transformed, weight, functional.pad(self.decoder.bias, (0, padding)))[..., :vocab_size]
+            return functional.linear(transformed, table_VH, bias_V)
+        scores = functional.linear(
+            transformed, functional.pad(table_VH, (0, 0, 0, padding)), functional.pad(bias_V, (0, padding))
+        )
+        return scores[..., : len(bias_V)]
 
 
 class Transform(Dense):

@@ -44,8 +44,25 @@ class CpuKernels:
         mixed: torch.Tensor = torch.matmul(self.dropout(scores.softmax(-1), dropout), value)
         return mixed
 
+    def shared(self, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        for_lookup, for_product = _Shared.apply(table)  # type: ignore[no-untyped-call]
+        return for_lookup, for_product
+
     def lookup(self, token_ids: torch.Tensor, table: torch.Tensor, padding: int) -> torch.Tensor:
         return functional.embedding(token_ids, table, padding_idx=padding, sparse=True)
+
+
+class _Shared(torch.autograd.Function):
+    """Adds the few rows of one gradient to the other in place; torch itself would copy all of it first."""
+
+    @staticmethod
+    def forward(_ctx: Any, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return table.view_as(table), table.view_as(table)
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        of_lookup, of_product = gradients
+        return of_product.add_(of_lookup)
 
 
 class _Dropout(torch.autograd.Function):

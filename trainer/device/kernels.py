@@ -32,8 +32,11 @@ class Kernels(Protocol):
             dropout: Probability with which a weight is dropped.
         """
 
+    def shared(self, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A table of weights for its two uses in a pass: as the rows of `lookup`, and in a matrix product."""
+
     def lookup(self, token_ids: torch.Tensor, table: torch.Tensor, padding: int) -> torch.Tensor:
-        """Rows of a table that the model uses elsewhere too; none of the padding's gradient reaches it."""
+        """Rows of a table that is shared; the padding's row gets no gradient from here."""
 
 
 class TorchKernels:
@@ -46,6 +49,9 @@ class TorchKernels:
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, dropout: float
     ) -> torch.Tensor:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+
+    def shared(self, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return table, table
 
     def lookup(self, token_ids: torch.Tensor, table: torch.Tensor, padding: int) -> torch.Tensor:
         return functional.embedding(token_ids, table, padding_idx=padding)

@@ -33,9 +33,12 @@ def our_logits(model: BertPretraining) -> torch.Tensor:
     nothing = torch.zeros_like(TOKENS)
     batch = MicroBatch(TOKENS, nothing, torch.ones_like(TOKENS), nothing, nothing, nothing[:, 0])
     with torch.no_grad():
-        heads, hidden_BSH = model.eval().cls, model.bert.hidden_states(batch)
+        table_VH = model.eval().bert.embeddings.word_embeddings.weight
+        heads, hidden_BSH = model.cls, model.bert.hidden_states(batch, table_VH)
         pooled_BH = model.bert.pooler(hidden_BSH)
-        return torch.cat([heads.predictions(hidden_BSH).flatten(), heads.seq_relationship(pooled_BH).flatten()])
+        return torch.cat(
+            [heads.predictions(hidden_BSH, table_VH).flatten(), heads.seq_relationship(pooled_BH).flatten()]
+        )
 
 
 def trained(run_dir: Path, *, step: int = 7, dtype: torch.dtype = torch.float32) -> BertPretraining:
