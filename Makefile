@@ -61,10 +61,13 @@ test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and the sl
 test-slow: $(INSTALLED) $(NODE_TOOLS) ## The slow proofs
 	$(BIN)/pytest -q -m slow
 
-# The benchmarks' tests have packages that this environment lacks, and are about no torch.
+# XLA first and by itself: torch counts the devices when a process computes its first gradients. The benchmarks' tests
+# have packages that this environment lacks, and are about no torch.
+TRN1_TESTS = PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q $(TWO_WORKERS) -p no:cacheprovider -m "not slow"
 test-trn1: $(XLA) ## The trainer's tests on trn1's torch and PyTorch/XLA, in an environment of its own (4.1 GB to download)
-	PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q $(TWO_WORKERS) -p no:cacheprovider -m "not slow" tests/xla \
-		tests/unit/trainer tests/integration/test_trainer*.py --ignore tests/unit/trainer/test_trainer_benchmarks.py
+	$(TRN1_TESTS) tests/xla
+	$(TRN1_TESTS) tests/unit/trainer tests/integration/test_trainer*.py tests/integration/test_checkpoint_reading.py \
+		tests/integration/test_workloads.py --ignore tests/unit/trainer/test_trainer_benchmarks.py
 
 benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks overhead --out benchmarks/results/overhead.json

@@ -22,7 +22,7 @@ from moto.server import ThreadedMotoServer
 
 DEADLINE_SECONDS = 240
 LINE = re.compile(r"^LOG .* - \((\d+), (\d+)\) step_loss : ([\d.]+) learning_rate : \S+ throughput : [\d.]+$", re.M)
-QUICK = {"num_drawn": 600, "epochs": 2, "log_steps": 2}
+QUICK = {"device": "cpu", "num_drawn": 600, "epochs": 2, "log_steps": 2}
 
 
 def free_port() -> int:

@@ -27,8 +27,8 @@ def test_alone_nothing_is_communicated() -> None:
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigInvalid, match="--device is xla, which this container does not have"):
-        device.choose("xla", local_rank=0)
+    with pytest.raises(ConfigInvalid, match="--device is neuron, which this container does not have"):
+        device.choose("neuron", local_rank=0)
 
 
 def test_the_cpu_is_always_there() -> None:

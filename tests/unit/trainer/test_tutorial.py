@@ -53,7 +53,7 @@ def test_bf16_keeps_weights_in_bfloat16(given: list[str]) -> None:
 @pytest.mark.parametrize("variable", tutorial.BFLOAT16_VARIABLES)
 def test_so_do_the_variables_of_pytorch_xla(variable: str) -> None:
     assert parse(**{variable: "1"}).precision == "pure_bfloat16"
-    assert parse(**{variable: "0"}).precision == "float32"
+    assert parse(**{variable: "0"}).precision is None
     assert parse("--precision", "bfloat16", **{variable: "1"}).precision == "bfloat16"
 
 
