@@ -109,7 +109,7 @@ FAULTS = """
 import resource, torch
 {first}
 def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(5): torch.ones(16_000_000)
+for _ in range(20): torch.ones(16_000_000)  # until the heap has found its size
 before = faults()
 for _ in range(10): torch.ones(16_000_000)
 print(faults() - before)
