@@ -11,9 +11,7 @@ All begin with the same weights and train on the same batches. The first three a
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -34,9 +32,6 @@ BATCH_SIZE = 16
 MAX_SEQ_LENGTH = 128
 VOCAB_SIZE = 30522
 LEARNING_RATE = 1e-4
-BETAS = (0.9, 0.999)
-EPS = 1e-6
-MAX_GRAD_NORM = 1.0
 SEED = 12349
 
 GEMM_SECONDS = 0.3
@@ -70,6 +65,13 @@ class Taken:
 class Contestant(Protocol):
     """One way to train."""
 
+    operations: float
+    """Multiplications and additions of the last step."""
+
+    @property
+    def seconds_waited(self) -> float:
+        """Time for which its steps have waited for data."""
+
     def prepare(self) -> None:
         """Do what the step's time shall not contain."""
 
@@ -85,6 +87,7 @@ class Ours:
         from trainer.learner import build_learner
 
         self._run = run
+        self.operations = operations_of(run)
         self._batches = run.task.open_batches(run.gang)
         self.learner = build_learner(run, run.gang)
         self._progress = Progress()
@@ -110,7 +113,10 @@ class Ours:
 class Given:
     """A way to train that is given its batches: those that the trainer would read."""
 
+    seconds_waited = 0.0
+
     def __init__(self, run: Run, step: Callable[[MicroBatch], float]) -> None:
+        self.operations = operations_of(run)
         self._batches: Any = run.task.open_batches(run.gang)
         self._step = step
         self._first = 0
@@ -126,6 +132,8 @@ class Given:
 class Gemm:
     """Products of a batch's hidden states with the feed-forward layer's weights, there and back."""
 
+    seconds_waited = 0.0
+
     def __init__(self, sizes: Sizes) -> None:
         import torch
 
@@ -133,7 +141,7 @@ class Gemm:
         self._states, self._inner = torch.randn(rows, hidden), torch.empty(rows, inner)
         self._up, self._down = torch.randn(hidden, inner), torch.randn(inner, hidden)
         self._operations = 2 * 2 * rows * hidden * inner
-        self.operations = 0
+        self.operations = 0.0
 
     def prepare(self) -> None:
         """Nothing."""
@@ -141,7 +149,7 @@ class Gemm:
     def step(self) -> float:
         import torch
 
-        self.operations, began = 0, time.process_time()
+        self.operations, began = 0.0, time.process_time()
         out = torch.empty_like(self._states)
         while time.process_time() - began < GEMM_SECONDS:
             torch.mm(self._states, self._up, out=self._inner)
@@ -157,13 +165,11 @@ def good_training(sizes: Sizes, weights: Mapping[str, Any], *, dropout: float, c
     from torch.nn import functional
     from transformers import BertForPreTraining
 
+    from benchmarks.seed_recipe import MAX_GRAD_NORM, TutorialsAdamW
+
     model = BertForPreTraining(hugging_face_config(sizes, dropout=dropout)).train()
     model.load_state_dict(weights)
-    decayed = [p for name, p in model.named_parameters() if "bias" not in name and "LayerNorm" not in name]
-    kept = [p for name, p in model.named_parameters() if "bias" in name or "LayerNorm" in name]
-    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": kept, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=BETAS, fused=True)
-    steps = itertools.count(1)
+    optimizer = TutorialsAdamW(model, learning_rate=LEARNING_RATE, fused=True)
 
     def loss_of(batch: MicroBatch) -> torch.Tensor:
         hidden, pooled = model.bert(
@@ -180,18 +186,11 @@ def good_training(sizes: Sizes, weights: Mapping[str, Any], *, dropout: float, c
         loss = forward(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
-        use_tutorials_eps(optimizer, next(steps))
         optimizer.step()
         optimizer.zero_grad()
         return float(loss.item())
 
     return step
-
-
-def use_tutorials_eps(optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Let torch's AdamW add what the tutorial's does: before the mean of squares is corrected for its start."""
-    for group in optimizer.param_groups:
-        group["eps"] = EPS / math.sqrt(1 - BETAS[1] ** step)
 
 
 def hugging_face_config(sizes: Sizes, *, dropout: float) -> Any:
@@ -236,8 +235,13 @@ def contestant(name: str, run: Run, sizes: Sizes, *, dropout: float) -> Contesta
         from benchmarks.seed_recipe import SeedTraining
 
         config = hugging_face_config(sizes, dropout=dropout)
-        return Given(run, SeedTraining(config, weights, learning_rate=LEARNING_RATE, use_eps=use_tutorials_eps).step)
+        return Given(run, SeedTraining(config, weights, learning_rate=LEARNING_RATE).step)
     return Given(run, good_training(sizes, weights, dropout=dropout, compiled=name == "good_compiled"))
+
+
+def operations_of(run: Run) -> float:
+    """Operations that the model takes for a step."""
+    return BATCH_SIZE * float(run.task.samples.operations or 0)
 
 
 def main(argv: list[str]) -> None:
@@ -251,17 +255,16 @@ def main(argv: list[str]) -> None:
     with redirect_stdout(sys.stderr):
         run = run_of(Path(data), Path(data) / "unused", sizes, dropout=dropout)
         own = contestant(name, run, sizes, dropout=dropout)
-    operations = BATCH_SIZE * (run.task.samples.operations or 0)
     for _ in sys.stdin:
         own.prepare()
-        waited, began, cpu_began = getattr(own, "seconds_waited", 0.0), time.perf_counter(), time.process_time()
+        waited, began, cpu_began = own.seconds_waited, time.perf_counter(), time.process_time()
         loss = own.step()
         taken = Taken(
             loss,
             cpu_seconds=time.process_time() - cpu_began,
             seconds=time.perf_counter() - began,
-            waited=getattr(own, "seconds_waited", 0.0) - waited,
-            operations=getattr(own, "operations", operations),
+            waited=own.seconds_waited - waited,
+            operations=own.operations,
         )
         print(json.dumps(asdict(taken)), flush=True)
 

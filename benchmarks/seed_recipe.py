@@ -7,7 +7,8 @@ the device in every step. Left out is what needs XLA; in its place stands what a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ KEYS = (
 )
 MAX_PREDICTIONS = 20
 IGNORE_INDEX = -100
+BETAS = (0.9, 0.999)
+EPS = 1e-6
+MAX_GRAD_NORM = 1.0
 Sample = tuple[torch.Tensor, ...]
 
 
@@ -60,32 +64,43 @@ def batches_of(shard: Path, batch_size: int) -> DataLoader[Sample]:
     return DataLoader(samples, sampler=RandomSampler(samples), batch_size=batch_size, num_workers=0, drop_last=True)
 
 
+class TutorialsAdamW(torch.optim.AdamW):
+    """AdamW as the tutorial has it: biases and layer norms are not decayed, and epsilon is added before the mean of
+    squares is corrected for its start, which torch's does behind that."""
+
+    def __init__(self, model: nn.Module, *, learning_rate: float, fused: bool) -> None:
+        """
+        Args:
+            model: What is trained.
+            learning_rate: The same in every step.
+            fused: Whether one kernel changes all weights; the tutorial's own does not.
+        """
+        decayed = [p for name, p in model.named_parameters() if "bias" not in name and "LayerNorm" not in name]
+        kept = [p for name, p in model.named_parameters() if "bias" in name or "LayerNorm" in name]
+        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": kept, "weight_decay": 0.0}]
+        super().__init__(groups, lr=learning_rate, betas=BETAS, fused=fused)
+        self._steps = 0
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self._steps += 1
+        for group in self.param_groups:
+            group["eps"] = EPS / math.sqrt(1 - BETAS[1] ** self._steps)
+        super().step(closure)
+
+
 class SeedTraining:
     """The tutorial's model and optimizer; `step` is one pass of its loop without accumulation."""
 
-    def __init__(
-        self,
-        config: BertConfig,
-        weights: Mapping[str, Any],
-        *,
-        learning_rate: float,
-        use_eps: Callable[[torch.optim.Optimizer, int], None],
-    ) -> None:
+    def __init__(self, config: BertConfig, weights: Mapping[str, Any], *, learning_rate: float) -> None:
         """
         Args:
             config: The model.
             weights: What it begins with.
             learning_rate: The same in every step.
-            use_eps: Gives AdamW the eps of a step.
         """
         self._model = BertForPreTraining(config).train()
         self._model.load_state_dict(weights)
-        decayed = [p for name, p in self._model.named_parameters() if "bias" not in name and "LayerNorm" not in name]
-        kept = [p for name, p in self._model.named_parameters() if "bias" in name or "LayerNorm" in name]
-        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": kept, "weight_decay": 0.0}]
-        self._optimizer = torch.optim.AdamW(groups, lr=learning_rate)
-        self._use_eps = use_eps
-        self._steps = 0
+        self._optimizer = TutorialsAdamW(self._model, learning_rate=learning_rate, fused=False)
         self._running_loss = torch.zeros(1, dtype=torch.double)
 
     def step(self, batch: MicroBatch) -> float:
@@ -101,9 +116,7 @@ class SeedTraining:
         self._running_loss += outputs.loss.detach()
         loss = float(self._running_loss.cpu().item())
         self._running_loss.zero_()
-        nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
-        self._steps += 1
-        self._use_eps(self._optimizer, self._steps)
+        nn.utils.clip_grad_norm_(self._model.parameters(), MAX_GRAD_NORM)
         self._optimizer.step()
         self._optimizer.zero_grad()
         return loss
