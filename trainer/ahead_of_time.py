@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from trainer import compilation
+from trainer import compilation, training
 from trainer.compilation import GraphCounts
 from trainer.errors import GraphCompilationFailed, TrainerError
 from trainer.run import Run
@@ -36,8 +36,6 @@ def _compile(run: Run) -> GraphCounts:
     if obstacle is not None:
         run.say(f"Nothing to compile ahead of time: {obstacle}. The training runs uncompiled.")
         return compilation.NONE
-    from trainer import training  # here, because the ranks that wait need no model
-
     try:
         training.touch_graphs(run)
     except TrainerError:

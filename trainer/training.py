@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from trainer import compilation, seeds
 from trainer.checkpoint import Progress
@@ -19,7 +20,7 @@ from trainer.learner import Learner, build_learner, take_step
 from trainer.run import Run
 from trainer.saving import Saver, resume
 from trainer.stopping import StopRequest
-from trainer.task import Batches
+from trainer.task import Batch, Batches
 
 GRAPH_STEPS = 10
 """Steps in which every graph of the training has been seen; the tutorial's `--steps_this_run 10`."""
@@ -111,10 +112,7 @@ def settle(run: Run, learner: Learner, batches: Batches, progress: Progress) -> 
     """
     if learner.exchange.settles:
         _, positions = next_positions(run, progress, index=0)
-        batch = batches.micro_batch(positions)
-        with run.device.autocast(run.task.plan.precision):
-            loss = sum(learner.exchange.replica(batch.map(run.device.load)))
-        loss.backward()
+        _forth_and_back(run, learner.exchange.replica, batches.micro_batch(positions))
         learner.optimizer.zero_grad()
 
 
@@ -122,9 +120,13 @@ def touch_graphs(run: Run) -> None:
     """Put one micro-batch forth and back through the model of a single process: every graph of the training."""
     alone = Gang(rank=0, world_size=1, control=None)
     learner, batches = build_learner(run, alone), run.task.open_batches(alone)
-    batch = batches.micro_batch(np.arange(run.task.plan.micro_batch_size)).map(run.device.load)
+    _forth_and_back(run, learner.model, batches.micro_batch(np.arange(run.task.plan.micro_batch_size)))
+
+
+def _forth_and_back(run: Run, model: nn.Module, batch: Batch) -> None:
+    """Compute the gradients of one micro-batch, which mean nothing."""
     with run.device.autocast(run.task.plan.precision):
-        loss = sum(learner.model(batch))
+        loss = sum(model(batch.map(run.device.load)))
     loss.backward()
 
 
