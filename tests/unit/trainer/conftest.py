@@ -14,10 +14,21 @@ import numpy as np
 import pytest
 from moto.server import ThreadedMotoServer
 
+from trainer.config import ModelConfig
 from trainer.environment import Environment
 from trainer.shard_file import Rows, as_bytes
 
 BUCKET = "datasets"
+
+TINY = ModelConfig(
+    num_hidden_layers=2,
+    hidden_size=16,
+    num_attention_heads=2,
+    intermediate_size=32,
+    vocab_size=50,
+    max_position_embeddings=16,
+    dropout=0.0,
+)
 
 
 def make_rows(num_samples: int, *, seq_length: int = 16, predictions: int = 3, seed: int = 0) -> Rows:

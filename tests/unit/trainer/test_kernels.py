@@ -9,24 +9,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.unit.trainer.conftest import make_rows
+from tests.unit.trainer.conftest import TINY, make_rows
 from trainer.batches import as_micro_batch
 from trainer.bert import BertPretraining
-from trainer.config import ModelConfig
 from trainer.device import choose, cpu_kernels
 from trainer.device.cpu_kernels import CpuKernels
 from trainer.device.kernels import TorchKernels
 from trainer.errors import ConfigInvalid
-
-TINY = ModelConfig(
-    num_hidden_layers=2,
-    hidden_size=16,
-    num_attention_heads=2,
-    intermediate_size=32,
-    vocab_size=50,
-    max_position_embeddings=16,
-    dropout=0.0,
-)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

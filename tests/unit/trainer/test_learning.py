@@ -14,23 +14,13 @@ from hypothesis import strategies as st
 from transformers.models.bert.configuration_bert import BertConfig
 from transformers.models.bert.modeling_bert import BertForPreTraining
 
-from tests.unit.trainer.conftest import make_rows
+from tests.unit.trainer.conftest import TINY, make_rows
 from trainer.batches import MicroBatch, as_micro_batch
 from trainer.bert import BertPretraining
-from trainer.config import ModelConfig, OptimizationConfig
+from trainer.config import OptimizationConfig
 from trainer.metrics import StepMetrics, line
 from trainer.optimizers import decay_groups
 from trainer.schedule import learning_rate
-
-TINY = ModelConfig(
-    num_hidden_layers=2,
-    hidden_size=16,
-    num_attention_heads=2,
-    intermediate_size=32,
-    vocab_size=50,
-    max_position_embeddings=16,
-    dropout=0.0,
-)
 
 
 @pytest.fixture(scope="module")
