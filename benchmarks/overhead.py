@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from cli.files import read_record
-from lambdas.models.run_record import RunRecord, RunStatus
+from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.record import overhead_by_state
 
 REPOSITORY = Path(__file__).parent.parent

@@ -30,17 +30,17 @@ import urllib3
 import yaml
 
 from benchmarks.result import BenchmarkFailed, Result, this_machine
-from lambdas.models.functions import TASKS
-from lambdas.models.instances import nodegroup_name
-from lambdas.models.kubernetes_access import Access
-from lambdas.models.run import JobRef, MetricsCursor, Run
-from lambdas.models.run_spec import parse_run_spec
 from local.aws import deployment
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime
 from local.aws.server import AwsServer
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.shared_storage import grant, offer
+from trainflow.models.functions import TASKS
+from trainflow.models.instances import nodegroup_name
+from trainflow.models.kubernetes_access import Access
+from trainflow.models.run import JobRef, MetricsCursor, Run
+from trainflow.models.run_spec import parse_run_spec
 
 SPEC = Path(__file__).parent.parent / "runs" / "bert-large.yaml"
 SIZES = (2, 16, 128, 1024)

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from lambdas.models.metrics_line import StepMetrics
-from lambdas.models.run_record import RunRecord
+from trainflow.models.metrics_line import StepMetrics
+from trainflow.models.run_record import RunRecord
 from trainflow.report import render_report
 
 

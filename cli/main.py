@@ -13,8 +13,8 @@ from rich.console import Console
 
 from cli.spec_file import read_spec
 from cli.spec_reference import spec_reference
-from lambdas.errors import TrainflowError
-from lambdas.models.run_spec import RunSpec
+from trainflow.errors import TrainflowError
+from trainflow.models.run_spec import RunSpec
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lambdas.errors import DatasetNotFound, InvalidRunSpec, TrainflowError
-from lambdas.models.run_spec import RunSpec, Workload, object_of
 from local.slurm import packages
 from local.slurm.errors import SlurmMissing
+from trainflow.errors import DatasetNotFound, InvalidRunSpec, TrainflowError
+from trainflow.models.run_spec import RunSpec, Workload, object_of
 
 
 class MachineUnfit(TrainflowError):

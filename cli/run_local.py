@@ -20,14 +20,14 @@ from cli.follow import follow, summarize
 from cli.observe import ClusterError, RunObserver
 from cli.observe.slurm import SlurmJobs
 from cli.spec_file import read_spec
-from lambdas.errors import named_errors
-from lambdas.models.run_record import RunRecord, RunStatus
-from lambdas.models.run_spec import RunSpec
 from local.aws import folder_buckets
 from local.aws.deployment import ARTIFACT_BUCKET, DEPLOYMENT_NAME
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
+from trainflow.errors import named_errors
+from trainflow.models.run_record import RunRecord, RunStatus
+from trainflow.models.run_spec import RunSpec
 from trainflow.record.failure import explained
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import KeptSteps, kept_steps_from_json

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from lambdas.errors import InvalidRunSpec
-from lambdas.models.run_spec import RunSpec, parse_run_spec
+from trainflow.errors import InvalidRunSpec
+from trainflow.models.run_spec import RunSpec, parse_run_spec
 
 
 def read_spec(path: Path, overrides: Sequence[Path] = ()) -> RunSpec:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lambdas.models.instances import SYSTEM_NODEGROUP
-from lambdas.models.kubernetes_names import TRAINING_NODES
 from local.cluster.node.registration import instance_type_named
 from local.loop import Loop
+from trainflow.models.instances import SYSTEM_NODEGROUP
+from trainflow.models.kubernetes_names import TRAINING_NODES
 
 LOOK_SECONDS = 0.2
 """Between two looks at the desired sizes; a node takes longer than that to start."""

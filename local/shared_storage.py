@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lambdas.models.instances import DEVICE_PLUGINS
-from lambdas.models.kubernetes_access import access_manifests
-from lambdas.models.volcano_queues import TUTORIAL_QUEUE, queue_manifest
 from local.cluster.node.api import ApiError, KubernetesApi
 from local.cluster.resources.daemonsets import NOWHERE
+from trainflow.models.instances import DEVICE_PLUGINS
+from trainflow.models.kubernetes_access import access_manifests
+from trainflow.models.volcano_queues import TUTORIAL_QUEUE, queue_manifest
 
 CLAIM = "fsx-claim"
 SERVICE_ACCOUNT = "training"

@@ -1,6 +1,6 @@
 """Nodes to train on: a managed node group for each configured instance type, empty until a run claims nodes.
 
-The functions find a group by the name that its instance type has in `lambdas.models.instances.nodegroup_name`.
+The functions find a group by the name that its instance type has in `trainflow.models.instances.nodegroup_name`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import aws_cdk as cdk
 from constructs import Construct
 
-from lambdas.models.instances import nodegroup_name
 from stacks.configuration import Configuration
 from stacks.parts.capacity import node_config
 from stacks.parts.capacity.launch_template import NodeTemplate
 from stacks.parts.capacity.nodegroup import TrainingNodegroup
 from stacks.parts.capacity.nodegroup_calls import NodegroupCalls
 from stacks.parts.configuration.nodes import Nodegroup
+from trainflow.models.instances import nodegroup_name
 
 if TYPE_CHECKING:
     from stacks.cluster import ClusterStack

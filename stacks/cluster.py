@@ -12,7 +12,6 @@ from aws_cdk import aws_kms as kms
 from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 from constructs import Construct, IConstruct
 
-from lambdas.models.volcano_queues import queue_manifest
 from stacks.configuration import Configuration, ConfigurationError
 from stacks.parts.acknowledgements import Reason
 from stacks.parts.aws_policies import attach_aws_policies
@@ -26,6 +25,7 @@ from stacks.parts.cluster.workload import Workload
 from stacks.parts.custom_resources import settle_custom_resources
 from stacks.parts.log_groups import ServiceLogGroups
 from stacks.parts.session_manager import let_sessions_in
+from trainflow.models.volcano_queues import queue_manifest
 
 if TYPE_CHECKING:
     from stacks.network import NetworkStack

@@ -13,16 +13,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import yaml
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from lambdas.errors import InvalidRunSpec
-from lambdas.models.offerings import OFFERINGS
-from lambdas.models.run_spec import RunSpec, parse_run_spec
-from lambdas.models.sentences import sentences
 from stacks.parts.configuration import grants, nodes, queues, slurm
 from stacks.parts.configuration.grants import BucketGrant
 from stacks.parts.configuration.nodes import Nodegroup, VcpuQuotas, check_quotas, same_type_twice
 from stacks.parts.configuration.queues import VolcanoQueue, same_name_twice
 from stacks.parts.configuration.section import Section
 from stacks.parts.configuration.slurm import Pcs, Slurm
+from trainflow.errors import InvalidRunSpec
+from trainflow.models.offerings import OFFERINGS
+from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.models.sentences import sentences
 
 NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ACCOUNT = r"^\d{12}$"

@@ -24,9 +24,9 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
-from lambdas.models.image_names import EcrImage, in_private_ecr
 from stacks.configuration import Configuration
 from stacks.parts.acknowledgements import Reason, acknowledge
+from trainflow.models.image_names import EcrImage, in_private_ecr
 
 TRAINER = Path(__file__).parents[1] / "trainer"
 

@@ -17,7 +17,6 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from lambdas.models.functions import LINK, TASKS
 from stacks.configuration import Configuration
 from stacks.parts.acknowledgements import Reason, acknowledge
 from stacks.parts.orchestration.bundling import function_code
@@ -27,6 +26,7 @@ from stacks.parts.orchestration.state_machines import LOG_PREFIX, StateMachines,
 from stacks.parts.slurm.access import NOWHERE, SlurmReference, let_functions_in
 from stacks.parts.storage import further_buckets
 from stacks.storage import DATA_PREFIX
+from trainflow.models.functions import LINK, TASKS
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import aws_cdk as cdk
 from constructs import Construct
 
-from lambdas.models.instances import SYSTEM_INSTANCE, SYSTEM_NODEGROUP, InstanceType
 from stacks.configuration import Configuration
 from stacks.parts.aws_calls import AwsCalls
 from stacks.parts.capacity.launch_template import NodeTemplate
@@ -21,6 +20,7 @@ from stacks.parts.configuration.slurm import LoginNode, Pcs
 from stacks.parts.slurm.access import SlurmReference
 from stacks.parts.slurm.controller import API_PORT, Controller
 from stacks.parts.slurm.nodes import LOGIN, SHARED_FOLDER, NodeGroup, NodeProfile, claims, mount, queue_name
+from trainflow.models.instances import SYSTEM_INSTANCE, SYSTEM_NODEGROUP, InstanceType
 
 if TYPE_CHECKING:
     from stacks.network import NetworkStack

@@ -16,7 +16,6 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from lambdas.models.functions import EVENT_HANDLERS
 from stacks.configuration import Configuration, Schedule, scheduled_spec
 from stacks.parts.acknowledgements import Reason, acknowledge
 from stacks.parts.orchestration.bundling import REPOSITORY
@@ -25,6 +24,7 @@ from stacks.parts.orchestration.permissions import Grant, allow, objects
 from stacks.parts.orchestration.state_machines import executions_of
 from stacks.parts.triggers.queues import DeadLetterQueues, RequestQueue
 from stacks.parts.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_AT, Schedules
+from trainflow.models.functions import EVENT_HANDLERS
 
 if TYPE_CHECKING:
     from stacks.orchestration import OrchestrationStack

@@ -11,9 +11,9 @@ import yaml
 
 from lambdas.logic.jobs import job_of
 from lambdas.logic.slurm import job_script
-from lambdas.models.run import Run, Stage
 from tests.unit.lambdas import test_manifests as manifests
 from tests.unit.lambdas import test_slurm_script as scripts
+from trainflow.models.run import Run, Stage
 
 
 def main() -> None:

@@ -32,8 +32,8 @@ from cli.account.needs import (
     vcpus_wanted,
 )
 from cli.account.registries import Registries
-from lambdas.models.instances import nodegroup_name
 from stacks.configuration import Configuration
+from trainflow.models.instances import nodegroup_name
 
 AT_ONCE = 16
 """Questions under way. AWS's clients hold ten connections each, and the questions go to a dozen services."""

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lambdas.models.instances import SYSTEM_INSTANCE
-from lambdas.models.offerings import STANDARD_ON_DEMAND, STANDARD_SPOT, TRN_ON_DEMAND, TRN_SPOT
 from stacks.configuration import Configuration, scheduled_spec
 from stacks.parts.cluster.charts import CHARTS
 from stacks.parts.cluster.training_operator import IMAGE as TRAINING_OPERATOR_IMAGE
 from stacks.parts.configuration.nodes import Nodegroup
+from trainflow.models.instances import SYSTEM_INSTANCE
+from trainflow.models.offerings import STANDARD_ON_DEMAND, STANDARD_SPOT, TRN_ON_DEMAND, TRN_SPOT
 
 BOOTSTRAP_QUALIFIER = "hnb659fds"
 """CDK's own: the names of what `cdk bootstrap` makes hold it."""

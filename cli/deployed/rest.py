@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli.deployed.deployment import Deployment, DeploymentError, NotDeployed
-from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
+from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
 
 CAUSE = "The deployment is being taken away."
 

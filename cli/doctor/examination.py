@@ -12,7 +12,7 @@ from cli.doctor import gang
 from cli.doctor.cluster import CannotLook, Cluster, DoctorError, Object, random_suffix, run_pod
 from cli.doctor.findings import Evidence
 from cli.doctor.probe import probe_pod, questions
-from lambdas.models.kubernetes_names import RUN_LABEL
+from trainflow.models.kubernetes_names import RUN_LABEL
 
 LOOK_SECONDS = 120.0
 """How long the pod that looks may take; its image is usually on the node already."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from cli.doctor import gang
 from cli.doctor.gang import Object
-from lambdas.models.instances import EFA_INTERFACE, NEURON_CORE, NEURON_DEVICE
-from lambdas.models.kubernetes_names import NO_IMAGE
+from trainflow.models.instances import EFA_INTERFACE, NEURON_CORE, NEURON_DEVICE
+from trainflow.models.kubernetes_names import NO_IMAGE
 
 LOW_SPACE_BYTES = 5 * 1024**3
 """BERT-large with LAMB's two moments in float32 makes checkpoints of 336 million × 12 bytes = 4 GB."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lambdas.models.kubernetes_names import ATTEMPT_LABEL, STAGE_LABEL
+from trainflow.models.kubernetes_names import ATTEMPT_LABEL, STAGE_LABEL
 
 Object = Mapping[str, Any]
 

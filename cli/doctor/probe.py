@@ -7,7 +7,7 @@ from typing import Any
 
 from cli.doctor import gang, inside
 from cli.doctor.gang import DOCTOR_LABEL, Object
-from lambdas.models.kubernetes_names import MANAGED_BY, RUN_LABEL
+from trainflow.models.kubernetes_names import MANAGED_BY, RUN_LABEL
 
 RESULT_FILE = "/dev/termination-log"
 DEADLINE_SECONDS = 300

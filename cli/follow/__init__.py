@@ -13,7 +13,7 @@ from cli.follow.plain import PlainView
 from cli.follow.screen import screen
 from cli.follow.summary import summarize
 from cli.observe.snapshot import RunSnapshot
-from lambdas.models.run_record import RunStatus
+from trainflow.models.run_record import RunStatus
 
 __all__ = ["follow", "summarize"]
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from cli.follow.plain import is_told
 from cli.follow.staging import staging_line
 from cli.observe.snapshot import RunSnapshot
-from lambdas.models.run_record import RunStatus
+from trainflow.models.run_record import RunStatus
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView
 from trainflow.record.wording import clock, count, duration, number, rate

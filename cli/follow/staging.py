@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lambdas.models.staging_line import StagingReport
+from trainflow.models.staging_line import StagingReport
 from trainflow.record.wording import duration, number
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")

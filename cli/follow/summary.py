@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.follow.screen import STYLE_OF_STATUS
-from lambdas.models.run_record import RunRecord
+from trainflow.models.run_record import RunRecord
 from trainflow.record.wording import duration, number, rate
 
 IN_WORDS = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lambdas.models.run_record import RunStatus
+from trainflow.models.run_record import RunStatus
 from trainflow.record.history import ExecutionHistory, child_arns
 
 if TYPE_CHECKING:

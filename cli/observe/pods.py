@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cli.observe.cluster import ClusterError, LineStream, PodSource
-from lambdas.models.kubernetes_names import RUN_LABEL
+from trainflow.models.kubernetes_names import RUN_LABEL
 from trainflow.record.pods import PodView, deleted_view, pod_view
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)

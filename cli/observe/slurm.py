@@ -15,8 +15,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
 from cli.observe.cluster import ClusterError, LineStream
-from lambdas.models.kubernetes_names import ATTEMPT_LABEL, FIRST_NODE_RANK_LABEL, JOB_LABEL, STAGE_LABEL
-from lambdas.models.slurm import JobRecord, NodeRecord
+from trainflow.models.kubernetes_names import ATTEMPT_LABEL, FIRST_NODE_RANK_LABEL, JOB_LABEL, STAGE_LABEL
+from trainflow.models.slurm import JobRecord, NodeRecord
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

@@ -8,9 +8,9 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from lambdas.models.metrics_line import StepMetrics
-from lambdas.models.run_record import RunError, RunStatus
-from lambdas.models.staging_line import StagingReport
+from trainflow.models.metrics_line import StepMetrics
+from trainflow.models.run_record import RunError, RunStatus
+from trainflow.models.staging_line import StagingReport
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView
 

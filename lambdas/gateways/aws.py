@@ -12,7 +12,7 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, IncompleteReadError
 
-from lambdas.errors import ServiceUnavailable
+from trainflow.errors import ServiceUnavailable
 
 PASSING = frozenset(
     {

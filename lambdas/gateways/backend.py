@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from lambdas.models.run import JobPhase, JobRef
+from trainflow.models.run import JobPhase, JobRef
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from lambdas.errors import StorageFailed
 from lambdas.gateways.aws import client, translated
+from trainflow.errors import StorageFailed
 
 IMPORT = "IMPORT_METADATA_FROM_REPOSITORY"
 

@@ -10,8 +10,8 @@ from typing import Any
 import boto3
 from botocore.signers import RequestSigner
 
-from lambdas.errors import ClusterAccessDenied, NodegroupNotFound
 from lambdas.gateways.aws import client, translated
+from trainflow.errors import ClusterAccessDenied, NodegroupNotFound
 
 TOKEN_PREFIX = "k8s-aws-v1."  # noqa: S105  (a prefix, not a token)
 PRESIGNED_FOR_SECONDS = 60

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lambdas.gateways.aws import client, translated
-from lambdas.models.run_record import RunStatus
+from trainflow.models.run_record import RunStatus
 from trainflow.record.history import ExecutionHistory
 
 EVENTS_PER_PAGE = 1000

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from lambdas.gateways.backend import JobStatus
-from lambdas.models.backends import BackendName
-from lambdas.models.run import JobPhase, JobRef
+from trainflow.models.backends import BackendName
+from trainflow.models.run import JobPhase, JobRef
 
 VOLCANO_FAILURES = ("Aborting", "Aborted", "Terminating", "Terminated", "Failed")
 """States that a Volcano Job does not leave for a good one (volcano.sh/apis, `JobPhase`)."""

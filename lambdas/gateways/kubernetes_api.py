@@ -10,7 +10,7 @@ from typing import Any
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
-from lambdas.errors import ClusterAccessDenied, ClusterUnavailable
+from trainflow.errors import ClusterAccessDenied, ClusterUnavailable
 
 REQUEST_TIMEOUT_SECONDS = (5, 20)
 """To connect, to read. A Lambda that hangs costs a whole poll lap."""

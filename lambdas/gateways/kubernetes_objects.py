@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from lambdas.gateways.backend import Claim, LogLine, WorkerPod
-from lambdas.models.instances import HUGE_PAGES
-from lambdas.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
+from trainflow.models.instances import HUGE_PAGES
+from trainflow.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
 
 BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 """As a kubelet writes amounts of memory; without one of them it is bytes."""

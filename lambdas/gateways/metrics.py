@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from lambdas.gateways.aws import client, translated
-from lambdas.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE
+from trainflow.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE
 
 MAX_DATA_PER_CALL = 1000
 """Quota of PutMetricData."""

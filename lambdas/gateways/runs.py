@@ -8,10 +8,10 @@ from typing import Any
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from pydantic import BaseModel
 
-from lambdas.errors import JobConflict
 from lambdas.gateways.aws import client, translated
-from lambdas.models.run_record import RunStatus
-from lambdas.models.run_table import KEY, SURVEY_KEY, LastSurvey, RunRow
+from trainflow.errors import JobConflict
+from trainflow.models.run_record import RunStatus
+from trainflow.models.run_table import KEY, SURVEY_KEY, LastSurvey, RunRow
 
 ITS_OWN_OR_OVER = "execution_arn = :arn OR #status <> :running"
 """Of a row that is there already."""

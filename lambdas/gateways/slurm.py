@@ -12,15 +12,15 @@ from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 
-from lambdas.errors import JobConflict, JobNotFound
 from lambdas.gateways.backend import NO_RECORD, JobStatus, LogLine, WorkerPod
 from lambdas.gateways.slurm_api import RestController
 from lambdas.gateways.slurm_controller import Controller
 from lambdas.gateways.slurm_files import JobFiles, failed_pods, pod_name
 from lambdas.gateways.slurm_ssm import SCHEME, SsmController
 from lambdas.gateways.slurm_status import is_over, job_status, obstacle, was_cancelled
-from lambdas.models.run import JobPhase, JobRef
-from lambdas.models.slurm import JobRecord, Partition, SlurmJob, Submission, default_of
+from trainflow.errors import JobConflict, JobNotFound
+from trainflow.models.run import JobPhase, JobRef
+from trainflow.models.slurm import JobRecord, Partition, SlurmJob, Submission, default_of
 
 MAX_TELLING_PODS = 10
 

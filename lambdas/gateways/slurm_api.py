@@ -18,7 +18,6 @@ import jwt
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, JobRefused
 from lambdas.gateways.aws import client, translated
 from lambdas.gateways.slurm_forms import (
     complaints,
@@ -28,7 +27,8 @@ from lambdas.gateways.slurm_forms import (
     partition_of,
     submission_form,
 )
-from lambdas.models.slurm import Partition, SlurmJob, Submission
+from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, JobRefused
+from trainflow.models.slurm import Partition, SlurmJob, Submission
 
 TOKEN_LIFETIME_SECONDS = 600
 RENEWED_BEFORE_SECONDS = 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from lambdas.models.slurm import Partition, SlurmJob, Submission
+from trainflow.models.slurm import Partition, SlurmJob, Submission
 
 
 class Controller(Protocol):

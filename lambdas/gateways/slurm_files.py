@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from lambdas.gateways.aws import client, translated
 from lambdas.gateways.backend import LogLine, WorkerPod
 from lambdas.gateways.kubernetes_objects import log_lines
-from lambdas.models.slurm import MAX_RECORDED_NODES, JobRecord, NodeRecord
+from trainflow.models.slurm import MAX_RECORDED_NODES, JobRecord, NodeRecord
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 MICROSECONDS = 10**6

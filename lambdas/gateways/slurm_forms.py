@@ -14,7 +14,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from lambdas.models.slurm import JobComment, Partition, SlurmJob, Submission
+from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission
 
 KNOWN_VERSIONS = tuple(range(38, 45))
 """Of v0.0.N; those that these functions speak."""

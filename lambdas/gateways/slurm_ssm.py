@@ -14,10 +14,10 @@ import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from lambdas.errors import ClusterUnavailable, JobRefused
 from lambdas.gateways.aws import client, translated
 from lambdas.gateways.slurm_forms import comment_form, comment_of, dependency
-from lambdas.models.slurm import Partition, SlurmJob, Submission
+from trainflow.errors import ClusterUnavailable, JobRefused
+from trainflow.models.slurm import Partition, SlurmJob, Submission
 
 SCHEME = "ssm://"
 

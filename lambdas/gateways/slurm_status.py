@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lambdas.gateways.backend import DEADLINE_EXCEEDED, JobStatus
-from lambdas.models.run import JobPhase
-from lambdas.models.slurm import SlurmJob
+from trainflow.models.run import JobPhase
+from trainflow.models.slurm import SlurmJob
 
 WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}

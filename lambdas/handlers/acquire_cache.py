@@ -16,8 +16,8 @@ from lambdas.handlers.environment import CacheEnvironment, read
 from lambdas.handlers.task import task
 from lambdas.logic.compile_cache import cache_key, has_waited_too_long
 from lambdas.logic.pauses import pause_seconds
-from lambdas.models.compile_cache import CacheRecord, CacheState, CacheUse, Hold, lease_of, own_folder
-from lambdas.models.run import Run
+from trainflow.models.compile_cache import CacheRecord, CacheState, CacheUse, Hold, lease_of, own_folder
+from trainflow.models.run import Run
 
 
 class Event(BaseModel):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lambdas.errors import BackendNotInstalled
 from lambdas.gateways import kubernetes, objects, slurm
 from lambdas.gateways.backend import Backend
 from lambdas.gateways.kubernetes import KubernetesBackend
@@ -14,8 +13,9 @@ from lambdas.handlers.environment import ArtifactEnvironment, ClusterEnvironment
 from lambdas.logic.jobs import Job, announcement_key
 from lambdas.logic.manifests import bare_pod, indexed_job, jobset, pytorchjob, volcano
 from lambdas.logic.slurm import job_script
-from lambdas.models.backends import BackendName
-from lambdas.models.run import JobRef
+from trainflow.errors import BackendNotInstalled
+from trainflow.models.backends import BackendName
+from trainflow.models.run import JobRef
 
 MANIFESTS: Mapping[BackendName, Callable[[Job], list[dict[str, Any]]]] = {
     "job": indexed_job.render,

@@ -15,8 +15,8 @@ from lambdas.handlers import backends
 from lambdas.handlers.environment import CacheEnvironment, read
 from lambdas.handlers.task import logger, task
 from lambdas.logic.compilation import compilation
-from lambdas.models.compile_cache import CacheUse, Hold
-from lambdas.models.run import JobRef, Run
+from trainflow.models.compile_cache import CacheUse, Hold
+from trainflow.models.run import JobRef, Run
 
 TAIL_LINES = 200
 """The counts are among the last lines that the compiler prints."""

@@ -29,8 +29,8 @@ from lambdas.handlers.environment import (
 from lambdas.handlers.releasing import Released, release_caches, release_run
 from lambdas.handlers.task import logger, task
 from lambdas.logic.messages import stopped, subject
-from lambdas.models.run_record import RunStatus
-from lambdas.models.run_table import RunRow
+from trainflow.models.run_record import RunStatus
+from trainflow.models.run_table import RunRow
 from trainflow.record.failure import explained
 
 NOTHING = Released([], 0)

@@ -12,7 +12,7 @@ from lambdas.handlers import backends
 from lambdas.handlers.environment import ArtifactEnvironment, read
 from lambdas.handlers.task import task
 from lambdas.logic.diagnostics import TAIL_LINES, pod_diagnosis, travelling
-from lambdas.models.run import Run
+from trainflow.models.run import Run
 from trainflow.record.failure import caught_error
 
 

@@ -13,8 +13,8 @@ from lambdas.handlers.environment import ClusterEnvironment, read
 from lambdas.handlers.task import task
 from lambdas.logic.capacity import Capacity, count_ready, require_fit, require_time_left
 from lambdas.logic.pauses import pause_seconds
-from lambdas.models.instances import nodegroup_name
-from lambdas.models.run import Run
+from trainflow.models.instances import nodegroup_name
+from trainflow.models.run import Run
 
 
 class Event(BaseModel):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TypeVar
 
-from lambdas.models.slurm import Site
+from trainflow.models.slurm import Site
 
 
 @dataclass(frozen=True)

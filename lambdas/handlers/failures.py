@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lambdas.errors import TrainflowError
 from lambdas.gateways.backend import Backend, JobStatus
 from lambdas.logic.last_words import last_words
 from lambdas.logic.watching import cause_of, failure
-from lambdas.models.run import JobRef
+from trainflow.errors import TrainflowError
+from trainflow.models.run import JobRef
 
 TAIL_LINES = 100
 """torchrun's report takes some forty lines; the program's last words come before it."""

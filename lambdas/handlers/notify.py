@@ -7,14 +7,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lambdas.errors import ServiceUnavailable
 from lambdas.gateways import notifications
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import NotificationEnvironment, RunTableEnvironment, read
 from lambdas.handlers.task import logger, task
 from lambdas.logic.messages import message, subject
-from lambdas.models.run import MetricsCursor
-from lambdas.models.run_record import RunStatus
+from trainflow.errors import ServiceUnavailable
+from trainflow.models.run import MetricsCursor
+from trainflow.models.run_record import RunStatus
 from trainflow.record.failure import caught_error
 
 

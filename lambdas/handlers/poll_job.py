@@ -12,7 +12,7 @@ from lambdas.handlers.failures import failure_of
 from lambdas.handlers.task import task
 from lambdas.logic.pauses import watch_seconds
 from lambdas.logic.watching import gang_is_overdue, incomplete_gang, phase_since, require_progress
-from lambdas.models.run import JobPhase, JobRef, MetricsCursor, Run
+from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Run
 
 
 class Event(BaseModel):

@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lambdas.errors import NodegroupNotFound
 from lambdas.gateways import account, kubernetes, objects
 from lambdas.gateways.backend import Backend
 from lambdas.gateways.compile_caches import CompileCaches
@@ -33,12 +32,13 @@ from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, requ
 from lambdas.logic.preflight.probe import FAILURES, image_out_of_reach, never_ran, of_failure, of_probe, probed
 from lambdas.logic.slurm.fit import of_partition
 from lambdas.logic.watching import gang_is_overdue
-from lambdas.models.image_names import in_private_ecr
-from lambdas.models.instances import nodegroup_name
-from lambdas.models.offerings import quota_of
-from lambdas.models.preflight import AccountFacts, DatasetFacts, Probed, Unknown, Zone
-from lambdas.models.run import Run, Stage
-from lambdas.models.run_spec import Dataset, RunSpec, object_of
+from trainflow.errors import NodegroupNotFound
+from trainflow.models.image_names import in_private_ecr
+from trainflow.models.instances import nodegroup_name
+from trainflow.models.offerings import quota_of
+from trainflow.models.preflight import AccountFacts, DatasetFacts, Probed, Unknown, Zone
+from trainflow.models.run import Run, Stage
+from trainflow.models.run_spec import Dataset, RunSpec, object_of
 
 UNFINISHED: dict[str, Any] = {"finished": False, "image_digest": None, "notes": []}
 """The probe is still looking."""

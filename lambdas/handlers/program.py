@@ -9,7 +9,7 @@ from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.logic.jobs import Job
 from lambdas.logic.watching import decoded_result
-from lambdas.models.run import JobPhase
+from trainflow.models.run import JobPhase
 
 
 def advance_program(backend: Backend, job: Job) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
 from lambdas.logic.pauses import pause_seconds
 from lambdas.logic.watching import decoded_result
-from lambdas.models.run import JobRef, Run, Stage
+from trainflow.models.run import JobRef, Run, Stage
 
 
 class Event(BaseModel):

@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lambdas.errors import TrainflowError
 from lambdas.gateways import metrics
 from lambdas.gateways.backend import Backend, LogLine
 from lambdas.handlers import backends, recording
@@ -23,7 +22,8 @@ from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
 from lambdas.logic.step_metrics import Batch, advanced, next_batch
 from lambdas.logic.unread_log import UnreadLines
-from lambdas.models.run import MetricsCursor, Run
+from trainflow.errors import TrainflowError
+from trainflow.models.run import MetricsCursor, Run
 
 READING_SECONDS = 30.0
 """Of the function's 60: a request that hangs, and one more try of it, have to fit into the rest."""

@@ -10,7 +10,7 @@ from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers.environment import CacheEnvironment, read
 from lambdas.handlers.last_lines import keep_last_lines
-from lambdas.models.instances import nodegroup_name
+from trainflow.models.instances import nodegroup_name
 
 
 @dataclass(frozen=True)

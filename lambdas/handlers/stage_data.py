@@ -23,8 +23,8 @@ from lambdas.logic.staging import (
     require_import_progress,
     require_progress,
 )
-from lambdas.models.run import JobRef, Run, Stage, StagingProgress
-from lambdas.models.staging_line import StagingReport
+from trainflow.models.run import JobRef, Run, Stage, StagingProgress
+from trainflow.models.staging_line import StagingReport
 
 TAIL_LINES = 20
 """Of the log: the newest report is among them, whatever else the program says."""

@@ -11,7 +11,6 @@ from typing import Any
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from lambdas.errors import InvalidRunSpec, RunRequestInvalid
 from lambdas.gateways import executions, notifications, objects
 from lambdas.handlers.environment import NotificationEnvironment, WorkflowEnvironment, read
 from lambdas.handlers.task import logger, tracer
@@ -24,8 +23,9 @@ from lambdas.logic.run_requests import (
     execution_of_upload,
     parse_request,
 )
-from lambdas.models.run_record import RunStatus
-from lambdas.models.spec_document import MAX_BYTES
+from trainflow.errors import InvalidRunSpec, RunRequestInvalid
+from trainflow.models.run_record import RunStatus
+from trainflow.models.spec_document import MAX_BYTES
 
 # A batch that failed as a whole is no error of the function's: each message is tried again by itself.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)

@@ -10,8 +10,8 @@ from lambdas.handlers import backends
 from lambdas.handlers.environment import ArtifactEnvironment, read
 from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
-from lambdas.models.compile_cache import CacheUse
-from lambdas.models.run import Run, Stage
+from trainflow.models.compile_cache import CacheUse
+from trainflow.models.run import Run, Stage
 
 
 class Event(BaseModel):

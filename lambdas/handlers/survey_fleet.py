@@ -28,8 +28,8 @@ from lambdas.handlers.task import task
 from lambdas.logic import metric_data
 from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, obsolete, survey
 from lambdas.logic.messages import given_back
-from lambdas.models.run_record import RunStatus
-from lambdas.models.run_table import RunRow
+from trainflow.models.run_record import RunStatus
+from trainflow.models.run_table import RunRow
 
 
 class Event(BaseModel):

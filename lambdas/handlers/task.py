@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from aws_lambda_powertools import Logger, Tracer
 from pydantic import BaseModel
 
-from lambdas.errors import TrainflowError
+from trainflow.errors import TrainflowError
 
 logger = Logger(service="trainflow")
 tracer = Tracer(service="trainflow")

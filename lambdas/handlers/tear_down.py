@@ -15,7 +15,7 @@ from lambdas.handlers.environment import ClusterEnvironment, read
 from lambdas.handlers.last_lines import keep_last_lines
 from lambdas.handlers.releasing import release_caches, release_run
 from lambdas.handlers.task import task
-from lambdas.models.run import JobRef, Run
+from trainflow.models.run import JobRef, Run
 
 
 class Event(BaseModel):

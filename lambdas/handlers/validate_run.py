@@ -7,15 +7,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lambdas.errors import InvalidRunSpec
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import LinkEnvironment, RunTableEnvironment, ToolsEnvironment, read
 from lambdas.handlers.task import task
 from lambdas.logic.staging import linked_folder
-from lambdas.models.backends import KUBERNETES_KINDS
-from lambdas.models.run import Run, run_id_for
-from lambdas.models.run_spec import RunSpec, excess_of_names, parse_run_spec
-from lambdas.models.run_table import row_of
+from trainflow.errors import InvalidRunSpec
+from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.models.run import Run, run_id_for
+from trainflow.models.run_spec import RunSpec, excess_of_names, parse_run_spec
+from trainflow.models.run_table import row_of
 
 
 class Event(BaseModel):

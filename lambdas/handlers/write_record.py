@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from lambdas.handlers import recording
 from lambdas.handlers.environment import ArtifactEnvironment, read
 from lambdas.handlers.task import task
-from lambdas.models.run_record import RunStatus
+from trainflow.models.run_record import RunStatus
 from trainflow.record.failure import caught_error
 
 

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lambdas.errors import CapacityTimeout, GangTooLarge
 from lambdas.gateways.eks import Nodegroup
 from lambdas.gateways.kubernetes_objects import Node
-from lambdas.models.run_spec import Compute, RunSpec
+from trainflow.errors import CapacityTimeout, GangTooLarge
+from trainflow.models.run_spec import Compute, RunSpec
 
 
 @dataclass(frozen=True)

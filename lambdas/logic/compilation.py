@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from lambdas.errors import CompilationNotReported, GraphCompilationFailed
-from lambdas.models.run import JobRef
-from lambdas.models.run_record import Compilation
+from trainflow.errors import CompilationNotReported, GraphCompilationFailed
+from trainflow.models.run import JobRef
+from trainflow.models.run_record import Compilation
 
 _COUNT = re.compile(
     r"Total (?P<what>graphs|successful compilations|failed compilations|cached graphs): (?P<count>\d+)\s*$"

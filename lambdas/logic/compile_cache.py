@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lambdas.logic.jobs import NEURON_ENVIRONMENT, as_text
-from lambdas.models.instances import InstanceType
-from lambdas.models.run_spec import RunSpec
+from trainflow.models.instances import InstanceType
+from trainflow.models.run_spec import RunSpec
 
 VERSION = 1
 """Of the key: to be raised when something joins it that older keys did not know of."""

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from lambdas.gateways.backend import Claim
 from lambdas.gateways.eks import Nodegroup
-from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
-from lambdas.models.offerings import OFFERINGS
-from lambdas.models.run_table import LastSurvey, RunRow
+from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
+from trainflow.models.offerings import OFFERINGS
+from trainflow.models.run_table import LastSurvey, RunRow
 
 LONGEST_GAP = timedelta(hours=1)
 """Between two surveys whose nodes are taken to have been up all the time; they are five minutes apart."""

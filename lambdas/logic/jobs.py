@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from lambdas.models.backends import BACKENDS, BackendName
-from lambdas.models.compile_cache import CacheUse, own_folder
-from lambdas.models.instances import HUGE_PAGES_OF_EFA_POD_MIB, InstanceType
-from lambdas.models.run import JobRef, Run, Stage, job_name
-from lambdas.models.run_spec import Argument, Dataset, Elastic, RunSpec
+from trainflow.models.backends import BACKENDS, BackendName
+from trainflow.models.compile_cache import CacheUse, own_folder
+from trainflow.models.instances import HUGE_PAGES_OF_EFA_POD_MIB, InstanceType
+from trainflow.models.run import JobRef, Run, Stage, job_name
+from trainflow.models.run_spec import Argument, Dataset, Elastic, RunSpec
 
 DATA_MOUNT = "/data"
 RUNS_MOUNT = "/runs"

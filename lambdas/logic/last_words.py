@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from lambdas.models.metrics_line import parse_metrics_line, parse_report_line
-from lambdas.models.staging_line import parse_staging_line
+from trainflow.models.metrics_line import parse_metrics_line, parse_report_line
+from trainflow.models.staging_line import parse_staging_line
 
 _REPORT = re.compile(
     r"torch/distributed/elastic/.*failed \(exitcode: |^W\d{4} .*torch/distributed/elastic/.*Sending process "

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from lambdas.errors import TrainflowError
 from lambdas.logic.fleet import IdleNodes, usd
-from lambdas.models.run import MetricsCursor
-from lambdas.models.run_record import RunError, RunStatus
+from trainflow.errors import TrainflowError
 from trainflow.links import execution_link, object_link
+from trainflow.models.run import MetricsCursor
+from trainflow.models.run_record import RunError, RunStatus
 
 MAX_REASON_LENGTH = 2000
 """Of a refusal: what is wrong with a spec may quote much of it."""

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from lambdas.gateways.metrics import Datum
 from lambdas.logic.fleet import Fleet
-from lambdas.models.metric_names import CLUSTER_DIMENSION, RUN_DIMENSION, ClusterMetric, RunMetric
-from lambdas.models.metrics_line import StepMetrics, StepReport
-from lambdas.models.run import MetricsCursor
-from lambdas.models.staging_line import StagingReport
+from trainflow.models.metric_names import CLUSTER_DIMENSION, RUN_DIMENSION, ClusterMetric, RunMetric
+from trainflow.models.metrics_line import StepMetrics, StepReport
+from trainflow.models.run import MetricsCursor
+from trainflow.models.staging_line import StagingReport
 
 PER_SECOND = (RunMetric.THROUGHPUT, RunMetric.TOKENS_PER_SECOND)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from lambdas.errors import InvalidRunSpec, RunRequestInvalid
-from lambdas.models.run_spec import parse_run_spec
-from lambdas.models.spec_document import FAULTS, canonical, decode
+from trainflow.errors import InvalidRunSpec, RunRequestInvalid
+from trainflow.models.run_spec import parse_run_spec
+from trainflow.models.spec_document import FAULTS, canonical, decode
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from lambdas.errors import StagingStalled
 from lambdas.gateways.data_repository import Import
 from lambdas.logic.jobs import DATA_MOUNT
-from lambdas.models.run import JobRef, StagingProgress
-from lambdas.models.run_spec import Dataset, Limits
-from lambdas.models.staging_line import StagingReport, parse_staging_line
+from trainflow.errors import StagingStalled
+from trainflow.models.run import JobRef, StagingProgress
+from trainflow.models.run_spec import Dataset, Limits
+from trainflow.models.staging_line import StagingReport, parse_staging_line
 
 
 def linked_folder(dataset: Dataset, linked_url: str) -> str | None:

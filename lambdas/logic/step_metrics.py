@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from lambdas.gateways.backend import LogLine
-from lambdas.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
-from lambdas.models.run import LogPosition, MetricsCursor
+from trainflow.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
+from trainflow.models.run import LogPosition, MetricsCursor
 
 MAX_LINES_TOLD = 300
 """Steps and reports of one batch: at three data each they fit one call of PutMetricData, which takes 1,000."""

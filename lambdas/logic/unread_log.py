@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lambdas.gateways.backend import LogLine
-from lambdas.models.run import LogPosition
+from trainflow.models.run import LogPosition
 
 SECOND = timedelta(seconds=1)
 

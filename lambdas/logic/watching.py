@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from lambdas.errors import (
+from lambdas.gateways.backend import DEADLINE_EXCEEDED, NO_RECORD, JobStatus, WorkerPod
+from trainflow.errors import (
     GangIncomplete,
     JobCancelled,
     JobDeadlineExceeded,
@@ -19,9 +20,8 @@ from lambdas.errors import (
     WorkerFailed,
     named_errors,
 )
-from lambdas.gateways.backend import DEADLINE_EXCEEDED, NO_RECORD, JobStatus, WorkerPod
-from lambdas.models.run import JobPhase, JobRef, MetricsCursor, Stage
-from lambdas.models.run_spec import Limits
+from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
+from trainflow.models.run_spec import Limits
 
 MAX_MESSAGE_LENGTH = 500
 """Of a pod's last words inside an error message: a sentence, not a log."""

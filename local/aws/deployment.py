@@ -18,12 +18,12 @@ from typing import Any
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
-from lambdas.models import compile_cache
-from lambdas.models.functions import EVENT_HANDLERS, LINK, SLURM, TASKS, Function
-from lambdas.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, SYSTEM_NODEGROUP, nodegroup_name
-from lambdas.models.run_table import KEY
 from local.aws import quotas, triggers
 from local.aws.server import REGION, AwsServer
+from trainflow.models import compile_cache
+from trainflow.models.functions import EVENT_HANDLERS, LINK, SLURM, TASKS, Function
+from trainflow.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, SYSTEM_NODEGROUP, nodegroup_name
+from trainflow.models.run_table import KEY
 
 STATE_MACHINES = Path(__file__).parents[2] / "statemachines"
 

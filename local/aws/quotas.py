@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lambdas.models.instances import INSTANCE_TYPES
 from local.aws.patches import original, replacing
+from trainflow.models.instances import INSTANCE_TYPES
 
 
 def serve(*, max_nodes: int) -> None:

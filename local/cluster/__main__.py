@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from lambdas.models.instances import InstanceType
     from local.cluster.node.registration import NodeSpec
     from local.cluster.server import ApiServer
+    from trainflow.models.instances import InstanceType
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lambdas.models.metric_names import ClusterMetric
-from lambdas.models.offerings import OFFERINGS
 from stacks.parts.observability.metrics import LOG_USD_PER_GB
+from trainflow.models.metric_names import ClusterMetric
+from trainflow.models.offerings import OFFERINGS
 
 HOURS_PER_MONTH = 730
 

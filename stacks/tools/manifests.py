@@ -17,9 +17,6 @@ from typing import Any
 
 import yaml
 
-from lambdas.models.kubernetes_access import access_manifests
-from lambdas.models.kubernetes_names import MANAGED_BY
-from lambdas.models.volcano_queues import queue_manifest
 from stacks.configuration import Configuration, ConfigurationError, load_configuration
 from stacks.parts.cluster.workload import (
     CLAIM,
@@ -30,6 +27,9 @@ from stacks.parts.cluster.workload import (
     quota_manifest,
     service_account_manifest,
 )
+from trainflow.models.kubernetes_access import access_manifests
+from trainflow.models.kubernetes_names import MANAGED_BY
+from trainflow.models.volcano_queues import queue_manifest
 
 MOUNTS = tuple(f"/{folder}" for folder in FOLDERS)
 

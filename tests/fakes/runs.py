@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lambdas.logic.jobs import job_of
-from lambdas.models.backends import BackendName
-from lambdas.models.run import JobRef, Run, Stage
-from lambdas.models.run_spec import parse_run_spec
+from trainflow.models.backends import BackendName
+from trainflow.models.run import JobRef, Run, Stage
+from trainflow.models.run_spec import parse_run_spec
 
 STARTED_AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

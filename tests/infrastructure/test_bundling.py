@@ -10,10 +10,10 @@ from typing import Any
 import aws_cdk as cdk
 import pytest
 
-from lambdas.models.functions import FUNCTIONS
 from stacks.configuration import ConfigurationError
 from stacks.parts.orchestration import bundling
 from stacks.parts.orchestration.bundling import REPOSITORY, bundle, function_code, pins
+from trainflow.models.functions import FUNCTIONS
 
 REQUIREMENTS = """\
 boto3==1.2.3              # via -r requirements/lambdas.in, -r requirements/trainer.in

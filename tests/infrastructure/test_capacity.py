@@ -21,8 +21,6 @@ from aws_cdk import aws_iam as iam
 
 from lambdas.logic.jobs import Job
 from lambdas.logic.manifests import indexed_job
-from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
-from lambdas.models.run import JobRef, Stage
 from stacks.capacity import CapacityStack
 from stacks.cluster import ClusterStack
 from stacks.configuration import Configuration
@@ -39,6 +37,8 @@ from tests.infrastructure.alone import (
     settings,
     the_only,
 )
+from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
+from trainflow.models.run import JobRef, Stage
 
 TEMPLATE = "AWS::EC2::LaunchTemplate"
 NODEGROUP = "AWS::EKS::Nodegroup"

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from lambdas.models.daemon_sets import DAEMON_SETS, daemon_set
 from local.cluster.controllers.scheduling import pod_requests
 from local.cluster.model.quantity import parse_quantity
 from stacks.parts.cluster.addons import BEFORE_NODES, on_nodes
 from stacks.parts.cluster.charts import CHARTS, Chart
 from tests.integration.kubernetes_cli import program
+from trainflow.models.daemon_sets import DAEMON_SETS, daemon_set
 
 DEFAULTS: dict[str, dict[str, Any]] = yaml.safe_load(Path("tests/assets/charts/defaults.yaml").read_text())
 OURS: dict[str, Mapping[str, Any]] = {

@@ -13,10 +13,10 @@ import aws_cdk as cdk
 import pytest
 from aws_cdk import aws_logs as logs
 
-from lambdas.models.kubernetes_access import access_manifests
 from stacks.checks import ACCEPTED, CHECKS, Accepted, TrainflowChecks, findings
 from stacks.checks.access import NEEDS_CONDITION, WITHOUT_RESOURCE
 from stacks.parts.cluster.jobs import named_after_template
+from trainflow.models.kubernetes_access import access_manifests
 
 Resources = dict[str, dict[str, Any]]
 

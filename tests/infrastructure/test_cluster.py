@@ -22,10 +22,6 @@ from botocore import xform_name
 
 from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, Job
 from lambdas.logic.manifests import indexed_job, pods
-from lambdas.models.instances import INSTANCE_TYPES
-from lambdas.models.kubernetes_access import Access, access_manifests
-from lambdas.models.run import JobRef, Stage
-from lambdas.models.volcano_queues import queue_manifest
 from stacks.cluster import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
 from stacks.configuration import Cluster, Configuration, ConfigurationError, Images, load_configuration
 from stacks.network import NetworkStack
@@ -34,6 +30,10 @@ from stacks.parts.cluster import charts, workload
 from stacks.parts.configuration.queues import VolcanoQueue
 from stacks.storage import StorageStack
 from tests.infrastructure.auditors import audit, unacknowledged
+from trainflow.models.instances import INSTANCE_TYPES
+from trainflow.models.kubernetes_access import Access, access_manifests
+from trainflow.models.run import JobRef, Stage
+from trainflow.models.volcano_queues import queue_manifest
 
 Resource = dict[str, Any]
 

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lambdas.models.instances import INSTANCE_TYPES
-from lambdas.models.offerings import OFFERINGS
 from stacks.configuration import (
     Configuration,
     ConfigurationError,
@@ -21,6 +19,8 @@ from stacks.configuration import (
     load_configuration,
     scheduled_spec,
 )
+from trainflow.models.instances import INSTANCE_TYPES
+from trainflow.models.offerings import OFFERINGS
 
 EXAMPLE = Path("config/example.yaml")
 DIGEST = "example.com/image@sha256:" + "0" * 64

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lambdas.errors import named_errors
 from lambdas.logic.watching import LOST_A_PEER
 from trainer.errors import PeerLost, Terminated, TrainerError
+from trainflow.errors import named_errors
 
 
 def test_every_error_of_the_trainer_keeps_its_name_in_the_workflow() -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from cli.spec_reference import spec_reference
-from lambdas.models.run_spec import RunSpec
+from trainflow.models.run_spec import RunSpec
 
 
 def test_the_json_schema_is_the_models() -> None:

@@ -15,9 +15,9 @@ from aws_cdk import cx_api
 
 from lambdas.logic.jobs import Job
 from lambdas.logic.manifests import indexed_job
-from lambdas.models.run import JobRef, Stage
 from stacks.images import TOOLS, ImagesStack, kinds_of_images
 from tests.infrastructure.alone import PINNED, Resources, configuration, make_app, of_type, settings, the_only
+from trainflow.models.run import JobRef, Stage
 
 PROJECT = "AWS::CodeBuild::Project"
 REPOSITORY = "AWS::ECR::Repository"

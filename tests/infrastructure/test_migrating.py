@@ -10,8 +10,8 @@ import yaml
 from typer.main import get_command
 
 from cli.main import app
-from lambdas.models.run_spec import RunSpec
 from stacks.configuration import Configuration
+from trainflow.models.run_spec import RunSpec
 
 PAGE = Path("docs/migrating.md")
 

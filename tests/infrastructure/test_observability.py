@@ -18,8 +18,12 @@ from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk.assertions import Template
 from pydantic import ValidationError
 
-from lambdas.models.functions import FUNCTIONS
-from lambdas.models.metric_names import (
+from stacks.checks import findings
+from stacks.configuration import Configuration
+from stacks.observability import ObservabilityStack
+from stacks.parts.observability.alarms import COMPOSITE
+from trainflow.models.functions import FUNCTIONS
+from trainflow.models.metric_names import (
     CLUSTER_DIMENSION,
     DEPLOYMENT_DIMENSION,
     NAMESPACE,
@@ -27,11 +31,7 @@ from lambdas.models.metric_names import (
     ClusterMetric,
     RunMetric,
 )
-from lambdas.models.run_spec import Limits
-from stacks.checks import findings
-from stacks.configuration import Configuration
-from stacks.observability import ObservabilityStack
-from stacks.parts.observability.alarms import COMPOSITE
+from trainflow.models.run_spec import Limits
 
 NEURON_METRICS = {"node_neuroncore_utilization", "node_neurondevice_runtime_memory_used_bytes"}
 FILE_SYSTEM_METRICS = {"DataReadBytes", "DataWriteBytes", "FreeDataStorageCapacity"}

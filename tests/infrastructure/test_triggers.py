@@ -11,12 +11,12 @@ import pytest
 import yaml
 from moto.events.models import EventPattern
 
-from lambdas.models.functions import EVENT_HANDLERS
-from lambdas.models.run_spec import parse_run_spec
 from stacks.configuration import ConfigurationError
 from stacks.parts.acknowledgements import Reason
 from tests.infrastructure.auditors import audit, unacknowledged
 from tests.infrastructure.serverless import ASLEEP, WEEKLY, Deployed, configuration, deployed, text
+from trainflow.models.functions import EVENT_HANDLERS
+from trainflow.models.run_spec import parse_run_spec
 
 START_RUN_SECONDS = next(function.timeout_seconds for function in EVENT_HANDLERS if function.name == "StartRun")
 

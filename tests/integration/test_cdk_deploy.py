@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import yaml
 
-from lambdas.models.functions import FUNCTIONS
 from local.aws import deployment, folder_buckets
 from local.aws.schedules import next_time
 from local.cluster.node.api import KubernetesApi
@@ -28,6 +27,7 @@ from local.twin import REPOSITORY, Twin
 from stacks.parts.orchestration.bundling import PACKAGES, SOURCES
 from tests.integration.make_command import CONFIGURATION, Make
 from tests.integration.test_runs import demo_spec, steps_spec
+from trainflow.models.functions import FUNCTIONS
 
 TIME_SCALE = 60
 

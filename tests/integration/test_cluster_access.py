@@ -10,8 +10,6 @@ import pytest
 
 from lambdas.gateways.aws import client
 from lambdas.gateways.eks import bearer_token
-from lambdas.models.functions import FUNCTIONS
-from lambdas.models.kubernetes_access import Access
 from local.aws import deployment
 from local.aws.server import AwsServer
 from local.cluster.access_entries import AccessEntries
@@ -21,6 +19,8 @@ from local.cluster.node.api import ApiError, KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.cluster.server import ApiServer
 from local.shared_storage import grant, offer
+from trainflow.models.functions import FUNCTIONS
+from trainflow.models.kubernetes_access import Access
 
 CLUSTER, NAMESPACE = deployment.CLUSTER_NAME, deployment.NAMESPACE
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"

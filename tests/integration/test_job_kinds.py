@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from lambdas.models.volcano_queues import queue_manifest
 from local.cluster.node.api import ApiError
 from tests.integration.test_process_node import Cluster, command, eventually
+from trainflow.models.volcano_queues import queue_manifest
 
 INSTANCE_TYPE, DEVICE = "trn1.32xlarge", "aws.amazon.com/neuron"
 GREET = """

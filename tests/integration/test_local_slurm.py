@@ -23,11 +23,11 @@ import pytest
 import urllib3
 
 from lambdas.gateways.slurm_forms import partition_of
-from lambdas.models.slurm import default_of
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import REPOSITORY, Twin
 from tests.integration.test_interruption import alive
+from trainflow.models.slurm import default_of
 
 pytestmark = pytest.mark.slurm
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from lambdas.models.instances import nodegroup_name
 from local.aws import deployment
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.cluster.node.no_op import STEPS, step_loss
 from local.twin import Twin
+from trainflow.models.instances import nodegroup_name
 
 NUM_RUNS = 200
 TYPE = "trn1.2xlarge"

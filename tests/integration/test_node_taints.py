@@ -14,16 +14,16 @@ import pytest
 
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import job_of
-from lambdas.models.backends import KUBERNETES_KINDS
-from lambdas.models.instances import INSTANCE_TYPES, nodegroup_name
-from lambdas.models.kubernetes_names import RUN_LABEL
-from lambdas.models.run import Stage
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import offer
 from tests.fakes.runs import run_on
 from tests.integration.test_process_node import command, eventually
+from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
+from trainflow.models.kubernetes_names import RUN_LABEL
+from trainflow.models.run import Stage
 
 INSTANCE = INSTANCE_TYPES["trn1.32xlarge"]
 each_kind = pytest.mark.parametrize("kind", KUBERNETES_KINDS)

@@ -12,8 +12,6 @@ import pytest
 from rich.console import Console
 
 from cli.run_local import follow_run
-from lambdas.models.run_record import RunRecord
-from lambdas.models.run_spec import RunSpec, parse_run_spec
 from local.aws import folder_buckets
 from local.slurm import packages
 from local.slurm.configuration import SlurmSettings
@@ -21,6 +19,8 @@ from local.slurm.errors import SlurmMissing
 from local.twin import Twin
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, demo_spec, processes_of, steps_spec
 from tests.integration.test_slurm_runs import on_slurm
+from trainflow.models.run_record import RunRecord
+from trainflow.models.run_spec import RunSpec, parse_run_spec
 
 
 @pytest.fixture(scope="module")

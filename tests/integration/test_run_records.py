@@ -19,12 +19,12 @@ from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 from rich.console import Console
 
 from cli.run_local import follow_run
-from lambdas.models.run_record import RunRecord, RunStatus
-from lambdas.models.run_spec import parse_run_spec
 from local.aws.deployment import ARTIFACT_BUCKET
 from local.aws.server import REGION
 from local.twin import Twin
 from tests.integration.test_runs import TIME_SCALE, steps_spec, subscription
+from trainflow.models.run_record import RunRecord, RunStatus
+from trainflow.models.run_spec import parse_run_spec
 
 FIGURES = (
     "run_id",

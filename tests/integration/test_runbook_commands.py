@@ -18,9 +18,6 @@ import pytest
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import announcement_url, job_of
 from lambdas.logic.manifests.pods import NODEGROUP_LABEL
-from lambdas.models.backends import KUBERNETES_KINDS, KubernetesKind
-from lambdas.models.instances import nodegroup_name
-from lambdas.models.run import Stage
 from local.aws.server import AwsServer
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
@@ -31,6 +28,9 @@ from tests.documents import blocks
 from tests.fakes.runs import run_on
 from tests.integration.kubernetes_cli import program
 from tests.integration.test_process_node import command, eventually
+from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
+from trainflow.models.instances import nodegroup_name
+from trainflow.models.run import Stage
 
 (PASTED,) = [block.text for block in blocks() if "rank0()" in block.text and block.need == "account"]
 (ELASTIC,) = [block.text for block in blocks() if "elastic0()" in block.text]

@@ -16,10 +16,10 @@ import yaml
 from rich.console import Console
 
 from cli.run_local import follow_run
-from lambdas.models.run_record import RunRecord
-from lambdas.models.run_spec import parse_run_spec
 from local.aws import deployment, folder_buckets
 from local.twin import Twin
+from trainflow.models.run_record import RunRecord
+from trainflow.models.run_spec import parse_run_spec
 
 STEPS = "tests/assets/programs/steps.py"
 TIME_SCALE = 60

@@ -13,8 +13,6 @@ from rich.console import Console
 
 from cli.run_local import follow_run
 from cli.spec_file import read_spec
-from lambdas.models.run_record import RunRecord
-from lambdas.models.run_spec import RunSpec, parse_run_spec
 from local.aws import deployment, folder_buckets
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
@@ -25,6 +23,8 @@ from tests.integration.test_runs import (
     processes_of,
     steps_spec,
 )
+from trainflow.models.run_record import RunRecord
+from trainflow.models.run_spec import RunSpec, parse_run_spec
 
 pytestmark = pytest.mark.slow
 

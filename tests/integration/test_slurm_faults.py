@@ -22,8 +22,6 @@ from rich.console import Console
 from cli.run_local import follow_run
 from lambdas.gateways import slurm_api
 from lambdas.gateways.slurm_api import RestController
-from lambdas.models.run_record import RunRecord
-from lambdas.models.run_spec import RunSpec
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import Twin
@@ -38,6 +36,8 @@ from tests.integration.test_slurm_runs import (
     on_slurm,
     workers,
 )
+from trainflow.models.run_record import RunRecord
+from trainflow.models.run_spec import RunSpec
 
 pytestmark = pytest.mark.slurm
 

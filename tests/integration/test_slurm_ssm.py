@@ -22,12 +22,12 @@ from lambdas.gateways.slurm_ssm import SsmController
 from lambdas.gateways.slurm_status import is_over
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.slurm.job_script import render
-from lambdas.models.run import Stage
-from lambdas.models.slurm import Partition, Site, SlurmJob
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from tests.fakes.runs import run_on
 from tests.integration.test_local_slurm import limit_slurmd
+from trainflow.models.run import Stage
+from trainflow.models.slurm import Partition, Site, SlurmJob
 
 pytestmark = pytest.mark.slurm
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from lambdas.models.kubernetes_names import RUN_LABEL
-from lambdas.models.metric_names import NAMESPACE, RUN_DIMENSION
 from local.aws import folder_buckets
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.twin import Twin
+from trainflow.models.kubernetes_names import RUN_LABEL
+from trainflow.models.metric_names import NAMESPACE, RUN_DIMENSION
 
 RUNS = ("same-00000000000a", "same-00000000000b")
 BUCKET, KEY, PREFIX, MANIFEST = "tests", "corpora/shared.tar", "corpora/parts/", "corpora/parts.sha256"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lambdas.models.metrics_line import parse_metrics_line
 from tests.integration.forked_training import Forked, small_training
 from tests.unit.trainer.conftest import make_rows, write_shard
+from trainflow.models.metrics_line import parse_metrics_line
 
 
 @pytest.fixture

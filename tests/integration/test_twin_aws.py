@@ -21,10 +21,10 @@ from moto.core.config import default_user_config
 from moto.dynamodb.exceptions import ConditionalCheckFailed
 from moto.dynamodb.models import dynamodb_backends
 
-from lambdas.models.offerings import TRN_ON_DEMAND
 from local.aws.deployment import create_bucket, empty_archive, make_cluster
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime
 from local.aws.server import AwsServer
+from trainflow.models.offerings import TRN_ON_DEMAND
 
 ROLE_POLICY = json.dumps({"Version": "2012-10-17", "Statement": []})
 

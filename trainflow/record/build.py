@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from lambdas.models.run_record import (
+from trainflow.models.run_record import (
     Compilation,
     Execution,
     MetricsPublished,

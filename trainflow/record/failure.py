@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lambdas.errors import TrainflowError, named_errors
-from lambdas.models.run_record import RunError, RunStatus
+from trainflow.errors import TrainflowError, named_errors
+from trainflow.models.run_record import RunError, RunStatus
 from trainflow.record.history import Event, ExecutionHistory
 
 WHAT_TO_DO = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from lambdas.models.run_record import RunStatus
+from trainflow.models.run_record import RunStatus
 
 Event = Mapping[str, Any]
 """One entry of `GetExecutionHistory`'s `events`."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from lambdas.models.run import Stage, job_name
-from lambdas.models.run_record import Job, Pod
+from trainflow.models.run import Stage, job_name
+from trainflow.models.run_record import Job, Pod
 from trainflow.record.history import ExecutionHistory, task_output
 from trainflow.record.intervals import Interval
 from trainflow.record.pods import PodView

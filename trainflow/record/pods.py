@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from lambdas.models.kubernetes_names import (
+from trainflow.models.kubernetes_names import (
     ATTEMPT_LABEL,
     ELASTIC_LABEL,
     FIRST_NODE_RANK_LABEL,

@@ -14,9 +14,9 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from lambdas.models.metrics_line import StepMetrics
-from lambdas.models.run_record import MetricsPublished, Pod, RunRecord, RunStatus
 from trainflow.links import execution_link, object_link
+from trainflow.models.metrics_line import StepMetrics
+from trainflow.models.run_record import MetricsPublished, Pod, RunRecord, RunStatus
 from trainflow.record.build import overhead_by_state
 from trainflow.record.wording import count, duration, number, rate
 from trainflow.report.charts import charts

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from lambdas.models.run_record import Pod, RunRecord, StateVisit
+from trainflow.models.run_record import Pod, RunRecord, StateVisit
 from trainflow.record.build import own_execution
 from trainflow.record.wording import count, duration
 from trainflow.report.charts import Tick

@@ -6,7 +6,7 @@ from typing import Any
 
 from lambdas.logic.jobs import Job
 from lambdas.logic.manifests import pods
-from lambdas.models.backends import GANG, KUBERNETES_KINDS
+from trainflow.models.backends import GANG, KUBERNETES_KINDS
 
 
 def render(job: Job) -> list[dict[str, Any]]:

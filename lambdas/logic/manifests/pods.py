@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, POD_NAME_VARIABLE, RESULT_FILE, RUNS_MOUNT, SCRATCH_MOUNT, Job
-from lambdas.models.instances import (
+from trainflow.models.instances import (
     EFA_INTERFACE,
     HUGE_PAGES,
     HUGE_PAGES_OF_EFA_POD_MIB,
@@ -15,7 +15,7 @@ from lambdas.models.instances import (
     InstanceType,
     nodegroup_name,
 )
-from lambdas.models.kubernetes_names import (
+from trainflow.models.kubernetes_names import (
     ATTEMPT_LABEL,
     BACKEND_LABEL,
     ELASTIC_LABEL,
@@ -26,7 +26,7 @@ from lambdas.models.kubernetes_names import (
     STAGE_LABEL,
     TRAINING_NODES,
 )
-from lambdas.models.node_room import training_pod
+from trainflow.models.node_room import training_pod
 
 CLAIM = "fsx-claim"
 """The shared file system's PersistentVolumeClaim, named as in the tutorial."""

@@ -6,9 +6,9 @@ from typing import Any
 
 from lambdas.logic.jobs import Job
 from lambdas.logic.manifests import pods
-from lambdas.models.backends import KUBERNETES_KINDS
-from lambdas.models.kubernetes_names import FIRST_NODE_RANK_LABEL
-from lambdas.models.run_spec import Elastic
+from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.models.kubernetes_names import FIRST_NODE_RANK_LABEL
+from trainflow.models.run_spec import Elastic
 
 CONTAINER = "pytorch"
 """The operator looks for the container of this name."""

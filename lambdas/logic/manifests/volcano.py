@@ -6,8 +6,8 @@ from typing import Any
 
 from lambdas.logic.jobs import Job
 from lambdas.logic.manifests import pods
-from lambdas.models.backends import GANG, KUBERNETES_KINDS
-from lambdas.models.volcano_queues import DEFAULT_QUEUE
+from trainflow.models.backends import GANG, KUBERNETES_KINDS
+from trainflow.models.volcano_queues import DEFAULT_QUEUE
 
 
 def render(job: Job) -> list[dict[str, Any]]:

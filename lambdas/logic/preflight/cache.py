@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lambdas.logic.preflight.findings import Finding, Note
-from lambdas.models.compile_cache import CacheRecord, CacheState
+from trainflow.models.compile_cache import CacheRecord, CacheState
 
 
 def of_cache(record: CacheRecord | None) -> Iterator[Finding]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
 from lambdas.logic.preflight.findings import Finding, Note, Problem
-from lambdas.models.backends import KUBERNETES_KINDS
-from lambdas.models.instances import DEVICE_PLUGINS, HUGE_PAGES, HUGE_PAGES_OF_EFA_POD_MIB
-from lambdas.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
-from lambdas.models.run_spec import Compute, RunSpec
+from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.models.instances import DEVICE_PLUGINS, HUGE_PAGES, HUGE_PAGES_OF_EFA_POD_MIB
+from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
+from trainflow.models.run_spec import Compute, RunSpec
 
 
 def of_cluster(spec: RunSpec, facts: ClusterFacts, *, zones: tuple[Zone, ...] | Unknown) -> Iterator[Finding]:

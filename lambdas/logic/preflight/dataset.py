@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lambdas.logic.preflight.findings import Finding, Problem
-from lambdas.models.preflight import DatasetFacts, Probed
-from lambdas.models.run_spec import Dataset
+from trainflow.models.preflight import DatasetFacts, Probed
+from trainflow.models.run_spec import Dataset
 
 WAYS_OUT = (
     "correct the URL, put it below data/ of the data bucket, set dataset.public if anybody may read it, or add its "

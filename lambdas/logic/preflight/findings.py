@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lambdas.errors import PreflightFailed
+from trainflow.errors import PreflightFailed
 
 MAX_SENTENCE = 500
 """Of what a kubelet or a program is quoted with."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lambdas.errors import JobDeadlineExceeded, ScriptFailed, StorageFailed, TrainflowError, WorkerFailed
 from lambdas.logic.preflight.dataset import is_staged, of_folder
 from lambdas.logic.preflight.findings import Finding, Note, Problem, shortened
-from lambdas.models.kubernetes_names import NO_IMAGE
-from lambdas.models.preflight import DatasetFacts, Probed, Unknown
-from lambdas.models.run import Run
-from lambdas.models.run_spec import Dataset, RunSpec
+from trainflow.errors import JobDeadlineExceeded, ScriptFailed, StorageFailed, TrainflowError, WorkerFailed
+from trainflow.models.kubernetes_names import NO_IMAGE
+from trainflow.models.preflight import DatasetFacts, Probed, Unknown
+from trainflow.models.run import Run
+from trainflow.models.run_spec import Dataset, RunSpec
 
 FAILURES = (ScriptFailed, WorkerFailed, JobDeadlineExceeded, StorageFailed)
 """Ends of the probe that say something of the image it ran in."""

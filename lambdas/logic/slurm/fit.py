@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from lambdas.logic.preflight.findings import Finding, Note, Problem
-from lambdas.models.run_spec import RunSpec
-from lambdas.models.slurm import Partition
+from trainflow.models.run_spec import RunSpec
+from trainflow.models.slurm import Partition
 
 
 def of_partition(spec: RunSpec, partition: Partition | None) -> Iterator[Finding]:

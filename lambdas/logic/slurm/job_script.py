@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from string import Template
 
 from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, SCRATCH_MOUNT, Job
-from lambdas.models.backends import MASTER_ADDRESS, NODE_RANK
-from lambdas.models.slurm import SIGNAL_BEFORE_LIMIT_SECONDS, JobComment, Site, Submission
+from trainflow.models.backends import MASTER_ADDRESS, NODE_RANK
+from trainflow.models.slurm import SIGNAL_BEFORE_LIMIT_SECONDS, JobComment, Site, Submission
 
 SMALL_PROGRAM_MEMORY_MIB = 2048
 """Staging and publishing stream: their memory does not grow with the data."""

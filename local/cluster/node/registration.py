@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from lambdas.models.daemon_sets import on_node
-from lambdas.models.instances import INSTANCE_TYPE_LABEL, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
-from lambdas.models.node_room import room_for_pods
 from local.cluster.model import times
 from local.cluster.node.rewriting import LOOPBACK
+from trainflow.models.daemon_sets import on_node
+from trainflow.models.instances import INSTANCE_TYPE_LABEL, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
+from trainflow.models.node_room import room_for_pods
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40

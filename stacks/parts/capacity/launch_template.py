@@ -8,8 +8,8 @@ from aws_cdk import CfnTag
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from lambdas.models.instances import InstanceType
 from stacks.parts.configuration.nodes import Mode
+from trainflow.models.instances import InstanceType
 
 Template = ec2.CfnLaunchTemplate
 

@@ -6,11 +6,11 @@ from aws_cdk import aws_eks as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from lambdas.models.instances import nodegroup_name
-from lambdas.models.kubernetes_names import TRAINING_NODES
 from stacks.parts.capacity.launch_template import NodeTemplate
 from stacks.parts.capacity.nodegroup_calls import NodegroupCalls
 from stacks.parts.configuration.nodes import Nodegroup
+from trainflow.models.instances import nodegroup_name
+from trainflow.models.kubernetes_names import TRAINING_NODES
 
 CAPACITY_TYPES = {
     "on-demand": "ON_DEMAND",

@@ -10,9 +10,9 @@ from aws_cdk import aws_eks as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from lambdas.models.instances import nodegroup_name
 from stacks.parts.acknowledgements import Reason, acknowledge
 from stacks.parts.aws_calls import AwsCalls, Call
+from trainflow.models.instances import nodegroup_name
 
 GROUP_NAME = "nodegroup.resources.autoScalingGroups.0.name"
 """Where DescribeNodegroup says it."""

@@ -15,10 +15,10 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from lambdas.models.daemon_sets import daemon_set
 from stacks.parts.acknowledgements import Reason
 from stacks.parts.aws_policies import attach_aws_policies
 from stacks.parts.cluster.pod_identity import pod_identity
+from trainflow.models.daemon_sets import daemon_set
 
 CONTAINER_LOGS = ("application", "dataplane", "host", "performance")
 """What Container Insights writes, each to a log group of its own (its user guide)."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aws_cdk import aws_eks_v2 as eks
     from constructs import IConstruct
 
-from lambdas.models.daemon_sets import daemon_set
+from trainflow.models.daemon_sets import daemon_set
 
 LONGEST_MINUTES = 10
 """The kubectl handler is a Lambda function: it has 15 minutes for everything."""

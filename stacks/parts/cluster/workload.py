@@ -8,14 +8,14 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct
 
-from lambdas.models.instances import EFA_INTERFACE, HUGE_PAGES, NEURON_CORE, NEURON_DEVICE
-from lambdas.models.kubernetes_access import access_manifests
-from lambdas.models.kubernetes_names import MANAGED_BY
 from stacks.configuration import Configuration
 from stacks.parts.cluster import system_nodes
 from stacks.parts.cluster.jobs import named_after_template
 from stacks.parts.cluster.pod_identity import pod_identity
 from stacks.parts.storage.runs import let_runs_use
+from trainflow.models.instances import EFA_INTERFACE, HUGE_PAGES, NEURON_CORE, NEURON_DEVICE
+from trainflow.models.kubernetes_access import access_manifests
+from trainflow.models.kubernetes_names import MANAGED_BY
 
 if TYPE_CHECKING:
     from stacks.storage import SharedFileSystem, StorageStack

@@ -9,8 +9,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lambdas.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
 from stacks.parts.configuration.section import Section
+from trainflow.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
 
 RESERVATION = r"^cr-[0-9a-f]{8,17}$"
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from lambdas.models.volcano_queues import MADE_BY_VOLCANO
 from stacks.parts.configuration.section import Section
+from trainflow.models.volcano_queues import MADE_BY_VOLCANO
 
 QUEUE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 QUANTITY = r"^\d+(\.\d+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"

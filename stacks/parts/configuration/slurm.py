@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from lambdas.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
 from stacks.parts.configuration.nodes import Nodegroup, same_type_twice, vcpus_by_quota
 from stacks.parts.configuration.section import Section
+from trainflow.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
 
 AMI = r"^ami-[0-9a-f]{8,17}$"
 INSTANCE = r"^i-[0-9a-f]{8,17}$"

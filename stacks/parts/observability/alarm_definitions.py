@@ -13,10 +13,10 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 
-from lambdas.models.metric_names import ClusterMetric
 from stacks.configuration import Configuration
 from stacks.parts.cluster.addons import container_log
 from stacks.parts.observability import metrics
+from trainflow.models.metric_names import ClusterMetric
 
 if TYPE_CHECKING:
     from stacks.storage import SharedFileSystem

@@ -13,12 +13,12 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from lambdas.models.metric_names import RUN_DIMENSION, ClusterMetric, RunMetric
 from stacks.configuration import Configuration
 from stacks.parts.observability import metrics
 from stacks.parts.observability.alarm_definitions import FULL_PERCENT, Definition
 from stacks.parts.observability.alarms import COMPOSITE, Alarms
 from stacks.parts.observability.runbooks import link
+from trainflow.models.metric_names import RUN_DIMENSION, ClusterMetric, RunMetric
 
 if TYPE_CHECKING:
     from stacks.storage import SharedFileSystem

@@ -1,4 +1,4 @@
-"""One Lambda function of the list in `lambdas/models/functions.py`, with all that belongs to it.
+"""One Lambda function of the list in `trainflow/models/functions.py`, with all that belongs to it.
 
 Functions that talk to the cluster start from a snapshot (SnapStart), because a cold start would compile the Kubernetes
 client for 3.5 s of CPU, which is 12 s at 512 MiB. Keeping a snapshot costs 0.0000015046 USD for each GB-second of
@@ -21,9 +21,9 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from lambdas.models.functions import Function
 from stacks.parts.orchestration.bundling import PYTHON
 from stacks.parts.orchestration.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, as_it_is, role
+from trainflow.models.functions import Function
 
 if TYPE_CHECKING:
     from stacks.parts.cluster.cluster_reference import ClusterReference

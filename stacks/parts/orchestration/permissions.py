@@ -15,9 +15,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from lambdas.models.metric_names import NAMESPACE
 from stacks.parts.acknowledgements import Reason, acknowledge
 from stacks.parts.aws_policies import IN_NETWORK
+from trainflow.models.metric_names import NAMESPACE
 
 USE_OF_KEY = ("kms:Decrypt", "kms:GenerateDataKey")
 """What sending to an encrypted topic or queue takes, and reading from one."""

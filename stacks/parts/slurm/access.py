@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 
-from lambdas.models.functions import SLURM
 from stacks.configuration import Configuration
 from stacks.parts.acknowledgements import Reason
 from stacks.parts.orchestration.permissions import Grant, allow, objects
+from trainflow.models.functions import SLURM
 
 if TYPE_CHECKING:
     from stacks.storage import StorageStack

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from recorded_runs import RecordedRun
 
 from cli.observe.snapshot import RunSnapshot, total_steps
-from lambdas.models.run_record import RunStatus
+from trainflow.models.run_record import RunStatus
 from trainflow.record.build import all_visits
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, current_state

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from cli import preflight
 from cli.main import app
-from lambdas.errors import DatasetNotFound
-from lambdas.models.run_spec import parse_run_spec
 from tests.fakes.runs import SPEC, spec_with
+from trainflow.errors import DatasetNotFound
+from trainflow.models.run_spec import parse_run_spec
 
 
 @pytest.fixture

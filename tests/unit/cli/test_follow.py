@@ -15,9 +15,9 @@ from cli.follow.plain import PlainView
 from cli.follow.screen import screen
 from cli.follow.staging import staging_line
 from cli.observe.snapshot import RunSnapshot, total_steps
-from lambdas.errors import WorkerFailed
-from lambdas.models.run_record import RunStatus
-from lambdas.models.staging_line import StagingReport
+from trainflow.errors import WorkerFailed
+from trainflow.models.run_record import RunStatus
+from trainflow.models.staging_line import StagingReport
 
 
 def followed(run: RecordedRun, *, looks: int = 400) -> list[str]:

@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError
 from recorded_runs import RecordedRun, recorded
 
 from cli.observe.executions import ExecutionTree, HistoryReader
-from lambdas.models.run_record import RunStatus
+from trainflow.models.run_record import RunStatus
 
 
 class FakeStepFunctions:

@@ -9,7 +9,7 @@ import pytest
 from recorded_runs import recorded
 
 from cli.files import read_record, write_record
-from lambdas.models.run_record import Compilation, RunError, RunStatus, Training
+from trainflow.models.run_record import Compilation, RunError, RunStatus, Training
 from trainflow.record import overhead_by_state
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.steps import kept_steps_of

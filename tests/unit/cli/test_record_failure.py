@@ -5,7 +5,7 @@ import json
 import pytest
 from recorded_runs import recorded
 
-from lambdas.errors import WorkerFailed, named_errors
+from trainflow.errors import WorkerFailed, named_errors
 from trainflow.record.failure import explained, run_error, what_to_do
 
 

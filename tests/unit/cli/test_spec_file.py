@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cli.spec_file import merged, read_spec
-from lambdas.errors import InvalidRunSpec
+from trainflow.errors import InvalidRunSpec
 
 SPECS = sorted(Path("runs").glob("*.yaml"))
 SCALED_DOWN = sorted(Path("runs/overrides").glob("*.yaml"))

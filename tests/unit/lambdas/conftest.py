@@ -19,10 +19,10 @@ from moto.sns.models import sns_backends
 from lambdas.gateways import aws as clients
 from lambdas.gateways import executions, kubernetes
 from lambdas.gateways.runs import RunTable
-from lambdas.models.instances import nodegroup_name
 from local.aws import patches
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import TOOLS_IMAGE
+from trainflow.models.instances import nodegroup_name
 from trainflow.record.history import ExecutionHistory
 
 REGION = "us-west-2"

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from lambdas.errors import BackendNotInstalled, GangIncomplete, GangTooLarge, JobConflict, JobNotFound
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers import backends, ensure_capacity, locate_rank0, poll_job, tear_down
 from lambdas.logic.jobs import Job, job_of
-from lambdas.models.backends import KUBERNETES_KINDS, BackendName
-from lambdas.models.kubernetes_names import JOB_LABEL, RUN_LABEL
-from lambdas.models.run import Run, Stage
-from lambdas.models.run_record import RunStatus
-from lambdas.models.run_table import row_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, job_ref, run_on
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
+from trainflow.errors import BackendNotInstalled, GangIncomplete, GangTooLarge, JobConflict, JobNotFound
+from trainflow.models.backends import KUBERNETES_KINDS, BackendName
+from trainflow.models.kubernetes_names import JOB_LABEL, RUN_LABEL
+from trainflow.models.run import Run, Stage
+from trainflow.models.run_record import RunStatus
+from trainflow.models.run_table import row_of
 
 each_backend = pytest.mark.parametrize("backend", KUBERNETES_KINDS)
 CUSTOM = [backend for backend in KUBERNETES_KINDS.values() if backend.software]

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from lambdas.errors import ServiceUnavailable
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers import clean_up, notify, tear_down, validate_run
 from lambdas.logic.jobs import job_of
 from lambdas.logic.manifests import pods, pytorchjob
 from lambdas.logic.manifests.indexed_job import render
-from lambdas.models.run import Run, Stage
-from lambdas.models.run_record import RunRecord, RunStatus
-from lambdas.models.run_table import row_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
+from trainflow.errors import ServiceUnavailable
+from trainflow.models.run import Run, Stage
+from trainflow.models.run_record import RunRecord, RunStatus
+from trainflow.models.run_table import row_of
 
 TYPE = "trn1.32xlarge"
 OTHER = "other-0123456789ab"

@@ -17,13 +17,13 @@ from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers import acquire_cache, backends, check_compilation, clean_up, tear_down
 from lambdas.logic.compile_cache import LONGEST_WAIT, NEVER_SHAPE_GRAPHS, cache_key
 from lambdas.logic.jobs import Job, job_of
-from lambdas.models.compile_cache import CacheState, CacheUse, Hold, lease_of, own_folder
-from lambdas.models.run import Run, Stage
-from lambdas.models.run_spec import parse_run_spec
-from lambdas.models.run_table import row_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, spec_with
 from tests.unit.lambdas.conftest import CACHE_TABLE, CONTEXT, Aws
+from trainflow.models.compile_cache import CacheState, CacheUse, Hold, lease_of, own_folder
+from trainflow.models.run import Run, Stage
+from trainflow.models.run_spec import parse_run_spec
+from trainflow.models.run_table import row_of
 
 DIGEST = "registry.example/trainer@sha256:" + "0" * 64
 KEY = cache_key(parse_run_spec(SPEC), image_digest=None)
@@ -362,7 +362,7 @@ def test_graphs_that_compiled_are_declared_ready_by_who_holds_the_lease(
 
 
 def test_trouble_with_dynamodb_is_worth_a_retry(aws: Aws, refusing: Callable[[str, str | None], None]) -> None:
-    from lambdas.errors import ServiceUnavailable
+    from trainflow.errors import ServiceUnavailable
 
     refusing("PutItem", "ProvisionedThroughputExceededException")
     with pytest.raises(ServiceUnavailable, match="dynamodb:PutItem"):

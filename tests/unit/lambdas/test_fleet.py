@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from lambdas.gateways.backend import Claim
 from lambdas.gateways.eks import Nodegroup
 from lambdas.logic.fleet import Fleet, IdleNodes, obsolete, survey, usd
-from lambdas.models.instances import nodegroup_name
-from lambdas.models.run_record import RunStatus
-from lambdas.models.run_table import LastSurvey, RunRow, row_of
 from tests.fakes.runs import STARTED_AT as NOW
 from tests.fakes.runs import run_of, spec_with
+from trainflow.models.instances import nodegroup_name
+from trainflow.models.run_record import RunStatus
+from trainflow.models.run_table import LastSurvey, RunRow, row_of
 
 BIG, SMALL = "trn1.32xlarge", "trn1.2xlarge"
 IDLE_TIME = timedelta(minutes=30)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from lambdas.errors import ServiceUnavailable
 from lambdas.gateways import executions, notifications, objects
 from lambdas.gateways.eks import Nodegroups
-from lambdas.models.run_record import RunStatus
 from tests.unit.lambdas.conftest import CLUSTER, DATA_BUCKET, Aws
+from trainflow.errors import ServiceUnavailable
+from trainflow.models.run_record import RunStatus
 
 TYPE = "trn1.32xlarge"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lambdas.models.image_names import EcrImage, in_private_ecr
+from trainflow.models.image_names import EcrImage, in_private_ecr
 
 REGISTRY = "123456789012.dkr.ecr.us-west-2.amazonaws.com"
 DIGEST = f"sha256:{'ab' * 32}"

@@ -11,8 +11,8 @@ import pytest
 
 from lambdas.gateways.backend import JobStatus
 from lambdas.gateways.job_status import job_status
-from lambdas.models.backends import BackendName
-from lambdas.models.run import JobPhase, JobRef, Stage
+from trainflow.models.backends import BackendName
+from trainflow.models.run import JobPhase, JobRef, Stage
 
 RECORDINGS = Path("tests/assets/k8s-contract")
 SUBMITTED_AT = "2026-11-21T03:35:30Z"

@@ -6,9 +6,9 @@ import pytest
 
 from lambdas.logic.jobs import Job, job_of, rendezvous_port
 from lambdas.logic.manifests.indexed_job import render
-from lambdas.models.backends import BackendName
-from lambdas.models.run import Run, Stage
 from tests.fakes.runs import TOOLS_IMAGE, run_of, run_on, spec_with
+from trainflow.models.backends import BackendName
+from trainflow.models.run import Run, Stage
 
 PORT = rendezvous_port("bert-0123456789ab-training-1")
 

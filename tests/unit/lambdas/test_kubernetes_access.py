@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from lambdas.errors import TrainflowError
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers import backends
 from lambdas.logic.jobs import job_of
 from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
-from lambdas.models.backends import KUBERNETES_KINDS
-from lambdas.models.functions import FUNCTIONS, Function
-from lambdas.models.kubernetes_access import IN_CLUSTER, IN_NAMESPACE, Access, Rule, access_manifests
-from lambdas.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL
-from lambdas.models.run import MetricsCursor, Run, Stage
-from lambdas.models.run_record import RunStatus
-from lambdas.models.run_table import row_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi, Use
 from tests.fakes.runs import STARTED_AT, job_ref, run_of, run_on
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
+from trainflow.errors import TrainflowError
+from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.models.functions import FUNCTIONS, Function
+from trainflow.models.kubernetes_access import IN_CLUSTER, IN_NAMESPACE, Access, Rule, access_manifests
+from trainflow.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL
+from trainflow.models.run import MetricsCursor, Run, Stage
+from trainflow.models.run_record import RunStatus
+from trainflow.models.run_table import row_of
 
 RUN = run_of()
 TYPE = RUN.spec.compute.instance_type

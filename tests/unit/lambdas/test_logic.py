@@ -11,19 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.errors import (
-    CapacityTimeout,
-    CompilationNotReported,
-    DatasetInvalid,
-    GangTooLarge,
-    GraphCompilationFailed,
-    JobDeadlineExceeded,
-    JobStalled,
-    ScriptFailed,
-    TrainflowError,
-    WorkerFailed,
-    named_errors,
-)
 from lambdas.gateways.backend import JobStatus, LogLine, WorkerPod
 from lambdas.gateways.eks import Nodegroup
 from lambdas.gateways.kubernetes_objects import Node
@@ -39,9 +26,22 @@ from lambdas.logic.watching import (
     phase_since,
     require_progress,
 )
-from lambdas.models.metrics_line import StepMetrics, parse_metrics_line
-from lambdas.models.run import JobPhase, MetricsCursor, Stage
 from tests.fakes.runs import STARTED_AT, job_ref, run_of, run_on
+from trainflow.errors import (
+    CapacityTimeout,
+    CompilationNotReported,
+    DatasetInvalid,
+    GangTooLarge,
+    GraphCompilationFailed,
+    JobDeadlineExceeded,
+    JobStalled,
+    ScriptFailed,
+    TrainflowError,
+    WorkerFailed,
+    named_errors,
+)
+from trainflow.models.metrics_line import StepMetrics, parse_metrics_line
+from trainflow.models.run import JobPhase, MetricsCursor, Stage
 from trainflow.record.failure import caught_error
 
 RUN = run_of()

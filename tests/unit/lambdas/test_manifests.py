@@ -13,10 +13,10 @@ import yaml
 from cli.spec_file import read_spec
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import GANGS, Job, job_of
-from lambdas.models.backends import KUBERNETES_KINDS, MAX_HOST_NAME, BackendName
-from lambdas.models.compile_cache import CacheUse, Hold, shared_folder
-from lambdas.models.run import Run, Stage
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, run_on
+from trainflow.models.backends import KUBERNETES_KINDS, MAX_HOST_NAME, BackendName
+from trainflow.models.compile_cache import CacheUse, Hold, shared_folder
+from trainflow.models.run import Run, Stage
 
 GOLDEN = Path("tests/assets/manifests")
 SUBMITTED = Path("tests/assets/k8s-contract/golden-manifests")

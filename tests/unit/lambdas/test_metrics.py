@@ -20,12 +20,12 @@ from lambdas.logic import metric_data
 from lambdas.logic.last_words import last_words
 from lambdas.logic.step_metrics import Batch, advanced, next_batch
 from lambdas.logic.unread_log import UnreadLines
-from lambdas.models.metric_names import ClusterMetric, RunMetric
-from lambdas.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
-from lambdas.models.run import MetricsCursor
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, Aws
+from trainflow.models.metric_names import ClusterMetric, RunMetric
+from trainflow.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
+from trainflow.models.run import MetricsCursor
 
 NOW = STARTED_AT + timedelta(hours=1)
 

@@ -10,15 +10,15 @@ import pytest
 
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import job_of
-from lambdas.models.backends import KUBERNETES_KINDS, BackendName
-from lambdas.models.daemon_sets import DAEMON_SETS, on_node
-from lambdas.models.instances import HUGE_PAGES, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
-from lambdas.models.kubernetes_names import TRAINING_NODES
-from lambdas.models.node_room import Room, allocatable, daemon_set_requests, kubelet_reserved, room_for_pods
-from lambdas.models.run import Stage
 from local.cluster.controllers.scheduling import place, pod_requests
 from local.cluster.node import registration
 from tests.fakes.runs import run_of, spec_with
+from trainflow.models.backends import KUBERNETES_KINDS, BackendName
+from trainflow.models.daemon_sets import DAEMON_SETS, on_node
+from trainflow.models.instances import HUGE_PAGES, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
+from trainflow.models.kubernetes_names import TRAINING_NODES
+from trainflow.models.node_room import Room, allocatable, daemon_set_requests, kubelet_reserved, room_for_pods
+from trainflow.models.run import Stage
 
 DECISION = Path("docs/decisions/0024-what-fits-a-node.md")
 

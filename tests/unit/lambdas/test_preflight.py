@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.errors import PreflightFailed, ScriptFailed, WorkerFailed
 from lambdas.gateways import account, objects
 from lambdas.gateways.eks import Nodegroup
 from lambdas.handlers import preflight
@@ -22,11 +21,15 @@ from lambdas.logic.preflight.cache import of_cache
 from lambdas.logic.preflight.cluster import can_run_pods, of_cluster
 from lambdas.logic.preflight.findings import MAX_NOTES_BYTES, Finding, Note, Problem, notes, require_no_problem
 from lambdas.logic.preflight.probe import image_out_of_reach, never_ran, of_failure, of_probe, probed
-from lambdas.models.compile_cache import lease_of
-from lambdas.models.instances import EFA_INTERFACE, INSTANCE_TYPES, NEURON_DEVICE
-from lambdas.models.kubernetes_names import JOB_LABEL
-from lambdas.models.offerings import STANDARD_SPOT, TRN_ON_DEMAND, TRN_SPOT, quota_of
-from lambdas.models.preflight import (
+from tests.fakes.kubernetes_api import FakeKubernetesApi
+from tests.fakes.runs import run_of, run_on, spec_with
+from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
+from trainflow.errors import PreflightFailed, ScriptFailed, WorkerFailed
+from trainflow.models.compile_cache import lease_of
+from trainflow.models.instances import EFA_INTERFACE, INSTANCE_TYPES, NEURON_DEVICE
+from trainflow.models.kubernetes_names import JOB_LABEL
+from trainflow.models.offerings import STANDARD_SPOT, TRN_ON_DEMAND, TRN_SPOT, quota_of
+from trainflow.models.preflight import (
     AccountFacts,
     ClusterFacts,
     DatasetFacts,
@@ -37,10 +40,7 @@ from lambdas.models.preflight import (
     VolumeClaim,
     Zone,
 )
-from lambdas.models.run import Run, Stage
-from tests.fakes.kubernetes_api import FakeKubernetesApi
-from tests.fakes.runs import run_of, run_on, spec_with
-from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
+from trainflow.models.run import Run, Stage
 
 GIB = 2**30
 DENIED = Unknown("ec2:DescribeSubnets answered UnauthorizedOperation")

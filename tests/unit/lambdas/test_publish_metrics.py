@@ -13,15 +13,15 @@ import pytest
 from kubernetes import client
 from urllib3.exceptions import ProtocolError
 
-from lambdas.errors import ClusterUnavailable, ServiceUnavailable
 from lambdas.gateways import metrics
 from lambdas.handlers import publish_metrics
 from lambdas.handlers.publish_metrics import LINES_BETWEEN_LOOKS_AT_THE_CLOCK
 from lambdas.logic.step_metrics import MAX_LINES_TOLD
-from lambdas.models.run import MetricsCursor
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import CONTEXT, Aws
+from trainflow.errors import ClusterUnavailable, ServiceUnavailable
+from trainflow.models.run import MetricsCursor
 
 RUN = run_of()
 NOW = datetime.now(UTC).replace(microsecond=0)

@@ -11,7 +11,6 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lambdas.errors import InvalidRunSpec, RunRequestInvalid
 from lambdas.logic.run_requests import (
     Scheduled,
     Upload,
@@ -19,9 +18,10 @@ from lambdas.logic.run_requests import (
     execution_of_upload,
     parse_request,
 )
-from lambdas.models.run import run_id_for
-from lambdas.models.spec_document import MAX_BYTES
 from tests.fakes.runs import SPEC, spec_with
+from trainflow.errors import InvalidRunSpec, RunRequestInvalid
+from trainflow.models.run import run_id_for
+from trainflow.models.spec_document import MAX_BYTES
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -11,10 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.errors import InvalidRunSpec
-from lambdas.models.run import job_name, run_id_for
-from lambdas.models.run_spec import FOLDER, MAX_NAME_LENGTH, object_of, parse_run_spec
 from tests.fakes.runs import SPEC, spec_with
+from trainflow.errors import InvalidRunSpec
+from trainflow.models.run import job_name, run_id_for
+from trainflow.models.run_spec import FOLDER, MAX_NAME_LENGTH, object_of, parse_run_spec
 
 
 def elastic(**limits: int) -> dict[str, Any]:

@@ -13,12 +13,12 @@ import jwt
 import pytest
 from urllib3.exceptions import NewConnectionError
 
-from lambdas.errors import ClusterAccessDenied, ClusterUnavailable, JobRefused
 from lambdas.gateways import slurm_api
 from lambdas.gateways.slurm_api import RestController
-from lambdas.models.slurm import Partition
 from tests.unit.lambdas.conftest import Aws
 from tests.unit.lambdas.test_slurm_forms import JOB, newer_job, recorded, some
+from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, JobRefused
+from trainflow.models.slurm import Partition
 
 KEY = bytes(range(32))
 CLAIMS = {"uid": 1000, "gid": 1000, "id": {"shell": "/bin/bash"}}

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from lambdas.errors import (
+from lambdas.gateways.slurm import SlurmBackend
+from lambdas.gateways.slurm_files import JobFiles
+from lambdas.handlers import backends, ensure_capacity, locate_rank0, poll_job, preflight, tear_down
+from lambdas.logic.jobs import Job, job_of
+from lambdas.logic.slurm.job_script import render
+from tests.fakes.runs import run_on
+from tests.fakes.slurm import NOW, USER, FakeController, job_in_queue
+from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
+from trainflow.errors import (
     BackendNotInstalled,
     ClusterUnavailable,
     JobConflict,
@@ -17,17 +25,9 @@ from lambdas.errors import (
     StorageFailed,
     WorkerFailed,
 )
-from lambdas.gateways.slurm import SlurmBackend
-from lambdas.gateways.slurm_files import JobFiles
-from lambdas.handlers import backends, ensure_capacity, locate_rank0, poll_job, preflight, tear_down
-from lambdas.logic.jobs import Job, job_of
-from lambdas.logic.slurm.job_script import render
-from lambdas.models.functions import SLURM
-from lambdas.models.run import JobPhase, JobRef, Run, Stage
-from lambdas.models.slurm import Partition, Site, Submission
-from tests.fakes.runs import run_on
-from tests.fakes.slurm import NOW, USER, FakeController, job_in_queue
-from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
+from trainflow.models.functions import SLURM
+from trainflow.models.run import JobPhase, JobRef, Run, Stage
+from trainflow.models.slurm import Partition, Site, Submission
 
 SITE = Site(shared_folder="/fsx", environment="/opt/venv", program_folder="/opt/trainflow")
 URL = f"s3://{ARTIFACT_BUCKET}/runs/bert-slurm-0123456789ab/"

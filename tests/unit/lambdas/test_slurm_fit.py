@@ -6,9 +6,9 @@ import pytest
 
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from lambdas.logic.slurm.fit import of_partition
-from lambdas.models.run_spec import parse_run_spec
-from lambdas.models.slurm import Partition, default_of
 from tests.fakes.runs import spec_with
+from trainflow.models.run_spec import parse_run_spec
+from trainflow.models.slurm import Partition, default_of
 
 
 def found(partition: Partition | None, **fields: object) -> list[Finding]:

@@ -26,7 +26,7 @@ from lambdas.gateways.slurm_forms import (
     partition_of,
     submission_form,
 )
-from lambdas.models.slurm import JobComment, Partition, SlurmJob, Submission
+from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission
 
 ASSETS = Path(__file__).parents[2] / "assets" / "slurm"
 COMMENT = JobComment(run_id="bert-0123456789ab", stage="training", attempt=1, spec_hash="feed")

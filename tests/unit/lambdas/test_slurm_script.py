@@ -20,12 +20,12 @@ from cli.spec_file import read_spec
 from lambdas.gateways.slurm_forms import KNOWN_VERSIONS, submission_form
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.slurm.job_script import render
-from lambdas.models.instances import INSTANCE_TYPES
-from lambdas.models.run import Stage
-from lambdas.models.run_spec import parse_run_spec
-from lambdas.models.slurm import JobComment, Site, Submission
 from tests.fakes.runs import run_on, spec_with
 from tests.unit.lambdas.test_manifests import seed_cache, seed_run
+from trainflow.models.instances import INSTANCE_TYPES
+from trainflow.models.run import Stage
+from trainflow.models.run_spec import parse_run_spec
+from trainflow.models.slurm import JobComment, Site, Submission
 
 GOLDEN = Path("tests/assets/slurm/scripts")
 SEEDS = sorted(path for path in Path("runs").glob("*.yaml") if read_spec(path).compute.backend == "slurm")

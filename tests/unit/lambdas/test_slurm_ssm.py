@@ -17,12 +17,12 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from lambdas.errors import ClusterUnavailable, JobRefused
 from lambdas.gateways import slurm_ssm
 from lambdas.gateways.slurm_forms import comment_form
 from lambdas.gateways.slurm_ssm import MAX_CHARACTERS, SsmController
-from lambdas.models.slurm import Partition, SlurmJob
 from tests.unit.lambdas.test_slurm_forms import COMMENT, JOB
+from trainflow.errors import ClusterUnavailable, JobRefused
+from trainflow.models.slurm import Partition, SlurmJob
 
 HEAD_NODE = "i-0123456789abcdef0"
 

@@ -6,7 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lambdas.errors import (
+from lambdas.gateways.slurm_files import failed_pods
+from lambdas.gateways.slurm_status import is_over, job_status, obstacle
+from lambdas.logic.watching import cause_of, failure
+from tests.fakes.slurm import NOW, job_in_queue
+from trainflow.errors import (
     JobCancelled,
     JobDeadlineExceeded,
     JobPreempted,
@@ -15,12 +19,8 @@ from lambdas.errors import (
     TrainflowError,
     WorkerFailed,
 )
-from lambdas.gateways.slurm_files import failed_pods
-from lambdas.gateways.slurm_status import is_over, job_status, obstacle
-from lambdas.logic.watching import cause_of, failure
-from lambdas.models.run import JobPhase, JobRef, Stage
-from lambdas.models.slurm import JobRecord, NodeRecord
-from tests.fakes.slurm import NOW, job_in_queue
+from trainflow.models.run import JobPhase, JobRef, Stage
+from trainflow.models.slurm import JobRecord, NodeRecord
 
 NAME = "bert-0123456789ab-training-1"
 REF = JobRef(name=NAME, stage=Stage.TRAINING, attempt=1, num_nodes=2, backend="slurm")

@@ -14,20 +14,20 @@ from botocore.stub import ANY, Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.errors import StagingStalled, StorageFailed
 from lambdas.gateways import data_repository
 from lambdas.handlers import stage_data, validate_run
 from lambdas.logic.jobs import job_of
 from lambdas.logic.last_words import last_words
 from lambdas.logic.staging import advanced, linked_folder, newest_report, require_progress
-from lambdas.models.metric_names import NAMESPACE, RUN_DIMENSION, RunMetric
-from lambdas.models.run import Run, Stage, StagingProgress
-from lambdas.models.run_spec import Dataset, Limits
-from lambdas.models.staging_line import StagingReport, parse_staging_line
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, job_ref, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainer.staging.progress import line as printed
+from trainflow.errors import StagingStalled, StorageFailed
+from trainflow.models.metric_names import NAMESPACE, RUN_DIMENSION, RunMetric
+from trainflow.models.run import Run, Stage, StagingProgress
+from trainflow.models.run_spec import Dataset, Limits
+from trainflow.models.staging_line import StagingReport, parse_staging_line
 
 GIB = 1024**3
 SHA256 = "0123456789abcdef" * 4

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from lambdas.errors import ServiceUnavailable
 from lambdas.gateways import executions
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers.survey_fleet import lambda_handler
-from lambdas.models.run import Run
-from lambdas.models.run_record import RunStatus
-from lambdas.models.run_table import LastSurvey, row_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, NAMESPACE, Aws
+from trainflow.errors import ServiceUnavailable
+from trainflow.models.run import Run
+from trainflow.models.run_record import RunStatus
+from trainflow.models.run_table import LastSurvey, row_of
 
 TYPE = "trn1.32xlarge"
 

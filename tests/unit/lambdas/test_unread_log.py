@@ -21,7 +21,7 @@ from lambdas.gateways.backend import LogLine
 from lambdas.gateways.kubernetes_api import LONGEST_LINE_BYTES, complete_lines
 from lambdas.gateways.kubernetes_objects import log_lines
 from lambdas.logic.unread_log import UnreadLines
-from lambdas.models.run import LogPosition
+from trainflow.models.run import LogPosition
 
 BEGINNING = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

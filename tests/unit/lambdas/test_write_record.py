@@ -10,11 +10,11 @@ import pytest
 
 from lambdas.gateways import executions
 from lambdas.handlers import recording, write_record
-from lambdas.models.run_record import RunRecord, RunStatus
-from lambdas.models.run_table import row_of
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
 from trainflow.links import execution_link, object_link
+from trainflow.models.run_record import RunRecord, RunStatus
+from trainflow.models.run_table import row_of
 from trainflow.record.history import ExecutionHistory
 
 RUN = run_of()

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from lambdas.models.slurm import JobRecord
 from tests.unit.trainer.conftest import BUCKET
 from trainer.batch import finish
 from trainer.batch.place import JobFolder
 from trainer.errors import ConfigInvalid, StorageFailed
+from trainflow.models.slurm import JobRecord
 
 FINISHED = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -9,7 +9,6 @@ import pytest
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from lambdas.models.metrics_line import StepReport, parse_report_line
 from tests.unit.trainer.conftest import make_rows
 from trainer import environment, flops
 from trainer.batches import as_micro_batch
@@ -20,6 +19,7 @@ from trainer.device.cuda import CudaDevice
 from trainer.device.neuron import NeuronDevice
 from trainer.errors import ConfigInvalid
 from trainer.metrics import StepMetrics, report
+from trainflow.models.metrics_line import StepReport, parse_report_line
 
 LARGE = ModelConfig(model="large")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lambdas.models.kubernetes_names import MANAGED_BY
+from trainflow.models.kubernetes_names import MANAGED_BY
 
 DEFAULT_QUEUE = "default"
 """Where a job is without a queue of its own."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lambdas.models.daemon_sets import on_node
-from lambdas.models.instances import InstanceType
+from trainflow.models.daemon_sets import on_node
+from trainflow.models.instances import InstanceType
 
 VISIBLE_MEMORY = 0.925
 """Share of the instance's memory that Linux reports. Karpenter assumes the same overhead, 7.5 %, before it has seen a

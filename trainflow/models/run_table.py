@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from pydantic import Field
 
-from lambdas.models.backends import BackendName
-from lambdas.models.run import Fact, Run
-from lambdas.models.run_record import RunStatus
+from trainflow.models.backends import BackendName
+from trainflow.models.run import Fact, Run
+from trainflow.models.run_record import RunStatus
 
 KEY = "run_id"
 EXPIRES_AT = "expires_at"

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from lambdas.errors import InvalidRunSpec
+from trainflow.errors import InvalidRunSpec
 
 MAX_BYTES = 128 * 1024
 """Of a spec: half of what a Step Functions state may pass on (256 KiB, service quotas), so that it fits a task's

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lambdas.models.run import Fact
+from trainflow.models.run import Fact
 
 SIGNAL_BEFORE_LIMIT_SECONDS = 120
 """Time for a checkpoint between SIGTERM and the end of the time limit, as Spot and pods have it."""

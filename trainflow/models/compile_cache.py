@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from lambdas.models.run import Fact, Run
-from lambdas.models.run_record import Compilation
+from trainflow.models.run import Fact, Run
+from trainflow.models.run_record import Compilation
 
 KEY = "cache_key"
 EXPIRES_AT = "expires_at"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lambdas.models.instances import InstanceType
+from trainflow.models.instances import InstanceType
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ class RunStatus(StrEnum):
 
 class RunError(_Entry):
     name: str
-    """Class name of the error, as in `lambdas/errors.py` and in the state machines."""
+    """Class name of the error, as in `trainflow/errors.py` and in the state machines."""
     message: str
     what_to_do: str
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lambdas.models.instances import InstanceType
+from trainflow.models.instances import InstanceType
 
 NodeKind = Literal["every", "neuron", "efa"]
 """Nodes that a daemon set runs on: all of them, those with Neuron devices, those with EFA interfaces."""

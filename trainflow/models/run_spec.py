@@ -13,10 +13,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from lambdas.errors import InvalidRunSpec
-from lambdas.models.backends import BACKENDS, MAX_HOST_NAME, BackendName
-from lambdas.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
-from lambdas.models.sentences import sentences
+from trainflow.errors import InvalidRunSpec
+from trainflow.models.backends import BACKENDS, MAX_HOST_NAME, BackendName
+from trainflow.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
+from trainflow.models.sentences import sentences
 
 MAX_NAME_LENGTH = 30
 """Leaves room in a pod's host name (63 characters, RFC 1123) for the run's hash, stage, attempt and index."""

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lambdas.models.backends import BackendName
-from lambdas.models.run_spec import RunSpec
+from trainflow.models.backends import BackendName
+from trainflow.models.run_spec import RunSpec
 
 MAX_RUN_ID_LENGTH = 43
 """A spec's name (30), a dash and 12 hex digits."""

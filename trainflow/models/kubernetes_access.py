@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from lambdas.models.backends import KUBERNETES_KINDS
-from lambdas.models.kubernetes_names import MANAGED_BY
+from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.models.kubernetes_names import MANAGED_BY
 
 RBAC = "rbac.authorization.k8s.io"
 

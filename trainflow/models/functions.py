@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lambdas.models.kubernetes_access import Access
+from trainflow.models.kubernetes_access import Access
 
 SLURM = (
     "SLURM_API_URL",
