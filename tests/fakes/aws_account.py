@@ -12,7 +12,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
-from cli.account.aws import Account
+from trainflow.cli.account.aws import Account
 
 Given = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] | Exception
 """An answer, what makes one of the request's parameters, or what is raised."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cli.spec_reference import spec_reference
+from trainflow.cli.spec_reference import spec_reference
 from trainflow.models.run_spec import RunSpec
 
 

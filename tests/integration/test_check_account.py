@@ -65,7 +65,15 @@ def check(config: Path, *options: str, **environment: str) -> subprocess.Complet
         "AWS_EC2_METADATA_DISABLED": "true",
     }
     return subprocess.run(
-        [sys.executable, "-c", "from cli.main import app; app()", "check-account", "--config", str(config), *options],
+        [
+            sys.executable,
+            "-c",
+            "from trainflow.cli.main import app; app()",
+            "check-account",
+            "--config",
+            str(config),
+            *options,
+        ],
         cwd=REPOSITORY,
         env={**inherited, **nowhere, **NO_REGISTRIES, **environment},
         capture_output=True,

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.run_local import follow_run
 from local.aws import deployment
 from local.twin import Twin
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, state_names
+from trainflow.cli.run_local import follow_run
 from trainflow.models.run_record import RunRecord, StateVisit
 from trainflow.models.run_spec import parse_run_spec
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.doctor import DoctorError, doctor
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.shared_storage import CLAIM, SERVICE_ACCOUNT, offer
 from tests.integration.test_process_node import command, eventually
+from trainflow.cli.doctor import DoctorError, doctor
 
 NAMESPACE = "training"
 LISTEN = """

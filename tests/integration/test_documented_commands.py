@@ -18,10 +18,10 @@ import typer
 from awscli.clidriver import create_clidriver
 from typer.testing import CliRunner
 
-from cli.main import app
 from local.twin import REPOSITORY
 from tests.documents import NEEDS, Block, blocks
 from tests.integration.kubernetes_cli import program
+from trainflow.cli.main import app
 
 BLOCKS = blocks()
 

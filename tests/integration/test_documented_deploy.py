@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.observe.executions import HistoryReader
 from local.aws.deployment import CLUSTER_NAME, desired_sizes
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
@@ -19,6 +18,7 @@ from local.twin import REPOSITORY, Twin
 from tests.integration.make_command import CONFIGURATION, Make
 from tests.integration.test_cdk_deploy import push_tools_image, wait_until
 from tests.integration.test_runs import steps_spec
+from trainflow.cli.observe.executions import HistoryReader
 from trainflow.record.failure import run_error
 from trainflow.record.history import visits
 

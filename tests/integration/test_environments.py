@@ -165,7 +165,10 @@ def copied_checkout(target: Path, base: Path) -> Path:
             link.symlink_to(package)
     (site / "checkout.pth").write_text(f"{target}\n")
     python = target / ".venv" / "bin" / "python"
-    for name, module in {"trainflow": "cli.main import app", "torchrun": "torch.distributed.run import main"}.items():
+    for name, module in {
+        "trainflow": "trainflow.cli.main import app",
+        "torchrun": "torch.distributed.run import main",
+    }.items():
         script = python.with_name(name)
         # What pip writes for interpreters whose paths hold a space, after distlib.
         head = f"#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n"

@@ -12,11 +12,11 @@ import psutil
 import pytest
 from rich.console import Console
 
-from cli.run_local import follow_run
 from local.aws import deployment
 from local.cluster.node.api import ApiError, KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
 from local.twin import Twin
+from trainflow.cli.run_local import follow_run
 from trainflow.models.instances import SYSTEM_NODEGROUP
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import parse_run_spec

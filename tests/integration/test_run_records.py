@@ -18,11 +18,11 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 from rich.console import Console
 
-from cli.run_local import follow_run
 from local.aws.deployment import ARTIFACT_BUCKET
 from local.aws.server import REGION
 from local.twin import Twin
 from tests.integration.test_runs import TIME_SCALE, steps_spec, subscription
+from trainflow.cli.run_local import follow_run
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import parse_run_spec
 

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from rich.console import Console
 
-from cli.run_local import follow_run
 from local.aws import deployment, folder_buckets
 from local.twin import Twin
+from trainflow.cli.run_local import follow_run
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import parse_run_spec
 

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.run_local import follow_run
-from cli.spec_file import read_spec
 from local.aws import deployment, folder_buckets
 from local.cluster.node.api import KubernetesApi
 from local.cluster.node.kubeconfig import load_connection
@@ -23,6 +21,8 @@ from tests.integration.test_runs import (
     processes_of,
     steps_spec,
 )
+from trainflow.cli.run_local import follow_run
+from trainflow.cli.spec_file import read_spec
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 

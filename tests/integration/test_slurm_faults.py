@@ -19,7 +19,6 @@ import pytest
 import urllib3
 from rich.console import Console
 
-from cli.run_local import follow_run
 from lambdas.gateways import slurm_api
 from lambdas.gateways.slurm_api import RestController
 from local.slurm.cluster import SlurmCluster
@@ -36,6 +35,7 @@ from tests.integration.test_slurm_runs import (
     on_slurm,
     workers,
 )
+from trainflow.cli.run_local import follow_run
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec
 

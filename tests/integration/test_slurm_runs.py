@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.run_local import follow_run
-from cli.spec_file import read_spec
 from local.aws import folder_buckets
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
@@ -25,6 +23,8 @@ from tests.integration.test_runs import (
     processes_of,
     steps_spec,
 )
+from trainflow.cli.run_local import follow_run
+from trainflow.cli.spec_file import read_spec
 from trainflow.models.metrics_line import parse_metrics_line
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec

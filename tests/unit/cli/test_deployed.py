@@ -13,10 +13,10 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from cli import deployed
-from cli.deployed import Deployment, DeploymentError, NotDeployed
-from cli.deployed.images import AT_LIMIT
-from cli.main import app
+from trainflow.cli import deployed
+from trainflow.cli.deployed import Deployment, DeploymentError, NotDeployed
+from trainflow.cli.deployed.images import AT_LIMIT
+from trainflow.cli.main import app
 
 DEPLOYMENT = Deployment(name="mine", region="us-west-2", cluster="mine")
 ROLE = "arn:aws:iam::123456789012:role/any"

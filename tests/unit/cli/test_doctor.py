@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from cli.doctor import gang, inside
-from cli.doctor.cluster import CannotLook, DoctorError
-from cli.doctor.examination import examine
-from cli.doctor.findings import Evidence, Finding, Outcome, findings
-from cli.doctor.probe import probe_pod
+from trainflow.cli.doctor import gang, inside
+from trainflow.cli.doctor.cluster import CannotLook, DoctorError
+from trainflow.cli.doctor.examination import examine
+from trainflow.cli.doctor.findings import Evidence, Finding, Outcome, findings
+from trainflow.cli.doctor.probe import probe_pod
 
 EFA, NEURON = "vpc.amazonaws.com/efa", "aws.amazon.com/neuron"
 INSIDE = {

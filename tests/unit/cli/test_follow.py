@@ -10,11 +10,11 @@ from recorded_runs import RecordedRun, recorded
 from replay import ReplayedObserver, snapshot_at
 from rich.console import Console
 
-from cli.follow import follow, summarize
-from cli.follow.plain import PlainView
-from cli.follow.screen import screen
-from cli.follow.staging import staging_line
-from cli.observe.snapshot import RunSnapshot, total_steps
+from trainflow.cli.follow import follow, summarize
+from trainflow.cli.follow.plain import PlainView
+from trainflow.cli.follow.screen import screen
+from trainflow.cli.follow.staging import staging_line
+from trainflow.cli.observe.snapshot import RunSnapshot, total_steps
 from trainflow.errors import WorkerFailed
 from trainflow.models.run_record import RunStatus
 from trainflow.models.staging_line import StagingReport

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_runs import RecordedRun, recorded
 
-from cli.files import write_report
+from trainflow.cli.files import write_report
 from trainflow.models.metrics_line import StepMetrics
 from trainflow.models.run_record import Job, Pod, RunError, RunRecord
 from trainflow.record.published import latest_of_each_step

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.spec_file import merged, read_spec
+from trainflow.cli.spec_file import merged, read_spec
 from trainflow.errors import InvalidRunSpec
 
 SPECS = sorted(Path("runs").glob("*.yaml"))

@@ -10,10 +10,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from cli.spec_file import read_spec
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import GANGS, Job, job_of
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, run_on
+from trainflow.cli.spec_file import read_spec
 from trainflow.models.backends import KUBERNETES_KINDS, MAX_HOST_NAME, BackendName
 from trainflow.models.compile_cache import CacheUse, Hold, shared_folder
 from trainflow.models.run import Run, Stage

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cli.spec_file import read_spec
 from lambdas.gateways.slurm_forms import KNOWN_VERSIONS, submission_form
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.slurm.job_script import render
 from tests.fakes.runs import run_on, spec_with
 from tests.unit.lambdas.test_manifests import seed_cache, seed_run
+from trainflow.cli.spec_file import read_spec
 from trainflow.models.instances import INSTANCE_TYPES
 from trainflow.models.run import Stage
 from trainflow.models.run_spec import parse_run_spec

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
 from local.slurm import packages
 from local.slurm.cluster import _loopback_address_of
 from local.slurm.configuration import Partition, Ports, SlurmSettings, slurm_conf
 from local.slurm.errors import SlurmError, SlurmMissing
 from local.slurm.ports import free_ports
+from trainflow.cli.main import app
 
 
 def machine_with(folder: Path, *programs: str, jwt: bool) -> tuple[str, Path]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from cli.account.checks import findings
-from cli.account.facts import ClusterVersion, Facts, Identity, Quota, Simulation
-from cli.account.findings import Finding, Level
 from stacks.configuration import Configuration
+from trainflow.cli.account.checks import findings
+from trainflow.cli.account.facts import ClusterVersion, Facts, Identity, Quota, Simulation
+from trainflow.cli.account.findings import Finding, Level
 
 EXAMPLE = Path("config/example.yaml")
 ACCOUNT = "123456789012"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 import urllib3
 
-from cli.account.address import PAGE, own_address
-from cli.account.facts import Unknown
+from trainflow.cli.account.address import PAGE, own_address
+from trainflow.cli.account.facts import Unknown
 
 
 @pytest.mark.parametrize("address", ["203.0.113.7", "2001:db8::1"])

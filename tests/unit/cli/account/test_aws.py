@@ -12,8 +12,9 @@ import pytest
 from botocore import exceptions
 from moto import mock_aws
 
-from cli.account.aws import Account
-from cli.account.facts import (
+from tests.fakes.aws_account import Given, GivenAccount, refusal
+from trainflow.cli.account.aws import Account
+from trainflow.cli.account.facts import (
     ClusterVersion,
     EksCluster,
     Identity,
@@ -25,8 +26,7 @@ from cli.account.facts import (
     Simulation,
     Unknown,
 )
-from cli.documents import path_of
-from tests.fakes.aws_account import Given, GivenAccount, refusal
+from trainflow.cli.documents import path_of
 
 ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/aws-reserved/sso.amazonaws.com/Deployer"

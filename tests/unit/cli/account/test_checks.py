@@ -8,21 +8,6 @@ from typing import Any
 
 import pytest
 
-from cli.account.checks import findings
-from cli.account.facts import (
-    ClusterVersion,
-    EksCluster,
-    Facts,
-    Identity,
-    NoCredentials,
-    NodegroupImage,
-    NodeImage,
-    Quota,
-    Reservation,
-    Simulation,
-    Unknown,
-)
-from cli.account.findings import Level, something_fails
 from tests.unit.cli.account.healthy import (
     ACCOUNT,
     ADMINISTRATOR,
@@ -36,6 +21,21 @@ from tests.unit.cli.account.healthy import (
     troubles,
     with_quota,
 )
+from trainflow.cli.account.checks import findings
+from trainflow.cli.account.facts import (
+    ClusterVersion,
+    EksCluster,
+    Facts,
+    Identity,
+    NoCredentials,
+    NodegroupImage,
+    NodeImage,
+    Quota,
+    Reservation,
+    Simulation,
+    Unknown,
+)
+from trainflow.cli.account.findings import Level, something_fails
 
 LOST = Unknown("the caller lacks the permission x:Y", "Allow x:Y.")
 RESERVATION = "cr-0123456789abcdef0"

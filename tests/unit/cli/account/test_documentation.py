@@ -6,10 +6,10 @@ import json
 import re
 from pathlib import Path
 
-from cli.account import document
-from cli.account.findings import Level, fails
 from tests.unit.cli.account.healthy import HEALTHY, configuration, found
 from tests.unit.cli.account.test_aws import QUESTIONS
+from trainflow.cli.account import document
+from trainflow.cli.account.findings import Level, fails
 
 PAGE = Path("docs/check-account.md").read_text()
 BLOCKS = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]

@@ -13,9 +13,9 @@ import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.account.facts import Unknown
-from cli.account.needs import Artifact
-from cli.account.registries import (
+from trainflow.cli.account.facts import Unknown
+from trainflow.cli.account.needs import Artifact
+from trainflow.cli.account.registries import (
     Reference,
     Registries,
     Unreadable,

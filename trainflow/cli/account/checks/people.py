@@ -1,0 +1,84 @@
+"""Who can reach the cluster, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
+
+from stacks.configuration import Configuration
+from trainflow.cli.account.facts import Facts, Unknown
+from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
+from trainflow.cli.documents import path_of
+
+
+def administrators(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
+    """Does somebody administer the cluster, and does IAM know them?"""
+    if configuration.existing_cluster is not None:
+        return
+    named = configuration.cluster.administrators
+    if not named:
+        yield fails(
+            "administrators",
+            "cluster.administrators is empty",
+            why="Nobody can use kubectl, which half of the runbooks need: not even who deploys.",
+            fix="Name an IAM role or user of yours there: aws sts get-caller-identity says who you are.",
+        )
+    for arn in named:
+        found = facts.roles.get(arn)
+        why = "EKS refuses an access entry for a principal that does not exist."
+        if isinstance(found, Unknown):
+            yield unchecked("administrators", f"whether {arn} exists", found, why=why)
+        elif found is False:
+            yield fails(
+                "administrators",
+                f"cluster.administrators: {arn} does not exist",
+                why=why,
+                fix="aws iam list-roles, and write the whole ARN with its path.",
+            )
+        elif found:
+            yield fine("administrators", arn)
+
+
+def way_in(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
+    """Can the API server be reached from where people are, and from here?"""
+    if configuration.existing_cluster is not None:
+        return
+    cidrs = configuration.cluster.public_endpoint_cidrs
+    if cidrs:
+        networks = ", ".join(cidrs)
+        if facts.address is None or isinstance(facts.address, Unknown):
+            unknown = facts.address or Unknown("nobody asked for it")
+            what = f"whether this machine's address is in cluster.public_endpoint_cidrs ({networks})"
+            yield unchecked("way in", what, unknown, why="kubectl works from these networks only.")
+        elif any(ip_address(facts.address) in ip_network(cidr) for cidr in cidrs):
+            yield fine("way in", f"the API server can be reached from {networks}, and so from here ({facts.address})")
+        else:
+            yield surprises(
+                "way in",
+                f"this machine's address {facts.address} is not in cluster.public_endpoint_cidrs ({networks})",
+                why="kubectl on this machine cannot reach the API server.",
+                fix=f"Add {facts.address}/{ip_address(facts.address).max_prefixlen} there, or work from one of the "
+                "networks.",
+            )
+    else:
+        yield surprises(
+            "way in",
+            "the API server is private: cluster.public_endpoint_cidrs is empty",
+            why="kubectl works from inside the VPC only.",
+            fix="Name the networks that you work from in cluster.public_endpoint_cidrs, or see "
+            f"{path_of('deploy.md')} for a way in.",
+        )
+
+
+def told(configuration: Configuration) -> Iterator[Finding]:
+    """Is anybody told about failed runs and alarms?"""
+    emails = configuration.alarms.emails
+    if emails:
+        yield fine("alarms", f"{', '.join(emails)}; AWS asks each to confirm")
+    else:
+        yield surprises(
+            "alarms",
+            "alarms.emails is empty",
+            why="Nobody is told when a run fails, stalls or goes over its budget.",
+            fix="Write an address in alarms.emails.",
+        )

@@ -1,0 +1,120 @@
+"""What the account may have, against what the deployment takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stacks.configuration import Configuration
+from trainflow.cli.account.facts import Facts, Quota, Unknown
+from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
+from trainflow.cli.account.needs import (
+    CODEBUILD_CONCURRENCY,
+    FUNCTIONS_AT_ONCE,
+    LAMBDA_CONCURRENCY,
+    VCPU_QUOTAS,
+    builds_at_once,
+    counted_quotas,
+    stack_names,
+    vcpus_wanted,
+)
+
+
+def vcpus(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
+    """May the nodes be started, one of each type, and all of them?"""
+    for field, (one_node, everything) in vcpus_wanted(configuration).items():
+        quota = VCPU_QUOTAS[field]
+        found = facts.quotas.get(quota.code)
+        name = f"{quota.name} ({quota.code})"
+        if isinstance(found, Unknown):
+            yield unchecked("vCPU quotas", f"the quota {name}", found, why="EC2 starts no nodes beyond it.")
+        if not isinstance(found, Quota):
+            continue
+        written = getattr(configuration.capacity.vcpu_quotas, field)
+        more = _request("ec2", quota.code, max(everything, written), configuration.region)
+        if found.limit < one_node:
+            yield fails(
+                "vCPU quotas",
+                f"{name} is {found.limit:g} vCPUs, and one node takes {one_node}",
+                why="EC2 refuses the first node; new accounts have little or none of the Trn quotas.",
+                fix=more,
+            )
+        elif found.limit < everything:
+            yield surprises(
+                "vCPU quotas",
+                f"{name} is {found.limit:g} vCPUs, and all nodes at their largest take {everything}",
+                why="A run that needs the rest waits for capacity that EC2 will not give.",
+                fix=f"{more} (or lower max_nodes)",
+            )
+        elif found.limit < written:
+            yield surprises(
+                "vCPU quotas",
+                f"{name} is {found.limit:g} vCPUs, and capacity.vcpu_quotas.{field} says {written}",
+                why="Larger node groups would pass the configuration's check and be refused by EC2.",
+                fix=f"Write {found.limit:g} there.",
+            )
+        else:
+            yield fine("vCPU quotas", f"{name}: {found.limit:g} vCPUs, at most {everything} are wanted")
+
+
+def counted(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
+    """Is there room for one more VPC, address and cluster, and for the file system?"""
+    there = facts.stacks if isinstance(facts.stacks, Mapping) else {}
+    names = stack_names(configuration)
+    for need in counted_quotas(configuration):
+        found = facts.quotas.get(need.code)
+        if names[need.stack] in there or found is None:
+            continue
+        name = f"{need.name} ({need.code})"
+        why = f"The stack {names[need.stack]} takes {need.needed} and rolls back without."
+        unknown = found if isinstance(found, Unknown) else found.in_use
+        if isinstance(unknown, Unknown) or isinstance(found, Unknown):
+            if isinstance(unknown, Unknown):
+                yield unchecked("quotas", f"the quota {name}", unknown, why=why)
+            continue
+        left = found.limit - unknown
+        if left < need.needed:
+            yield fails(
+                "quotas",
+                f"{name}: {unknown:g} of {found.limit:g} {need.unit} are in use, and {need.needed} more are needed",
+                why=why,
+                fix=_request(need.service, need.code, int(unknown) + need.needed, configuration.region),
+            )
+        else:
+            yield fine("quotas", f"{name}: {left:g} of {found.limit:g} {need.unit} are free")
+
+
+def concurrency(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
+    """Do enough functions and builds run at once?"""
+    service, code, name = LAMBDA_CONCURRENCY
+    found = facts.quotas.get(code)
+    why = "Calls beyond it are throttled: the workflow tries again and gets slower, and several runs at once fail."
+    if isinstance(found, Unknown):
+        yield unchecked("quotas", f"the Lambda quota {name} ({code})", found, why=why)
+    elif found is not None and found.limit < FUNCTIONS_AT_ONCE:
+        yield surprises(
+            "quotas",
+            f"Lambda runs {found.limit:g} functions at once ({code}); new accounts have 10",
+            why=why,
+            fix=_request(service, code, 1000, configuration.region),
+        )
+    elif found is not None:
+        yield fine("quotas", f"Lambda runs {found.limit:g} functions at once ({code})")
+    service, code, name = CODEBUILD_CONCURRENCY
+    found, builds = facts.quotas.get(code), builds_at_once(configuration)
+    why = f"`make images` starts {builds} builds; CodeBuild queues or refuses those beyond the quota."
+    more = _request(service, code, builds, configuration.region)
+    if isinstance(found, Unknown):
+        yield unchecked("quotas", f"the CodeBuild quota {name} ({code})", found, why=why)
+    elif found is not None and found.limit < 1:
+        yield fails("quotas", f"CodeBuild runs no builds ({code})", why="No image can be built.", fix=more)
+    elif found is not None and found.limit < builds:
+        yield surprises("quotas", f"CodeBuild runs {found.limit:g} builds at once ({code})", why=why, fix=more)
+    elif found is not None:
+        yield fine("quotas", f"CodeBuild runs {found.limit:g} builds at once ({code})")
+
+
+def _request(service: str, code: str, value: int, region: str) -> str:
+    return (
+        f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
+        f"--desired-value {value} --region {region}"
+    )

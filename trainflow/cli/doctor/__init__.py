@@ -1,0 +1,46 @@
+"""`trainflow doctor`: why do a run's pods not find each other, their files, their devices or their image?
+
+The connectivity checks of the PyTorchJob tutorial (nslookup, nc, describe, get events, from a pod made by hand) as one
+command, on every backend. `examination.py` asks the cluster, `inside.py` runs in a pod, `findings.py` judges.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from trainflow.cli.doctor.cluster import DoctorError, KubernetesCluster
+from trainflow.cli.doctor.examination import examine
+from trainflow.cli.doctor.findings import Finding, Outcome, findings
+
+__all__ = ["DoctorError", "doctor"]
+
+ALL_WELL, SOMETHING_FAILED = 0, 1
+_STYLES = {Outcome.OK: "green", Outcome.FAILED: "red", Outcome.SKIPPED: "dim"}
+
+
+def doctor(run: str, *, kubeconfig: Path | None, namespace: str, console: Console) -> int:
+    """Examine a run's pods and print one line a check.
+
+    Returns:
+        The command's exit status: 0 if nothing failed, 1 otherwise.
+
+    Raises:
+        DoctorError: If the run cannot be examined.
+    """
+    cluster = KubernetesCluster(kubeconfig)
+    with console.status(f"Looking at {run} …"):
+        evidence = examine(cluster, run, namespace)
+    found = list(findings(evidence))
+    for finding in found:
+        _print(console, finding)
+    return SOMETHING_FAILED if any(f.outcome is Outcome.FAILED for f in found) else ALL_WELL
+
+
+def _print(console: Console, finding: Finding) -> None:
+    style = _STYLES[finding.outcome]
+    advice = f" {finding.advice}" if finding.advice else ""
+    text = f"{finding.check}: {finding.seen}{'.' if advice and not finding.seen.endswith('.') else ''}{advice}"
+    console.print(f"[{style}]{finding.outcome.value:<7}[/] {escape(text)}", highlight=False, soft_wrap=True)

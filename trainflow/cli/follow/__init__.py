@@ -1,0 +1,85 @@
+"""Watching a run in the terminal while it goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+
+from trainflow.cli.follow.plain import PlainView
+from trainflow.cli.follow.screen import screen
+from trainflow.cli.follow.summary import summarize
+from trainflow.cli.observe.snapshot import RunSnapshot
+from trainflow.models.run_record import RunStatus
+
+__all__ = ["follow", "summarize"]
+
+MAX_LATE_FRAMES = 20
+"""Frames after the end until the observer, too, must have seen it."""
+
+FRAMES_PER_SECOND = 4
+"""Fast enough for a clock, slow enough to leave the training its processor."""
+
+
+class Observer(Protocol):
+    """What is followed: `trainflow.cli.observe.RunObserver`, or a test's replay."""
+
+    def snapshot(self) -> RunSnapshot:
+        """What is known now."""
+
+
+def follow(
+    observer: Observer,
+    console: Console,
+    is_finished: Callable[[], bool],
+    *,
+    pause: Callable[[], None] = lambda: time.sleep(1 / FRAMES_PER_SECOND),
+) -> None:
+    """Shows a run until it is finished.
+
+    On a terminal: one view that is drawn anew. Elsewhere (a file, CI): a line for each thing that happens.
+
+    Args:
+        observer: Tells what is known of the run.
+        console: Where to write.
+        is_finished: Whether to stop; the run is shown once more then.
+        pause: Waits until the next look.
+    """
+    if console.is_terminal:
+        _follow_on_screen(observer, console, is_finished, pause)
+    else:
+        _follow_in_lines(observer, console, is_finished, pause)
+
+
+def _follow_on_screen(
+    observer: Observer, console: Console, is_finished: Callable[[], bool], pause: Callable[[], None]
+) -> None:
+    # Drawn by hand instead of by Live's own thread: a snapshot is taken once a frame, where it is shown.
+    with Live(console=console, auto_refresh=False, transient=False, vertical_overflow="crop") as live:
+        for snapshot in _snapshots(observer, is_finished, pause):
+            live.update(screen(snapshot, max_height=console.height), refresh=True)
+
+
+def _follow_in_lines(
+    observer: Observer, console: Console, is_finished: Callable[[], bool], pause: Callable[[], None]
+) -> None:
+    view = PlainView()
+    for snapshot in _snapshots(observer, is_finished, pause):
+        for line in view.news(snapshot):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _snapshots(observer: Observer, is_finished: Callable[[], bool], pause: Callable[[], None]) -> Iterator[RunSnapshot]:
+    """What is known, look by look, until the run is finished and the observer knows it."""
+    late_frames = 0
+    while True:
+        finished = is_finished()
+        snapshot = observer.snapshot()
+        yield snapshot
+        late_frames += finished
+        if finished and (snapshot.status is not RunStatus.RUNNING or late_frames >= MAX_LATE_FRAMES):
+            return
+        pause()

@@ -1,0 +1,194 @@
+"""A run as one picture in the terminal: states, pods, progress of the training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from trainflow.cli.follow.plain import is_told
+from trainflow.cli.follow.staging import staging_line
+from trainflow.cli.observe.snapshot import RunSnapshot
+from trainflow.models.run_record import RunStatus
+from trainflow.record.history import Visit
+from trainflow.record.pods import PodView
+from trainflow.record.wording import clock, count, duration, number, rate
+
+STYLE_OF_STATUS = {
+    RunStatus.RUNNING: "bold cyan",
+    RunStatus.SUCCEEDED: "bold green",
+    RunStatus.FAILED: "bold red",
+    RunStatus.ABORTED: "bold yellow",
+    RunStatus.TIMED_OUT: "bold yellow",
+}
+STYLE_OF_PHASE = {"Running": "cyan", "Succeeded": "green", "Failed": "red"}
+
+MIN_STATE_ROWS = 4
+MAX_POD_ROWS = 8
+NUM_LAST_LINES = 12
+FIXED_ROWS = 9
+"""Lines of the picture besides states and pods: heading, blanks, table heads, progress."""
+
+
+def screen(snapshot: RunSnapshot, *, max_height: int = 40) -> RenderableType:
+    """The picture of a run, made to fit the terminal's height by leaving out the oldest states first."""
+    pods = _shown_pods(snapshot.pods)
+    room = max(MIN_STATE_ROWS, max_height - FIXED_ROWS - len(pods))
+    parts: list[RenderableType] = [_heading(snapshot), Text(), _states(snapshot, room)]
+    if pods:
+        parts += [Text(), _pods(pods, snapshot)]
+    if snapshot.staging:
+        parts += [Text(), Text(staging_line(snapshot.staging), no_wrap=True, overflow="ellipsis")]
+    if snapshot.steps:
+        parts += [Text(), _progress(snapshot)]
+    if snapshot.status is not RunStatus.RUNNING:
+        parts += _last_lines(snapshot)
+    if snapshot.trouble:
+        parts += [Text(), Text(snapshot.trouble, style="yellow")]
+    return Padding(Group(*parts), (0, 1))
+
+
+def _heading(snapshot: RunSnapshot) -> Text:
+    heading = Text(no_wrap=True, overflow="ellipsis")
+    heading.append(snapshot.run_id, style="bold")
+    heading.append("  ")
+    heading.append(snapshot.status.value, style=STYLE_OF_STATUS[snapshot.status])
+    heading.append(f"  {clock(snapshot.seconds)}", style="dim")
+    return heading
+
+
+@dataclass
+class _Row:
+    """One state in the list; a loop's laps are one row."""
+
+    name: str
+    seconds: float
+    visits: int
+    retries: int
+    is_open: bool
+
+
+def _states(snapshot: RunSnapshot, room: int) -> Table:
+    rows = _state_rows([visit for visit in snapshot.states if is_told(visit, snapshot)], snapshot.observed_at)
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=1)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True, min_width=11)
+    table.add_column(no_wrap=True, style="dim", overflow="ellipsis")
+    if len(rows) > room:
+        table.add_row("", Text(f"{count(len(rows) - room, 'earlier state')}", style="dim"), "", "")
+    for row in rows[-room:]:
+        table.add_row(*_state_cells(row, snapshot))
+    return table
+
+
+def _state_rows(visits: Sequence[Visit], now: datetime) -> list[_Row]:
+    rows: dict[str, _Row] = {}
+    for visit in visits:
+        row = rows.setdefault(visit.name, _Row(visit.name, 0.0, 0, 0, is_open=False))
+        row.seconds += visit.seconds(now)
+        row.visits += 1
+        row.retries += visit.attempts - 1
+        row.is_open = visit.exited_at is None
+    return list(rows.values())
+
+
+def _state_cells(row: _Row, snapshot: RunSnapshot) -> tuple[Text, Text, Text, Text]:
+    ended_in_it = row.is_open and snapshot.status is not RunStatus.RUNNING
+    if row.name == "RunFailed" or ended_in_it:
+        mark, style = "✗", "red"
+    elif row.is_open:
+        mark, style = "●", "bold cyan"
+    else:
+        mark, style = "✓", "green"
+    notes = [
+        count(row.visits, "visit") if row.visits > 1 else "",
+        f"{row.retries} × tried again" if row.retries else "",
+        _inner_state(snapshot) if row.is_open and row.name.startswith("Watch") else "",
+    ]
+    name_style = "bold" if row.is_open else ""
+    said = ", ".join(note for note in notes if note)
+    return (
+        Text(mark, style=style),
+        Text(row.name, style=name_style),
+        Text(duration(row.seconds), style="dim"),
+        Text(said),
+    )
+
+
+def _inner_state(snapshot: RunSnapshot) -> str:
+    """What the watch window does at the moment."""
+    inner = [visit for visit in snapshot.states if visit.execution != snapshot.execution and visit.exited_at is None]
+    return inner[-1].name if inner else ""
+
+
+def _shown_pods(pods: Sequence[PodView]) -> list[PodView]:
+    """The pods that matter now: failed ones, then the youngest job's; in the order of their appearance."""
+    by_weight = sorted(
+        range(len(pods)), key=lambda place: (pods[place].phase != "Failed", pods[place].finished, -place)
+    )
+    return [pods[place] for place in sorted(by_weight[:MAX_POD_ROWS])]
+
+
+def _pods(pods: Sequence[PodView], snapshot: RunSnapshot) -> Table:
+    hidden = len(snapshot.pods) - len(pods)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(f"pod ({hidden} more)" if hidden else "pod", no_wrap=True, overflow="ellipsis")
+    table.add_column("node", no_wrap=True)
+    table.add_column("phase", no_wrap=True)
+    table.add_column("exit", justify="right")
+    table.add_column("ran for", justify="right", no_wrap=True)
+    for pod in pods:
+        table.add_row(
+            Text(pod.name.removeprefix(f"{snapshot.run_id}-")),
+            Text(pod.node or "–"),
+            _phase(pod),
+            Text("" if pod.exit_code is None else str(pod.exit_code), style="red" if pod.exit_code else "dim"),
+            Text(_running_time(pod, snapshot.observed_at), style="dim"),
+        )
+    return table
+
+
+def _phase(pod: PodView) -> Text:
+    waiting_for = f" ({pod.reason})" if pod.phase == "Pending" and pod.reason else ""
+    return Text(pod.phase + waiting_for, style=STYLE_OF_PHASE.get(pod.phase, "yellow"))
+
+
+def _running_time(pod: PodView, now: datetime) -> str:
+    if pod.started_at is None:
+        return ""
+    return duration(((pod.finished_at or now) - pod.started_at).total_seconds())
+
+
+def _progress(snapshot: RunSnapshot) -> Table:
+    step, total = snapshot.steps[-1], snapshot.total_steps
+    grid = Table.grid(padding=(0, 2))
+    cells: list[RenderableType] = []
+    if total:
+        cells.append(ProgressBar(total=total, completed=min(step.step, total), width=30))
+        cells.append(Text(f"{step.step:,}/{total:,} steps", style="bold"))
+    else:
+        cells.append(Text(f"step {step.step:,}", style="bold"))
+    cells.append(Text.assemble(("loss ", "dim"), number(step.loss, 3)))
+    cells.append(Text.assemble(rate(snapshot.sequences_per_second), (" sequences/s", "dim")))
+    if snapshot.seconds_left is not None and snapshot.status is RunStatus.RUNNING and total and step.step < total:
+        cells.append(Text.assemble(clock(snapshot.seconds_left), (" left", "dim")))
+    grid.add_row(*cells)
+    return grid
+
+
+def _last_lines(snapshot: RunSnapshot) -> list[RenderableType]:
+    """Last lines of the first pod that failed; the other ones are mostly its victims."""
+    failed = [pod for pod in snapshot.pods if pod.phase == "Failed" and snapshot.last_lines.get(pod.name)]
+    if not failed:
+        return []
+    first = min(failed, key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
+    lines = snapshot.last_lines[first.name][-NUM_LAST_LINES:]
+    heading = Text(f"last lines of {first.name}", style="dim")
+    return [Text(), heading, *(Text(f"  {line}", no_wrap=True, overflow="ellipsis") for line in lines)]

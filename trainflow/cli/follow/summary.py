@@ -1,0 +1,62 @@
+"""The end of a run in a few lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trainflow.cli.follow.screen import STYLE_OF_STATUS
+from trainflow.models.run_record import RunRecord
+from trainflow.record.wording import duration, number, rate
+
+IN_WORDS = {
+    "SUCCEEDED": "Run succeeded",
+    "FAILED": "Run failed",
+    "ABORTED": "Run aborted",
+    "TIMED_OUT": "Run timed out",
+    "RUNNING": "Run goes on",
+}
+
+
+def summarize(record: RunRecord, console: Console, *, report: Path | None = None) -> None:
+    """Prints how a run ended, what came of it, what to do after a failure, and where the report is."""
+    facts = _facts(record, report)
+    console.print()
+    console.print(Text(f"{IN_WORDS[record.status.value]}: {record.run_id}", style=STYLE_OF_STATUS[record.status]))
+    if not console.is_terminal:  # nobody's width to wrap at
+        for label, value in facts:
+            console.print(Text(f"{label:<15}{value}"), soft_wrap=True)
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in facts:
+        table.add_row(label, Text(value))
+    console.print(table)
+
+
+def _facts(record: RunRecord, report: Path | None) -> list[tuple[str, str]]:
+    facts: list[tuple[str, str]] = []
+    if record.error is not None:
+        facts.append(("error", record.error.name))
+        facts.append(("what happened", record.error.message))
+        facts.append(("what to do", record.error.what_to_do))
+    if record.ended_at is not None:
+        took = duration((record.ended_at - record.started_at).total_seconds())
+        overhead = record.overhead_seconds
+        facts.append(("duration", f"{took} ({duration(overhead)} without a running pod)" if overhead else took))
+    if record.training is not None and record.training.steps:
+        training = record.training
+        facts.append(("steps", f"{training.steps:,}"))
+        facts.append(("loss", f"{number(training.first_loss, 3)} → {number(training.last_loss, 3)}"))
+        facts.append(("speed", f"{rate(training.sequences_per_second)} sequences/s"))
+    if record.compile is not None:
+        facts.append(("compile cache", record.compile.cache))
+    if record.training is not None and record.training.checkpoint:
+        facts.append(("checkpoint", record.training.checkpoint))
+    if report is not None:
+        facts.append(("report", str(report)))
+    return facts

@@ -1,0 +1,238 @@
+"""The `trainflow` command."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from trainflow.cli.spec_file import read_spec
+from trainflow.cli.spec_reference import spec_reference
+from trainflow.errors import TrainflowError
+from trainflow.models.run_spec import RunSpec
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+BAD_INPUT = 2
+"""Exit status when what was handed in is at fault: the spec, the data set, the program, a folder."""
+
+ABORTED = 130
+"""128 + SIGINT, as shells have it."""
+
+SpecPath = Annotated[Path, typer.Argument(help="Run spec: a YAML or JSON file.", show_default=False)]
+Overrides = Annotated[
+    list[Path] | None,
+    typer.Option("--override", help="A file with fields that differ this time; may be given more than once."),
+]
+Kubeconfig = Annotated[Path | None, typer.Option(help="A cluster to use instead of the twin's own.")]
+
+
+@app.callback(help=__doc__)
+def prepare_output() -> None:
+    """Print `?` for a character that the terminal's encoding lacks, instead of ending the run."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+@app.command()
+def run(
+    spec: SpecPath,
+    local: Annotated[bool, typer.Option("--local", help="Run in the twin, on this machine.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the run's record, report and logs.")] = Path("out"),
+    home: Annotated[Path, typer.Option(help="The twin's S3 buckets and shared file system.")] = Path(".trainflow"),
+    time_scale: Annotated[
+        float, typer.Option(min=1, help="Waits of the state machines take 1/X of their time.", metavar="X")
+    ] = 30.0,
+    kubeconfig: Kubeconfig = None,
+    override: Overrides = None,
+) -> None:
+    """Train what SPEC says, follow it, and leave a record and a report.
+
+    Exit status: 0 succeeded, 1 failed, 2 what was handed in is at fault, 130 aborted.
+    """
+    console = Console()
+    if not local:
+        _refuse(
+            console, "Say where to run: `--local` runs in the twin; deployed runs are started by an upload of SPEC."
+        )
+    from trainflow.cli.run_local import Refused, run_local  # the twin's imports take a second: `validate` need not wait
+
+    try:
+        status = run_local(
+            spec,
+            override or (),
+            out=out,
+            home=home,
+            time_scale=time_scale,
+            kubeconfig=kubeconfig,
+            console=console,
+        )
+    except (TrainflowError, Refused) as error:
+        _refuse(console, str(error))
+    except KeyboardInterrupt:
+        console.print("Stopped before the run began; nothing is left running.")
+        status = ABORTED
+    raise typer.Exit(status)
+
+
+@app.command()
+def validate(spec: SpecPath, override: Overrides = None) -> None:
+    """Say whether SPEC can be run, without starting anything."""
+    console = Console()
+    try:
+        valid = read_spec(spec, override or ())
+    except TrainflowError as error:
+        _refuse(console, str(error))
+    compute = valid.compute
+    console.print(
+        f"{spec}: valid. {valid.name}: {compute.num_nodes} × {compute.instance_type}, "
+        f"{compute.world_size} processes, backend {compute.backend}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@app.command()
+def schema(
+    markdown: Annotated[bool, typer.Option("--markdown", help="A reference for people instead.")] = False,
+) -> None:
+    """Print the JSON Schema of run specs, from which editors complete them."""
+    typer.echo(spec_reference() if markdown else json.dumps(RunSpec.model_json_schema(), indent=2))
+
+
+@app.command()
+def doctor(
+    run: Annotated[str, typer.Option(help="The run's id.")],
+    kubeconfig: Annotated[Path | None, typer.Option(help="The run's cluster. Default: as kubectl chooses.")] = None,
+    namespace: Annotated[str, typer.Option(help="Where runs live.")] = "training",
+) -> None:
+    """Say why a run's pods do not find each other, their files, their devices or their image."""
+    from trainflow.cli.doctor import DoctorError
+    from trainflow.cli.doctor import doctor as examine
+
+    console = Console()
+    try:
+        status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console)
+    except DoctorError as error:
+        _refuse(console, str(error))
+    raise typer.Exit(status)
+
+
+Configuration = Annotated[Path, typer.Option(help="The deployment's configuration: config/NAME.yaml.")]
+EXAMPLE = Path("config/example.yaml")
+
+
+@app.command()
+def check_account(
+    config: Configuration = EXAMPLE,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")] = False,
+) -> None:
+    """Say what would fail or surprise in a deployment of CONFIG. Asks AWS and the registries, and makes nothing.
+
+    Exit status: 0 nothing fails, 1 something would fail, 2 what was handed in is at fault.
+    """
+    from trainflow.cli.account import BadInput
+    from trainflow.cli.account import check_account as check
+
+    console = Console(stderr=True) if as_json else Console()
+    try:
+        status = check(config, as_json=as_json, console=console)
+    except BadInput as error:
+        _refuse(console, str(error))
+    raise typer.Exit(status)
+
+
+@app.command()
+def images(
+    config: Configuration = EXAMPLE,
+    only: Annotated[str | None, typer.Option(help="Build this kind alone: cpu, tools, …", metavar="KIND")] = None,
+) -> None:
+    """Build the images that the deployment's account lacks; prints what run specs name."""
+    from trainflow.cli import deployed
+
+    console = _console_for_sentences()
+    try:
+        deployment = deployed.read_deployment(config)
+        for kind, image in deployed.build_images(deployment, say=console.print, only=only):
+            typer.echo(f"{kind}: {image}")
+    except deployed.DeploymentError as error:
+        _refuse(console, str(error))
+
+
+@app.command("check-idle")
+def check_idle(
+    config: Configuration = EXAMPLE,
+    force: Annotated[bool, typer.Option("--force", help="Only say what runs.")] = False,
+) -> None:
+    """Refuse while runs of the deployment go on: the first step of `make deploy`."""
+    from trainflow.cli import deployed
+
+    console = _console_for_sentences()
+    try:
+        executions = deployed.running_executions(deployed.read_deployment(config))
+        if not force:
+            deployed.refuse_during_runs(executions)
+    except deployed.DeploymentError as error:
+        _refuse(console, str(error))
+    if executions:
+        names = ", ".join(deployed.run_names(executions))
+        console.print(f"These runs go on with the code that they began with: {names}.")
+
+
+@app.command("delete-old-versions")
+def delete_old_versions(config: Configuration = EXAMPLE) -> None:
+    """Delete versions of functions and state machines that no run uses: the last step of `make deploy`."""
+    from trainflow.cli import deployed
+
+    console = _console_for_sentences()
+    try:
+        deployed.delete_old_versions(deployed.read_deployment(config), say=console.print)
+    except deployed.NotDeployed as error:
+        console.print(f"No versions to delete: {error}")
+    except deployed.DeploymentError as error:
+        _refuse(console, str(error))
+
+
+@app.command()
+def rest(
+    config: Configuration = EXAMPLE,
+    yes: Annotated[bool, typer.Option("--yes", help="Stop what runs without asking.")] = False,
+) -> None:
+    """Stop every run of the deployment and wait until no training node is left."""
+    from trainflow.cli import deployed
+
+    console = _console_for_sentences()
+    try:
+        deployment = deployed.read_deployment(config)
+        executions = deployed.running_executions(deployment)
+        names = ", ".join(deployed.run_names(executions))
+        if executions and not yes and not typer.confirm(f"{len(executions)} running: {names}. Stop them?"):
+            raise typer.Exit(ABORTED)
+        deployed.bring_to_rest(deployment, executions, say=console.print)
+    except deployed.DeploymentError as error:
+        _refuse(console, str(error))
+    console.print(f"{deployment.name} is at rest: nothing runs, no training node is up.")
+
+
+def _console_for_sentences() -> Console:
+    """Prints text as it is: names in brackets are no markup, numbers have no colour, and no line is broken."""
+    return Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+
+
+def _refuse(console: Console, sentence: str) -> NoReturn:
+    error_console = Console(stderr=True, width=console.width)
+    error_console.print(f"[red]trainflow:[/] {_escaped(sentence)}", highlight=False, soft_wrap=True)
+    raise typer.Exit(BAD_INPUT)
+
+
+def _escaped(text: str) -> str:
+    """Text without markup: file names and values may hold brackets."""
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,169 @@
+"""Pod logs to files, line by line as they come: no line lost, none twice, also across broken connections."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from trainflow.cli.observe.cluster import ClusterError, LineStream, PodSource
+
+NUM_LAST_LINES = 20
+"""Lines of each log that are kept for the terminal: a traceback and what came before it."""
+
+PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between two openings of a log, growing while nothing new comes."""
+
+
+class Resumption:
+    """Remembers where a log was left, to go on there.
+
+    The API can be asked for lines from a whole second on (`sinceTime`), so what was already written of that second
+    comes again and has to be skipped: exactly those lines, as often as they were written.
+    """
+
+    def __init__(self) -> None:
+        self._newest: datetime | None = None
+        self._written: Counter[str] = Counter()
+        self._again: Counter[str] = Counter()
+
+    @property
+    def since(self) -> str | None:
+        """The second to ask from (RFC 3339); None for the beginning."""
+        return self._newest.strftime("%Y-%m-%dT%H:%M:%SZ") if self._newest else None
+
+    def reopen(self) -> None:
+        """Says that the log is read again from `since` on."""
+        self._again = self._written.copy()
+
+    def accept(self, stamped: str) -> str | None:
+        """The text of a stamped line, or None if it was written before."""
+        if self._again[stamped] > 0:
+            self._again[stamped] -= 1
+            return None
+        stamp, _, text = stamped.partition(" ")
+        second = _whole_second(stamp)
+        if second is None:
+            return stamped  # the kubelet's own remarks bear no stamp
+        if self._newest is None or second > self._newest:
+            self._newest = second
+            self._written.clear()
+        if second == self._newest:
+            self._written[stamped] += 1
+        return text
+
+
+def _whole_second(stamp: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(stamp).astimezone(UTC).replace(microsecond=0)
+    except ValueError:
+        return None
+
+
+class LogFollower:
+    """Writes the log of one pod to a file until the pod has ended and everything is written."""
+
+    def __init__(
+        self,
+        source: PodSource,
+        *,
+        pod: str,
+        container: str | None,
+        path: Path,
+        has_ended: Callable[[], bool],
+        on_line: Callable[[str], None] | None = None,
+    ) -> None:
+        """Prepares the follower.
+
+        Args:
+            source: The cluster.
+            pod: Name of the pod.
+            container: Name of its container.
+            path: File to write; an older one is replaced.
+            has_ended: Whether the pod has finished or is gone, so that its log will grow no more.
+            on_line: Called with each new line, without its line break, from the follower's thread.
+        """
+        self._source, self._pod, self._container, self._path = source, pod, container, path
+        self._has_ended, self._on_line = has_ended, on_line
+        self._resumption = Resumption()
+        self._num_lines = 0
+        self._unfinished = ""
+        self._last_lines: deque[str] = deque(maxlen=NUM_LAST_LINES)
+        self._stream: LineStream | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"log-{pod}", daemon=True)
+        self.trouble: str | None = None
+        """Why the log could not be written; None if it could."""
+
+    def start(self) -> None:
+        """Begins to follow."""
+        self._thread.start()
+
+    def last_lines(self) -> tuple[str, ...]:
+        """The newest lines."""
+        return tuple(self._last_lines)
+
+    def join(self, timeout: float) -> bool:
+        """Waits until the log is complete; whether it is."""
+        self._thread.join(timeout=max(0.0, timeout))
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Gives up following."""
+        self._stopping.set()
+        if self._stream is not None:
+            self._stream.close()
+
+    def _run(self) -> None:
+        try:
+            with self._path.open("wb") as file:
+                self._follow(file)
+        except OSError as unwritable:
+            self.trouble = f"The log '{self._path}' cannot be written: {unwritable.strerror}."
+
+    def _follow(self, file: BinaryIO) -> None:
+        idle = 0
+        while not self._stopping.is_set():
+            ended = self._has_ended()  # asked before reading: what is read then is all there is
+            num_lines, cut_off = self._num_lines, self._unfinished
+            try:
+                self._read(file, follow=not ended)
+            except ClusterError as broken:
+                ended = False
+                if broken.status == 404:
+                    self._unfinished = cut_off
+                    break
+            # A last line without its line break is the end of the log, or of a connection: seen twice it is the log's.
+            if ended and self._unfinished == cut_off:
+                break
+            idle = 0 if self._num_lines > num_lines else min(idle + 1, len(PAUSES) - 1)
+            self._stopping.wait(PAUSES[idle])
+        if self._unfinished:
+            self._write(file, self._unfinished)
+
+    def _read(self, file: BinaryIO, *, follow: bool) -> None:
+        """Reads the log from where it was left."""
+        self._resumption.reopen()
+        self._unfinished = ""
+        self._stream = self._source.pod_log(self._pod, self._container, since=self._resumption.since, follow=follow)
+        if self._stopping.is_set():
+            self._stream.close()  # stop() came between the two and met no stream
+        for line in self._stream:
+            if line.endswith("\n"):
+                self._write(file, line.removesuffix("\n"))
+            else:
+                self._unfinished = line
+
+    def _write(self, file: BinaryIO, stamped: str) -> None:
+        text = self._resumption.accept(stamped)
+        if text is None:
+            return
+        self._num_lines += 1
+        file.write(text.encode("utf-8") + b"\n")
+        file.flush()
+        self._last_lines.append(text)
+        if self._on_line is not None:
+            self._on_line(text)

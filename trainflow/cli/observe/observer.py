@@ -1,0 +1,291 @@
+"""Observes a run from outside: executions, pods, logs, and in the end what was published."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainflow.cli.observe.cluster import KubernetesPods, PodSource
+from trainflow.cli.observe.executions import ExecutionTree
+from trainflow.cli.observe.logs import LogFollower
+from trainflow.cli.observe.pods import PodWatcher
+from trainflow.cli.observe.snapshot import RunSnapshot, total_steps
+from trainflow.cli.observe.statistics import read_statistics
+from trainflow.models.metrics_line import StepMetrics, parse_metrics_line
+from trainflow.models.run import Stage
+from trainflow.models.run_record import MetricsPublished, RunError, RunRecord, RunStatus
+from trainflow.models.staging_line import StagingReport, parse_staging_line
+from trainflow.record.build import all_visits, build_record
+from trainflow.record.failure import run_error
+from trainflow.record.history import Visit, current_state
+from trainflow.record.pods import PodView
+from trainflow.record.published import compare, latest_of_each_step
+from trainflow.record.steps import KeptSteps, kept_steps_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudwatch.client import CloudWatchClient
+    from mypy_boto3_stepfunctions.client import SFNClient
+
+MAX_FOLLOWED_GANG = 16
+"""Pods of one job whose logs are all followed. Of a larger gang only rank 0's and those of failed pods are."""
+
+LOG_GRACE_SECONDS = 10.0
+"""How long the end of a run waits for the last lines of the pods that have ended."""
+
+SETTLE_PAUSE_SECONDS = 5.0
+"""Between two looks at metrics that CloudWatch has not shown yet."""
+
+
+class RunObserver:
+    """Follows one run in threads of its own; `snapshot` tells at any time what is known."""
+
+    def __init__(
+        self,
+        *,
+        stepfunctions: SFNClient,
+        cloudwatch: CloudWatchClient,
+        kubeconfig: Path,
+        run_id: str,
+        execution_arn: str,
+        deployment: str,
+        log_dir: Path,
+        namespace: str = "training",
+        poll_seconds: float = 1.0,
+        cluster: PodSource | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Prepares to observe; makes no request yet.
+
+        Args:
+            stepfunctions: boto3's client.
+            cloudwatch: boto3's client.
+            kubeconfig: The cluster in which the run's pods are.
+            run_id: Label value of the run's pods and dimension of its metrics.
+            execution_arn: The run's execution.
+            deployment: The other dimension of its metrics.
+            log_dir: Folder for the pods' logs, one `<pod>.log` each.
+            namespace: Namespace of the pods.
+            poll_seconds: Time between two looks at the execution's history.
+            cluster: Takes the place of the kubeconfig.
+            clock: Tells the time.
+
+        Raises:
+            ClusterError: If the kubeconfig cannot be used.
+        """
+        self._clock = clock
+        self._cloudwatch = cloudwatch
+        self._run_id = run_id
+        self._deployment = deployment
+        self._log_dir = log_dir
+        self._poll_seconds = poll_seconds
+        self._cluster = cluster if cluster is not None else KubernetesPods(kubeconfig, namespace)
+        self._executions = ExecutionTree(stepfunctions, execution_arn)
+        self._watcher = PodWatcher(self._cluster, run_id, self._on_pod)
+        self._followers: dict[str, LogFollower] = {}
+        self._lines: list[StepMetrics] = []
+        self._staging: StagingReport | None = None
+        self._visits: tuple[Visit, ...] = ()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._poller = threading.Thread(target=self._poll, name="executions", daemon=True)
+
+    def start(self) -> None:
+        """Begins to observe.
+
+        Raises:
+            OSError: If the folder for the logs cannot be made.
+        """
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        self._watcher.start()
+        self._poller.start()
+
+    def stop(self) -> None:
+        """Looks a last time at everything, waits for the ended pods' last lines, and ends all threads."""
+        self._stopping.set()
+        if self._poller.is_alive():
+            self._poller.join(timeout=LOG_GRACE_SECONDS)
+        self._read_executions()
+        self._watcher.stop()
+        self._finish_logs()
+
+    def snapshot(self) -> RunSnapshot:
+        """What is known now."""
+        history, pods = self._executions.history, self._watcher.pods()
+        own_states = [visit for visit in self._visits if visit.execution == history.name]
+        current = current_state(own_states)
+        steps = tuple(latest_of_each_step(self._metrics_lines()))
+        return RunSnapshot(
+            run_id=self._run_id,
+            status=history.status,
+            observed_at=self._clock(),
+            execution=history.name,
+            started_at=history.started_at,
+            ended_at=history.ended_at,
+            states=self._visits,
+            current_state=current.name if current is not None and history.status is RunStatus.RUNNING else None,
+            pods=pods,
+            staging=self._staging if any(pod.stage == Stage.STAGE and pod.phase == "Running" for pod in pods) else None,
+            steps=steps,
+            total_steps=total_steps(self._spec(), steps[0].step if steps else None),
+            error=run_error(history),
+            last_lines=self._last_lines(pods),
+            trouble=self._trouble(),
+        )
+
+    def record(
+        self,
+        *,
+        status: RunStatus | None = None,
+        error: RunError | None = None,
+        kept: KeptSteps | None = None,
+        settle_seconds: float = 0.0,
+    ) -> RunRecord:
+        """The run record of what was observed; to be asked for after `stop`.
+
+        Args:
+            status: Overrules the execution's, for a run that was given up before its execution could tell.
+            error: Overrules the execution's.
+            kept: The steps that the workflow kept, so that this record has the figures of its own; if there are none,
+                what was observed.
+            settle_seconds: How long to wait for metrics that CloudWatch does not show yet (AWS: up to two minutes).
+        """
+        now = self._clock()
+        return build_record(
+            run_id=self._run_id,
+            history=self._executions.history,
+            children=self._executions.children,
+            pods=self._watcher.pods(),
+            kept=kept or kept_steps_of(self._metrics_lines()),
+            published=self._published(settle_seconds),
+            now=now,
+            status=status,
+            error=error,
+        )
+
+    def steps(self) -> list[StepMetrics]:
+        """Logged steps of the training job in their order, repeated ones once: the report's curves."""
+        return latest_of_each_step(self._metrics_lines())
+
+    def _poll(self) -> None:
+        while not self._stopping.is_set():
+            self._read_executions()
+            self._stopping.wait(self._poll_seconds)
+
+    def _read_executions(self) -> None:
+        if self._executions.read():
+            self._visits = tuple(all_visits([self._executions.history, *self._executions.children]))
+
+    def _spec(self) -> Mapping[str, Any]:
+        spec = self._executions.history.input()
+        return spec if isinstance(spec, Mapping) else {}
+
+    def _metrics_lines(self) -> list[StepMetrics]:
+        with self._lock:
+            return list(self._lines)
+
+    def _trouble(self) -> str | None:
+        troubles = (self._executions.trouble, self._watcher.trouble, *(log.trouble for log in self._logs()))
+        return next((trouble for trouble in troubles if trouble), None)
+
+    def _logs(self) -> list[LogFollower]:
+        with self._lock:
+            return list(self._followers.values())
+
+    def _on_pod(self, pod: PodView) -> None:
+        """Begins to follow a pod's log as soon as there is one."""
+        if not pod.has_log or not self._is_followed(pod):
+            return
+        with self._lock:
+            if pod.uid in self._followers:
+                return
+            follower = self._follower_of(pod)
+            self._followers[pod.uid] = follower
+        follower.start()
+
+    def _is_followed(self, pod: PodView) -> bool:
+        if pod.index == 0 or pod.phase == "Failed":
+            return True
+        gang = [other for other in self._watcher.pods() if (other.stage, other.attempt) == (pod.stage, pod.attempt)]
+        return len(gang) <= MAX_FOLLOWED_GANG
+
+    def _follower_of(self, pod: PodView) -> LogFollower:
+        return LogFollower(
+            self._cluster,
+            pod=pod.name,
+            container=pod.container,
+            path=self._log_dir / f"{pod.name}.log",
+            has_ended=lambda: self._has_ended(pod.uid),
+            on_line=self._reader_of(pod),
+        )
+
+    def _reader_of(self, pod: PodView) -> Callable[[str], None] | None:
+        """Who wants to know what the pod says."""
+        if pod.stage == Stage.STAGE:
+            return self._on_staging_line
+        # Only rank 0 prints metrics, so in an elastic gang, where any pod may hold it, every log is read for them.
+        may_be_rank0 = pod.stage == Stage.TRAINING and (pod.index == 0 or pod.elastic)
+        return self._on_rank0_line if may_be_rank0 else None
+
+    def _has_ended(self, uid: str) -> bool:
+        return any(pod.uid == uid and pod.finished for pod in self._watcher.pods())
+
+    def _on_staging_line(self, text: str) -> None:
+        self._staging = parse_staging_line(text) or self._staging
+
+    def _on_rank0_line(self, text: str) -> None:
+        step = parse_metrics_line(text)
+        if step is not None:
+            with self._lock:
+                self._lines.append(step)
+
+    def _last_lines(self, pods: tuple[PodView, ...]) -> dict[str, tuple[str, ...]]:
+        with self._lock:
+            followers = dict(self._followers)
+        failed = [pod for pod in pods if pod.phase == "Failed" and pod.uid in followers]
+        return {pod.name: followers[pod.uid].last_lines() for pod in failed}
+
+    def _finish_logs(self) -> None:
+        """Complete logs of the pods that have ended; those that run on are left where they are."""
+        deadline = time.monotonic() + LOG_GRACE_SECONDS
+        with self._lock:
+            followers = dict(self._followers)
+        for uid, follower in followers.items():
+            if self._has_ended(uid):
+                follower.join(deadline - time.monotonic())
+        for follower in followers.values():
+            follower.stop()
+            follower.join(1.0)
+
+    def _published(self, settle_seconds: float) -> MetricsPublished | None:
+        """The published metrics against rank 0's log; None if CloudWatch cannot be asked or nothing was trained."""
+        lines = self._metrics_lines()
+        if not lines:
+            return None
+        deadline = time.monotonic() + settle_seconds
+        while True:
+            published = self._compare_with_cloudwatch(lines)
+            if published is None or not published.gaps or time.monotonic() >= deadline:
+                return published
+            time.sleep(SETTLE_PAUSE_SECONDS)
+
+    def _compare_with_cloudwatch(self, lines: list[StepMetrics]) -> MetricsPublished | None:
+        moments = [line.logged_at for line in lines]
+        now = self._clock()
+        try:
+            statistics = read_statistics(
+                self._cloudwatch,
+                self._run_id,
+                deployment=self._deployment,
+                start=min(moments),
+                end=max(now, *moments),
+                now=now,
+            )
+        except (BotoCoreError, ClientError):
+            return None
+        return compare(lines, statistics)

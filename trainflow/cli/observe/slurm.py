@@ -1,0 +1,168 @@
+"""The jobs of a run on Slurm, as the observer sees pods: from what they leave in S3, which is all there is to see.
+
+A job has a pod for its first node from its first line on, and one for each node that failed once it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import ValidationError
+
+from trainflow.cli.observe.cluster import ClusterError, LineStream
+from trainflow.models.kubernetes_names import ATTEMPT_LABEL, FIRST_NODE_RANK_LABEL, JOB_LABEL, STAGE_LABEL
+from trainflow.models.slurm import JobRecord, NodeRecord
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+LOOK_SECONDS = 1.0
+"""Between two looks at what is new."""
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class SlurmJobs:
+    """`PodSource` of a run whose jobs are Slurm's."""
+
+    def __init__(self, s3: S3Client, *, bucket: str, run_id: str) -> None:
+        """Makes no request yet.
+
+        Args:
+            s3: boto3's client.
+            bucket: Where the run's artifacts are.
+            run_id: Which run.
+        """
+        self._s3, self._bucket, self._folder = s3, bucket, f"runs/{run_id}"
+        self._known: dict[str, dict[str, Any]] = {}
+
+    def list_pods(self, selector: str) -> Mapping[str, Any]:
+        """The run's pods; the selector says the same as the run's id."""
+        del selector
+        self._known = {pod["metadata"]["uid"]: pod for pod in self._pods()}
+        return {"metadata": {"resourceVersion": "0"}, "items": list(self._known.values())}
+
+    def watch_pods(self, selector: str, resource_version: str) -> LineStream:
+        """Changes since the list, or since the watch before."""
+        del selector, resource_version
+        return _Stream(self._changes)
+
+    def pod_log(self, pod: str, container: str | None, *, since: str | None, follow: bool) -> LineStream:
+        """The lines of the first node; of another one its last lines."""
+        del container
+        job, _, index = pod.rpartition("-")
+        if index != "0":
+            return _Stream(lambda _: self._lines_of(f"{self._folder}/tails/{pod}.log"))
+        start = datetime.fromisoformat(since) if since else EPOCH
+        return _Stream(lambda closed: self._log(f"{self._folder}/logs/{job}/", start, closed if follow else None))
+
+    def _changes(self, closed: threading.Event) -> Iterator[str]:
+        while not closed.wait(LOOK_SECONDS):
+            for pod in self._pods():
+                uid = pod["metadata"]["uid"]
+                if self._known.get(uid) != pod:
+                    self._known[uid] = pod
+                    yield json.dumps({"type": "MODIFIED", "object": pod})
+
+    def _pods(self) -> Iterator[dict[str, Any]]:
+        for job in self._jobs():
+            record = self._record(job)
+            if record is not None:
+                yield from (_ended_pod(job, node, record) for node in record.nodes)
+            elif (began := next(self._segments(f"{self._folder}/logs/{job}/", EPOCH), None)) is not None:
+                yield _pod(job, 0, phase="Running", state={"running": {"startedAt": _stamp_of(began).isoformat()}})
+
+    def _jobs(self) -> list[str]:
+        """Names of the jobs that have said something, or have ended."""
+        folders = self._list(f"{self._folder}/logs/", delimiter="/", what="CommonPrefixes", field="Prefix")
+        records = self._list(f"{self._folder}/jobs/", what="Contents", field="Key")
+        return sorted({folder.split("/")[-2] for folder in folders} | {key.split("/")[-1][:-5] for key in records})
+
+    def _record(self, job: str) -> JobRecord | None:
+        try:
+            return JobRecord.model_validate_json(b"".join(self._bodies(f"{self._folder}/jobs/{job}.json")))
+        except ValidationError:
+            return None  # it has not ended
+
+    def _log(self, folder: str, start: datetime, closed: threading.Event | None) -> Iterator[str]:
+        while True:
+            for key in self._segments(folder, start):
+                start = _stamp_of(key) + timedelta(microseconds=1)
+                yield from self._lines_of(key)
+            if closed is None or closed.wait(LOOK_SECONDS):
+                return
+
+    def _segments(self, folder: str, start: datetime) -> Iterator[str]:
+        """Segments whose last line is from `start` or later; a name begins with that line's time."""
+        after = f"{folder}{(start - EPOCH) // timedelta(microseconds=1):020d}"
+        return self._list(folder, after=after, what="Contents", field="Key")
+
+    def _lines_of(self, key: str) -> Iterator[str]:
+        for line in b"".join(self._bodies(key)).splitlines(keepends=True):
+            yield line.decode(errors="replace")
+
+    def _bodies(self, key: str) -> Iterator[bytes]:
+        """The object's content; nothing where there is no object."""
+        try:
+            yield self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+        except self._s3.exceptions.NoSuchKey:
+            return
+        except (BotoCoreError, ClientError) as error:
+            raise ClusterError(f"s3://{self._bucket}/{key} cannot be read: {error}") from error
+
+    def _list(self, prefix: str, *, what: str, field: str, delimiter: str = "", after: str = "") -> Iterator[str]:
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=prefix, Delimiter=delimiter, StartAfter=after
+        )
+        try:
+            for page in pages:
+                found: Any = page.get(what, ())
+                yield from (str(each[field]) for each in found)
+        except (BotoCoreError, ClientError) as error:
+            raise ClusterError(f"s3://{self._bucket}/{prefix} cannot be listed: {error}") from error
+
+
+class _Stream:
+    """Lines of a generator that looks at an event to know when nobody listens any more."""
+
+    def __init__(self, lines: Any) -> None:
+        self._closed = threading.Event()
+        self._lines: Iterator[str] = lines(self._closed)
+
+    def __iter__(self) -> Iterator[str]:
+        return self._lines
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+def _stamp_of(segment: str) -> datetime:
+    return EPOCH + timedelta(microseconds=int(segment.rsplit("/", 1)[-1].partition("-")[0]))
+
+
+def _ended_pod(job: str, node: NodeRecord, record: JobRecord) -> dict[str, Any]:
+    exit_code = record.exit_code if node.exit_code is None else node.exit_code
+    ended = {
+        "exitCode": exit_code,
+        "reason": "Completed" if exit_code == 0 else record.reason or "Error",
+        "startedAt": record.started_at.isoformat(),
+        "finishedAt": (node.finished_at or record.ended_at).isoformat(),
+        "message": node.message,
+    }
+    phase = "Succeeded" if exit_code == 0 else "Failed"
+    return _pod(job, node.index, phase=phase, state={"terminated": ended}, node=node.node)
+
+
+def _pod(job: str, index: int, *, phase: str, state: dict[str, Any], node: str | None = None) -> dict[str, Any]:
+    _, stage, attempt = job.rsplit("-", 2)
+    labels = {STAGE_LABEL: stage, ATTEMPT_LABEL: attempt, JOB_LABEL: job, FIRST_NODE_RANK_LABEL: str(index)}
+    return {
+        "metadata": {"name": f"{job}-{index}", "uid": f"{job}-{index}", "labels": labels, "resourceVersion": "0"},
+        "spec": {"nodeName": node, "containers": [{"name": stage}]},
+        "status": {"phase": phase, "containerStatuses": [{"name": stage, "state": state}]},
+    }
