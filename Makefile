@@ -117,13 +117,13 @@ format: $(INSTALLED) ## Format the code
 clean: ## Remove what was installed and what runs left behind (out/ stays)
 	rm -rf .venv .venv-checkov .venv-xla node_modules cdk.out .trainflow *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-$(INSTALLED): requirements.txt pyproject.toml
+$(INSTALLED): requirements.txt pyproject.toml packages/kubetwin/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Trainflow needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	@$(if $(TORCH_INDEX),grep '^torch==' requirements.txt > .venv/torch.txt)
 	$(if $(TORCH_INDEX),$(BIN)/python $(PIP_INSTALL) --retries 2 --no-deps --extra-index-url $(TORCH_INDEX) -r .venv/torch.txt)
 	$(BIN)/python $(PIP_INSTALL) -r requirements.txt
-	PYTHONWARNINGS=ignore $(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	PYTHONWARNINGS=ignore $(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e . -e packages/kubetwin
 	@touch $@
 
 $(CHECKOV): requirements/tools/checkov.txt

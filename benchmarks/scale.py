@@ -1,7 +1,7 @@
 """What watching costs, by the number of nodes: the same functions, in clusters of 2, 16, 128 and 1,024.
 
 Each size has a cluster of its own: an API server over HTTPS, and nodes that register with it and run pods as no-ops
-(`local/cluster/node/no_op.py`). The functions run as the twin's Lambdas. They are invoked in turn over all sizes, so
+(`kubetwin.node.no_op`). The functions run as the twin's Lambdas. They are invoked in turn over all sizes, so
 that whatever else the machine does meets all of them; times are medians, from the call to the answer. Requests are
 counted by the API servers.
 
@@ -28,13 +28,13 @@ from typing import Any
 
 import urllib3
 import yaml
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
 
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from local.aws import deployment
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime
 from local.aws.server import AwsServer
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
 from local.shared_storage import grant, offer
 from trainflow.models.functions import TASKS
 from trainflow.models.instances import nodegroup_name
@@ -368,7 +368,7 @@ def _run_of(size: int) -> Run:
 @contextmanager
 def _process(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A part of the twin's Kubernetes side, which ends with its standard input."""
-    command = [sys.executable, "-m", "local.cluster", *arguments, "--until-stdin-closes"]
+    command = [sys.executable, "-m", "kubetwin", *arguments, "--until-stdin-closes"]
     with log.open("ab") as errors:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True

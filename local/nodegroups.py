@@ -1,6 +1,6 @@
 """Node groups that really grow and shrink: what EKS's Auto Scaling groups do, with process nodes.
 
-Looks at the desired sizes in the twin's EKS and starts or stops `python -m local.cluster node` processes.
+Looks at the desired sizes in the twin's EKS and starts or stops `python -m kubetwin node` processes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from local.cluster.node.registration import instance_type_named
+from kubetwin.node.registration import instance_type_named
+
 from local.loop import Loop
 from trainflow.models.instances import SYSTEM_NODEGROUP
 from trainflow.models.kubernetes_names import TRAINING_NODES
@@ -86,7 +87,7 @@ class Nodegroups:
         settings = self._settings
         names = [f"{instance_type.replace('.', '-')}-{index}" for index in indices]
         command = [
-            *(str(settings.python), "-m", "local.cluster", "node", "--until-stdin-closes"),
+            *(str(settings.python), "-m", "kubetwin", "node", "--until-stdin-closes"),
             *("--kubeconfig", str(settings.kubeconfig), "--instance-type", instance_type),
             *("--pods-dir", str(settings.pods_dir), "--image-root", str(settings.image_root)),
             *(text for key, value in _labels(nodegroup).items() for text in ("--label", f"{key}={value}")),

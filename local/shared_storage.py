@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from local.cluster.node.api import ApiError, KubernetesApi
-from local.cluster.resources.daemonsets import NOWHERE
+from kubetwin.node.api import ApiError, KubernetesApi
+from kubetwin.resources.daemonsets import NOWHERE
+
 from trainflow.models.instances import DEVICE_PLUGINS
 from trainflow.models.kubernetes_access import access_manifests
 from trainflow.models.volcano_queues import TUTORIAL_QUEUE, queue_manifest

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
 
 from local import runtime_folder
 from local.aws import deployment, folder_buckets, kept_tables
 from local.aws.deployment import CLUSTER_NAME, NAMESPACE, Deployment
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
 from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import announce_plugins, grant, offer, open_queue
 from local.slurm.cluster import SlurmCluster
@@ -188,7 +188,7 @@ class Twin:
         with (self.log_dir / "cluster.log").open("ab") as log:
             return subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "local.cluster", *serve, "--until-stdin-closes"),
+                    *(sys.executable, "-m", "kubetwin", *serve, "--until-stdin-closes"),
                     *("--sts-endpoint", self.aws.endpoint, "--cluster-name", CLUSTER_NAME),
                 ],
                 stdin=subprocess.PIPE,

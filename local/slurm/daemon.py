@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from local.cluster.node import supervisor
+from kubetwin.node import supervisor
+
 from local.slurm.errors import SlurmError
 
 STOP_SECONDS = 15.0

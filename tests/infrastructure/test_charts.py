@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import yaml
+from kubetwin.controllers.scheduling import pod_requests
+from kubetwin.model.quantity import parse_quantity
 
-from local.cluster.controllers.scheduling import pod_requests
-from local.cluster.model.quantity import parse_quantity
 from stacks.parts.cluster.addons import BEFORE_NODES, on_nodes
 from stacks.parts.cluster.charts import CHARTS, Chart
 from tests.integration.kubernetes_cli import program

@@ -18,12 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from local.cluster.kubeconfig import write_kubeconfig
-from local.cluster.node.agent import ProcessNode
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
-from local.cluster.node.registration import NodeSpec, instance_type_named
-from local.cluster.server import ApiServer
+from kubetwin.kubeconfig import write_kubeconfig
+from kubetwin.node.agent import ProcessNode
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
+from kubetwin.node.registration import NodeSpec, instance_type_named
+from kubetwin.server import ApiServer
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "tests" / "assets" / "k8s-contract"

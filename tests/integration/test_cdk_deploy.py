@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 import yaml
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
 
 from local.aws import deployment, folder_buckets
 from local.aws.schedules import next_time
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
 from local.twin import REPOSITORY, Twin
 from stacks.parts.orchestration.bundling import PACKAGES, SOURCES
 from tests.integration.make_command import CONFIGURATION, Make

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetwin.access_entries import AccessEntries
+from kubetwin.authentication import StsAuthenticator
+from kubetwin.kubeconfig import write_kubeconfig
+from kubetwin.node.api import ApiError, KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
+from kubetwin.server import ApiServer
 
 from lambdas.gateways.aws import client
 from lambdas.gateways.eks import bearer_token
 from local.aws import deployment
 from local.aws.server import AwsServer
-from local.cluster.access_entries import AccessEntries
-from local.cluster.authentication import StsAuthenticator
-from local.cluster.kubeconfig import write_kubeconfig
-from local.cluster.node.api import ApiError, KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
-from local.cluster.server import ApiServer
 from local.shared_storage import grant, offer
 from trainflow.models.functions import FUNCTIONS
 from trainflow.models.kubernetes_access import Access

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
 
 from local.aws.deployment import CLUSTER_NAME, desired_sizes
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
 from local.twin import REPOSITORY, Twin
 from tests.integration.make_command import CONFIGURATION, Make
 from tests.integration.test_cdk_deploy import push_tools_image, wait_until

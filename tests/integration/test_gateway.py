@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from local.cluster.authentication import User
-from local.cluster.gateway import ClusterGateway, serving
-from local.cluster.kubeconfig import write_kubeconfig
-from local.cluster.node.kubeconfig import KubeconfigError, load_connection
-from local.cluster.server import ApiServer
+from kubetwin.authentication import User
+from kubetwin.gateway import ClusterGateway, serving
+from kubetwin.kubeconfig import write_kubeconfig
+from kubetwin.node.kubeconfig import KubeconfigError, load_connection
+from kubetwin.server import ApiServer
 
 
 class OneToken:

@@ -1,4 +1,4 @@
-"""The real helm against `python -m local.cluster`: charts that are applied, and charts that are installed."""
+"""The real helm against `python -m kubetwin`: charts that are applied, and charts that are installed."""
 
 from __future__ import annotations
 

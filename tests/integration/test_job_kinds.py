@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetwin.node.api import ApiError
 
-from local.cluster.node.api import ApiError
 from tests.integration.test_process_node import Cluster, command, eventually
 from trainflow.models.volcano_queues import queue_manifest
 

@@ -1,4 +1,4 @@
-"""The real kubectl against `python -m local.cluster`: what a person types when a run has to be looked at."""
+"""The real kubectl against `python -m kubetwin`: what a person types when a run has to be looked at."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
 
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
 from local.shared_storage import offer
 from tests.integration.kubernetes_cli import Cli, program, rows
 from tests.integration.test_process_node import command, eventually

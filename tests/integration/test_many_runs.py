@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
+from kubetwin.node.no_op import STEPS, step_loss
 
 from local.aws import deployment
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
-from local.cluster.node.no_op import STEPS, step_loss
 from local.twin import Twin
 from trainflow.models.instances import nodegroup_name
 

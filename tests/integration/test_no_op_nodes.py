@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 import urllib3
-
-from local.cluster.kubeconfig import write_kubeconfig
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
-from local.cluster.node.no_op import STEPS, NoOpNodes, step_loss
-from local.cluster.node.registration import NodeSpec, instance_type_named
-from local.cluster.server import ApiServer
+from kubetwin.kubeconfig import write_kubeconfig
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
+from kubetwin.node.no_op import STEPS, NoOpNodes, step_loss
+from kubetwin.node.registration import NodeSpec, instance_type_named
+from kubetwin.server import ApiServer
 
 RUN_ID = "quiet-0123456789ab"
 JOB = "/apis/batch/v1/namespaces/default/jobs"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
 
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import job_of
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
 from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import offer
 from tests.fakes.runs import run_on

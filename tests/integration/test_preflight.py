@@ -10,11 +10,11 @@ from typing import Any
 
 import psutil
 import pytest
+from kubetwin.node.api import ApiError, KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
 from rich.console import Console
 
 from local.aws import deployment
-from local.cluster.node.api import ApiError, KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
 from local.twin import Twin
 from trainflow.cli.run_local import follow_run
 from trainflow.models.instances import SYSTEM_NODEGROUP

@@ -1,4 +1,4 @@
-"""The process node under the twin's API server, as `python -m local.cluster` runs them."""
+"""The process node under the twin's API server, as `python -m kubetwin` runs them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 
 import psutil
 import pytest
-
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
 
 WAIT_SECONDS = 60.0
 T = TypeVar("T")
@@ -42,9 +41,9 @@ def eventually(look: Callable[[], T | None], what: str) -> T:
 
 @contextmanager
 def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
-    """`python -m local.cluster …`, and the first line that it prints."""
+    """`python -m kubetwin …`, and the first line that it prints."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "local.cluster", *arguments],
+        [sys.executable, "-m", "kubetwin", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -420,7 +419,7 @@ def test_an_image_root_is_the_working_directory_and_the_python_path(cluster: Clu
 def fails(*arguments: str) -> str:
     """What the command says when it fails."""
     ended = subprocess.run(
-        [sys.executable, "-m", "local.cluster", *arguments], capture_output=True, text=True, timeout=WAIT_SECONDS
+        [sys.executable, "-m", "kubetwin", *arguments], capture_output=True, text=True, timeout=WAIT_SECONDS
     )
     assert ended.returncode == 2
     assert ended.stdout == ""

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
 
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import announcement_url, job_of
 from lambdas.logic.manifests.pods import NODEGROUP_LABEL
 from local.aws.server import AwsServer
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
 from local.shared_storage import offer
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
 from rich.console import Console
 
 from local.aws import deployment, folder_buckets
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
 from local.twin import Twin
 from tests.integration.test_runs import (
     assert_nothing_is_left,

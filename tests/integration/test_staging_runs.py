@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetwin.node.api import KubernetesApi
+from kubetwin.node.kubeconfig import load_connection
 
 from local.aws import folder_buckets
-from local.cluster.node.api import KubernetesApi
-from local.cluster.node.kubeconfig import load_connection
 from local.twin import Twin
 from trainflow.models.kubernetes_names import RUN_LABEL
 from trainflow.models.metric_names import NAMESPACE, RUN_DIMENSION

@@ -4,10 +4,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
-from local.cluster.model.apply import apply, release_changed
-from local.cluster.model.errors import ApiError
-from local.cluster.model.schema import definition
+from kubetwin.model.apply import apply, release_changed
+from kubetwin.model.errors import ApiError
+from kubetwin.model.schema import definition
 
 CONFIG_MAP = definition("io.k8s.api.core.v1.ConfigMap")
 POD = definition("io.k8s.api.core.v1.Pod")

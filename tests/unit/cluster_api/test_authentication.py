@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 import pytest
-
-from local.cluster.access_entries import AccessEntries, role_of
-from local.cluster.authentication import (
+from kubetwin.access_entries import AccessEntries, role_of
+from kubetwin.authentication import (
     ADMIN,
     ANONYMOUS,
     StaticTokenAuthenticator,
@@ -17,7 +16,7 @@ from local.cluster.authentication import (
     bearer_token,
     identify_with,
 )
-from local.cluster.tokens import AUDIENCE, ServiceAccountTokens
+from kubetwin.tokens import AUDIENCE, ServiceAccountTokens
 
 ENDPOINT = "http://localhost:5555"
 ARN = "arn:aws:sts::123456789012:assumed-role/PollJob/session"

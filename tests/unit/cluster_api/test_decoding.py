@@ -3,9 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from local.cluster.model.decoding import DecodeError, decode
-from local.cluster.model.quantity import BadQuantity, format_quantity, parse_quantity
+from kubetwin.model.decoding import DecodeError, decode
+from kubetwin.model.quantity import BadQuantity, format_quantity, parse_quantity
 
 POD, JOB, CONFIG_MAP = "io.k8s.api.core.v1.Pod", "io.k8s.api.batch.v1.Job", "io.k8s.api.core.v1.ConfigMap"
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 from cryptography import x509
-
-from local.cluster.certificates import create_authority, issue_certificate
-from local.cluster.kubeconfig import write_kubeconfig
-from local.cluster.server import ApiServer, PortInUse
+from kubetwin.certificates import create_authority, issue_certificate
+from kubetwin.kubeconfig import write_kubeconfig
+from kubetwin.server import ApiServer, PortInUse
 
 
 def test_a_server_certificate_is_signed_by_the_authority_and_names_its_hosts() -> None:

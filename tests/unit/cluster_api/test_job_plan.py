@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from local.cluster.controllers.job_indexes import INDEX_KEY, format_indexes, parse_indexes
-from local.cluster.controllers.job_plan import TRACKING_FINALIZER, condition, plan
-from local.cluster.controllers.jobs import pod_of
-from local.cluster.model import times
+from kubetwin.controllers.job_indexes import INDEX_KEY, format_indexes, parse_indexes
+from kubetwin.controllers.job_plan import TRACKING_FINALIZER, condition, plan
+from kubetwin.controllers.jobs import pod_of
+from kubetwin.model import times
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-
-from local.cluster.controllers.jobset_jobs import PREFIX, children_of, job_of, service_of
-from local.cluster.controllers.jobset_plan import Plan, plan
-from local.cluster.model import times
+from kubetwin.controllers.jobset_jobs import PREFIX, children_of, job_of, service_of
+from kubetwin.controllers.jobset_plan import Plan, plan
+from kubetwin.model import times
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 POD = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from local.cluster.api.openapi import OpenApi
-from local.cluster.resources import load_registry
+from kubetwin.api.openapi import OpenApi
+from kubetwin.resources import load_registry
 
 OPENAPI = OpenApi(load_registry())
 PLACES = list(OPENAPI.index()["paths"])

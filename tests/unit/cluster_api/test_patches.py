@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from local.cluster.model.patches import PatchFailed, json_patch, merge_patch, strategic_merge
-from local.cluster.model.schema import definition
+from kubetwin.model.patches import PatchFailed, json_patch, merge_patch, strategic_merge
+from kubetwin.model.schema import definition
 
 POD = definition("io.k8s.api.core.v1.Pod")
 

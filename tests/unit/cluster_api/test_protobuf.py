@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from local.cluster.model.protobuf import NotProtobuf, parse_protobuf
+from kubetwin.model.protobuf import NotProtobuf, parse_protobuf
 
 
 def varint(value: int) -> bytes:

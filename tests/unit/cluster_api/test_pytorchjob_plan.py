@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-
-from local.cluster.controllers.pytorch_plan import Plan, plan
-from local.cluster.controllers.pytorch_pods import Replica, pod_of, service_of, variables
-from local.cluster.model import times
+from kubetwin.controllers.pytorch_plan import Plan, plan
+from kubetwin.controllers.pytorch_pods import Replica, pod_of, service_of, variables
+from kubetwin.model import times
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BOTH = ["pt-master-0", "pt-worker-0"]

@@ -3,8 +3,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from local.cluster.controllers.nodes import wanted_taints
-from local.cluster.controllers.scheduling import Usage, place, pod_requests
+from kubetwin.controllers.nodes import wanted_taints
+from kubetwin.controllers.scheduling import Usage, place, pod_requests
 
 NEURON = "aws.amazon.com/neuron"
 

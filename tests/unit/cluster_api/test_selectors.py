@@ -1,13 +1,7 @@
 from __future__ import annotations
 
 import pytest
-
-from local.cluster.model.selectors import (
-    BadSelector,
-    label_selector_of,
-    parse_field_selector,
-    parse_label_selector,
-)
+from kubetwin.model.selectors import BadSelector, label_selector_of, parse_field_selector, parse_label_selector
 
 LABELS = {"app": "train", "tier": "gpu", "n": "3"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from local.cluster.resources import load_registry
-from local.cluster.resources.structural import check, fields, fill, list_of, map_of, prune, text, whole
+from kubetwin.resources import load_registry
+from kubetwin.resources.structural import check, fields, fill, list_of, map_of, prune, text, whole
 
 SCHEMA = fields(
     needed=("tasks",),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from local.cluster.controllers.scheduling import Usage
-from local.cluster.controllers.volcano_gangs import place_gang, room, why_not_admitted
+from kubetwin.controllers.scheduling import Usage
+from kubetwin.controllers.volcano_gangs import place_gang, room, why_not_admitted
 
 NEURON = "aws.amazon.com/neuron"
 OPEN: dict[str, Any] = {"metadata": {"name": "default"}, "spec": {}, "status": {"state": "Open"}}

@@ -6,12 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-
-from local.cluster.controllers.volcano_plan import Plan, plan
-from local.cluster.controllers.volcano_plugins import PLUGINS, unknown_plugins
-from local.cluster.controllers.volcano_pods import pod_group, pod_of, tasks_of
-from local.cluster.controllers.volcano_policies import Action, Event, Request, action_for, observe
-from local.cluster.model import times
+from kubetwin.controllers.volcano_plan import Plan, plan
+from kubetwin.controllers.volcano_plugins import PLUGINS, unknown_plugins
+from kubetwin.controllers.volcano_pods import pod_group, pod_of, tasks_of
+from kubetwin.controllers.volcano_policies import Action, Event, Request, action_for, observe
+from kubetwin.model import times
 
 NOW = datetime(2026, 11, 21, 12, 0, 3, tzinfo=UTC)
 CREATED = NOW - timedelta(seconds=3)

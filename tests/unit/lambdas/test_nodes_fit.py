@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetwin.controllers.scheduling import place, pod_requests
+from kubetwin.node import registration
 
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import job_of
-from local.cluster.controllers.scheduling import place, pod_requests
-from local.cluster.node import registration
 from tests.fakes.runs import run_of, spec_with
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.daemon_sets import DAEMON_SETS, on_node

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-from local.cluster.node.container import CannotStart, ContainerProcess, Exit
-from local.cluster.node.log_writer import PREFIX_LENGTH, ContainerLog
-from local.cluster.node.memory import uses_more_than
+from kubetwin.node.container import CannotStart, ContainerProcess, Exit
+from kubetwin.node.log_writer import PREFIX_LENGTH, ContainerLog
+from kubetwin.node.memory import uses_more_than
 
 WAIT_SECONDS = 30.0
 

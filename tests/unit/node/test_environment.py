@@ -4,8 +4,7 @@ import base64
 from typing import Any
 
 import pytest
-
-from local.cluster.node.environment import ContainerConfigError, container_environment
+from kubetwin.node.environment import ContainerConfigError, container_environment
 
 
 class FakeSource:

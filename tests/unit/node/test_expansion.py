@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from local.cluster.node.expansion import expand
+from kubetwin.node.expansion import expand
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from local.cluster.node.log_reader import LogOptions, offset_of_tail, offset_of_time, read_log
-from local.cluster.node.log_writer import PREFIX_LENGTH, ContainerLog, LineStamper
+from kubetwin.node.log_reader import LogOptions, offset_of_tail, offset_of_time, read_log
+from kubetwin.node.log_writer import PREFIX_LENGTH, ContainerLog, LineStamper
 
 START = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 NANOSECONDS = 1_000_000_000

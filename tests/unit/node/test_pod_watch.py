@@ -4,8 +4,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
-from local.cluster.node.api import ApiUnreachable, KubernetesApi
-from local.cluster.node.pod_watch import PodWatch
+from kubetwin.node.api import ApiUnreachable, KubernetesApi
+from kubetwin.node.pod_watch import PodWatch
 
 
 def pod(name: str, version: int) -> dict[str, Any]:

@@ -3,8 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-
-from local.cluster.node.registration import (
+from kubetwin.node.registration import (
     NodeSpec,
     UnknownInstanceType,
     instance_type_named,

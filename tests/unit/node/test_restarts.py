@@ -3,8 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-
-from local.cluster.node.restarts import CrashBackoff, is_restarted
+from kubetwin.node.restarts import CrashBackoff, is_restarted
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 

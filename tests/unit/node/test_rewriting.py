@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from local.cluster.node.rewriting import NameRewriter, PathRewriter
+from kubetwin.node.rewriting import NameRewriter, PathRewriter
 
 PATHS = PathRewriter(
     {"/data": "/host/d", "/data/inner": "/host/inner", "/dev/termination-log": "/pod/message", "/runs/": "/host/r"}

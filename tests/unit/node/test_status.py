@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-
-from local.cluster.node.status import (
+from kubetwin.node.status import (
     ContainerStatus,
     PodState,
     Running,

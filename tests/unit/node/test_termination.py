@@ -3,9 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from local.cluster.node.log_writer import ContainerLog
-from local.cluster.node.termination import termination_message
+from kubetwin.node.log_writer import ContainerLog
+from kubetwin.node.termination import termination_message
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from local.cluster.node.volumes import VolumeError, mount_paths, prepare_volumes, remove_all_but_logs
+from kubetwin.node.volumes import VolumeError, mount_paths, prepare_volumes, remove_all_but_logs
 
 
 class FakeSource:

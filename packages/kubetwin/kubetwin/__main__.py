@@ -1,0 +1,297 @@
+"""The twin's Kubernetes side on its own: `python -m kubetwin`, `python -m kubetwin node`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from kubetwin.node.registration import NodeSpec
+    from kubetwin.server import ApiServer
+    from trainflow.models.instances import InstanceType
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+_DEFAULT_INSTANCE_TYPE = "trn1.32xlarge"
+"""The smallest node with EFA: what the seed tutorials train on."""
+
+_LOOPBACK = "127.0.0.1"
+
+InstanceTypeOption = Annotated[str, typer.Option(help="EC2 instance type that each node stands for.")]
+LabelOption = Annotated[list[str], typer.Option(help="Node label, KEY=VALUE. May be repeated.")]
+EnvOption = Annotated[list[str], typer.Option(help="Variable for every container, KEY=VALUE. May be repeated.")]
+ImageRootOption = Annotated[Path | None, typer.Option(help="Folder that stands in for every container image.")]
+StdinOption = Annotated[bool, typer.Option("--until-stdin-closes", help="Also stop at the end of standard input.")]
+
+
+class BadArgument(Exception):
+    """The command line asks for something that cannot be done; the text says what and why."""
+
+
+@app.callback(invoke_without_command=True)
+def cluster(
+    context: typer.Context,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Kubeconfig to write. In the state folder if not given.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")] = 0,
+    nodes: Annotated[int, typer.Option(min=0, max=100, help="How many nodes to run.")] = 1,
+    instance_type: InstanceTypeOption = _DEFAULT_INSTANCE_TYPE,
+    label: LabelOption = [],  # noqa: B006 (typer copies it)
+    env: EnvOption = [],  # noqa: B006
+    image_root: ImageRootOption = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
+    ] = None,
+    sts_endpoint: Annotated[
+        str | None, typer.Option(help="AWS endpoint that checks EKS login tokens and knows access entries.")
+    ] = None,
+    cluster_name: Annotated[str | None, typer.Option(help="EKS cluster name that login tokens are for.")] = None,
+    until_stdin_closes: StdinOption = False,
+) -> None:
+    """Run an API server, its controllers and nodes until interrupted. Loopback only.
+
+    When everything is ready, one line of JSON on standard output names the endpoint and the kubeconfig.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    options = _node_options(instance_type, label, env, image_root, [])
+    names = [f"local-{number}" for number in range(nodes)]
+    stop = _stop_signal(until_stdin_closes)
+    with contextlib.ExitStack() as stack:
+        folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainflow-cluster-")))
+        server = stack.enter_context(_api_server(port, sts_endpoint, cluster_name))
+        file = _write_kubeconfig(kubeconfig or folder / "kubeconfig", server)
+        stack.enter_context(_nodes(names, file, options, folder / "pods"))
+        _announce({"endpoint": server.endpoint, "kubeconfig": str(file)})
+        stop.wait()
+
+
+@app.command()
+def node(
+    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig that names the API server to attach to.")],
+    name: Annotated[list[str] | None, typer.Option(help="Name of the node. Repeated, it runs several nodes.")] = None,
+    instance_type: InstanceTypeOption = _DEFAULT_INSTANCE_TYPE,
+    label: LabelOption = [],  # noqa: B006
+    taint: Annotated[list[str], typer.Option(help="Node taint, KEY=VALUE:EFFECT. May be repeated.")] = [],  # noqa: B006
+    env: EnvOption = [],  # noqa: B006
+    pods_dir: Annotated[
+        Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
+    ] = None,
+    image_root: ImageRootOption = None,
+    no_op: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Run no programs: each pod prints who it is and ends after this time."),
+    ] = None,
+    until_stdin_closes: StdinOption = False,
+) -> None:
+    """Attach nodes to the API server that a kubeconfig names, until interrupted.
+
+    For each node that is Ready, one line of JSON on standard output names it.
+    """
+    names = name or ["local-0"]
+    if len(set(names)) < len(names):
+        raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
+    options = _node_options(instance_type, label, env, image_root, taint)
+    stop = _stop_signal(until_stdin_closes)
+    if no_op is None:
+        nodes = _nodes(names, kubeconfig, options, pods_dir)
+    else:
+        nodes = _no_ops(names, kubeconfig, options, pods_dir, run_seconds=no_op)
+    with nodes:
+        for ready in names:
+            _announce({"node": ready})
+        stop.wait()
+
+
+@app.command()
+def gateway(
+    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig that names the cluster behind the door.")],
+    sts_endpoint: Annotated[str, typer.Option(help="AWS endpoint that checks EKS login tokens, knows access entries.")],
+    cluster_name: Annotated[str, typer.Option(help="EKS cluster name that login tokens are for.")],
+    until_stdin_closes: StdinOption = False,
+) -> None:
+    """Let clients that log in as on EKS into the cluster that a kubeconfig names. Loopback only."""
+    from kubetwin.gateway import serving
+
+    stop = _stop_signal(until_stdin_closes)
+    with serving(kubeconfig, sts_endpoint=sts_endpoint, cluster_name=cluster_name) as door:
+        _announce({"endpoint": door.endpoint, "ca_data": door.ca_data})
+        stop.wait()
+
+
+def main() -> None:
+    """Run the command; what a user can put right is one sentence on standard error and exit code 2."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # a pool that overflows is nothing to tell a user
+    from kubetwin.node.api import ApiError, ApiUnreachable
+    from kubetwin.node.kubeconfig import KubeconfigError
+    from kubetwin.node.registration import UnknownInstanceType
+
+    try:
+        app(prog_name="python -m kubetwin")
+    except (BadArgument, ApiError, ApiUnreachable, KubeconfigError, UnknownInstanceType) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@contextlib.contextmanager
+def _api_server(port: int, sts_endpoint: str | None, cluster_name: str | None) -> Iterator[ApiServer]:
+    from kubetwin.access_entries import AccessEntries
+    from kubetwin.authentication import StsAuthenticator
+    from kubetwin.server import ApiServer, PortInUse
+
+    if bool(sts_endpoint) != bool(cluster_name):
+        raise BadArgument("--sts-endpoint and --cluster-name belong together: give both or neither")
+    authenticators = []
+    if sts_endpoint and cluster_name:
+        entries = AccessEntries(sts_endpoint, cluster_name)
+        authenticators.append(StsAuthenticator(sts_endpoint, cluster_name, groups_of=entries.groups_of))
+    server = ApiServer(host=_LOOPBACK, port=port, authenticators=authenticators)
+    try:
+        server.start()
+    except PortInUse as error:
+        raise BadArgument(f"--port: {error}") from error
+    except OSError as error:
+        raise BadArgument(f"--port {port}: the API server cannot listen there: {error.strerror}") from error
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _write_kubeconfig(path: Path, server: ApiServer) -> Path:
+    from kubetwin.kubeconfig import write_kubeconfig
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_kubeconfig(path, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
+    except OSError as error:
+        raise BadArgument(f"--kubeconfig {path}: cannot be written: {error.strerror}") from error
+    return path.resolve()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NodeOptions:
+    """What the command line says about nodes, checked before anything is started."""
+
+    instance: InstanceType
+    labels: dict[str, str]
+    taints: list[dict[str, str]]
+    environment: dict[str, str]
+    image_root: Path | None
+
+    def node_named(self, name: str) -> NodeSpec:
+        """One of the nodes."""
+        from kubetwin.node.registration import NodeSpec
+
+        return NodeSpec(name=name, instance_type=self.instance, labels=self.labels, taints=self.taints)
+
+
+def _node_options(
+    instance_type: str, labels: list[str], env: list[str], image_root: Path | None, taints: list[str]
+) -> _NodeOptions:
+    from kubetwin.node.registration import instance_type_named
+
+    if image_root is not None and not image_root.is_dir():
+        raise BadArgument(f"--image-root {image_root}: there is no such folder")
+    return _NodeOptions(
+        instance=instance_type_named(instance_type),
+        labels=_pairs("--label", labels),
+        taints=_taints(taints),
+        environment=_pairs("--env", env),
+        image_root=image_root,
+    )
+
+
+@contextlib.contextmanager
+def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: Path | None) -> Iterator[None]:
+    """Have nodes Ready inside of the block."""
+    from kubetwin.node.agent import ProcessNode
+    from kubetwin.node.api import KubernetesApi
+    from kubetwin.node.fleet import running
+    from kubetwin.node.kubeconfig import load_connection
+
+    def node_named(name: str) -> ProcessNode:
+        spec = options.node_named(name)
+        return ProcessNode(api, spec, pods_dir=pods_dir, image_root=options.image_root, environment=options.environment)
+
+    with contextlib.closing(KubernetesApi(load_connection(kubeconfig))) as api:
+        try:
+            nodes = [node_named(name) for name in names]
+        except OSError as error:
+            raise BadArgument(f"{error.filename}: the folder for pods cannot be made: {error.strerror}") from error
+        with running(nodes):
+            yield
+
+
+@contextlib.contextmanager
+def _no_ops(
+    names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: Path | None, *, run_seconds: float
+) -> Iterator[None]:
+    """Have nodes whose pods run nothing Ready inside of the block."""
+    from kubetwin.node.api import KubernetesApi
+    from kubetwin.node.kubeconfig import load_connection
+    from kubetwin.node.no_op import NoOpNodes
+
+    with contextlib.closing(KubernetesApi(load_connection(kubeconfig))) as api:
+        specs = [options.node_named(name) for name in names]
+        nodes = NoOpNodes(api, specs, run_seconds=run_seconds, pods_dir=pods_dir)
+        nodes.start()
+        try:
+            yield
+        finally:
+            nodes.stop()
+
+
+def _taints(texts: list[str]) -> list[dict[str, str]]:
+    from kubetwin.node.registration import parse_taint
+
+    try:
+        return [parse_taint(text) for text in texts]
+    except ValueError as error:
+        raise BadArgument(f"--taint: {error}") from error
+
+
+def _pairs(option: str, texts: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for (key, separator, _), text in zip(pairs, texts, strict=True):
+        if not key or not separator:
+            raise BadArgument(f"{option} {text}: has to be KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+def _announce(facts: dict[str, str]) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def _stop_signal(until_stdin_closes: bool) -> threading.Event:
+    """Set at SIGINT and SIGTERM, and at the end of standard input where that is asked for."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    if until_stdin_closes:
+
+        def wait_for_end() -> None:
+            while os.read(sys.stdin.fileno(), 4096):
+                pass
+            stop.set()
+
+        threading.Thread(target=wait_for_end, name="stdin", daemon=True).start()
+    return stop
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""One request, read completely, with what the path resolved to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers, QueryParams
+
+from kubetwin.api.requests import RequestInfo
+from kubetwin.authentication import User
+from kubetwin.resources.resource import Resource
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a verb works with."""
+
+    info: RequestInfo
+    resource: Resource
+    query: QueryParams
+    headers: Headers
+    body: bytes
+    user: User
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "").split(";")[0].strip().lower()
+
+    @property
+    def dry_run(self) -> bool:
+        return bool(self.query.getlist("dryRun"))
+
+    @property
+    def field_validation(self) -> str:
+        return self.query.get("fieldValidation") or "Warn"
+
+    @property
+    def field_manager(self) -> str:
+        return self.query.get("fieldManager", "")

@@ -1,0 +1,163 @@
+"""What a request is about, read from its method, path and query alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kubetwin.model.errors import ApiError, FieldError, bad_request, bad_value, forbidden_field, invalid, not_supported
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+_NAMESPACE_SUBRESOURCES = ("status", "finalize")
+_OPTION_KINDS = {
+    "create": "CreateOptions",
+    "update": "UpdateOptions",
+    "patch": "PatchOptions",
+    "delete": "DeleteOptions",
+}
+
+
+@dataclass(frozen=True)
+class RequestInfo:
+    """A request as authorization sees it. `resource` is empty for paths that are no resource (`/version`)."""
+
+    path: str
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def is_resource(self) -> bool:
+        return bool(self.resource)
+
+
+def parse_request(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
+    """Split a path as apiserver's `RequestInfoFactory` does."""
+    parts = [part for part in path.split("/") if part]
+    if parts[:1] == ["api"] and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[:1] == ["apis"] and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return RequestInfo(path, method.lower())
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:
+            rest = rest[2:]
+    resource, name, subresource = (*rest, "", "")[:3] if len(rest) < 3 else (rest[0], rest[1], "/".join(rest[2:]))
+    verb = _verb(method, name, query)
+    return RequestInfo(path, verb, group, version, resource, subresource, namespace, name)
+
+
+def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
+    if method in ("GET", "HEAD"):
+        if name:
+            return "get"
+        return "watch" if parse_boolean(query.get("watch")) else "list"
+    if method == "DELETE":
+        return "delete" if name else "deletecollection"
+    return _VERBS.get(method, method.lower())
+
+
+def parse_boolean(text: str | None) -> bool:
+    """A query parameter as apimachinery reads booleans: whatever is not a no is a yes (`True`, `1`, empty)."""
+    return text is not None and text.lower() not in ("false", "0")
+
+
+def parse_integer(text: str) -> int:
+    """A query parameter that must be a whole number.
+
+    Raises:
+        ApiError: 400 in the words of Go's strconv.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def check_write_options(verb: str, query: Mapping[str, str], dry_run: list[str]) -> None:
+    """Refuse options that do not exist, as 422 of the options' own kind."""
+    faults: list[FieldError] = []
+    if any(value != "All" for value in dry_run):
+        faults.append(not_supported("dryRun", dry_run, ("All",)))
+    supported = ("", "Ignore", "Strict", "Warn")
+    if query.get("fieldValidation", "") not in supported:
+        faults.append(not_supported("fieldValidation", query["fieldValidation"], supported))
+    if faults:
+        raise options_error(_OPTION_KINDS[verb], faults)
+
+
+def options_error(kind: str, faults: list[FieldError]) -> ApiError:
+    return invalid(kind, "meta.k8s.io", "", faults)
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """Query parameters of list and watch."""
+
+    label_selector: str = ""
+    field_selector: str = ""
+    resource_version: str = ""
+    resource_version_match: str = ""
+    limit: int = 0
+    continue_token: str = ""
+    timeout_seconds: int | None = None
+    bookmarks: bool = False
+    send_initial_events: bool = False
+
+
+def parse_list_options(query: Mapping[str, str], *, watch: bool) -> ListOptions:
+    """Read and check the parameters.
+
+    Raises:
+        ApiError: 400 for a number that is none, 422 for parameters that exclude each other.
+    """
+    timeout = query.get("timeoutSeconds")
+    options = ListOptions(
+        label_selector=query.get("labelSelector", ""),
+        field_selector=query.get("fieldSelector", ""),
+        resource_version=query.get("resourceVersion", ""),
+        resource_version_match=query.get("resourceVersionMatch", ""),
+        limit=parse_integer(query.get("limit") or "0"),
+        continue_token=query.get("continue", ""),
+        timeout_seconds=parse_integer(timeout) if timeout else None,
+        bookmarks=parse_boolean(query.get("allowWatchBookmarks")),
+        send_initial_events=parse_boolean(query.get("sendInitialEvents")),
+    )
+    faults = _list_faults(options, watch=watch)
+    if faults:
+        raise options_error("ListOptions", faults)
+    if options.continue_token and options.resource_version not in ("", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+    return options
+
+
+def _list_faults(options: ListOptions, *, watch: bool) -> list[FieldError]:
+    match = options.resource_version_match
+    field = "resourceVersionMatch"
+    if watch:
+        if options.send_initial_events and match != "NotOlderThan":
+            detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            return [forbidden_field(field, detail)]
+        if match and not options.send_initial_events:
+            return [
+                forbidden_field(
+                    field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+                )
+            ]
+        return []
+    if options.send_initial_events:
+        return [forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")]
+    if match and not options.resource_version:
+        return [forbidden_field(field, "resourceVersionMatch is forbidden unless resourceVersion is provided")]
+    if match not in ("", "Exact", "NotOlderThan"):
+        return [not_supported(field, match, ("Exact", "NotOlderThan", ""))]
+    if options.limit < 0:
+        return [bad_value("limit", options.limit, "must be greater than or equal to 0")]
+    return []

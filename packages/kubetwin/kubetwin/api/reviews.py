@@ -1,0 +1,137 @@
+"""Questions that are asked by creating an object: who am I, may I, whose token is this. Nothing is stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from starlette.responses import Response
+
+from kubetwin.api.bodies import parse_body
+from kubetwin.api.call import Call
+from kubetwin.api.negotiation import respond
+from kubetwin.api.requests import RequestInfo
+from kubetwin.authentication import Identify, User
+from kubetwin.authorization import Authorizer
+from kubetwin.model import times
+from kubetwin.model.errors import Object
+from kubetwin.resources import Registry
+from kubetwin.resources.resource import Resource
+
+_AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
+_CREATE = ("create",)
+_PATHS = ("/api", "/apis", "/healthz", "/livez", "/openapi", "/readyz", "/version")
+
+REVIEWS = (
+    Resource(
+        kind="SelfSubjectReview",
+        plural="selfsubjectreviews",
+        group=_AUTHENTICATION,
+        namespaced=False,
+        verbs=_CREATE,
+    ),
+    Resource(kind="TokenReview", plural="tokenreviews", group=_AUTHENTICATION, namespaced=False, verbs=_CREATE),
+    Resource(
+        kind="SelfSubjectAccessReview",
+        plural="selfsubjectaccessreviews",
+        group=_AUTHORIZATION,
+        namespaced=False,
+        verbs=_CREATE,
+    ),
+    Resource(
+        kind="SelfSubjectRulesReview",
+        plural="selfsubjectrulesreviews",
+        group=_AUTHORIZATION,
+        namespaced=False,
+        verbs=_CREATE,
+    ),
+    Resource(
+        kind="SubjectAccessReview",
+        plural="subjectaccessreviews",
+        group=_AUTHORIZATION,
+        namespaced=False,
+        verbs=_CREATE,
+    ),
+)
+
+
+def review_of(info: RequestInfo) -> Resource | None:
+    """The review that a path is for."""
+    wanted = (info.group, info.version, info.resource)
+    return next((r for r in REVIEWS if (r.group, r.version, r.plural) == wanted), None)
+
+
+class Reviews:
+    """Answers reviews."""
+
+    def __init__(self, registry: Registry, authorizer: Authorizer, identify: Identify) -> None:
+        self._registry = registry
+        self._authorizer = authorizer
+        self._identify = identify
+
+    async def create(self, call: Call) -> Response:
+        review = parse_body(call.body, call.content_type, call.resource)
+        spec = review.get("spec") or {}
+        kind = call.resource.kind
+        if kind == "TokenReview":
+            status = await self._token(str(spec.get("token", "")))
+        elif kind == "SelfSubjectReview":
+            status = {"userInfo": _user_info(call.user)}
+        elif kind == "SelfSubjectAccessReview":
+            status = self._access(call.user, spec)
+        elif kind == "SelfSubjectRulesReview":
+            status = self._rules(call.user, str(spec.get("namespace", "")))
+        else:
+            user = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
+            status = self._access(user, spec)
+        answer: Object = {"kind": kind, "apiVersion": call.resource.group_version, "metadata": {}}
+        if kind == "SelfSubjectReview":
+            answer["metadata"] = {"creationTimestamp": times.seconds(times.now())}
+        if kind != "SelfSubjectReview":
+            answer["spec"] = spec
+        return respond({**answer, "status": status}, 201)
+
+    def _access(self, user: User, spec: Object) -> Object:
+        wanted = spec.get("resourceAttributes") or {}
+        path = spec.get("nonResourceAttributes") or {}
+        info = RequestInfo(
+            path.get("path", ""),
+            wanted.get("verb", "") or path.get("verb", ""),
+            wanted.get("group", ""),
+            wanted.get("version", ""),
+            wanted.get("resource", ""),
+            wanted.get("subresource", ""),
+            wanted.get("namespace", ""),
+            wanted.get("name", ""),
+        )
+        decision = self._authorizer.decide(user, info)
+        return {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
+
+    def _rules(self, user: User, namespace: str) -> Object:
+        """What a user may do in a namespace: each resource with the verbs that would be allowed.
+
+        Rights to single objects (`resourceNames`) are not in it, and the rules are not those of the roles.
+        """
+        paths = [path for path in _PATHS if self._authorizer.decide(user, RequestInfo(path, "get")).allowed]
+        rules: list[Object] = []
+        for resource in [*self._registry, *REVIEWS]:
+            subresources = [(f"{resource.plural}/{sub.name}", sub.name, sub.verbs) for sub in resource.subresources]
+            for shown, subresource, verbs in [(resource.plural, "", resource.verbs), *subresources]:
+                info = RequestInfo("", "", resource.group, resource.version, resource.plural, subresource, namespace)
+                may = [v for v in verbs if self._authorizer.decide(user, replace(info, verb=v)).allowed]
+                if may:
+                    rules.append({"verbs": may, "apiGroups": [resource.group], "resources": [shown]})
+        urls = [{"verbs": ["get"], "nonResourceURLs": paths}] if paths else []
+        return {"resourceRules": rules, "nonResourceRules": urls, "incomplete": False}
+
+    async def _token(self, token: str) -> Object:
+        user = await self._identify(token)
+        if user is None:
+            return {"authenticated": False, "error": "invalid bearer token"}
+        return {"authenticated": True, "user": _user_info(user)}
+
+
+def _user_info(user: User) -> Object:
+    info: Object = {"username": user.name, "groups": list(user.groups)}
+    if user.uid:
+        info["uid"] = user.uid
+    return {**info, "extra": user.extra} if user.extra else info

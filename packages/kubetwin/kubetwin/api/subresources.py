@@ -1,0 +1,120 @@
+"""The subresources that are no view of an object but an act: binding, eviction, token, finalize."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from starlette.responses import Response
+
+from kubetwin.api.bodies import parse_body
+from kubetwin.api.call import Call
+from kubetwin.api.negotiation import respond
+from kubetwin.controllers.disruptions import budget_status, budgets_of
+from kubetwin.controllers.scheduler import bind
+from kubetwin.model import errors, times
+from kubetwin.model.errors import ApiError, GroupResource, Object, bad_value, required
+from kubetwin.model.selectors import label_selector_of
+from kubetwin.state.cluster import Cluster
+from kubetwin.state.deletion import DeleteOptions
+from kubetwin.tokens import AUDIENCE, ServiceAccountTokens
+
+SHORTEST_TOKEN_SECONDS, DEFAULT_TOKEN_SECONDS = 600, 3600
+_SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+class Subresources:
+    """Answers POST and PUT on acting subresources."""
+
+    def __init__(self, cluster: Cluster, tokens: ServiceAccountTokens) -> None:
+        self.cluster = cluster
+        self.tokens = tokens
+
+    def act(self, call: Call) -> Response:
+        acts = {
+            ("pods", "binding"): self._bind,
+            ("pods", "eviction"): self._evict,
+            ("serviceaccounts", "token"): self._issue_token,
+            ("namespaces", "finalize"): self._finalize,
+        }
+        act = acts.get((call.resource.plural, call.info.subresource))
+        if act is None:
+            raise errors.method_not_allowed()
+        return act(call, parse_body(call.body, call.content_type, call.resource))
+
+    def _bind(self, call: Call, binding: Object) -> Response:
+        pod = self.cluster.get(call.resource, call.info.namespace, call.info.name)
+        node = (binding.get("target") or {}).get("name", "")
+        bound = GroupResource("pods/binding")
+        if not node:
+            raise errors.invalid("Binding", "", call.info.name, [required("target.name")])
+        if pod["metadata"].get("deletionTimestamp"):
+            raise errors.conflict(
+                bound, call.info.name, f"pod {call.info.name} is being deleted, cannot be assigned to a host"
+            )
+        if pod["spec"].get("nodeName"):
+            detail = f'pod {call.info.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+            raise errors.conflict(bound, call.info.name, detail)
+        if not call.dry_run:
+            bind(self.cluster, call.info.namespace, call.info.name, node)
+        return respond(_SUCCESS, 201)
+
+    def _evict(self, call: Call, eviction: Object) -> Response:
+        pod = self.cluster.get(call.resource, call.info.namespace, call.info.name)
+        if pod["status"].get("phase") not in ("Succeeded", "Failed", "Pending"):
+            self._respect_budgets(pod)
+        grace = (eviction.get("deleteOptions") or {}).get("gracePeriodSeconds")
+        options = DeleteOptions(grace_seconds=grace)
+        self.cluster.delete(call.resource, call.info.namespace, call.info.name, options, dry_run=call.dry_run)
+        return respond(_SUCCESS, 201)
+
+    def _respect_budgets(self, pod: Object) -> None:
+        for budget in budgets_of(self.cluster.store, pod):
+            selector = label_selector_of(budget["spec"].get("selector"))
+            pods = self.cluster.store.objects("pods", pod["metadata"]["namespace"])
+            mine = [p for p in pods if selector.matches(p["metadata"].get("labels"))]
+            status = budget_status(budget, mine)
+            if status["disruptionsAllowed"] > 0:
+                continue
+            name = budget["metadata"]["name"]
+            wanted, healthy = status["desiredHealthy"], status["currentHealthy"]
+            text = f"The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"
+            message = "Cannot evict pod as it would violate the pod's disruption budget."
+            causes = [{"reason": "DisruptionBudget", "message": text}]
+            raise ApiError(429, "TooManyRequests", message, {"causes": causes})
+
+    def _issue_token(self, call: Call, request: Object) -> Response:
+        account = self.cluster.get(call.resource, call.info.namespace, call.info.name)
+        spec = request.get("spec") or {}
+        seconds = spec.get("expirationSeconds") or DEFAULT_TOKEN_SECONDS
+        if seconds < SHORTEST_TOKEN_SECONDS:
+            fault = bad_value("spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+            raise errors.invalid("TokenRequest", "authentication.k8s.io", "", [fault])
+        audiences = spec.get("audiences") or [AUDIENCE]
+        answer = {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {
+                "name": call.info.name,
+                "namespace": call.info.namespace,
+                "uid": account["metadata"]["uid"],
+                "creationTimestamp": times.seconds(times.now()),
+            },
+            "spec": {
+                "audiences": audiences,
+                "expirationSeconds": seconds,
+                "boundObjectRef": spec.get("boundObjectRef"),
+            },
+            "status": {
+                "token": self.tokens.issue(account, seconds, audiences),
+                "expirationTimestamp": times.seconds(times.now() + timedelta(seconds=seconds)),
+            },
+        }
+        return respond(answer, 201)
+
+    def _finalize(self, call: Call, namespace: Object) -> Response:
+        def write(stored: Object) -> None:
+            stored["spec"]["finalizers"] = (namespace.get("spec") or {}).get("finalizers") or []
+
+        self.cluster.get(call.resource, "", call.info.name)
+        changed = self.cluster.modify(call.resource, "", call.info.name, write)
+        return respond(changed)

@@ -1,0 +1,67 @@
+"""Tables and partial metadata: the forms in which `kubectl get` asks for objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubetwin.api.negotiation import Wanted
+from kubetwin.api.printers import columns_of
+from kubetwin.model.errors import Object
+from kubetwin.model.schema import definition
+from kubetwin.resources.resource import Column, Resource
+
+KINDS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+_META = "meta.k8s.io/v1"
+
+
+def _definition(column: Column) -> Object:
+    text = f"{column.name} of the object."
+    if column.described_by:
+        type_name, field = column.described_by
+        text = definition(type_name)["properties"][field]["description"]
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": column.format,
+        "description": text,
+        "priority": column.priority,
+    }
+
+
+def partial(obj: Object) -> Object:
+    return {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": obj["metadata"]}
+
+
+def table(resource: Resource, objects: Sequence[Object], metadata: Object, *, header: bool = True) -> Object:
+    """A `Table` with a row for each object."""
+    columns = columns_of(resource)
+    rows = [{"cells": [column.value(obj) for column in columns], "object": partial(obj)} for obj in objects]
+    definitions = [_definition(column) for column in columns] if header else None
+    return {
+        "kind": "Table",
+        "apiVersion": _META,
+        "metadata": metadata,
+        "columnDefinitions": definitions,
+        "rows": rows,
+    }
+
+
+def present(resource: Resource, obj: Object, wanted: Wanted, *, header: bool = True) -> Object:
+    """One object in the form that the client asked for."""
+    if wanted.as_kind == "Table":
+        version = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        return table(resource, [obj], version, header=header)
+    return partial(obj) if wanted.as_kind == "PartialObjectMetadata" else obj
+
+
+def present_list(resource: Resource, objects: Sequence[Object], metadata: Object, wanted: Wanted) -> Object:
+    """A list in the form that the client asked for."""
+    if wanted.as_kind == "Table":
+        return table(resource, objects, metadata)
+    if wanted.as_kind == "PartialObjectMetadataList":
+        items = [partial(obj) for obj in objects]
+        return {"kind": wanted.as_kind, "apiVersion": _META, "metadata": metadata, "items": items}
+    items = [{key: value for key, value in obj.items() if key not in ("kind", "apiVersion")} for obj in objects]
+    if resource.custom:
+        items, metadata = list(objects), {"continue": "", **metadata}
+    return {"kind": resource.list_kind, "apiVersion": resource.group_version, "metadata": metadata, "items": items}

@@ -1,0 +1,127 @@
+"""Node lifecycle: taints on nodes that are not ready, nodes that fell silent, and pods of nodes that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kubetwin.controllers.events import EventRecorder
+from kubetwin.controllers.scheduler import set_condition
+from kubetwin.controllers.work import WorkQueue
+from kubetwin.model.errors import Object
+from kubetwin.state.cluster import Cluster
+from kubetwin.state.deletion import DeleteOptions
+from kubetwin.state.store import Change
+
+GRACE_SECONDS = 50
+"""kube-controller-manager's --node-monitor-grace-period."""
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASES = "leases.coordination.k8s.io"
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+
+
+def ready_status(node: Object) -> str:
+    """The status of the Ready condition ("" before the kubelet has said anything)."""
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return next((str(c["status"]) for c in conditions if c["type"] == "Ready"), "")
+
+
+def wanted_taints(node: Object) -> list[Object]:
+    """The node's taints, with those that stand for its readiness put right."""
+    taints = [t for t in node["spec"].get("taints") or [] if t["key"] not in (NOT_READY, UNREACHABLE)]
+    key = {"True": "", "Unknown": UNREACHABLE}.get(ready_status(node), NOT_READY)
+    return [*taints, {"key": key, "effect": "NoSchedule"}] if key else taints
+
+
+class NodeController:
+    """Watches nodes, their leases and the pods that are bound to them."""
+
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
+        self.cluster, self.recorder = cluster, recorder
+        self.nodes, self.pods = cluster.registry.by_key("nodes"), cluster.registry.by_key("pods")
+        self.queue: WorkQueue[str] = WorkQueue(self._reconcile)
+        self.lost: WorkQueue[tuple[str, str]] = WorkQueue(self._collect)
+        self._heard: dict[str, float] = {}
+        """When each node last gave a sign of life, by this process's clock, which stands still in a laptop's sleep."""
+        cluster.store.listen("nodes", self._node_changed)
+        cluster.store.listen(LEASES, self._lease_changed)
+        cluster.store.listen("pods", self._pod_changed)
+
+    def _node_changed(self, change: Change) -> None:
+        if change.type != "DELETED":
+            if _heartbeats(change.previous) != _heartbeats(change.object):
+                self._heard[change.name] = asyncio.get_running_loop().time()
+            self.queue.add(change.name)
+            return
+        self._heard.pop(change.name, None)
+        for pod in self.cluster.store.objects("pods"):
+            if pod["spec"].get("nodeName") == change.name:
+                self.lost.add((pod["metadata"]["namespace"], pod["metadata"]["name"]))
+
+    def _lease_changed(self, change: Change) -> None:
+        if change.namespace == LEASE_NAMESPACE and change.type != "DELETED":
+            self._heard[change.name] = asyncio.get_running_loop().time()
+
+    def _pod_changed(self, change: Change) -> None:
+        leaving = change.type != "DELETED" and change.object["metadata"].get("deletionTimestamp")
+        if leaving and not self._node_exists(change.object):
+            self.lost.add((change.namespace, change.name))
+
+    def _node_exists(self, pod: Object) -> bool:
+        return self.cluster.store.get("nodes", "", pod["spec"].get("nodeName", "")) is not None
+
+    def _collect(self, key: tuple[str, str]) -> None:
+        """End a pod whose node is gone: no kubelet will report on it any more."""
+        pod = self.cluster.store.get("pods", *key)
+        if pod is None or self._node_exists(pod) or not pod["spec"].get("nodeName"):
+            return
+        if pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            self.cluster.modify(self.pods, *key, _fail)
+        self.cluster.delete(self.pods, *key, DeleteOptions(grace_seconds=0, uid=pod["metadata"]["uid"]))
+
+    def _reconcile(self, name: str) -> None:
+        node = self.cluster.store.get("nodes", "", name)
+        if node is None:
+            return
+        silent = asyncio.get_running_loop().time() - self._heard.get(name, 0.0)
+        if silent >= GRACE_SECONDS and ready_status(node) not in ("", "Unknown"):
+            self.cluster.modify(self.nodes, "", name, _unknown)
+            self.recorder.record(
+                node, "Normal", "NodeNotReady", f"Node {name} status is now: NodeNotReady", "node-controller"
+            )
+        self.cluster.modify(self.nodes, "", name, _set_taints)
+        if silent < GRACE_SECONDS:
+            self.queue.add_after(name, GRACE_SECONDS - silent)
+
+
+def _heartbeats(node: Object | None) -> list[str]:
+    conditions = ((node or {}).get("status") or {}).get("conditions") or []
+    return [str(c["status"]) + str(c.get("lastHeartbeatTime")) for c in conditions if c["status"] != "Unknown"]
+
+
+def _fail(pod: Object) -> None:
+    pod["status"] |= {"phase": "Failed"}
+    message = "PodGC: node no longer exists"
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": message}
+    set_condition(pod["status"], condition)
+
+
+def _unknown(node: Object) -> None:
+    message = "Kubelet stopped posting node status."
+    condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": message}
+    old = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
+    set_condition(node["status"], condition)
+    condition.pop("lastProbeTime")
+    condition["lastHeartbeatTime"] = old.get("lastHeartbeatTime")
+
+
+def _set_taints(node: Object) -> None:
+    taints = wanted_taints(node)
+    if taints:
+        node["spec"]["taints"] = taints
+    else:
+        node["spec"].pop("taints", None)
+
+
+def start(cluster: Cluster, recorder: EventRecorder) -> None:
+    NodeController(cluster, recorder)

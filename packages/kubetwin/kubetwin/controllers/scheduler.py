@@ -1,0 +1,183 @@
+"""The scheduler: binds pods to nodes, or says on the pod why it cannot."""
+
+from __future__ import annotations
+
+import heapq
+
+from kubetwin.controllers.events import EventRecorder
+from kubetwin.controllers.scheduling import Placement, place
+from kubetwin.controllers.usage import NodeUsage, occupies
+from kubetwin.controllers.work import WorkQueue
+from kubetwin.model import times
+from kubetwin.model.errors import Object
+from kubetwin.state.cluster import Cluster
+from kubetwin.state.store import Change
+
+NAME = "default-scheduler"
+
+PodKey = tuple[str, str]
+
+
+def set_condition(status: Object, new: Object) -> None:
+    """Add a condition or replace the one of its type; the time of transition stays while the status does."""
+    conditions = list(status.get("conditions") or [])
+    old = next((c for c in conditions if c["type"] == new["type"]), None)
+    new.setdefault("lastProbeTime", None)
+    new["lastTransitionTime"] = times.seconds(times.now())
+    if old is not None and old["status"] == new["status"]:
+        new["lastTransitionTime"] = old["lastTransitionTime"]
+    status["conditions"] = [c for c in conditions if c["type"] != new["type"]] + [new]
+
+
+class Scheduler:
+    """Places pods when they appear, and tries the parked ones again when room may have appeared."""
+
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
+        self.cluster, self.recorder = cluster, recorder
+        self.pods = cluster.registry.by_key("pods")
+        self.usage = NodeUsage(cluster.store).by_node
+        self.waiting: set[PodKey] = set()
+        self.line: list[tuple[tuple[int, str, int], PodKey]] = []
+        """A heap of who waits, the most urgent first; entries that no longer wait are skipped."""
+        self.parked: set[PodKey] = set()
+        self.queue: WorkQueue[str] = WorkQueue(self._schedule_next)
+        cluster.store.listen("pods", self._pod_changed)
+        for key in ("nodes", "persistentvolumeclaims"):
+            cluster.store.listen(key, self._room_changed)
+
+    def _pod_changed(self, change: Change) -> None:
+        pod = None if change.type == "DELETED" else change.object
+        key = (change.namespace, change.name)
+        self.waiting.discard(key)
+        if pod is None or not _is_ours(pod):
+            self.parked.discard(key)
+        elif key not in self.parked or change.type == "ADDED" or _spec_changed(change):
+            self.parked.discard(key)
+            self._enqueue(key, pod)
+        if occupies(change.previous) and not occupies(pod):
+            self._retry()
+
+    def _room_changed(self, change: Change) -> None:
+        if change.previous is None or change.type == "DELETED" or _placing(change.previous) != _placing(change.object):
+            self._retry()
+
+    def _retry(self) -> None:
+        for key in self.parked:
+            pod = self.cluster.store.get("pods", *key)
+            if pod is not None:
+                self._enqueue(key, pod)
+        self.parked.clear()
+
+    def _schedule_next(self, _key: str) -> None:
+        """Place the most urgent pod that still waits."""
+        if not self.line:
+            return
+        _, key = heapq.heappop(self.line)
+        self.queue.add("")
+        pod = self.cluster.store.get("pods", *key)
+        if pod is None or key not in self.waiting:
+            return
+        self.waiting.discard(key)
+        placement = self._place(pod)
+        if placement.node:
+            self._bind(pod, placement.node)
+        else:
+            self.parked.add(key)
+            self._tell(pod, placement.message)
+
+    def _enqueue(self, key: PodKey, pod: Object) -> None:
+        self.waiting.add(key)
+        heapq.heappush(self.line, (_urgency(pod), key))
+        self.queue.add("")
+
+    def _place(self, pod: Object) -> Placement:
+        nodes = self.cluster.store.objects("nodes")
+        fault = self._volume_fault(pod)
+        if fault:
+            return Placement(message=f"0/{len(nodes)} nodes are available: {fault}.")
+        return place(pod, nodes, self.usage)
+
+    def _volume_fault(self, pod: Object) -> str:
+        for volume in pod["spec"].get("volumes") or []:
+            name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+            if not name:
+                continue
+            claim = self.cluster.store.get("persistentvolumeclaims", pod["metadata"]["namespace"], name)
+            if claim is None:
+                return f'persistentvolumeclaim "{name}" not found'
+            if claim["status"].get("phase") != "Bound":
+                return "pod has unbound immediate PersistentVolumeClaims"
+        return ""
+
+    def _bind(self, pod: Object, node: str) -> None:
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        if bind(self.cluster, namespace, name, node) is not None:
+            self.recorder.record(
+                pod, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}", NAME
+            )
+
+    def _tell(self, pod: Object, message: str) -> None:
+        mark_unscheduled(self.cluster, pod, message)
+        self.recorder.record(pod, "Warning", "FailedScheduling", message, NAME)
+
+
+def bind(cluster: Cluster, namespace: str, name: str, node: str) -> Object | None:
+    """Give a pod its node."""
+
+    def write(pod: Object) -> None:
+        pod["spec"]["nodeName"] = node
+        set_condition(pod["status"], {"type": "PodScheduled", "status": "True"})
+
+    return cluster.modify(cluster.registry.by_key("pods"), namespace, name, write)
+
+
+def mark_unscheduled(cluster: Cluster, pod: Object, message: str, reason: str = "Unschedulable") -> None:
+    """Say on a pod why it has no node."""
+
+    def write(stored: Object) -> None:
+        new = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": reason,
+            "message": message,
+            "observedGeneration": stored["metadata"].get("generation", 1),
+        }
+        set_condition(stored["status"], new)
+
+    metadata = pod["metadata"]
+    cluster.modify(cluster.registry.by_key("pods"), metadata["namespace"], metadata["name"], write)
+
+
+def _is_ours(pod: Object) -> bool:
+    spec, metadata = pod["spec"], pod["metadata"]
+    gated = bool(spec.get("schedulingGates"))
+    return (
+        not spec.get("nodeName")
+        and spec.get("schedulerName") == NAME
+        and not metadata.get("deletionTimestamp")
+        and not gated
+    )
+
+
+def _spec_changed(change: Change) -> bool:
+    return change.previous is not None and change.previous["spec"] != change.object["spec"]
+
+
+def _placing(obj: Object) -> Object:
+    """The part of a node or claim that decides whether pods fit; heartbeats are no reason to try again."""
+    status = obj.get("status") or {}
+    return {
+        "labels": obj["metadata"].get("labels"),
+        "spec": obj.get("spec"),
+        "allocatable": status.get("allocatable") or status.get("capacity"),
+        "phase": status.get("phase"),
+    }
+
+
+def _urgency(pod: Object) -> tuple[int, str, int]:
+    metadata = pod["metadata"]
+    return (-pod["spec"].get("priority", 0), metadata["creationTimestamp"], int(metadata["resourceVersion"]))
+
+
+def start(cluster: Cluster, recorder: EventRecorder) -> None:
+    Scheduler(cluster, recorder)

@@ -1,0 +1,180 @@
+"""Which node a pod fits on, as a function of the pod, the nodes and their use; in kube-scheduler's words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from kubetwin.model.errors import Object
+from kubetwin.model.quantity import add_quantities, parse_quantity
+from kubetwin.model.selectors import LabelSelector, Requirement, label_selector_of
+
+Amounts = dict[str, Fraction]
+
+_NO_MATCH = "node(s) didn't match Pod's node affinity/selector"
+_UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
+
+
+@dataclass
+class Usage:
+    """What the pods of a node have asked for."""
+
+    amounts: Amounts = field(default_factory=dict)
+    pods: int = 0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why one node does not take the pod, and whether evicting other pods could change that."""
+
+    reasons: tuple[str, ...]
+    preemptible: bool = False
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a pod goes, or why it goes nowhere."""
+
+    node: str = ""
+    message: str = ""
+
+
+def pod_requests(pod: Object) -> Amounts:
+    """What a pod needs: the sum of its containers, or its largest init container if that is more."""
+    totals = add_quantities(*(_requests(c) for c in pod["spec"].get("containers") or []))
+    for container in pod["spec"].get("initContainers") or []:
+        for name, amount in _requests(container).items():
+            totals[name] = max(totals.get(name, Fraction(0)), amount)
+    return add_quantities(totals, _amounts(pod["spec"].get("overhead")))
+
+
+def _requests(container: Object) -> Amounts:
+    return _amounts((container.get("resources") or {}).get("requests"))
+
+
+def _amounts(quantities: Mapping[str, str] | None) -> Amounts:
+    return {name: parse_quantity(amount) for name, amount in (quantities or {}).items()}
+
+
+def place(pod: Object, nodes: Sequence[Object], usage: Mapping[str, Usage]) -> Placement:
+    """Choose the least used node that fits.
+
+    Args:
+        pod: A pod without a node.
+        nodes: All nodes, in the order of their names.
+        usage: What is in use on each, by name.
+    """
+    if not nodes:
+        return Placement(message="no nodes available to schedule pods")
+    requests = pod_requests(pod)
+    refusals: list[Refusal] = []
+    fitting: list[tuple[float, str]] = []
+    for node in nodes:
+        used = usage.get(node["metadata"]["name"], Usage())
+        refusal = _refusal(pod, requests, node, used)
+        if refusal is None:
+            fitting.append((_load(node, used), node["metadata"]["name"]))
+            if fitting[-1][0] == 0:
+                break  # none is less used, and none with as little use comes before it
+        else:
+            refusals.append(refusal)
+    if fitting:
+        return Placement(node=min(fitting)[1])
+    return Placement(message=_explain(refusals, len(nodes)))
+
+
+def _explain(refusals: Sequence[Refusal], total: int) -> str:
+    reasons = Counter(reason for refusal in refusals for reason in refusal.reasons)
+    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    helpless = sum(not refusal.preemptible for refusal in refusals)
+    victims = total - helpless
+    preemption = []
+    if victims:
+        preemption.append(f"{victims} No preemption victims found for incoming pod")
+    if helpless:
+        preemption.append(f"{helpless} Preemption is not helpful for scheduling")
+    return (
+        f"0/{total} nodes are available: {listed}. no new claims to deallocate, "
+        f"preemption: 0/{total} nodes are available: {', '.join(preemption)}."
+    )
+
+
+def _refusal(pod: Object, requests: Amounts, node: Object, used: Usage) -> Refusal | None:
+    """The first filter that fails, in the scheduler's order."""
+    spec = node["spec"]
+    tolerations = pod["spec"].get("tolerations") or []
+    if spec.get("unschedulable") and not _tolerates(tolerations, {"key": _UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}):
+        return Refusal(("node(s) were unschedulable",))
+    for taint in spec.get("taints") or []:
+        if taint["effect"] in ("NoSchedule", "NoExecute") and not _tolerates(tolerations, taint):
+            return Refusal((f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}",))
+    if not _selects(pod["spec"], node):
+        return Refusal((_NO_MATCH,))
+    return _too_small(requests, node, used)
+
+
+def _tolerates(tolerations: Sequence[Object], taint: Object) -> bool:
+    return any(_fits(toleration, taint) for toleration in tolerations)
+
+
+def _fits(toleration: Object, taint: Object) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(toleration.get("value", "") == taint.get("value", ""))
+
+
+def _selects(spec: Object, node: Object) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    if not label_selector_of({"matchLabels": spec.get("nodeSelector") or {}}).matches(labels):
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    needed = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not needed:
+        return True
+    return any(_term_matches(term, node) for term in needed.get("nodeSelectorTerms") or [])
+
+
+def _term_matches(term: Object, node: Object) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    names = {"metadata.name": node["metadata"]["name"]}
+    expressions, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
+    if not expressions and not fields:
+        return False
+    return _requirements(expressions).matches(labels) and _requirements(fields).matches(names)
+
+
+def _requirements(expressions: Sequence[Object]) -> LabelSelector:
+    operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": "gt", "Lt": "lt"}
+    return LabelSelector(
+        tuple(Requirement(e["key"], operators[e["operator"]], frozenset(e.get("values") or [])) for e in expressions)
+    )
+
+
+def allocatable(node: Object) -> Amounts:
+    status = node.get("status") or {}
+    return _amounts(status.get("allocatable") or status.get("capacity"))
+
+
+def _too_small(requests: Amounts, node: Object, used: Usage) -> Refusal | None:
+    room = allocatable(node)
+    reasons, hopeless = [], False
+    if used.pods + 1 > room.get("pods", Fraction(110)):
+        reasons.append("Too many pods")
+    for name, amount in sorted(requests.items()):
+        if amount and amount + used.amounts.get(name, Fraction(0)) > room.get(name, Fraction(0)):
+            reasons.append(f"Insufficient {name}")
+            hopeless = hopeless or amount > room.get(name, Fraction(0))
+    return Refusal(tuple(reasons), preemptible=not hopeless) if reasons else None
+
+
+def _load(node: Object, used: Usage) -> float:
+    """The largest fraction in use of any resource, pods included."""
+    room = allocatable(node)
+    counted = {**used.amounts, "pods": Fraction(used.pods)}
+    return max((float(amount / room[name]) for name, amount in counted.items() if room.get(name)), default=0.0)

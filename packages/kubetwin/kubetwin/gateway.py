@@ -1,0 +1,139 @@
+"""A door to somebody's cluster for clients that log in as on EKS.
+
+The Lambdas know one way in: a presigned STS token. A kind or k3d cluster does not accept it, and need not: this server
+on loopback checks the token as EKS would, and passes the request on with the identity that a kubeconfig has.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from kubetwin.access_entries import AccessEntries
+from kubetwin.authentication import Authenticator, StsAuthenticator, bearer_token
+from kubetwin.certificates import create_authority, issue_certificate
+from kubetwin.https_server import LOOPBACK, HttpsServer, QuietHandler
+from kubetwin.node.kubeconfig import Connection, load_connection
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 3600.0
+"""Watches and followed logs are quiet for long."""
+
+NOT_FORWARDED = frozenset({"authorization", "connection", "host", "content-length", "transfer-encoding"})
+"""Headers that belong to one of the two connections, or to the other identity."""
+
+CHUNK_BYTES = 64 * 1024
+
+
+class ClusterGateway(HttpsServer):
+    """Serves one cluster's API to clients with accepted tokens, until it is stopped."""
+
+    def __init__(self, connection: Connection, authenticators: Sequence[Authenticator]) -> None:
+        authority = create_authority()
+        super().__init__(_Handler, issue_certificate(authority, "trainflow-gateway"), name="gateway")
+        self.ca_pem = authority.certificate_pem
+        self.endpoint = f"https://{LOOPBACK}:{self.port}"
+        self.connection = connection
+        self.authenticators = authenticators
+        tls = {"ssl_context": connection.tls} if connection.tls else {}
+        self.pool = urllib3.PoolManager(maxsize=32, retries=False, **tls)  # type: ignore[arg-type]
+
+    @property
+    def ca_data(self) -> str:
+        """The certificate authority as `eks:DescribeCluster` shows it."""
+        return base64.b64encode(self.ca_pem.encode()).decode()
+
+
+@contextlib.contextmanager
+def serving(kubeconfig: Path, *, sts_endpoint: str, cluster_name: str) -> Iterator[ClusterGateway]:
+    """Have a door to the cluster that a kubeconfig names, for those to whom EKS gives access.
+
+    Args:
+        kubeconfig: Whose identity requests are passed on with.
+        sts_endpoint: AWS endpoint that checks login tokens and knows access entries.
+        cluster_name: EKS cluster name that login tokens are for.
+
+    Raises:
+        KubeconfigError: If the kubeconfig cannot be used.
+    """
+    entries = AccessEntries(sts_endpoint, cluster_name)
+    who = StsAuthenticator(sts_endpoint, cluster_name, groups_of=entries.groups_of)
+    gateway = ClusterGateway(load_connection(kubeconfig), [who])
+    gateway.start()
+    try:
+        yield gateway
+    finally:
+        gateway.stop()
+
+
+class _Handler(QuietHandler):
+    server: ClusterGateway
+
+    def _forward(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if not self._may_pass():
+            self._answer(
+                401, b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":401,"message":"Unauthorized"}'
+            )
+            return
+        try:
+            response = self._upstream(body)
+        except (HTTPError, OSError) as error:
+            self._answer(503, f"the cluster does not answer: {error}".encode(), "text/plain")
+            return
+        try:
+            self._relay(response)
+        finally:
+            response.release_conn()
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _forward
+
+    def _may_pass(self) -> bool:
+        token = bearer_token(self.headers.get("Authorization", ""))
+        return token is not None and any(who.authenticate(token) for who in self.server.authenticators)
+
+    def _upstream(self, body: bytes) -> urllib3.BaseHTTPResponse:
+        connection = self.server.connection
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in NOT_FORWARDED}
+        if authorization := connection.authorization():
+            headers["Authorization"] = authorization
+        return self.server.pool.request(
+            self.command,
+            connection.server + self.path,
+            body=body or None,
+            headers=headers,
+            preload_content=False,
+            decode_content=False,
+            redirect=False,
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+        )
+
+    def _relay(self, response: urllib3.BaseHTTPResponse) -> None:
+        self.send_response(response.status)
+        for name, value in response.headers.items():
+            if name.lower() not in NOT_FORWARDED:
+                self.send_header(name, value)
+        if "Content-Length" in response.headers:
+            self.send_header("Content-Length", response.headers["Content-Length"])
+            self.end_headers()
+            for block in response.stream(CHUNK_BYTES):
+                self.wfile.write(block)
+            return
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for block in response.stream(CHUNK_BYTES):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(block), block))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _answer(self, status: int, body: bytes, content_type: str = "application/json") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

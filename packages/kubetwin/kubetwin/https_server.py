@@ -1,0 +1,67 @@
+"""A threading HTTPS server on loopback: for the kubelets' logs and for the door to a foreign cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from kubetwin.certificates import Certificate
+
+LOOPBACK = "127.0.0.1"
+
+HANDSHAKE_SECONDS = 10.0
+
+
+class HttpsServer(ThreadingHTTPServer):
+    """Answers with a handler class, a thread a connection, until it is stopped."""
+
+    daemon_threads = True
+    block_on_close = False  # a followed log or a watch would keep `stop` waiting
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler], certificate: Certificate, *, name: str) -> None:
+        super().__init__((LOOPBACK, 0), handler)
+        self._tls = _context(certificate)
+        self.port: int = self.server_address[1]
+        self._thread = threading.Thread(target=self.serve_forever, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close the port."""
+        self.shutdown()
+        self.server_close()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Shake hands in the request's own thread: a slow client holds up nobody else."""
+        request.settimeout(HANDSHAKE_SECONDS)
+        with contextlib.suppress(OSError), self._tls.wrap_socket(request, server_side=True) as secured:
+            super().finish_request(secured, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that hang up are nothing to report."""
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """What handlers of such servers have in common."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    disable_nagle_algorithm = True  # a head and a short body are two packets: the second would wait for 40 ms
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep quiet about requests."""
+
+
+def _context(certificate: Certificate) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.NamedTemporaryFile() as chain:  # readable by its owner alone; OpenSSL wants a file
+        chain.write((certificate.certificate_pem + certificate.key_pem).encode())
+        chain.flush()
+        context.load_cert_chain(chain.name)
+    return context

@@ -1,0 +1,165 @@
+"""Decode JSON into a typed object as the server's Go structs do: complain about types, drop what is unknown.
+
+Messages follow encoding/json: `json: cannot unmarshal number into Go struct field EnvVar.spec.containers.env.value of
+type string`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from kubetwin.model.errors import Object
+from kubetwin.model.quantity import parse_quantity
+from kubetwin.model.schema import Schema, definition, json_type, resolve, short_name
+
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+_TIMES = ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime")
+_FREE_FORM = (
+    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension",
+)
+
+
+class DecodeError(ValueError):
+    """A value does not fit its Go type."""
+
+
+@dataclass
+class Decoded:
+    """The object without unknown fields and nulls, and the paths that were dropped."""
+
+    value: Object
+    unknown: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the decoder is: the enclosing struct, the path for type errors, and the path with list indices."""
+
+    struct: str
+    path: str
+    indexed: str
+
+    def child(self, struct: str, key: str) -> _Place:
+        dotted = f"{self.path}.{key}" if self.path else key
+        return _Place(struct, dotted, f"{self.indexed}.{key}" if self.indexed else key)
+
+    def item(self, index: int) -> _Place:
+        return _Place(self.struct, self.path, f"{self.indexed}[{index}]")
+
+
+def decode(value: Object, type_name: str) -> Decoded:
+    """Fit `value` to the named type.
+
+    Raises:
+        DecodeError: At the first value of a wrong JSON type.
+        BadQuantity: At the first quantity that is none.
+    """
+    unknown: list[str] = []
+    result = _object(value, short_name(type_name), definition(type_name), _Place("", "", ""), unknown)
+    return Decoded(result, unknown)
+
+
+def _fail(value: Any, place: _Place, go_type: str) -> DecodeError:
+    what = f"Go struct field {place.struct}.{place.path}" if place.path else "Go value"
+    return DecodeError(f"json: cannot unmarshal {_json_kind(value)} into {what} of type {go_type}")
+
+
+def _json_kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, float):
+        return f"number {value}"
+    kinds: dict[type, str] = {int: "number", str: "string", list: "array", dict: "object"}
+    return kinds.get(type(value), "null")
+
+
+def _go_type(name: str, schema: Schema) -> str:
+    if name:
+        package, _, short = name.rpartition(".")
+        return f"{package.rsplit('.', 1)[-1]}.{short}"
+    kind = json_type(schema)
+    if kind == "array":
+        return f"[]{_go_type(*resolve(schema.get('items', {})))}"
+    if kind == "object":
+        inner = schema.get("additionalProperties")
+        return f"map[string]{_go_type(*resolve(inner))}" if isinstance(inner, dict) else "map[string]interface {}"
+    if kind == "integer":
+        return str(schema.get("format", "int64"))
+    if kind == "number":
+        return "float64"
+    return {"boolean": "bool", "string": "string"}.get(kind, "interface {}")
+
+
+def _value(value: Any, schema: Schema, place: _Place, unknown: list[str]) -> Any:
+    name, resolved = resolve(schema)
+    if name == _QUANTITY:
+        parse_quantity(value)
+        return value if isinstance(value, str) else str(value)
+    if name in _TIMES:
+        return _time(value, place)
+    if name in _FREE_FORM or (name == _INT_OR_STRING and isinstance(value, str | int)):
+        return value
+    kind = json_type(resolved)
+    if kind == "object" or "properties" in resolved:
+        if not isinstance(value, dict):
+            raise _fail(value, place, _go_type(name, resolved))
+        return _object(value, short_name(name), resolved, place, unknown)
+    if kind == "array":
+        if not isinstance(value, list):
+            raise _fail(value, place, _go_type(name, resolved))
+        items = resolved.get("items", {})
+        return [_value(item, items, place.item(n), unknown) for n, item in enumerate(value)]
+    return _scalar(value, kind, _go_type("", resolved), place)
+
+
+def _scalar(value: Any, kind: str, go_type: str, place: _Place) -> Any:
+    fits = {
+        "string": isinstance(value, str),
+        "boolean": isinstance(value, bool),
+        "integer": isinstance(value, int) and not isinstance(value, bool),
+        "number": isinstance(value, int | float) and not isinstance(value, bool),
+    }
+    if not fits.get(kind, True):
+        raise _fail(value, place, go_type)
+    return value
+
+
+def _time(value: Any, place: _Place) -> Any:
+    if not isinstance(value, str):
+        raise _fail(value, place, "string")
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        layout = "2006-01-02T15:04:05Z07:00"
+        raise DecodeError(f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"') from None
+    return value
+
+
+def _object(value: Object, struct: str, schema: Schema, place: _Place, unknown: list[str]) -> Object:
+    properties = schema.get("properties")
+    if properties is None:
+        return _map(value, schema, place, unknown)
+    result: Object = {}
+    for key, item in value.items():
+        inner = place.child(struct, key)
+        if key not in properties:
+            unknown.append(inner.indexed)
+        elif item is not None:
+            result[key] = _value(item, properties[key], inner, unknown)
+    return result
+
+
+def _map(value: Object, schema: Schema, place: _Place, unknown: list[str]) -> Object:
+    extra = schema.get("additionalProperties")
+    if not isinstance(extra, dict):
+        return value
+    # A map's values carry the place of the map: Go names the field, not the key.
+    return {
+        key: _value(item, extra, _Place(place.struct, place.path, f"{place.indexed}.{key}"), unknown)
+        for key, item in value.items()
+        if item is not None
+    }

@@ -1,0 +1,102 @@
+"""The rules for names, label keys and label values, with the API server's own words for a breach."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kubetwin.model.errors import FieldError, bad_value
+
+NameRule = Callable[[str], str | None]
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE = f"({_QUALIFIED})?"
+_CONFIG_KEY = "[-._a-zA-Z0-9]+"
+
+
+def _words(text: str, pattern: str, *examples: str) -> str:
+    quoted = " or ".join(f"'{example}', " for example in examples).rstrip(", ")
+    return f"{text} (e.g. {quoted}, regex used for validation is '{pattern}')"
+
+
+def dns_label(name: str) -> str | None:
+    """RFC 1123 label: why `name` is not one, or None."""
+    if len(name) > 63:
+        return "must be no more than 63 bytes"
+    if re.fullmatch(_LABEL, name):
+        return None
+    text = (
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+        "and must start and end with an alphanumeric character"
+    )
+    return _words(text, _LABEL, "my-name", "123-abc")
+
+
+def dns_subdomain(name: str) -> str | None:
+    """RFC 1123 subdomain: why `name` is not one, or None."""
+    if len(name) > 253:
+        return "must be no more than 253 bytes"
+    if re.fullmatch(_SUBDOMAIN, name):
+        return None
+    text = (
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+        "and must start and end with an alphanumeric character"
+    )
+    return _words(text, _SUBDOMAIN, "example.com")
+
+
+def path_segment(name: str) -> str | None:
+    """The loose rule of roles and bindings: whatever fits between two slashes."""
+    if name in (".", ".."):
+        return f"may not be '{name}'"
+    for part in ("/", "%"):
+        if part in name:
+            return f"may not contain '{part}'"
+    return None
+
+
+def config_key(key: str) -> str | None:
+    if re.fullmatch(_CONFIG_KEY, key):
+        return None
+    text = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+    return _words(text, _CONFIG_KEY, "key.name", "KEY_NAME", "key-name")
+
+
+def qualified_name(key: str) -> str | None:
+    """A label or annotation key: an optional DNS prefix and a name."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and dns_subdomain(prefix):
+        return f"prefix part {dns_subdomain(prefix)}"
+    if len(name) > 63:
+        return "name part must be no more than 63 bytes"
+    if re.fullmatch(_QUALIFIED, name):
+        return None
+    text = (
+        "name part must consist of alphanumeric characters, '-', '_' or '.', "
+        "and must start and end with an alphanumeric character"
+    )
+    return _words(text, _QUALIFIED, "MyName", "my.name", "123-abc")
+
+
+def label_value(value: str) -> str | None:
+    if len(value) > 63:
+        return "must be no more than 63 bytes"
+    if re.fullmatch(_LABEL_VALUE, value):
+        return None
+    text = (
+        "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+        "and must start and end with an alphanumeric character"
+    )
+    return _words(text, _LABEL_VALUE, "MyValue", "my_value", "12345")
+
+
+def validate_labels(labels: Mapping[str, Any] | None, path: str) -> list[FieldError]:
+    errors = []
+    for key, value in (labels or {}).items():
+        for subject, fault in ((key, qualified_name(key)), (value, label_value(value))):
+            if fault:
+                errors.append(bad_value(path, subject, fault))
+    return errors

@@ -1,0 +1,245 @@
+"""The process node: registers itself, keeps its heartbeat, and gives every pod bound to it a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kubetwin.node.api import ApiError, ApiUnreachable, KubernetesApi
+from kubetwin.node.cluster_reader import ClusterReader
+from kubetwin.node.events import EventRecorder
+from kubetwin.node.launching import RuntimeSettings, pod_folder, volume_folder
+from kubetwin.node.log_catalogue import Logs
+from kubetwin.node.log_server import LogServer
+from kubetwin.node.memory import MemoryWatch
+from kubetwin.node.pod_watch import PodWatch
+from kubetwin.node.pod_worker import NodeTools, PodWorker, final_delete_options
+from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, allocatable, lease, node_object, node_status
+from kubetwin.node.volumes import remove_all_but_logs
+
+_LOG = logging.getLogger(__name__)
+
+_HEARTBEAT_SECONDS = 10.0
+_STATUS_EVERY_HEARTBEATS = 30
+"""The kubelet renews its Lease every 10 s and an unchanged status every 5 minutes."""
+
+_STOP_GRACE_SECONDS = 2.0
+"""How long pods have to end when the node stops."""
+
+
+class ProcessNode:
+    """A node of a cluster that runs pods as processes of this machine.
+
+    Args:
+        api: The cluster.
+        spec: Name, instance type, labels and taints.
+        pods_dir: Where pods' folders and logs are kept. A temporary folder, gone with the node, if not given.
+        image_root: Stands in for every container image.
+        environment: Variables for every container.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        spec: NodeSpec,
+        *,
+        pods_dir: Path | None = None,
+        image_root: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.spec = spec
+        self._api = api
+        self._temporary = pods_dir is None
+        self._pods_dir = (pods_dir or Path(tempfile.mkdtemp(prefix="trainflow-pods-"))).resolve()
+        self._pods_dir.mkdir(parents=True, exist_ok=True)
+        settings = RuntimeSettings(
+            pods_dir=self._pods_dir,
+            image_root=image_root.absolute() if image_root else None,
+            environment=environment or {},
+            allocatable=allocatable(spec.instance_type),
+        )
+        self._events = EventRecorder(api, spec.name)
+        self._memory = MemoryWatch()
+        logs = Logs()
+        self._tools = NodeTools(api, ClusterReader(api), self._events, self._memory, logs, settings)
+        self._log_server = LogServer(logs)
+        self._watch = PodWatch(api, spec.name, self)
+        self._cleaner = ThreadPoolExecutor(max_workers=4, thread_name_prefix="node-cleaner")
+        self._lock = threading.Lock()
+        self._workers: dict[str, PodWorker] = {}
+        self._finished: set[str] = set()
+        self._stopping = threading.Event()
+        self._boot_id = str(uuid.uuid4())
+        self._ready_since = datetime.now(UTC)
+        self._heartbeat = threading.Thread(target=self._beat, name="node-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Register the node and run its pods. Returns when the node is Ready.
+
+        Raises:
+            ApiError: If the API server does not let the node register.
+            ApiUnreachable: If it does not answer.
+        """
+        self._log_server.start()
+        try:
+            self.register()
+        except (ApiError, ApiUnreachable):
+            self._close()
+            raise
+        self._events.start()
+        self._memory.start()
+        self._heartbeat.start()
+        self._watch.start()
+
+    def stop(self) -> None:
+        """Drain: take no more pods, end all, say how they ended, and remove the node from the cluster."""
+        self._stopping.set()
+        with contextlib.suppress(ApiError, ApiUnreachable):
+            self._api.patch(f"/api/v1/nodes/{self.spec.name}", {"spec": {"unschedulable": True}})
+        self._watch.stop()
+        with self._lock:
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.shut_down(_STOP_GRACE_SECONDS)
+        limit = time.monotonic() + _STOP_GRACE_SECONDS + 3
+        for worker in workers:
+            worker.join(max(0.0, limit - time.monotonic()))
+        self._memory.stop()
+        self._events.stop()
+        self._cleaner.shutdown(wait=True)
+        with contextlib.suppress(ApiError, ApiUnreachable):
+            self._api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{self.spec.name}")
+        with contextlib.suppress(ApiError, ApiUnreachable):
+            self._api.delete(f"/api/v1/nodes/{self.spec.name}")
+        self._close()
+
+    def _close(self) -> None:
+        self._log_server.stop()
+        if self._temporary:
+            shutil.rmtree(self._pods_dir, ignore_errors=True)
+
+    def register(self) -> None:
+        """Make the Node, or bring the one of that name up to date, and report it Ready."""
+        node = node_object(self.spec)
+        try:
+            self._api.create("/api/v1/nodes", node)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            changes = {"metadata": {"labels": node["metadata"]["labels"]}, "spec": node.get("spec", {})}
+            self._api.patch(f"/api/v1/nodes/{self.spec.name}", changes)
+        self._renew_lease()
+        self._report_status()
+
+    def pods_listed(self, pods: list[dict[str, Any]]) -> None:
+        """Take the complete list of the node's pods: what is not on it is gone."""
+        present = {pod["metadata"]["uid"] for pod in pods}
+        with self._lock:
+            gone = [worker for uid, worker in self._workers.items() if uid not in present]
+            self._finished &= present
+        for worker in gone:
+            worker.remove()
+        for pod in pods:
+            self.pod_changed(pod)
+
+    def pod_changed(self, pod: dict[str, Any]) -> None:
+        """Run a pod that is new; tell its worker if it is not."""
+        uid = pod["metadata"]["uid"]
+        self._tools.logs.remember(pod, pod_folder(self._tools.settings, pod))
+        with self._lock:
+            worker = self._workers.get(uid)
+            if worker is not None:
+                worker.update(pod)
+                return
+            over = uid in self._finished or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+            if not over and not self._stopping.is_set():
+                worker = self._workers[uid] = PodWorker(pod, self._tools, self._worker_finished)
+                worker.start()
+                return
+        if over and pod["metadata"].get("deletionTimestamp"):
+            self._cleaner.submit(self._remove_pod, pod)
+
+    def pod_deleted(self, pod: dict[str, Any]) -> None:
+        """Kill what is left of a pod whose object is gone."""
+        uid = pod["metadata"]["uid"]
+        with self._lock:
+            worker = self._workers.get(uid)
+            self._finished.discard(uid)
+        if worker is not None:
+            worker.remove()
+        else:
+            self._clean_up(pod)
+
+    def reconnected(self) -> None:
+        """The API server is back, perhaps with an empty memory: register again."""
+        self.register()
+
+    def _worker_finished(self, worker: PodWorker) -> None:
+        with self._lock:
+            self._workers.pop(worker.uid, None)
+            pod = worker.pod
+            if not worker.removed:
+                self._finished.add(worker.uid)
+        if worker.removed:
+            self._clean_up(pod)
+            return
+        # A deletion that the worker did not see any more is ours to carry out.
+        if pod["metadata"].get("deletionTimestamp") and not self._stopping.is_set():
+            self._cleaner.submit(self._remove_pod, pod)
+
+    def _remove_pod(self, pod: dict[str, Any]) -> None:
+        """Delete the object of a pod that has ended, and its folder."""
+        metadata = pod["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+        while not self._stopping.is_set():
+            with contextlib.suppress(ApiUnreachable):
+                try:
+                    self._api.delete(path, final_delete_options(metadata["uid"]))
+                except ApiError as error:
+                    _LOG.warning("pod %s cannot be deleted: %s", metadata["name"], error)
+                break
+            self._stopping.wait(1)
+        self._clean_up(pod)
+
+    def _clean_up(self, pod: dict[str, Any]) -> None:
+        folder = pod_folder(self._tools.settings, pod)
+        self._tools.logs.forget(pod, folder)
+        remove_all_but_logs(folder)
+        shutil.rmtree(volume_folder(self._tools.settings, pod), ignore_errors=True)
+
+    def _beat(self) -> None:
+        beats = 0
+        while not self._stopping.wait(_HEARTBEAT_SECONDS):
+            beats += 1
+            try:
+                self._renew_lease()
+                if beats % _STATUS_EVERY_HEARTBEATS == 0:
+                    self._report_status()
+            except (ApiError, ApiUnreachable) as error:
+                _LOG.info("heartbeat of node %s is missed: %s", self.spec.name, error)
+
+    def _renew_lease(self) -> None:
+        """Renew the heartbeat. A server that keeps no leases goes without."""
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
+        body = lease(self.spec.name, datetime.now(UTC))
+        try:
+            self._api.patch(f"{leases}/{self.spec.name}", {"spec": body["spec"]})
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            with contextlib.suppress(ApiError):
+                self._api.create(leases, body)
+
+    def _report_status(self) -> None:
+        status = node_status(self.spec, self._log_server.port, self._boot_id, self._ready_since, datetime.now(UTC))
+        self._api.patch(f"/api/v1/nodes/{self.spec.name}/status", {"status": status})

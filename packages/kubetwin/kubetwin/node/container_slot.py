@@ -1,0 +1,246 @@
+"""A container's place in its pod: the runs that follow each other there, and the state between them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kubetwin.model import times
+from kubetwin.node.api import ApiError, ApiUnreachable
+from kubetwin.node.cluster_reader import ClusterReader
+from kubetwin.node.container import CannotStart, ContainerProcess, Exit
+from kubetwin.node.environment import ContainerConfigError
+from kubetwin.node.events import EventRecorder
+from kubetwin.node.launching import Launch, RuntimeSettings, pod_folder, prepare_launch
+from kubetwin.node.log_catalogue import Logs
+from kubetwin.node.log_writer import ContainerLog
+from kubetwin.node.memory import MemoryWatch
+from kubetwin.node.restarts import CrashBackoff, is_restarted
+from kubetwin.node.status import ContainerStatus, Running, Terminated, Waiting
+from kubetwin.node.termination import termination_message
+from kubetwin.node.volumes import VolumeError
+
+
+@dataclass(frozen=True)
+class SlotTools:
+    """What a slot needs from its pod and its node."""
+
+    reader: ClusterReader
+    events: EventRecorder
+    memory: MemoryWatch
+    logs: Logs
+    settings: RuntimeSettings
+    on_exit: Callable[[ContainerSlot, Exit], None]
+    """Called from another thread when a run has ended."""
+
+
+class ContainerSlot:
+    """One container of one pod. Used by the thread of the pod's worker alone.
+
+    Attributes:
+        status: The container as it is now.
+        process: Its current run; None between runs.
+        start_at: From when on it may be started, on the monotonic clock.
+    """
+
+    def __init__(
+        self, container: Mapping[str, Any], pod: dict[str, Any], tools: SlotTools, *, init: bool = False
+    ) -> None:
+        self._container = container
+        self._pod = pod
+        self._tools = tools
+        self._policy = pod["spec"].get("restartPolicy") or "Always"
+        if init and self._policy == "Always":
+            self._policy = "OnFailure"  # an init container has to succeed once
+        reason = "ContainerCreating" if init or not pod["spec"].get("initContainers") else "PodInitializing"
+        self.status = ContainerStatus(name=container["name"], image=container.get("image") or "", state=Waiting(reason))
+        self.process: ContainerProcess | None = None
+        self.start_at = 0.0
+        self._wants_start = True
+        self._backoff = CrashBackoff()
+        self._message_file = Path()
+        self._folder = pod_folder(tools.settings, pod)
+        tools.logs.waits(self._folder, self.status.name, reason)
+
+    def restore(self) -> None:
+        """Take up what an earlier life of this node has reported; what ran then is dead."""
+        statuses = self._pod.get("status") or {}
+        reported = [*(statuses.get("initContainerStatuses") or []), *(statuses.get("containerStatuses") or [])]
+        before = next((status for status in reported if status["name"] == self.status.name), None)
+        if before is None:
+            return
+        self.status = replace(self.status, restart_count=before.get("restartCount") or 0)
+        state = before.get("state") or {}
+        if "terminated" in state:
+            self._conclude(_terminated(state["terminated"]), restart=True)
+        elif "running" in state:
+            self._conclude(_lost(times.parse(state["running"]["startedAt"])), restart=True)
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is to be started now, if it is its turn."""
+        return self._wants_start and self.start_at <= now
+
+    def is_due_after(self, now: float) -> bool:
+        """Whether it is to be started at a later time."""
+        return self._wants_start and self.start_at > now
+
+    def start(self, volumes: Mapping[str, Path]) -> bool:
+        """Start the next run. False if that is not possible yet."""
+        try:
+            launch = prepare_launch(self._pod, self._container, volumes, self._tools.settings, self._tools.reader)
+        except ContainerConfigError as error:
+            return self._not_yet("CreateContainerConfigError", str(error))
+        except (VolumeError, OSError) as error:
+            return self._not_yet("CreateContainerError", str(error))
+        except (ApiError, ApiUnreachable):
+            return False
+        self._wants_start = False
+        self._message_file = launch.message_file
+        if isinstance(self.status.state, Terminated):
+            self.status = replace(self.status, last_termination=self.status.state)
+        if self.status.last_termination is not None:
+            self.status = replace(self.status, restart_count=self.status.restart_count + 1)
+        self._run(launch)
+        return True
+
+    def ended(self, exit_: Exit, *, restart: bool) -> None:
+        """Take note of a run's end.
+
+        Args:
+            exit_: How it ended.
+            restart: Whether the pod goes on, so that the restart policy counts.
+        """
+        process = self.process
+        if process is None:
+            return
+        self.process = None
+        self._tools.memory.remove(process.supervisor_pid)
+        self._tools.logs.close(process.log)
+        message = termination_message(
+            self._message_file,
+            process.log.path,
+            policy=self._container.get("terminationMessagePolicy") or "File",
+            exit_code=exit_.code,
+        )
+        self._conclude(
+            Terminated(
+                exit_code=exit_.code,
+                reason=exit_.reason,
+                message=message,
+                started_at=process.started_at,
+                finished_at=exit_.finished_at,
+            ),
+            restart=restart,
+        )
+
+    def terminate(self, *, immediately: bool) -> None:
+        """Have the current run ended, and start no other."""
+        self._wants_start = False
+        if self.process is None:
+            return
+        self._event("Killing", f"Stopping container {self.status.name}")
+        if immediately:
+            self.process.kill()
+        else:
+            self.process.terminate()
+
+    def kill(self) -> None:
+        """Kill the current run."""
+        if self.process is not None:
+            self.process.kill()
+
+    def give_up(self) -> None:
+        """The pod has ended: a container that waits will wait for nothing."""
+        if isinstance(self.status.state, Waiting):
+            last = self.status.last_termination or _lost(datetime.now(UTC))
+            self.status = replace(self.status, state=last, last_termination=None)
+
+    def _run(self, launch: Launch) -> None:
+        self._event("Pulled", f'Container image "{self.status.image}" already present on machine')
+        log = self._tools.logs.open(self._folder, self.status.name)
+        try:
+            process = ContainerProcess(
+                launch.argv, launch.environment, launch.folder, log, lambda exit_: self._tools.on_exit(self, exit_)
+            )
+        except CannotStart as error:
+            self._cannot_start(error, log)
+            return
+        self.process = process
+        self.status = replace(self.status, state=Running(process.started_at))
+        if launch.memory_limit_bytes is not None:
+            self._tools.memory.add(process.supervisor_pid, launch.memory_limit_bytes, lambda: process.kill("OOMKilled"))
+        self._event("Created", f"Created container: {self.status.name}")
+        self._event("Started", f"Started container {self.status.name}")
+        with contextlib.suppress(OSError):
+            (self._folder / f"{self.status.name}.pid").write_text(f"{process.pid}{os.linesep}")
+
+    def _cannot_start(self, error: CannotStart, log: ContainerLog) -> None:
+        self._tools.logs.close(log)
+        self._tools.events.warning(self._pod, "Failed", f"Error: {error}", self.status.name)
+        now = datetime.now(UTC)
+        self._conclude(
+            Terminated(
+                exit_code=error.exit_code,
+                reason="ContainerCannotRun",
+                message=str(error),
+                started_at=now,
+                finished_at=now,
+            ),
+            restart=True,
+        )
+
+    def _conclude(self, end: Terminated, *, restart: bool) -> None:
+        self.status = replace(self.status, state=end)
+        self._wants_start = restart and is_restarted(self._policy, end.exit_code)
+        if not self._wants_start:
+            return
+        delay = self._backoff.delay(end.started_at, end.finished_at).total_seconds()
+        self.start_at = time.monotonic() + delay
+        if delay > 0:
+            name, metadata = self.status.name, self._pod["metadata"]
+            pod = f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})"
+            text = f"back-off {delay:g}s restarting failed container={name} pod={pod}"
+            self.status = replace(self.status, state=Waiting("CrashLoopBackOff", text), last_termination=end)
+            self._tools.logs.waits(self._folder, name, "CrashLoopBackOff")
+            self._tools.events.warning(
+                self._pod, "BackOff", f"Back-off restarting failed container {name} in pod {pod}", name
+            )
+
+    def _not_yet(self, reason: str, message: str) -> bool:
+        state = Waiting(reason, message)
+        if self.status.state != state:
+            self.status = replace(self.status, state=state)
+            self._tools.logs.waits(self._folder, self.status.name, reason)
+            self._tools.events.warning(self._pod, "Failed", f"Error: {message}", self.status.name)
+        return False
+
+    def _event(self, reason: str, message: str) -> None:
+        self._tools.events.normal(self._pod, reason, message, self.status.name)
+
+
+def _terminated(state: Mapping[str, Any]) -> Terminated:
+    now = datetime.now(UTC)
+    return Terminated(
+        exit_code=state["exitCode"],
+        reason=state.get("reason") or "",
+        message=state.get("message") or "",
+        started_at=times.parse(state["startedAt"]) if state.get("startedAt") else now,
+        finished_at=times.parse(state["finishedAt"]) if state.get("finishedAt") else now,
+    )
+
+
+def _lost(started_at: datetime) -> Terminated:
+    """The end of a container of which nothing is known (as the kubelet words it)."""
+    return Terminated(
+        exit_code=137,
+        reason="ContainerStatusUnknown",
+        message="The container could not be located when the pod was terminated",
+        started_at=started_at,
+        finished_at=datetime.now(UTC),
+    )

@@ -1,0 +1,147 @@
+"""Everything that one run of a container needs, worked out from its pod."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kubetwin.node.cluster_reader import ClusterReader
+from kubetwin.node.environment import ContainerConfigError, container_environment, whole_units
+from kubetwin.node.expansion import expand
+from kubetwin.node.rewriting import NameRewriter, PathRewriter
+from kubetwin.node.volumes import mount_paths
+
+_HOSTNAME_LENGTH = 63
+
+_COMMANDS = Path(__file__).with_name("commands")
+"""Stand-ins for commands that images have and this machine may not; they come last on PATH."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeSettings:
+    """What is the same for every container of a node."""
+
+    pods_dir: Path
+    """Holds a folder `<namespace>_<pod>_<uid>` for each pod."""
+    image_root: Path | None = None
+    """Stands in for every image: its content is in each container's working directory and on PYTHONPATH."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables for every container, as an admission webhook would add them; a pod's own win."""
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    """The node's resources."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One run of a container, ready to be started."""
+
+    argv: list[str]
+    environment: dict[str, str]
+    folder: Path
+    message_file: Path
+    """Host path behind `terminationMessagePath`."""
+    memory_limit_bytes: int | None
+
+
+def pod_folder(settings: RuntimeSettings, pod: Mapping[str, Any]) -> Path:
+    """The folder of a pod."""
+    metadata = pod["metadata"]
+    return settings.pods_dir / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
+
+
+def volume_folder(settings: RuntimeSettings, pod: Mapping[str, Any]) -> Path:
+    """The folder of the volumes that live and die with a pod: a short one, as programs make Unix sockets in /tmp."""
+    uid: str = pod["metadata"]["uid"]
+    return settings.pods_dir / "volumes" / uid.replace("-", "")[:12]
+
+
+def prepare_launch(
+    pod: Mapping[str, Any],
+    container: Mapping[str, Any],
+    volumes: Mapping[str, Path],
+    settings: RuntimeSettings,
+    reader: ClusterReader,
+) -> Launch:
+    """Work out command, environment and folders of a container's next run, and make the folders.
+
+    Raises:
+        ContainerConfigError: If something that the manifest names is missing or wrong.
+        VolumeError: If a mount cannot be had.
+        OSError: If a folder cannot be made.
+    """
+    if container.get("restartPolicy") == "Always":
+        raise ContainerConfigError("a process node runs no sidecars (init containers with restartPolicy Always)")
+    folder = pod_folder(settings, pod)
+    asked = container_environment(container, pod, reader, settings.allocatable)
+    message_file = _fresh_message_file(folder / "termination" / container["name"])
+    paths = PathRewriter(
+        {
+            **mount_paths(container, volumes, asked),
+            container.get("terminationMessagePath") or "/dev/termination-log": str(message_file),
+        }
+    )
+    names = NameRewriter(pod["metadata"]["namespace"], reader.is_headless_service, reader.names_one_pod)
+    # What the downward API says about a pod is no address: its name stays its name.
+    told = {entry["name"] for entry in container.get("env") or [] if "fieldRef" in (entry.get("valueFrom") or {})}
+    command = [*(container.get("command") or []), *(container.get("args") or [])]
+    if not command:
+        raise ContainerConfigError("no command specified: a process node does not know the image's own")
+    return Launch(
+        argv=[names.value(paths.value(expand(word, asked))) for word in command],
+        environment={
+            **_given_environment(pod, folder, settings),
+            "TMPDIR": paths.path("/tmp"),  # noqa: S108  (the container's own, where one is mounted)
+            **settings.environment,
+            **{
+                name: paths.value(value) if name in told else names.value(paths.value(value))
+                for name, value in asked.items()
+            },
+        },
+        folder=_working_folder(container, paths, folder / "work" / container["name"], settings.image_root),
+        message_file=message_file,
+        memory_limit_bytes=_memory_limit(container),
+    )
+
+
+def _given_environment(pod: Mapping[str, Any], folder: Path, settings: RuntimeSettings) -> dict[str, str]:
+    """What an image and a container runtime would set."""
+    home = folder / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    hostname = (pod.get("spec") or {}).get("hostname") or pod["metadata"]["name"]
+    programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath), str(_COMMANDS)]
+    given = {
+        "PATH": os.pathsep.join(programs),
+        "HOME": str(home),
+        "HOSTNAME": hostname[:_HOSTNAME_LENGTH],
+    }
+    return given | ({"PYTHONPATH": str(settings.image_root)} if settings.image_root else {})
+
+
+def _working_folder(container: Mapping[str, Any], paths: PathRewriter, own: Path, image_root: Path | None) -> Path:
+    """Where the container starts: a mounted folder if it asks for one, otherwise a fresh one of its own."""
+    wanted = container.get("workingDir") or ""
+    mounted = paths.path(wanted)
+    if wanted and mounted != wanted:
+        Path(mounted).mkdir(parents=True, exist_ok=True)
+        return Path(mounted)
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir(parents=True)
+    for entry in image_root.iterdir() if image_root else ():
+        (own / entry.name).symlink_to(entry)
+    return own
+
+
+def _fresh_message_file(file: Path) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"")
+    return file
+
+
+def _memory_limit(container: Mapping[str, Any]) -> int | None:
+    limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+    return None if limit is None else whole_units(limit)

@@ -1,0 +1,291 @@
+"""Nodes whose pods run nothing: what a kubelet tells the API of them, without a process behind it.
+
+For what is about many pods and not about what they do: a thousand nodes, or hundreds of runs, on one small machine.
+Everything goes through the API, as with nodes that do run processes: registration, heartbeats, statuses, logs. A pod
+prints who it is and a few steps whose numbers are its run's own, and ends well.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from kubetwin.model import times
+from kubetwin.node.api import ApiError, ApiUnreachable, KubernetesApi
+from kubetwin.node.log_catalogue import Logs
+from kubetwin.node.log_server import LogServer
+from kubetwin.node.pod_watch import PodWatch
+from kubetwin.node.pod_worker import final_delete_options
+from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, lease, node_object, node_status
+from kubetwin.node.status import (
+    ContainerStatus,
+    PodState,
+    Running,
+    State,
+    Terminated,
+    by_type,
+    pod_status,
+    strategic_patch,
+)
+
+_LOG = logging.getLogger(__name__)
+
+_HEARTBEAT_SECONDS = 30.0
+"""The control plane gives a node up after 50: a thousand nodes' heartbeats are work for the API."""
+
+_BELIEVED_FOR = timedelta(seconds=45)
+"""Without a heartbeat for longer, a node may have been given up: it has to say again that it is ready."""
+
+_HEARTS = 4
+"""Threads for heartbeats."""
+
+_WORKERS = 8
+"""Requests under way at once: most of their time is the server's."""
+
+STEPS = 3
+
+
+def step_loss(run_id: str, step: int) -> float:
+    """The loss that a no-op pod of a run claims to have: no two runs have the same."""
+    return 1 + zlib.crc32(run_id.encode()) % 1_000_000 / 10_000 + step
+
+
+def log_lines(pod: Mapping[str, Any]) -> Iterator[str]:
+    """What a pod prints: who it is and, in the words of the tutorials, a few steps of its run."""
+    variables = {entry["name"]: entry.get("value", "") for entry in pod["spec"]["containers"][0].get("env") or ()}
+    run_id = variables.get("TRAINFLOW_RUN_ID", "")
+    index = (pod["metadata"].get("labels") or {}).get("batch.kubernetes.io/job-completion-index", "0")
+    yield f"run {run_id} pod {pod['metadata']['name']} rank {index}"
+    if variables.get("TRAINFLOW_STAGE") != "training" or index != "0":
+        return
+    now = datetime.now(UTC)
+    for step in range(1, STEPS + 1):
+        yield (
+            f"LOG {now:%a %b %d %H:%M:%S %Y} - (0, {step}) step_loss : {step_loss(run_id, step):.4f} "
+            "learning_rate : 1.00e-04 throughput : 100.00"
+        )
+
+
+@dataclass
+class _Pod:
+    """A pod between its start and its end."""
+
+    manifest: dict[str, Any]
+    started_at: datetime
+
+
+class NoOpNodes:
+    """Nodes of one process. Implements `pod_watch.PodObserver`.
+
+    Args:
+        api: The cluster.
+        specs: The nodes.
+        run_seconds: How long each pod runs.
+        pods_dir: Where the pods' logs are, in folders named by their uids. A temporary folder if not given.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        specs: Sequence[NodeSpec],
+        *,
+        run_seconds: float = 0.0,
+        pods_dir: Path | None = None,
+    ) -> None:
+        self._api = api
+        self._specs = {spec.name: spec for spec in specs}
+        self._run_seconds = run_seconds
+        self._temporary = pods_dir is None
+        self._folder = pods_dir or Path(tempfile.mkdtemp(prefix="trainflow-no-op-"))
+        self._logs = Logs()
+        self._log_server = LogServer(self._logs)
+        self._watch = PodWatch(api, None, self)
+        self._pool = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="no-op")
+        self._lock = threading.Lock()
+        self._pods: dict[str, _Pod] = {}
+        self._ends: queue.PriorityQueue[tuple[float, str]] = queue.PriorityQueue()
+        self._stopping = threading.Event()
+        self._renewed_at: dict[str, datetime] = {}
+        self._threads = [threading.Thread(target=self._end_in_time, name="no-op-ends", daemon=True)]
+        for number in range(_HEARTS):
+            names = list(self._specs)[number::_HEARTS]
+            self._threads.append(threading.Thread(target=self._beat, args=(names,), name="no-op-heart", daemon=True))
+
+    def start(self) -> None:
+        """Register the nodes and take their pods. Returns when all are Ready.
+
+        Raises:
+            ApiError: If the API server does not let a node register.
+            ApiUnreachable: If it does not answer.
+        """
+        self._log_server.start()
+        list(self._pool.map(self._register, self._specs.values()))
+        for thread in self._threads:
+            thread.start()
+        self._watch.start()
+
+    def stop(self) -> None:
+        """Take the nodes out of the cluster."""
+        self._stopping.set()
+        self._watch.stop()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for name in self._specs:
+            for path in (f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases", "/api/v1/nodes"):
+                try:
+                    self._api.delete(f"{path}/{name}")
+                except (ApiError, ApiUnreachable):
+                    break
+        self._log_server.stop()
+        if self._temporary:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def pods_listed(self, pods: list[dict[str, Any]]) -> None:
+        """Take up what is there."""
+        for pod in pods:
+            self.pod_changed(pod)
+
+    def pod_changed(self, pod: dict[str, Any]) -> None:
+        """Start a pod that is new on one of the nodes, and let one go that is to be deleted."""
+        metadata, status = pod["metadata"], pod.get("status") or {}
+        if pod["spec"].get("nodeName") not in self._specs:
+            return
+        with self._lock:
+            known = metadata["uid"] in self._pods
+            if not known and status.get("phase") == "Pending" and not metadata.get("deletionTimestamp"):
+                self._pods[metadata["uid"]] = _Pod(pod, datetime.now(UTC))
+                self._submit(self._start_pod, metadata["uid"])
+        if metadata.get("deletionTimestamp"):
+            self._submit(self._delete, pod)
+
+    def pod_deleted(self, pod: dict[str, Any]) -> None:
+        """Forget it, with its log."""
+        with self._lock:
+            self._pods.pop(pod["metadata"]["uid"], None)
+        folder = self._folder_of(pod)
+        self._logs.forget(pod, folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def reconnected(self) -> None:
+        """The API server is back, perhaps with an empty memory: register again."""
+        for spec in self._specs.values():
+            self._register(spec)
+
+    def _register(self, spec: NodeSpec) -> None:
+        now = datetime.now(UTC)
+        self._renewed_at[spec.name] = now
+        self._create("/api/v1/nodes", node_object(spec))
+        self._report_ready(spec, now)
+        self._create(f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases", lease(spec.name, now))
+
+    def _create(self, path: str, body: dict[str, Any]) -> None:
+        try:
+            self._api.create(path, body)
+        except ApiError as error:
+            if error.status != 409:  # it was registered before
+                raise
+
+    def _start_pod(self, uid: str) -> None:
+        pod = self._pods[uid]
+        folder, container = self._folder_of(pod.manifest), pod.manifest["spec"]["containers"][0]["name"]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._logs.remember(pod.manifest, folder)
+        log = self._logs.open(folder, container)
+        for line in log_lines(pod.manifest):
+            log.write_line(line)
+        self._logs.close(log)
+        self._report(pod, Running(pod.started_at))
+        self._ends.put((time.monotonic() + self._run_seconds, uid))
+
+    def _end_in_time(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                at, uid = self._ends.get(timeout=1)
+            except queue.Empty:
+                continue
+            left = at - time.monotonic()
+            if left > 0:
+                self._ends.put((at, uid))
+                self._stopping.wait(min(left, 1.0))
+            else:
+                self._submit(self._end_pod, uid)
+
+    def _end_pod(self, uid: str) -> None:
+        with self._lock:
+            pod = self._pods.get(uid)
+        if pod is not None:
+            now = datetime.now(UTC)
+            self._report(pod, Terminated(exit_code=0, reason="Completed", started_at=pod.started_at, finished_at=now))
+
+    def _report(self, pod: _Pod, state: State) -> None:
+        metadata, spec = pod.manifest["metadata"], pod.manifest["spec"]
+        reported = by_type(pod.manifest.get("status") or {})
+        containers = [
+            ContainerStatus(name=each["name"], image=each["image"], state=state) for each in spec["containers"]
+        ]
+        told = PodState(
+            uid=metadata["uid"],
+            generation=metadata.get("generation") or 1,
+            restart_policy=spec.get("restartPolicy") or "Always",
+            started_at=pod.started_at,
+            containers=containers,
+        )
+        status = pod_status(told, reported, datetime.now(UTC))
+        self._api.patch(f"{_path(pod.manifest)}/status", strategic_patch(metadata["uid"], status, reported))
+
+    def _delete(self, pod: dict[str, Any]) -> None:
+        self._api.delete(_path(pod), final_delete_options(pod["metadata"]["uid"]))
+
+    def _beat(self, names: Sequence[str]) -> None:
+        """Renew one lease after the other, spread over the time, so that the API has no thousand of them at once."""
+        while names and not self._stopping.is_set():
+            began = time.monotonic()
+            for place, name in enumerate(names):
+                self._renew(name)
+                due = began + _HEARTBEAT_SECONDS * (place + 1) / len(names)
+                if self._stopping.wait(max(0.0, due - time.monotonic())):
+                    return
+
+    def _renew(self, name: str) -> None:
+        now = datetime.now(UTC)
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{name}"
+        try:
+            self._api.patch(path, {"spec": {"renewTime": times.micros(now)}})
+            if now - self._renewed_at[name] > _BELIEVED_FOR:
+                self._report_ready(self._specs[name], now)
+            self._renewed_at[name] = now
+        except (ApiError, ApiUnreachable) as error:
+            _LOG.info("heartbeat of node %s is missed: %s", name, error)
+
+    def _report_ready(self, spec: NodeSpec, now: datetime) -> None:
+        status = node_status(spec, self._log_server.port, str(uuid.uuid4()), now, now)
+        self._api.patch(f"/api/v1/nodes/{spec.name}/status", {"status": status})
+
+    def _submit(self, work: Any, *arguments: Any) -> None:
+        if not self._stopping.is_set():
+            self._pool.submit(self._carry_out, work, *arguments)
+
+    def _carry_out(self, work: Any, *arguments: Any) -> None:
+        try:
+            work(*arguments)
+        except (ApiError, ApiUnreachable) as error:
+            if getattr(error, "status", None) not in (404, 409):  # the pod is gone, or another one has its name
+                _LOG.warning("a pod could not be told of: %s", error)
+
+    def _folder_of(self, pod: Mapping[str, Any]) -> Path:
+        return self._folder / str(pod["metadata"]["uid"])
+
+
+def _path(pod: Mapping[str, Any]) -> str:
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"

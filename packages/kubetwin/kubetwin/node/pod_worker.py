@@ -1,0 +1,328 @@
+"""Takes one pod from its binding to its end."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kubetwin.model import times
+from kubetwin.node.api import ApiError, ApiUnreachable, KubernetesApi
+from kubetwin.node.cluster_reader import ClusterReader
+from kubetwin.node.container import Exit
+from kubetwin.node.container_slot import ContainerSlot, SlotTools
+from kubetwin.node.events import EventRecorder
+from kubetwin.node.launching import RuntimeSettings, pod_folder, volume_folder
+from kubetwin.node.log_catalogue import Logs
+from kubetwin.node.memory import MemoryWatch
+from kubetwin.node.status import PodState, by_type, phase_of, pod_status, strategic_patch
+from kubetwin.node.volumes import VolumeError, prepare_volumes
+
+_LOG = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0
+"""Between two attempts at what is not possible yet: an object that is missing, a server that is away."""
+
+_DEFAULT_GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class NodeTools:
+    """What a node lends to the workers of its pods."""
+
+    api: KubernetesApi
+    reader: ClusterReader
+    events: EventRecorder
+    memory: MemoryWatch
+    logs: Logs
+    settings: RuntimeSettings
+
+
+@dataclass(frozen=True)
+class _PodChanged:
+    pod: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _PodRemoved:
+    """The pod's object is gone: there is nobody left to report to."""
+
+
+@dataclass(frozen=True)
+class _NodeStops:
+    grace_seconds: float
+
+
+@dataclass(frozen=True)
+class _ContainerEnded:
+    slot: ContainerSlot
+    exit: Exit
+
+
+_Message = _PodChanged | _PodRemoved | _NodeStops | _ContainerEnded
+
+
+class PodWorker:
+    """A thread that owns one pod. Everything that happens to the pod reaches it as a message.
+
+    Args:
+        pod: The pod, bound to this node.
+        tools: What the node lends.
+        on_finished: Called with the worker when it has nothing more to do.
+
+    Attributes:
+        pod: The pod as it was last seen.
+        removed: Whether the pod's object is gone.
+    """
+
+    def __init__(self, pod: dict[str, Any], tools: NodeTools, on_finished: Callable[[PodWorker], None]) -> None:
+        self.pod = pod
+        self._tools = tools
+        self._on_finished = on_finished
+        self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"pod-{pod['metadata']['name']}", daemon=True)
+        status, spec = pod.get("status") or {}, pod["spec"]
+        self._policy: str = spec.get("restartPolicy") or "Always"
+        self._started_at = times.parse(status["startTime"]) if status.get("startTime") else datetime.now(UTC)
+        slot_tools = SlotTools(
+            tools.reader, tools.events, tools.memory, tools.logs, tools.settings, self._container_ended
+        )
+        self._init_slots = [
+            ContainerSlot(container, pod, slot_tools, init=True) for container in spec.get("initContainers") or []
+        ]
+        self._slots = [ContainerSlot(container, pod, slot_tools) for container in spec["containers"]]
+        self._volumes: dict[str, Path] | None = None
+        self._mount_error = ""
+        self._now = time.monotonic()
+        self._retry_at: float | None = None
+        self._kill_at: float | None = None
+        self._ending = False
+        self._reason = self._message = ""
+        self.removed = False
+        self._node_stops = False
+        self._reported = by_type(status)
+        self._sent: dict[str, Any] = {}
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return str(self.pod["metadata"]["uid"])
+
+    def start(self) -> None:
+        """Begin to run the pod."""
+        self._thread.start()
+
+    def update(self, pod: dict[str, Any]) -> None:
+        """The pod's object has changed."""
+        self.pod = pod
+        self._inbox.put(_PodChanged(pod))
+
+    def remove(self) -> None:
+        """The pod's object is gone: kill what runs."""
+        self._inbox.put(_PodRemoved())
+
+    def shut_down(self, grace_seconds: float) -> None:
+        """The node stops: end the pod within `grace_seconds`, and say so once."""
+        self._inbox.put(_NodeStops(grace_seconds))
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the worker's end."""
+        self._thread.join(timeout_seconds)
+
+    def _container_ended(self, slot: ContainerSlot, exit_: Exit) -> None:
+        self._inbox.put(_ContainerEnded(slot, exit_))
+
+    def _run(self) -> None:
+        try:
+            for slot in self._all_slots():
+                slot.restore()
+            self._handle(_PodChanged(self.pod))
+            while not self._step():
+                self._receive()
+        finally:
+            for slot in self._all_slots():
+                slot.kill()
+            self._on_finished(self)
+
+    def _receive(self) -> None:
+        """Wait for a message or the next appointed time; take all the messages there are."""
+        due = min(self._appointments(), default=None)
+        timeout = None if due is None else max(0.0, due - time.monotonic())
+        try:
+            self._handle(self._inbox.get(timeout=timeout))
+            while True:
+                self._handle(self._inbox.get_nowait())
+        except queue.Empty:
+            return
+
+    def _appointments(self) -> Iterator[float]:
+        yield from (moment for moment in (self._retry_at, self._kill_at, self._deadline()) if moment is not None)
+        if not self._ending:
+            yield from (slot.start_at for slot in self._all_slots() if slot.is_due_after(self._now))
+
+    def _handle(self, message: _Message) -> None:
+        if isinstance(message, _ContainerEnded):
+            message.slot.ended(message.exit, restart=not self._ending)
+        elif isinstance(message, _PodRemoved):
+            self.removed = True
+            self._end(0)
+        elif isinstance(message, _NodeStops):
+            self._node_stops = True
+            text = "Pod was terminated in response to imminent node shutdown."
+            self._end(message.grace_seconds, "Terminated", text)
+        elif message.pod["metadata"].get("deletionTimestamp"):
+            self._end(message.pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+
+    def _step(self) -> bool:
+        """Do what is to be done now. Whether that was the last of it."""
+        now = self._now = time.monotonic()
+        self._retry_at = None
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = None
+            for slot in self._all_slots():
+                slot.kill()
+        deadline = self._deadline()
+        if deadline is not None and now >= deadline:
+            text = "Pod was active on the node longer than the specified deadline"
+            self._end(self._termination_grace(), "DeadlineExceeded", text)
+        if not self._ending:
+            self._start_what_is_due(now)
+        return self._conclude()
+
+    def _deadline(self) -> float | None:
+        """When `activeDeadlineSeconds` are over, on the monotonic clock."""
+        seconds = self.pod["spec"].get("activeDeadlineSeconds")
+        if seconds is None or self._ending:
+            return None
+        passed = (datetime.now(UTC) - self._started_at).total_seconds()
+        return time.monotonic() + float(seconds) - passed
+
+    def _start_what_is_due(self, now: float) -> None:
+        for slot in self._init_slots:
+            if not slot.status.succeeded:
+                self._start([slot], now)
+                return
+        self._start(self._slots, now)
+
+    def _start(self, slots: list[ContainerSlot], now: float) -> None:
+        due = [slot for slot in slots if slot.is_due(now)]
+        volumes = self._mounted_volumes() if due else None
+        if volumes is None:
+            return
+        for slot in due:
+            if not slot.start(volumes):
+                self._retry_at = time.monotonic() + _RETRY_SECONDS
+
+    def _mounted_volumes(self) -> dict[str, Path] | None:
+        """Host paths of the volumes; None if they cannot be mounted yet."""
+        if self._volumes is not None:
+            return self._volumes
+        folder = pod_folder(self._tools.settings, self.pod)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            own = volume_folder(self._tools.settings, self.pod)
+            own.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._volumes = prepare_volumes(self.pod, own, self._tools.reader)
+        except (VolumeError, OSError, ApiError, ApiUnreachable) as error:
+            if self._mount_error != str(error):
+                self._tools.events.warning(self.pod, "FailedMount", f"MountVolume.SetUp failed: {error}")
+            self._mount_error = str(error)
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+        return self._volumes
+
+    def _end(self, grace_seconds: float, reason: str = "", message: str = "") -> None:
+        """Have everything ended after `grace_seconds` at the latest. The first reason stands."""
+        if not self._ending:
+            self._ending, self._reason, self._message = True, reason, message
+            for slot in self._all_slots():
+                slot.terminate(immediately=grace_seconds <= 0)
+        kill_at = time.monotonic() + grace_seconds
+        self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+
+    def _termination_grace(self) -> float:
+        grace = self.pod["spec"].get("terminationGracePeriodSeconds")
+        return _DEFAULT_GRACE_SECONDS if grace is None else float(grace)
+
+    def _conclude(self) -> bool:
+        """Report, and after the end clean up. Whether the pod is done with."""
+        runs = any(slot.process is not None for slot in self._all_slots())
+        if self._ending and not runs:
+            self._kill_at = None
+            for slot in self._all_slots():
+                slot.give_up()
+        state = self._state()
+        over = not runs and (self._ending or phase_of(state) in ("Succeeded", "Failed"))
+        if self.removed:
+            return over
+        reported = (self._ending and runs) or self._report(state)
+        if over and reported and self.pod["metadata"].get("deletionTimestamp"):
+            reported = self._delete_object()
+        if over and not reported and not self._node_stops:
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+            return False
+        return over
+
+    def _report(self, state: PodState) -> bool:
+        """Bring the pod's status up to date. Whether the server has it."""
+        status = pod_status(state, self._reported, datetime.now(UTC))
+        if status == self._sent:
+            return True
+        try:
+            self._tools.api.patch(self._path("/status"), strategic_patch(self.uid, status, self._reported))
+        except ApiError as error:
+            if error.status in (404, 409):  # gone, or another pod of that name
+                self.removed = True
+                self._end(0)
+                return True
+            _LOG.warning("status of pod %s is refused: %s", self.pod["metadata"]["name"], error)
+        except ApiUnreachable as error:
+            _LOG.info("status of pod %s has to wait: %s", self.pod["metadata"]["name"], error)
+        else:
+            self._sent, self._reported = status, by_type(status)
+            return True
+        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        return False
+
+    def _delete_object(self) -> bool:
+        try:
+            self._tools.api.delete(self._path(), final_delete_options(self.uid))
+        except (ApiError, ApiUnreachable) as error:
+            _LOG.info("deletion of pod %s has to wait: %s", self.pod["metadata"]["name"], error)
+            return False
+        return True
+
+    def _state(self) -> PodState:
+        return PodState(
+            uid=self.uid,
+            generation=self.pod["metadata"].get("generation") or 1,
+            restart_policy=self._policy,
+            started_at=self._started_at,
+            init_containers=[slot.status for slot in self._init_slots],
+            containers=[slot.status for slot in self._slots],
+            ending=self._ending,
+            reason=self._reason,
+            message=self._message,
+        )
+
+    def _all_slots(self) -> list[ContainerSlot]:
+        return [*self._init_slots, *self._slots]
+
+    def _path(self, suffix: str = "") -> str:
+        metadata = self.pod["metadata"]
+        return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}{suffix}"
+
+
+def final_delete_options(uid: str) -> Mapping[str, Any]:
+    """The kubelet's last word on a pod: remove this very object now."""
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": 0,
+        "preconditions": {"uid": uid},
+    }

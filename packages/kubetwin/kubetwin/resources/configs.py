@@ -1,0 +1,72 @@
+"""ConfigMaps and Secrets."""
+
+from __future__ import annotations
+
+from kubetwin.model import times
+from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field
+from kubetwin.model.names import config_key
+from kubetwin.resources.resource import Column, Resource
+
+_CONFIG_MAP = "io.k8s.api.core.v1.ConfigMap"
+_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
+def _validate_keys(obj: Object) -> list[FieldError]:
+    return [
+        bad_value(f"{part}[{key}]", key, fault)
+        for part in ("data", "binaryData")
+        for key in obj.get(part) or {}
+        if (fault := config_key(key))
+    ]
+
+
+def _validate_update(new: Object, old: Object) -> list[FieldError]:
+    if not old.get("immutable"):
+        return []
+    detail = "field is immutable when `immutable` is set"
+    faults = [] if new.get("immutable") else [forbidden_field("immutable", detail)]
+    return faults + [
+        forbidden_field(part, detail)
+        for part in ("data", "binaryData")
+        if (new.get(part) or {}) != (old.get(part) or {})
+    ]
+
+
+def _default_secret(secret: Object) -> None:
+    secret.setdefault("type", "Opaque")
+
+
+def _keys(obj: Object) -> int:
+    return len(obj.get("data") or {}) + len(obj.get("binaryData") or {})
+
+
+_NAME = Column("Name", lambda obj: obj["metadata"]["name"], format="name", described_by=(_METADATA, "name"))
+_AGE = Column(
+    "Age",
+    lambda obj: times.age(obj["metadata"].get("creationTimestamp", ""), times.now()),
+    described_by=(_METADATA, "creationTimestamp"),
+)
+
+RESOURCES = (
+    Resource(
+        kind="ConfigMap",
+        plural="configmaps",
+        type_name=_CONFIG_MAP,
+        short_names=("cm",),
+        storage_hash="qFsyl6wFWjQ=",
+        validate=_validate_keys,
+        validate_update=_validate_update,
+        columns=(_NAME, Column("Data", _keys, described_by=(_CONFIG_MAP, "data")), _AGE),
+    ),
+    Resource(
+        kind="Secret",
+        plural="secrets",
+        type_name="io.k8s.api.core.v1.Secret",
+        storage_hash="S6u1pOWzb84=",
+        fields=("type",),
+        default=_default_secret,
+        validate=_validate_keys,
+        validate_update=_validate_update,
+        columns=(_NAME, Column("Type", lambda obj: obj.get("type", "")), Column("Data", _keys), _AGE),
+    ),
+)

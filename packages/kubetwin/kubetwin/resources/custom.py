@@ -1,0 +1,71 @@
+"""Kinds that a CustomResourceDefinition would bring: how they differ from built-in ones, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kubetwin.model import times
+from kubetwin.model.errors import FieldError, Object
+from kubetwin.model.schema import Schema
+from kubetwin.resources.resource import STATUS, Column, Resource
+from kubetwin.resources.structural import ANYTHING, check, fields, fill, reference
+
+VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+"""In the order in which apiextensions-apiserver lists them."""
+
+_UNCHECKED = FieldError(
+    "FieldValueInvalid",
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
+"""What kinds with CEL rules add to every refusal by their schema."""
+
+NAME = Column("Name", lambda obj: obj["metadata"]["name"], format="name")
+AGE = Column("Age", lambda obj: times.age(obj["metadata"].get("creationTimestamp", ""), times.now()))
+
+
+def _nothing_more(_obj: Object) -> Iterable[FieldError]:
+    return ()
+
+
+def custom_resource(
+    *,
+    spec: Schema,
+    webhook: Callable[[Object], Iterable[FieldError]] = _nothing_more,
+    rules: bool = False,
+    has_status: bool = True,
+    **settings: Any,
+) -> Resource:
+    """A custom kind.
+
+    Args:
+        spec: Schema of `spec`.
+        webhook: What the operator's admission webhook would find in an object that fits the schema.
+        rules: Whether its definition has CEL rules.
+        has_status: Whether it has the status subresource; without it everybody may write the status.
+        settings: As of `Resource`.
+    """
+    schema = fields(
+        apiVersion={"type": "string"},
+        kind={"type": "string"},
+        metadata=reference("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"),
+        spec=spec,
+        status=ANYTHING,
+    )
+    checked = fields(needed=("spec",), spec=spec)
+
+    def default(obj: Object) -> None:
+        fill(obj, checked)
+
+    def validate(obj: Object) -> list[FieldError]:
+        faults = list(check(obj, checked))
+        if faults:
+            return [*faults, _UNCHECKED] if rules else faults
+        return list(webhook(obj))
+
+    settings = {"default": default, "validate": validate, "verbs": VERBS, "has_generation": True, **settings}
+    if has_status:
+        settings["subresources"] = (STATUS, *settings.get("subresources", ()))
+    return Resource(custom=True, schema=schema, **settings)

@@ -1,0 +1,35 @@
+"""Daemon sets that run nowhere: they can be listed, because people and programs look for device plugins by them.
+
+The twin runs no others: its nodes bring what daemon sets bring to a node, and say so themselves.
+"""
+
+from __future__ import annotations
+
+from kubetwin.model.errors import FieldError, Object, forbidden_field
+from kubetwin.resources.custom import AGE, NAME
+from kubetwin.resources.resource import STATUS, Resource
+
+NOWHERE = {"trainflow/runs": "nowhere"}
+"""Node selector of a daemon set that only says who advertises a device; no node has this label."""
+
+
+def _validate(daemon_set: Object) -> list[FieldError]:
+    if daemon_set["spec"]["template"]["spec"].get("nodeSelector") == NOWHERE:
+        return []
+    return [forbidden_field("spec", "the twin runs no DaemonSets: create a pod for each node")]
+
+
+RESOURCES = (
+    Resource(
+        kind="DaemonSet",
+        plural="daemonsets",
+        group="apps",
+        type_name="io.k8s.api.apps.v1.DaemonSet",
+        short_names=("ds",),
+        categories=("all",),
+        has_generation=True,
+        subresources=(STATUS,),
+        validate=_validate,
+        columns=(NAME, AGE),
+    ),
+)

@@ -1,0 +1,104 @@
+"""Kinds that limit others: quotas, disruption budgets, priorities; and the accounts and roles that may do what."""
+
+from __future__ import annotations
+
+from kubetwin.model.errors import FieldError, Object, forbidden_field, required
+from kubetwin.model.names import path_segment
+from kubetwin.resources.resource import STATUS, Resource, Subresource
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def _spec(obj: Object) -> None:
+    obj.setdefault("spec", {})
+
+
+def _default_priority(priority: Object) -> None:
+    priority.setdefault("preemptionPolicy", "PreemptLowerPriority")
+    priority.setdefault("value", 0)
+
+
+def _default_binding(binding: Object) -> None:
+    reference = binding.setdefault("roleRef", {})
+    reference.setdefault("apiGroup", _RBAC)
+    for subject in binding.get("subjects") or []:
+        if subject.get("kind") in ("User", "Group"):
+            subject.setdefault("apiGroup", _RBAC)
+
+
+def _validate_binding(binding: Object) -> list[FieldError]:
+    return [] if binding["roleRef"].get("name") else [required("roleRef.name")]
+
+
+def _validate_binding_update(new: Object, old: Object) -> list[FieldError]:
+    if new["roleRef"] != old["roleRef"]:
+        return [forbidden_field("roleRef", "cannot change roleRef")]
+    return []
+
+
+RESOURCES = (
+    Resource(
+        kind="ServiceAccount",
+        plural="serviceaccounts",
+        type_name="io.k8s.api.core.v1.ServiceAccount",
+        short_names=("sa",),
+        storage_hash="pbx9ZvyFpBE=",
+        returns_deleted=True,
+        subresources=(Subresource("token", ("create",), "TokenRequest", "authentication.k8s.io", "v1"),),
+    ),
+    Resource(
+        kind="ResourceQuota",
+        plural="resourcequotas",
+        type_name="io.k8s.api.core.v1.ResourceQuota",
+        short_names=("quota",),
+        storage_hash="8uhSgffRX6w=",
+        returns_deleted=True,
+        subresources=(STATUS,),
+        default=_spec,
+    ),
+    Resource(
+        kind="PodDisruptionBudget",
+        plural="poddisruptionbudgets",
+        group="policy",
+        type_name="io.k8s.api.policy.v1.PodDisruptionBudget",
+        short_names=("pdb",),
+        has_generation=True,
+        subresources=(STATUS,),
+        default=_spec,
+    ),
+    Resource(
+        kind="PriorityClass",
+        plural="priorityclasses",
+        group="scheduling.k8s.io",
+        namespaced=False,
+        type_name="io.k8s.api.scheduling.v1.PriorityClass",
+        short_names=("pc",),
+        has_generation=True,
+        default=_default_priority,
+    ),
+    *(
+        Resource(
+            kind=kind,
+            plural=f"{kind.lower()}s",
+            group=_RBAC,
+            namespaced=namespaced,
+            type_name=f"io.k8s.api.rbac.v1.{kind}",
+            name_rule=path_segment,
+        )
+        for kind, namespaced in (("Role", True), ("ClusterRole", False))
+    ),
+    *(
+        Resource(
+            kind=kind,
+            plural=f"{kind.lower()}s",
+            group=_RBAC,
+            namespaced=namespaced,
+            type_name=f"io.k8s.api.rbac.v1.{kind}",
+            name_rule=path_segment,
+            default=_default_binding,
+            validate=_validate_binding,
+            validate_update=_validate_binding_update,
+        )
+        for kind, namespaced in (("RoleBinding", True), ("ClusterRoleBinding", False))
+    ),
+)

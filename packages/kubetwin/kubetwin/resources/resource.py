@@ -1,0 +1,130 @@
+"""How the server treats one kind of object: its names, its rules, and how `kubectl get` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubetwin.model.errors import FieldError, GroupResource, Object
+from kubetwin.model.names import NameRule, dns_subdomain
+from kubetwin.model.schema import Schema, definition
+from kubetwin.state.store import Store
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+COMMON_FIELDS = ("metadata.name", "metadata.namespace")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table that `kubectl get` prints."""
+
+    name: str
+    value: Callable[[Object], Any]
+    type: str = "string"
+    format: str = ""
+    priority: int = 0
+    described_by: tuple[str, str] | None = None
+    """Type and field whose documentation explains the column."""
+
+
+@dataclass(frozen=True)
+class Subresource:
+    """A path below an object, as discovery lists it."""
+
+    name: str
+    verbs: tuple[str, ...] = ("get", "patch", "update")
+    kind: str = ""
+    group: str = ""
+    version: str = ""
+
+
+STATUS = Subresource("status")
+
+
+def _nothing(_obj: Object) -> None:
+    return None
+
+
+def _nothing_from_store(_obj: Object, _store: Store) -> None:
+    return None
+
+
+def _valid(_obj: Object) -> Sequence[FieldError]:
+    return ()
+
+
+def _valid_change(_new: Object, _old: Object) -> Sequence[FieldError]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One entry of the registry. A file in this folder that lists a `Resource` in `RESOURCES` adds it to the server."""
+
+    kind: str
+    plural: str
+    group: str = ""
+    version: str = "v1"
+    namespaced: bool = True
+    type_name: str = ""
+    """Name in the schemas ("" for a kind without one: everything is accepted and kept)."""
+    custom: bool = False
+    """Custom resources refuse strategic merge and word some errors otherwise."""
+    schema: Schema = field(default_factory=dict)
+    """A custom resource's own schema."""
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    storage_hash: str = ""
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: tuple[Subresource, ...] = ()
+    has_generation: bool = False
+    keeps_status: bool = False
+    """Whether a new object may bring its status along (nodes, which register themselves)."""
+    name_rule: NameRule = dns_subdomain
+    fields: tuple[str, ...] = ()
+    """Fields that can be selected beside name and namespace."""
+    returns_deleted: bool = False
+    """Whether DELETE answers the object instead of a Status."""
+    orphans_by_default: bool = False
+    default: Callable[[Object], None] = _nothing
+    """Fill in what is missing, at create and update."""
+    prepare: Callable[[Object, Store], None] = _nothing_from_store
+    """Fill in what only the server knows, at create: addresses, selectors, admission."""
+    validate: Callable[[Object], Sequence[FieldError]] = _valid
+    validate_update: Callable[[Object, Object], Sequence[FieldError]] = _valid_change
+    grace_seconds: Callable[[Object, int | None], int] | None = None
+    """Seconds that a deletion leaves to the object; None when it goes at once."""
+    mark_deleted: Callable[[Object], bool] | None = None
+    """Change an object that is asked to go; True when a controller has to finish the deletion."""
+    columns: tuple[Column, ...] = field(default=())
+
+    @property
+    def group_resource(self) -> GroupResource:
+        return GroupResource(self.plural, self.group)
+
+    @property
+    def key(self) -> str:
+        """Name in the store."""
+        return str(self.group_resource)
+
+    @property
+    def group_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def type_schema(self) -> Schema:
+        """The schema of an object of this kind; empty when everything is accepted."""
+        return definition(self.type_name) if self.type_name else self.schema
+
+    @property
+    def has_status(self) -> bool:
+        return any(sub.name == "status" for sub in self.subresources)
+
+    @property
+    def selectable_fields(self) -> tuple[str, ...]:
+        return (*COMMON_FIELDS, *self.fields)
+
+    @property
+    def list_kind(self) -> str:
+        return f"{self.kind}List"

@@ -1,0 +1,245 @@
+"""Create, update and delete by Kubernetes' rules. The HTTP side and the controllers both come through here."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kubetwin.model import errors, times
+from kubetwin.model.apply import release_changed
+from kubetwin.model.errors import FieldError, Object, bad_value, required
+from kubetwin.model.names import qualified_name, validate_labels
+from kubetwin.resources import Registry
+from kubetwin.resources.resource import Resource
+from kubetwin.state.deletion import DeleteOptions, deletion_mark, must_stay
+from kubetwin.state.store import Store
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names: no vowels, so that no words come out (apimachinery's `rand`)."""
+
+_OWNED_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+
+Admission = Callable[[Resource, Object], None]
+"""Refuses a new object by raising an `ApiError`."""
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What a deletion came to: the object's last state, and whether it is gone."""
+
+    object: Object
+    gone: bool
+
+
+def random_suffix() -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(5))
+
+
+class Cluster:
+    """The objects of one cluster and the rules for changing them."""
+
+    def __init__(self, store: Store, registry: Registry) -> None:
+        self.store = store
+        self.registry = registry
+        self.admission: list[Admission] = []
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Object:
+        """The stored object, to be read only.
+
+        Raises:
+            ApiError: 404 when there is none.
+        """
+        found = self.store.get(resource.key, namespace, name)
+        if found is None:
+            raise errors.not_found(resource.group_resource, name)
+        return found
+
+    def create(self, resource: Resource, namespace: str, obj: Object, *, dry_run: bool = False) -> Object:
+        """Default, check, admit and store a new object.
+
+        Raises:
+            ApiError: 403, 404, 409 or 422, as the API server would.
+        """
+        self._check_namespace(resource, namespace, obj)
+        obj = self._new_object(resource, namespace, obj)
+        resource.default(obj)
+        resource.prepare(obj, self.store)
+        faults = [*_metadata_errors(resource, obj), *resource.validate(obj)]
+        name = obj["metadata"].get("name", "")
+        if faults:
+            raise errors.invalid(resource.kind, resource.group, name, faults)
+        if self.store.get(resource.key, namespace, name) is not None:
+            raise errors.already_exists(resource.group_resource, name)
+        for admit in self.admission:
+            admit(resource, obj)
+        return obj if dry_run else self.store.put(resource.key, obj)
+
+    def update(
+        self, resource: Resource, namespace: str, obj: Object, *, subresource: str = "", dry_run: bool = False
+    ) -> Object:
+        """Replace an object (or only its status) by `obj`.
+
+        Raises:
+            ApiError: 404, 409 or 422.
+        """
+        old = self.get(resource, namespace, obj["metadata"]["name"])
+        _check_preconditions(resource, old, obj)
+        new = _updated(resource, old, obj, subresource)
+        resource.default(new)
+        if _content(new) == _content(old):
+            return old
+        faults: list[FieldError] = [*_metadata_errors(resource, new)]
+        if subresource != "status":
+            faults += [*resource.validate_update(new, old)] or [*resource.validate(new)]
+        if faults:
+            raise errors.invalid(resource.kind, resource.group, new["metadata"]["name"], faults)
+        if resource.has_generation and not subresource and _specified(resource, new) != _specified(resource, old):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        schema = resource.type_schema()
+        if schema and subresource != "status":
+            new = release_changed(old, new, schema)
+        return new if dry_run else self.write(resource, new, old)
+
+    def write(self, resource: Resource, new: Object, old: Object) -> Object:
+        """Store a checked state, or remove the object when nothing holds its deletion any more."""
+        if new["metadata"].get("deletionTimestamp") and not must_stay(resource, new):
+            return self.store.remove(resource.key, old)
+        return self.store.put(resource.key, new)
+
+    def modify(self, resource: Resource, namespace: str, name: str, change: Callable[[Object], None]) -> Object | None:
+        """Change a copy of an object without validation (for controllers); None when it is gone."""
+        old = self.store.get(resource.key, namespace, name)
+        if old is None:
+            return None
+        new = copy.deepcopy(old)
+        change(new)
+        return old if new == old else self.write(resource, new, old)
+
+    def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        options: DeleteOptions | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Deleted:
+        """Delete an object, or mark it for those who have to finish the deletion.
+
+        Raises:
+            ApiError: 404, or 409 when a precondition does not hold.
+        """
+        options = options or DeleteOptions()
+        old = self.get(resource, namespace, name)
+        options.check(resource, old)
+        marked = deletion_mark(resource, old, options)
+        if dry_run:
+            return Deleted(marked or old, gone=marked is None)
+        if marked is None:
+            return Deleted(self.store.remove(resource.key, old), gone=True)
+        if marked == old:
+            return Deleted(old, gone=False)
+        stored = self.store.put(resource.key, marked)
+        if must_stay(resource, marked):
+            return Deleted(stored, gone=False)
+        self.store.remove(resource.key, stored)
+        return Deleted(stored, gone=True)
+
+    def _check_namespace(self, resource: Resource, namespace: str, obj: Object) -> None:
+        if not resource.namespaced:
+            return
+        found = self.store.get("namespaces", "", namespace)
+        if found is None:
+            raise errors.not_found(errors.GroupResource("namespaces"), namespace)
+        if found["metadata"].get("deletionTimestamp"):
+            detail = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise errors.forbidden(resource.group_resource, obj["metadata"].get("name", ""), detail)
+
+    def _new_object(self, resource: Resource, namespace: str, obj: Object) -> Object:
+        metadata: Object = dict(obj.get("metadata") or {})
+        if metadata.get("resourceVersion"):
+            raise errors.bad_request("resourceVersion should not be set on objects to be created")
+        for server_field in (*_OWNED_BY_SERVER, "selfLink"):
+            metadata.pop(server_field, None)
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = metadata["generateName"][:58] + random_suffix()
+        if resource.namespaced:
+            metadata["namespace"] = namespace
+        metadata["uid"] = str(uuid.uuid4())
+        metadata["creationTimestamp"] = times.seconds(times.now())
+        if resource.has_generation:
+            metadata["generation"] = 1
+        obj = copy.deepcopy({**obj, "metadata": metadata})
+        if resource.has_status and not resource.keeps_status:
+            obj["status"] = {}
+        return {"kind": resource.kind, "apiVersion": resource.group_version, **obj}
+
+
+def _content(obj: Object) -> Object:
+    return {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}}
+
+
+def _specified(resource: Resource, obj: Object) -> Object:
+    """What a new generation stands for; without a status subresource the status is a field like any other."""
+    left_out = ("metadata", "status") if resource.has_status or not resource.custom else ("metadata",)
+    return {key: value for key, value in obj.items() if key not in left_out}
+
+
+def _check_preconditions(resource: Resource, old: Object, new: Object) -> None:
+    name = old["metadata"]["name"]
+    uid = new["metadata"].get("uid")
+    if uid and uid != old["metadata"]["uid"]:
+        namespace = old["metadata"].get("namespace", "")
+        place = "/".join(filter(None, ["/registry", resource.plural, namespace, name]))
+        detail = (
+            f"StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
+        )
+        raise errors.conflict(resource.group_resource, name, detail)
+    version = new["metadata"].get("resourceVersion")
+    if version and version != old["metadata"]["resourceVersion"]:
+        raise errors.conflict(resource.group_resource, name)
+
+
+def _updated(resource: Resource, old: Object, obj: Object, subresource: str) -> Object:
+    """The new state before defaults: what the server owns stays, and status changes only through its subresource."""
+    new = copy.deepcopy(obj)
+    metadata = dict(new.get("metadata") or {})
+    for server_field in (*_OWNED_BY_SERVER, "name", "namespace", "generateName"):
+        metadata.pop(server_field, None)
+        if server_field in old["metadata"]:
+            metadata[server_field] = old["metadata"][server_field]
+    if "managedFields" in old["metadata"] and "managedFields" not in metadata:
+        metadata["managedFields"] = old["metadata"]["managedFields"]
+    metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+    if subresource == "status":
+        return {**copy.deepcopy(old), "metadata": metadata, "status": new.get("status") or {}}
+    if resource.has_status:
+        new["status"] = old.get("status", {})
+    return {**new, "kind": resource.kind, "apiVersion": resource.group_version, "metadata": metadata}
+
+
+def _metadata_errors(resource: Resource, obj: Object) -> list[FieldError]:
+    metadata: dict[str, Any] = obj["metadata"]
+    name = metadata.get("name", "")
+    faults: list[FieldError] = []
+    if not name:
+        faults.append(required("metadata.name", "name or generateName is required"))
+    elif fault := resource.name_rule(name):
+        faults.append(bad_value("metadata.name", name, fault))
+    faults += validate_labels(metadata.get("labels"), "metadata.labels")
+    for key in metadata.get("annotations") or {}:
+        if fault := qualified_name(key.lower()):
+            faults.append(bad_value("metadata.annotations", key, fault))
+    for place, owner in enumerate(metadata.get("ownerReferences") or []):
+        path = f"metadata.ownerReferences[{place}]"
+        faults += [
+            required(f"{path}.{key}", f"{key} must not be empty")
+            for key in ("apiVersion", "kind", "name", "uid")
+            if not owner.get(key)
+        ]
+    return faults
