@@ -25,8 +25,8 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-    from trainer.batches import MicroBatch
-    from trainer.run import Run
+    from trainer.loop.run import Run
+    from trainer.pretraining.batches import MicroBatch
 
 BATCH_SIZE = 16
 MAX_SEQ_LENGTH = 128
@@ -83,8 +83,8 @@ class Ours:
     """The trainer's own step, from reading the samples on."""
 
     def __init__(self, run: Run) -> None:
-        from trainer.checkpoint import Progress
-        from trainer.learner import build_learner
+        from trainer.checkpoints.checkpoint import Progress
+        from trainer.loop.learner import build_learner
 
         self._run = run
         self.operations = operations_of(run)
@@ -101,8 +101,8 @@ class Ours:
         """Nothing: reading is part of the step."""
 
     def step(self) -> float:
-        from trainer.learner import take_step
-        from trainer.training import accumulate_gradients
+        from trainer.loop.learner import take_step
+        from trainer.loop.training import accumulate_gradients
 
         losses = accumulate_gradients(self._run, self.learner, self._batches, self._progress)
         take_step(self._run, self.learner, LEARNING_RATE)
@@ -208,11 +208,12 @@ def hugging_face_config(sizes: Sizes, *, dropout: float) -> Any:
 def run_of(data: Path, folder: Path, sizes: Sizes, *, dropout: float) -> Run:
     """The trainer's run on these shards."""
     from trainer import device
-    from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig
-    from trainer.distributed import Gang
+    from trainer.data.shards import open_dataset
+    from trainer.device.distributed import Gang
+    from trainer.loop.run import Run
+    from trainer.optimizers.optimization_config import OptimizationConfig
+    from trainer.pretraining.config import ModelConfig, PretrainConfig
     from trainer.pretraining.task import Pretraining
-    from trainer.run import Run
-    from trainer.shards import open_dataset
 
     config = PretrainConfig(
         device="cpu",

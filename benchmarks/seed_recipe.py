@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 from transformers import BertConfig, BertForPreTraining
 
-from trainer.batches import MicroBatch
+from trainer.pretraining.batches import MicroBatch
 
 KEYS = (
     "input_ids",

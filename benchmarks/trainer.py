@@ -31,12 +31,12 @@ import numpy as np
 
 from benchmarks.contestants import BATCH_SIZE, MAX_SEQ_LENGTH, VOCAB_SIZE, Sizes, Taken
 from benchmarks.result import Result, this_machine
-from trainer.shard_file import KEYS
+from trainer.data.shard_file import KEYS
 
 if TYPE_CHECKING:
     import torch
 
-    from trainer.shards import ShardedDataset
+    from trainer.data.shards import ShardedDataset
 
 NUM_SHARDS = 5
 PASSES = 24
@@ -56,8 +56,8 @@ DROPOUT = 0.1
 
 IMPORTS = 5
 
-WITHOUT_TRANSFORMERS = "import trainer.training"
-WITH_TRANSFORMERS = "import trainer.training, transformers.models.bert.modeling_bert"
+WITHOUT_TRANSFORMERS = "import trainer.loop.training"
+WITH_TRANSFORMERS = "import trainer.loop.training, transformers.models.bert.modeling_bert"
 
 
 @dataclass(frozen=True)
@@ -248,8 +248,8 @@ def measure_loader(shards: list[Path], *, kept_bytes: int) -> Pair:
         kept_bytes: What the trainer may keep in memory from one epoch to the next; the tutorial keeps nothing.
     """
     from benchmarks.seed_recipe import batches_of
-    from trainer.batches import BatchReader
-    from trainer.shards import open_dataset
+    from trainer.data.shards import open_dataset
+    from trainer.pretraining.batches import BatchReader
 
     dataset = open_dataset(shards[0].parent)
     reader = BatchReader(dataset, seed=0, vocab_size=VOCAB_SIZE, kept_bytes=kept_bytes)
@@ -276,7 +276,7 @@ def measure_block_reader(shards: list[Path]) -> dict[str, Pair]:
 
     From files the data set is the shards under many names, so that it is as large as one that is not kept.
     """
-    from trainer.shards import open_dataset
+    from trainer.data.shards import open_dataset
 
     folder = shards[0].parent.parent / "many"
     folder.mkdir()
@@ -292,7 +292,7 @@ def measure_block_reader(shards: list[Path]) -> dict[str, Pair]:
 
 def _epochs(dataset: ShardedDataset, *, kept_bytes: int, times: int) -> Pair:
     """The data set as often through the plain reader and through the trainer's."""
-    from trainer.batches import BatchReader
+    from trainer.pretraining.batches import BatchReader
 
     reader = BatchReader(dataset, seed=0, vocab_size=VOCAB_SIZE, kept_bytes=kept_bytes)
     num_samples = dataset.num_samples // BATCH_SIZE * BATCH_SIZE

@@ -10,9 +10,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from trainer import program, s3
-from trainer.environment import Environment
-from trainer.errors import ConfigInvalid, StorageFailed
+from trainer.runtime import program, s3
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import ConfigInvalid, StorageFailed
 
 
 def announce(environ: Mapping[str, str]) -> None:

@@ -14,18 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer import arguments, program, s3
 from trainer.classification.config import ClassificationConfig
-from trainer.environment import Environment, folder
-from trainer.errors import StorageFailed
+from trainer.runtime import arguments, program, s3
+from trainer.runtime.environment import Environment, folder
+from trainer.runtime.errors import StorageFailed
 
 if TYPE_CHECKING:
     from torch import nn
 
     from trainer.classification.task import Classification, Classifier
     from trainer.device import Device
-    from trainer.distributed import Gang
-    from trainer.s3 import Location
+    from trainer.device.distributed import Gang
+    from trainer.runtime.s3 import Location
 
 CHANNELS = (8, 16)
 """Of the two convolutions: enough to recognise nearly all digits, and a few seconds of a CPU."""
@@ -55,7 +55,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
     place, data_dir = config.model_location(), config.data_dir or environment.data_dir
 
     from trainer.classification.task import make_task  # torch takes a second: wrong arguments need not wait for it
-    from trainer.start import start
+    from trainer.loop.start import start
 
     def task(gang: Gang, _device: Device) -> Classification:
         publish = None if place is None else lambda model: upload(model, place)

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from trainer import program
-from trainer.arguments import parse
-from trainer.environment import Environment
-from trainer.errors import CompileCacheGone, ConfigInvalid, StorageFailed
-from trainer.files import written_whole
+from trainer.runtime import program
+from trainer.runtime.arguments import parse
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import CompileCacheGone, ConfigInvalid, StorageFailed
+from trainer.runtime.files import written_whole
 
 MARKER = "_READY"
 """In the folder of a cache that is whole: with how many graphs."""

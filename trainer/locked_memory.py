@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from trainer import program
-from trainer.arguments import parse
-from trainer.environment import Environment
-from trainer.errors import ConfigInvalid, LockedMemoryTooSmall
+from trainer.runtime import program
+from trainer.runtime.arguments import parse
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import ConfigInvalid, LockedMemoryTooSmall
 
 DEVICES = Path("/sys/class/infiniband")
 """Where Linux shows devices that memory is registered with; EFA interfaces are among them."""

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainer import arguments, program
 from trainer.classification.config import ClassificationConfig
-from trainer.environment import Environment, folder
+from trainer.runtime import arguments, program
+from trainer.runtime.environment import Environment, folder
 
 if TYPE_CHECKING:
     from trainer.classification.task import Classifier
@@ -29,7 +29,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
     data_dir = config.data_dir or environment.data_dir
 
     from trainer.classification.task import make_task  # torch takes a second: wrong arguments need not wait for it
-    from trainer.start import start
+    from trainer.loop.start import start
 
     return start(config, environment, output_dir, lambda gang, _device: make_task(config, data_dir, gang, perceptron))
 

@@ -19,9 +19,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from trainer import compile_cache, environment, result
-from trainer.compiler_log import CompilerLog
-from trainer.errors import BAD_INPUT, TrainerError
+from trainer import compile_cache
+from trainer.compiler.compiler_log import CompilerLog
+from trainer.runtime import environment, result
+from trainer.runtime.errors import BAD_INPUT, TrainerError
 
 NEURON_COMPILER = "neuron_parallel_compile"
 

@@ -13,15 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer import arguments, program, tutorial
-from trainer.config import PretrainConfig
-from trainer.environment import Environment, folder
-from trainer.presets import with_preset
-from trainer.scaling import micro_batches_per_step
+from trainer.loop.scaling import micro_batches_per_step
+from trainer.pretraining import tutorial
+from trainer.pretraining.config import PretrainConfig
+from trainer.pretraining.presets import with_preset
+from trainer.runtime import arguments, program
+from trainer.runtime.environment import Environment, folder
 
 if TYPE_CHECKING:
     from trainer.device import Device
-    from trainer.distributed import Gang
+    from trainer.device.distributed import Gang
     from trainer.pretraining.task import Pretraining
 
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
         config.optimization, world_size=environment.world_size, local_world_size=environment.local_world_size
     )
 
-    from trainer.start import start  # torch takes a second: wrong arguments need not wait for it
+    from trainer.loop.start import start  # torch takes a second: wrong arguments need not wait for it
 
     return start(
         config,
@@ -54,7 +55,7 @@ def make_task(config: PretrainConfig, data_dir: Path, gang: Gang, device: Device
     Raises:
         DatasetNotFound, DatasetInvalid: If there are none, or one cannot be read.
     """
-    from trainer import shards
+    from trainer.data import shards
     from trainer.pretraining.task import Pretraining
 
     dataset = gang.from_rank0(lambda: shards.open_dataset(data_dir))

@@ -19,11 +19,12 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from trainer import arguments, pretrain, program
-from trainer.config import ModelShape, PretrainConfig
-from trainer.environment import Environment
-from trainer.errors import ConfigInvalid
-from trainer.scaling import micro_batches_per_step
+from trainer import pretrain
+from trainer.loop.scaling import micro_batches_per_step
+from trainer.pretraining.config import ModelShape, PretrainConfig
+from trainer.runtime import arguments, program
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import ConfigInvalid
 from trainer.staging import marker
 
 FLOAT32 = 4

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer import arguments, checkpoint_files, program, s3
-from trainer.checkpoint_files import CheckpointFile
-from trainer.environment import Environment
-from trainer.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
-from trainer.s3 import Location
+from trainer.checkpoints import checkpoint_files
+from trainer.checkpoints.checkpoint_files import CheckpointFile
+from trainer.runtime import arguments, program, s3
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
+from trainer.runtime.s3 import Location
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainer import arguments, program
-from trainer.environment import Environment
-from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, StorageFailed
+from trainer.runtime import arguments, program
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, StorageFailed
 from trainer.staging import archive, linked, manifest, marker, place, prefix
 from trainer.staging.journal import Journal
 from trainer.staging.marker import Marker
@@ -288,7 +288,7 @@ def _with_shards(staged: Marker, folder: Path, config: StageConfig) -> Marker:
 
 
 def _shards(folder: Path, url: str) -> tuple[int, int]:
-    from trainer import shards
+    from trainer.data import shards
 
     try:
         dataset = shards.open_dataset(folder)

@@ -1,6 +1,6 @@
 """Amazon S3: what Slurm's jobs leave there, because a Lambda function mounts no file system.
 
-Below `runs/<run id>/` of the artifact bucket, written by `trainer.batch` on the first node of each job:
+Below `runs/<run id>/` of the artifact bucket, written by `trainer.slurm` on the first node of each job:
 
 * `logs/<job>/<time>-<offset>.log`: the first node's output, in segments. The time is that of the last line, in
   microseconds; every line begins with its own. So whoever knows a time lists the newer segments alone.

@@ -17,9 +17,9 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from tests.xla.test_graphs import run_in, write_shard
-from trainer.bert import BertPretraining
-from trainer.config import ModelConfig
-from trainer.learner import build_learner
+from trainer.loop.learner import build_learner
+from trainer.pretraining.bert import BertPretraining
+from trainer.pretraining.config import ModelConfig
 
 SIMULATED = Path(__file__).parent / "simulated"
 SHAPE = {

@@ -21,13 +21,16 @@ torch_xla = pytest.importorskip("torch_xla")
 
 import torch_xla.debug.metrics as xla_metrics  # noqa: E402
 
-from trainer import checkpoint_files, device, training  # noqa: E402
-from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig  # noqa: E402
-from trainer.distributed import Gang  # noqa: E402
-from trainer.journal import Journal  # noqa: E402
+from trainer import device  # noqa: E402
+from trainer.checkpoints import checkpoint_files  # noqa: E402
+from trainer.data.shards import open_dataset  # noqa: E402
+from trainer.device.distributed import Gang  # noqa: E402
+from trainer.loop import training  # noqa: E402
+from trainer.loop.progress_log import Journal  # noqa: E402
+from trainer.loop.run import Run  # noqa: E402
+from trainer.optimizers.optimization_config import OptimizationConfig  # noqa: E402
+from trainer.pretraining.config import ModelConfig, PretrainConfig  # noqa: E402
 from trainer.pretraining.task import Pretraining  # noqa: E402
-from trainer.run import Run  # noqa: E402
-from trainer.shards import open_dataset  # noqa: E402
 
 MAX_GRAPHS = 5
 """The first micro-batch of a step and of all others, the optimizer's first step and the others, and what is read."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer.arguments import aliases
-from trainer.config import TrainingConfig
-from trainer.errors import ConfigInvalid
+from trainer.loop.training_config import TrainingConfig
+from trainer.runtime.arguments import aliases
+from trainer.runtime.errors import ConfigInvalid
 
 
 @dataclass(frozen=True, kw_only=True)

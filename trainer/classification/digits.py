@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from trainer.errors import DatasetInvalid, DatasetNotFound
+from trainer.runtime.errors import DatasetInvalid, DatasetNotFound
 
 SIDE = 28
 """Rows and columns of a picture, as in MNIST (LeCun et al. 1998)."""

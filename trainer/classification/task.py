@@ -18,17 +18,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trainer import data_order
+from trainer.checkpoints.fingerprint import Fingerprint
 from trainer.classification import digits
 from trainer.classification.config import ClassificationConfig
 from trainer.classification.digits import Digits
-from trainer.data_order import DataOrder, Positions, blocks_of
+from trainer.data import data_order
+from trainer.data.data_order import DataOrder, Positions, blocks_of
 from trainer.device import Device
-from trainer.distributed import Gang
-from trainer.fingerprint import Fingerprint
+from trainer.device.distributed import Gang
+from trainer.loop.run import Run
+from trainer.loop.task import Plan, Samples
 from trainer.optimizers import Optimizer
-from trainer.run import Run
-from trainer.task import Plan, Samples
 
 MOMENTUM = 0.9
 """The usual; without it the few steps that many ranks leave of an epoch teach nothing."""

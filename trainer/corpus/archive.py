@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from trainer.files import written_whole
+from trainer.runtime.files import written_whole
 
 
 def write(out: Path, folder: str, shards: Sequence[Path], vocabulary: Sequence[str]) -> int:

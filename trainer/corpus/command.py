@@ -18,13 +18,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from trainer import arguments, program
 from trainer.corpus import archive, vocabulary
 from trainer.corpus.config import CorpusConfig
 from trainer.corpus.documents import documents
 from trainer.corpus.parts import MadeShard, Part, make_shards, split
-from trainer.environment import Environment
-from trainer.errors import StorageFailed
+from trainer.runtime import arguments, program
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import StorageFailed
 
 TEXT_OF_ONE_PART = 8 * 2**20
 """Bytes of text that are shuffled as a whole, a few seconds' work; more is split into as many parts as shards."""

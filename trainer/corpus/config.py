@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.errors import ConfigInvalid
-from trainer.samples import SPECIAL_TOKENS
+from trainer.corpus.samples import SPECIAL_TOKENS
+from trainer.runtime.errors import ConfigInvalid
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from trainer.errors import ConfigInvalid
+from trainer.runtime.errors import ConfigInvalid
 
 SENTENCES_PER_DOCUMENT = 50
 """Text is cut into documents of so many sentences: a single file, too, then has other places to draw a random second

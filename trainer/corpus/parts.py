@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from trainer import shard_file
 from trainer.corpus import vocabulary
 from trainer.corpus.config import CorpusConfig
 from trainer.corpus.documents import SENTENCES_PER_DOCUMENT
-from trainer.data_order import Positions
-from trainer.errors import ConfigInvalid
-from trainer.samples import Document, SampleShape, SentencePair, as_rows, sentence_pairs
-from trainer.shard_file import Rows
+from trainer.corpus.samples import Document, SampleShape, SentencePair, as_rows, sentence_pairs
+from trainer.data import shard_file
+from trainer.data.data_order import Positions
+from trainer.data.shard_file import Rows
+from trainer.runtime.errors import ConfigInvalid
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer.errors import ConfigInvalid
-from trainer.samples import SPECIAL_TOKENS, UNK, Document, SpecialIds
+from trainer.corpus.samples import SPECIAL_TOKENS, UNK, Document, SpecialIds
+from trainer.runtime.errors import ConfigInvalid
 
 # Threads would count words in an order that is a matter of luck; the processes that make shards are many already.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

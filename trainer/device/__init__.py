@@ -13,7 +13,7 @@ import torch
 from trainer.device import neuron_runtime
 from trainer.device.kernels import Kernels
 from trainer.device.packing import Bucket
-from trainer.errors import ConfigInvalid
+from trainer.runtime.errors import ConfigInvalid
 
 Name = Literal["auto", "cpu", "cuda", "xla", "neuron"]
 Precision = Literal["float32", "tf32", "bfloat16", "pure_bfloat16"]

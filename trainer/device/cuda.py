@@ -10,7 +10,7 @@ import torch
 from trainer.device import Average, Precision, Steps
 from trainer.device.kernels import Kernels, TorchKernels
 from trainer.device.packing import Bucket, copy_packed
-from trainer.errors import ConfigInvalid
+from trainer.runtime.errors import ConfigInvalid
 
 DENSE_BFLOAT16_TFLOPS = {"H200": 989.0, "H100": 989.0, "A100": 312.0}
 """NVIDIA's data sheets, without sparsity; of the H100 that of the SXM board."""

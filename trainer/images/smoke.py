@@ -30,7 +30,7 @@ TRAINING = (
 )
 """The training programs, what is run around any training program, and what people run by hand on its files."""
 
-BATCH = ("trainer.batch.ship", "trainer.batch.finish")
+BATCH = ("trainer.slurm.ship", "trainer.slurm.finish")
 """Beside every job of Slurm, whose nodes have one environment for everything."""
 
 ENTRY_POINTS: Mapping[str, Sequence[str]] = {

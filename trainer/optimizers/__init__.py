@@ -8,15 +8,15 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from trainer import seeds
-from trainer.config import OptimizationConfig
 from trainer.device import Device
-from trainer.distributed import Gang
-from trainer.errors import ConfigInvalid
+from trainer.device.distributed import Gang
 from trainer.optimizers.adamw import AdamW, FusedAdamW
 from trainer.optimizers.lamb import Lamb
 from trainer.optimizers.low_precision import SeedRounding
+from trainer.optimizers.optimization_config import OptimizationConfig
 from trainer.optimizers.zero import ShardedOptimizer
+from trainer.runtime import seeds
+from trainer.runtime.errors import ConfigInvalid
 
 Groups = Sequence[Mapping[str, Any]]
 """Parameters with the settings that they share, as torch's optimizers take them."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.distributed import Gang
+from trainer.device.distributed import Gang
 
 
 class ShardedOptimizer:

@@ -9,20 +9,22 @@ from typing import Any
 
 import torch
 
-from trainer import data_order, exchange, flops, optimizers, schedule
-from trainer.batches import BatchReader
-from trainer.bert import BertPretraining, Losses
-from trainer.config import PretrainConfig
+from trainer import optimizers
+from trainer.checkpoints.fingerprint import PURE_BFLOAT16, Fingerprint
+from trainer.data import data_order
+from trainer.data.shards import ShardedDataset
 from trainer.device import Device, Precision
+from trainer.device.distributed import Gang
 from trainer.device.kernels import TorchKernels
-from trainer.distributed import Gang
-from trainer.errors import ConfigInvalid
-from trainer.fingerprint import PURE_BFLOAT16, Fingerprint
-from trainer.optimizers import Optimizer
-from trainer.run import Run
-from trainer.saving import read_once_a_node
-from trainer.shards import ShardedDataset
-from trainer.task import Plan, Samples
+from trainer.loop.run import Run
+from trainer.loop.saving import read_once_a_node
+from trainer.loop.task import Plan, Samples
+from trainer.optimizers import Optimizer, schedule
+from trainer.pretraining import flops, hugging_face
+from trainer.pretraining.batches import BatchReader
+from trainer.pretraining.bert import BertPretraining, Losses
+from trainer.pretraining.config import PretrainConfig
+from trainer.runtime.errors import ConfigInvalid
 
 DIVIDES_WORK = frozenset({"micro_batch_size", "gradient_accumulation_steps", "scaling", "global_batch_size", "zero1"})
 """Options of the optimization that say how processes share its work. The global batch that they make is compared
@@ -38,7 +40,7 @@ class Pretraining:
     precision: Precision
     """What is computed in: what was asked for, or else what the device is best at."""
     micro_batches: int
-    """Of each process in a step; `trainer.scaling` says how many."""
+    """Of each process in a step; `trainer.loop.scaling` says how many."""
     world_size: int
 
     losses = Losses._fields
@@ -130,10 +132,10 @@ class Pretraining:
         source = self.config.initial_weights
         if source is None:
             return
-        found = run.gang.from_rank0(lambda: exchange.find(source, option="initial_weights", say=run.say))
+        found = run.gang.from_rank0(lambda: hugging_face.find(source, option="initial_weights", say=run.say))
         if found.checkpoint is not None:
             read_once_a_node(run, found.checkpoint)
-        model.load_state_dict(exchange.weights_of(found, shape=self.config.model.shape))
+        model.load_state_dict(hugging_face.weights_of(found, shape=self.config.model.shape))
         run.say(f"Starting from the weights in {found.path}.")
 
     def conclude(self, model: BertPretraining, run: Run, *, last_loss: float) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import tarfile
 from pathlib import Path, PurePosixPath
 from typing import Any, Self, cast
 
-from trainer.errors import DatasetInvalid, StorageFailed
+from trainer.runtime.errors import DatasetInvalid, StorageFailed
 from trainer.staging.compression import decompressed
 from trainer.staging.journal import Entry, Journal
 from trainer.staging.stream import Stream

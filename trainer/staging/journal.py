@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from trainer.errors import StorageFailed
-from trainer.files import written_whole
+from trainer.runtime.errors import StorageFailed
+from trainer.runtime.files import written_whole
 
 SETTLE_SECONDS = 1.0
 """What a crash costs at most, beside the files that were under way."""

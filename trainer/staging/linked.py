@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from trainer.errors import DatasetInvalid, DatasetNotFound, StorageFailed
+from trainer.runtime.errors import DatasetInvalid, DatasetNotFound, StorageFailed
 from trainer.staging.source import RemoteFile, Source
 
 BATCH = 200

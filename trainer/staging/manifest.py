@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
-from trainer import s3
-from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
+from trainer.runtime import s3
+from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
 from trainer.staging.source import refusal
 
 LINE = re.compile(r"(?P<checksum>[0-9a-fA-F]{64}) [ *](?P<path>.+)")

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from trainer.files import written_whole
+from trainer.runtime.files import written_whole
 
 INSIDE = "_READY"
 """Where the marker was before it lay beside the folder: still read there, and never part of a data set."""

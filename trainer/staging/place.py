@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.errors import DatasetInvalid, DestinationNotEmpty, StorageFailed
-from trainer.files import sync_folder
+from trainer.runtime.errors import DatasetInvalid, DestinationNotEmpty, StorageFailed
+from trainer.runtime.files import sync_folder
 from trainer.staging import marker
 from trainer.staging.marker import Marker
 

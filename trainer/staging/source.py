@@ -11,9 +11,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urljoin, urlsplit
 
-from trainer import s3
-from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
-from trainer.s3 import Location
+from trainer.runtime import s3
+from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
+from trainer.runtime.s3 import Location
 from trainer.staging import marker
 
 if TYPE_CHECKING:

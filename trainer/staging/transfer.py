@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from trainer.errors import DatasetNotFound, StorageFailed
+from trainer.runtime.errors import DatasetNotFound, StorageFailed
 from trainer.staging.source import RemoteFile
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from trainer.errors import StorageFailed, TrainerError
+from trainer.runtime.errors import StorageFailed, TrainerError
 from trainer.staging import manifest
 from trainer.staging.journal import Entry, Journal
 

@@ -129,7 +129,7 @@ DAEMON_SETS = (
         source="chart v0.5.30: github.com/aws/eks-charts, stable/aws-efa-k8s-device-plugin/values.yaml",
     ),
 )
-"""Everything that the add-ons and charts of `stacks/parts/cluster` put on a node."""
+"""Everything that the add-ons and charts of `stacks/cluster` put on a node."""
 
 
 def daemon_set(name: str) -> DaemonSet:

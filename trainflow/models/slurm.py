@@ -117,7 +117,7 @@ class NodeRecord(Fact):
 
 
 class JobRecord(Fact):
-    """What a job script leaves in S3 when its program has ended: `trainer.batch.finish` writes it.
+    """What a job script leaves in S3 when its program has ended: `trainer.slurm.finish` writes it.
 
     It outlasts slurmctld's memory of the job, which is of minutes.
     """

@@ -78,7 +78,7 @@ export -f on_a_node
 # The log goes to S3 while the job runs, and again from where it was if this process is killed.
 (
     trap '' TERM
-    until python -m trainer.batch.ship --folder "$$folder" --job $name --url $url; do
+    until python -m trainer.slurm.ship --folder "$$folder" --job $name --url $url; do
         [[ -e "$$folder/ended" ]] && break
         sleep 2
     done
@@ -96,7 +96,7 @@ code=$$?
 
 trap '' TERM
 touch "$$folder/ended"
-python -m trainer.batch.finish --folder "$$folder" --job $name --url $url --exit_code "$$code" \
+python -m trainer.slurm.finish --folder "$$folder" --job $name --url $url --exit_code "$$code" \
     --seconds "$$SECONDS" --warned_from $warned_from --spec_hash $spec_hash --num_nodes $num_nodes
 wait "$$shipper"
 exit "$$code"

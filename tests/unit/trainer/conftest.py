@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from moto.server import ThreadedMotoServer
 
-from trainer.config import ModelConfig
-from trainer.environment import Environment
-from trainer.shard_file import Rows, as_bytes
+from trainer.data.shard_file import Rows, as_bytes
+from trainer.pretraining.config import ModelConfig
+from trainer.runtime.environment import Environment
 
 BUCKET = "datasets"
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.trainer.conftest import BUCKET
 from trainer import announce
-from trainer.environment import Environment
-from trainer.errors import ConfigInvalid, StorageFailed
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import ConfigInvalid, StorageFailed
 
 URL = f"s3://{BUCKET}/runs/demo-1/rank0/job"
 

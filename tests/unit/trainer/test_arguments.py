@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from trainer import arguments
-from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig, TrainingConfig
-from trainer.errors import ConfigInvalid
+from trainer.loop.training_config import TrainingConfig
+from trainer.optimizers.optimization_config import OptimizationConfig
+from trainer.pretraining.config import ModelConfig, PretrainConfig
+from trainer.runtime import arguments
+from trainer.runtime.errors import ConfigInvalid
 
 
 def parse(*argv: str) -> PretrainConfig:

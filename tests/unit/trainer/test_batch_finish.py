@@ -11,9 +11,9 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from tests.unit.trainer.conftest import BUCKET
-from trainer.batch import finish
-from trainer.batch.place import JobFolder
-from trainer.errors import ConfigInvalid, StorageFailed
+from trainer.runtime.errors import ConfigInvalid, StorageFailed
+from trainer.slurm import finish
+from trainer.slurm.place import JobFolder
 from trainflow.models.slurm import JobRecord
 
 FINISHED = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.trainer.conftest import BUCKET
-from trainer.batch import ship
-from trainer.batch.place import TAIL_LINES, JobFolder, JobObjects
-from trainer.batch.ship import MAX_SEGMENT_BYTES, Shipper
-from trainer.s3 import Location
+from trainer.runtime.s3 import Location
+from trainer.slurm import ship
+from trainer.slurm.place import TAIL_LINES, JobFolder, JobObjects
+from trainer.slurm.ship import MAX_SEGMENT_BYTES, Shipper
 
 OBJECTS = JobObjects(Location(BUCKET, "runs/a/"), "a-training-1")
 
@@ -179,7 +179,7 @@ def _ship_everything(shipping: Shipper, *, all_of_it: bool = False) -> None:
 
 def test_a_shipper_that_is_killed_in_the_middle_loses_and_doubles_nothing(s3: Any, tmp_path: Path) -> None:
     command = [
-        *(sys.executable, "-m", "trainer.batch.ship", "--folder", str(tmp_path)),
+        *(sys.executable, "-m", "trainer.slurm.ship", "--folder", str(tmp_path)),
         *("--job", "a-training-1", "--url", f"s3://{BUCKET}/runs/a/"),
     ]
     lines = [f"line {number}" for number in range(2000)]

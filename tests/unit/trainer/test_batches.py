@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from tests.unit.trainer.conftest import make_rows, write_shard
-from trainer import batches
-from trainer.batches import WINDOW_ROWS, BatchReader, Packed, ReadAhead
-from trainer.data_order import LANES, micro_batch_positions
-from trainer.errors import DatasetInvalid
-from trainer.shard_file import Rows
-from trainer.shards import ShardedDataset, open_dataset
+from trainer.data.data_order import LANES, micro_batch_positions
+from trainer.data.shard_file import Rows
+from trainer.data.shards import ShardedDataset, open_dataset
+from trainer.pretraining import batches
+from trainer.pretraining.batches import WINDOW_ROWS, BatchReader, Packed, ReadAhead
+from trainer.runtime.errors import DatasetInvalid
 
 DEADLINE_SECONDS = 30
 
@@ -173,8 +173,8 @@ def test_what_a_rank_keeps_is_its_share(tmp_path: Path, reads: Counter[tuple[str
 MEMORY = """
 import sys, psutil, numpy as np
 from pathlib import Path
-from trainer.batches import BatchReader
-from trainer.shards import open_dataset
+from trainer.pretraining.batches import BatchReader
+from trainer.data.shards import open_dataset
 
 dataset = open_dataset(Path(sys.argv[1]))
 reader = BatchReader(dataset, seed=0, vocab_size=50, kept_bytes=int(sys.argv[2]))

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from trainer import checkpoint
-from trainer.checkpoint import Progress
-from trainer.checkpoint_files import CheckpointFile
-from trainer.checkpoint_writer import CheckpointWriter
+from trainer.checkpoints import checkpoint
+from trainer.checkpoints.checkpoint import Progress
+from trainer.checkpoints.checkpoint_files import CheckpointFile
+from trainer.checkpoints.checkpoint_writer import CheckpointWriter
+from trainer.checkpoints.fingerprint import Fingerprint
+from trainer.checkpoints.host_copy import HostCopy
 from trainer.device.cpu import CpuDevice
-from trainer.distributed import Gang
-from trainer.errors import CheckpointInvalid, ConfigInvalid, StorageFailed
-from trainer.fingerprint import Fingerprint
-from trainer.host_copy import HostCopy
+from trainer.device.distributed import Gang
 from trainer.optimizers import Groups, Optimizer
 from trainer.optimizers.zero import ShardedOptimizer
+from trainer.runtime.errors import CheckpointInvalid, ConfigInvalid, StorageFailed
 
 TRAINING = Fingerprint(
     {"num_hidden_layers": 2, "hidden_size": 128},

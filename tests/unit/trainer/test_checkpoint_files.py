@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer import checkpoint_files
-from trainer.checkpoint_files import CheckpointFile, Record
-from trainer.errors import CheckpointInvalid, StorageFailed
-from trainer.files import written_whole
+from trainer.checkpoints import checkpoint_files
+from trainer.checkpoints.checkpoint_files import CheckpointFile, Record
+from trainer.runtime.errors import CheckpointInvalid, StorageFailed
+from trainer.runtime.files import written_whole
 
 RECORD = {"samples_seen": 6, "first_loss": 9.0, "last_loss": 8.0, "model": {"hidden_size": 8}, "settings": {}}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from trainer import compile_cache, precompile
-from trainer.errors import CompileCacheGone, StorageFailed
+from trainer.runtime.errors import CompileCacheGone, StorageFailed
 
 
 def make(folder: Path, **files: str) -> Path:

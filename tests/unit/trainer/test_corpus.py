@@ -12,11 +12,11 @@ import pytest
 
 from trainer.corpus import command, documents
 from trainer.corpus.parts import split
-from trainer.environment import Environment
-from trainer.errors import ConfigInvalid
-from trainer.samples import SPECIAL_TOKENS
-from trainer.shard_file import read_rows
-from trainer.shards import open_dataset
+from trainer.corpus.samples import SPECIAL_TOKENS
+from trainer.data.shard_file import read_rows
+from trainer.data.shards import open_dataset
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import ConfigInvalid
 
 TEXT = " ".join(
     f"The {animal} {verb} over the {place}."

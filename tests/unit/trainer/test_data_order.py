@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.data_order import LANES, Block, DataOrder, blocks_of, micro_batch_positions
+from trainer.data.data_order import LANES, Block, DataOrder, blocks_of, micro_batch_positions
 
 shard_sizes = st.lists(st.integers(1, 60), min_size=1, max_size=6)
 

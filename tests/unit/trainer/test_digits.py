@@ -11,7 +11,7 @@ import pytest
 
 from trainer.classification import digits
 from trainer.classification.config import ClassificationConfig
-from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
+from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
 
 
 def write_idx(path: Path, values: np.ndarray) -> None:  # type: ignore[type-arg]

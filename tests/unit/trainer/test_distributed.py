@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from trainer import device
-from trainer.distributed import Gang, require_world_size
-from trainer.errors import ConfigInvalid, DatasetInvalid, WorldSizeMismatch
+from trainer.device.distributed import Gang, require_world_size
+from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, WorldSizeMismatch
 
 
 def test_a_group_of_the_wrong_size_is_refused_with_both_numbers() -> None:

@@ -11,14 +11,15 @@ from transformers.models.bert.configuration_bert import BertConfig
 from transformers.models.bert.modeling_bert import BertForPreTraining, BertModel
 
 from tests.unit.trainer.test_learning import TINY
-from trainer import checkpoint, checkpoint_files, exchange
-from trainer.batches import MicroBatch
-from trainer.bert import BertPretraining
-from trainer.checkpoint import Progress
-from trainer.config import ModelConfig
-from trainer.environment import Environment
-from trainer.errors import CheckpointInvalid, CheckpointNotFound, ConfigInvalid
-from trainer.fingerprint import Fingerprint
+from trainer import exchange
+from trainer.checkpoints import checkpoint, checkpoint_files
+from trainer.checkpoints.checkpoint import Progress
+from trainer.checkpoints.fingerprint import Fingerprint
+from trainer.pretraining.batches import MicroBatch
+from trainer.pretraining.bert import BertPretraining
+from trainer.pretraining.config import ModelConfig
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import CheckpointInvalid, CheckpointNotFound, ConfigInvalid
 
 TOKENS = torch.arange(5, 15).reshape(1, 10)
 

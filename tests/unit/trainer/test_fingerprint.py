@@ -10,11 +10,12 @@ import h5py
 import pytest
 
 from tests.unit.trainer.conftest import make_rows, write_shard
-from trainer import fingerprint
-from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig
-from trainer.fingerprint import Fingerprint
+from trainer.checkpoints import fingerprint
+from trainer.checkpoints.fingerprint import Fingerprint
+from trainer.data.shards import ShardedDataset, open_dataset
+from trainer.optimizers.optimization_config import OptimizationConfig
+from trainer.pretraining.config import ModelConfig, PretrainConfig
 from trainer.pretraining.task import DIVIDES_WORK, Pretraining
-from trainer.shards import ShardedDataset, open_dataset
 
 CONFIG = PretrainConfig(model=ModelConfig(model="tiny", vocab_size=50))
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from trainer.checkpoints.host_copy import HostCopy
 from trainer.device import nothing_to_wait_for
 from trainer.device.cpu import CpuDevice
 from trainer.device.packing import Bucket, copy_packed, in_buckets
-from trainer.host_copy import HostCopy
 
 
 class CountingDevice(CpuDevice):

@@ -10,12 +10,12 @@ import torch
 from torch.nn import functional
 
 from tests.unit.trainer.conftest import TINY, make_rows
-from trainer.batches import as_micro_batch
-from trainer.bert import BertPretraining
 from trainer.device import choose, cpu_kernels
 from trainer.device.cpu_kernels import CpuKernels
 from trainer.device.kernels import TorchKernels
-from trainer.errors import ConfigInvalid
+from trainer.pretraining.batches import as_micro_batch
+from trainer.pretraining.bert import BertPretraining
+from trainer.runtime.errors import ConfigInvalid
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

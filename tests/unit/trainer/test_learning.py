@@ -15,12 +15,12 @@ from transformers.models.bert.configuration_bert import BertConfig
 from transformers.models.bert.modeling_bert import BertForPreTraining
 
 from tests.unit.trainer.conftest import TINY, make_rows
-from trainer.batches import MicroBatch, as_micro_batch
-from trainer.bert import BertPretraining
-from trainer.config import OptimizationConfig
-from trainer.metrics import StepMetrics, line
+from trainer.loop.metrics import StepMetrics, line
 from trainer.optimizers import decay_groups
-from trainer.schedule import learning_rate
+from trainer.optimizers.optimization_config import OptimizationConfig
+from trainer.optimizers.schedule import learning_rate
+from trainer.pretraining.batches import MicroBatch, as_micro_batch
+from trainer.pretraining.bert import BertPretraining
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.errors import LockedMemoryTooSmall
 from trainer.locked_memory import MIB, require
+from trainer.runtime.errors import LockedMemoryTooSmall
 
 EIGHT_MIB = 8 * MIB
 

@@ -19,15 +19,15 @@ from transformers.optimization import (
 )
 
 from trainer import optimizers
-from trainer.config import OptimizationConfig
 from trainer.device.cpu import CpuDevice
-from trainer.distributed import Gang
-from trainer.errors import ConfigInvalid
+from trainer.device.distributed import Gang
 from trainer.optimizers.adamw import AdamW, FusedAdamW
 from trainer.optimizers.lamb import Lamb
 from trainer.optimizers.low_precision import rounded_stochastically
+from trainer.optimizers.optimization_config import OptimizationConfig
+from trainer.optimizers.schedule import learning_rate
 from trainer.optimizers.zero import owners
-from trainer.schedule import learning_rate
+from trainer.runtime.errors import ConfigInvalid
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "assets" / "reference" / "lamb.json").read_text())
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from trainer import compilation, precompile
-from trainer.compilation import GraphCounts
-from trainer.compiler_log import CompilerLog
+from trainer import precompile
+from trainer.compiler import compilation
+from trainer.compiler.compilation import GraphCounts
+from trainer.compiler.compiler_log import CompilerLog
 
 PRINTS_TOTALS = """
 import os, sys

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from trainer import arguments
-from trainer.config import OptimizationConfig, PretrainConfig
-from trainer.errors import ConfigInvalid
-from trainer.presets import PRESETS, with_preset
-from trainer.scaling import micro_batches_per_step
+from trainer.loop.scaling import micro_batches_per_step
+from trainer.optimizers.optimization_config import OptimizationConfig
+from trainer.pretraining.config import PretrainConfig
+from trainer.pretraining.presets import PRESETS, with_preset
+from trainer.runtime import arguments
+from trainer.runtime.errors import ConfigInvalid
 
 
 def parse(*argv: str) -> PretrainConfig:

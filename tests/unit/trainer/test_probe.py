@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from trainer import environment, probe
-from trainer.bert import BertPretraining
-from trainer.config import ModelConfig, ModelSize
-from trainer.errors import ConfigInvalid
+from trainer import probe
+from trainer.pretraining.bert import BertPretraining
+from trainer.pretraining.config import ModelConfig, ModelSize
+from trainer.runtime import environment
+from trainer.runtime.errors import ConfigInvalid
 
 PACKAGE = "probed_package"
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer import environment, program, result
-from trainer.environment import Environment
-from trainer.errors import ConfigInvalid, DatasetInvalid, PeerLost, Terminated
+from trainer.runtime import environment, program, result
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, PeerLost, Terminated
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tests.unit.trainer.conftest import BUCKET
-from trainer import checkpoint_files, publish
-from trainer.environment import Environment
-from trainer.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
+from trainer import publish
+from trainer.checkpoints import checkpoint_files
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
 
 RECORD = {"samples_seen": 6, "first_loss": 9.0, "last_loss": 8.0, "model": {"hidden_size": 8}, "settings": {}}
 

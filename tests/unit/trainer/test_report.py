@@ -10,15 +10,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.unit.trainer.conftest import make_rows
-from trainer import environment, flops
-from trainer.batches import as_micro_batch
-from trainer.bert import BertPretraining
-from trainer.config import ModelConfig
 from trainer.device.cpu import CpuDevice
 from trainer.device.cuda import CudaDevice
 from trainer.device.neuron import NeuronDevice
-from trainer.errors import ConfigInvalid
-from trainer.metrics import StepMetrics, report
+from trainer.loop.metrics import StepMetrics, report
+from trainer.loop.utilization import utilization_percent
+from trainer.pretraining import flops
+from trainer.pretraining.batches import as_micro_batch
+from trainer.pretraining.bert import BertPretraining
+from trainer.pretraining.config import ModelConfig
+from trainer.runtime import environment
+from trainer.runtime.errors import ConfigInvalid
 from trainflow.models.metrics_line import StepReport, parse_report_line
 
 LARGE = ModelConfig(model="large")
@@ -48,8 +50,8 @@ def test_bert_large_takes_what_its_size_says() -> None:
 
 
 def test_utilisation_is_the_share_of_the_gangs_peak() -> None:
-    assert flops.utilization_percent(100, 10**12, world_size=2, peak_tflops=95) == pytest.approx(100 * 100 / 190)
-    assert flops.utilization_percent(100, 10**12, world_size=2, peak_tflops=None) is None
+    assert utilization_percent(100, 10**12, world_size=2, peak_tflops=95) == pytest.approx(100 * 100 / 190)
+    assert utilization_percent(100, 10**12, world_size=2, peak_tflops=None) is None
 
 
 def metrics(**fields: float | None) -> StepMetrics:

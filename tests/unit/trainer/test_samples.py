@@ -7,8 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.samples import CLS, MASK, PAD, SEP, SampleShape, SentencePair, as_rows, masked_positions, sentence_pairs
-from trainer.shard_file import Rows
+from trainer.corpus.samples import (
+    CLS,
+    MASK,
+    PAD,
+    SEP,
+    SampleShape,
+    SentencePair,
+    as_rows,
+    masked_positions,
+    sentence_pairs,
+)
+from trainer.data.shard_file import Rows
 
 VOCAB_SIZE = 1000
 SHAPE = SampleShape(max_seq_length=128, max_predictions=20, vocab_size=VOCAB_SIZE)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.trainer.conftest import make_rows, write_shard
-from trainer import shards
-from trainer.batches import IGNORE_INDEX, BatchReader
-from trainer.errors import DatasetInvalid, DatasetNotFound
-from trainer.shard_file import KEYS
-from trainer.shards import open_dataset
+from trainer.data import shards
+from trainer.data.shard_file import KEYS
+from trainer.data.shards import open_dataset
+from trainer.pretraining.batches import IGNORE_INDEX, BatchReader
+from trainer.runtime.errors import DatasetInvalid, DatasetNotFound
 
 
 def test_shards_are_found_at_any_depth_in_the_order_of_their_paths(tmp_path: Path) -> None:

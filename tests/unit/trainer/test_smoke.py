@@ -55,7 +55,7 @@ def test_what_pods_run_in_an_image_is_what_its_test_imports(kind: str) -> None:
 
 def test_what_slurms_jobs_run_is_what_the_test_of_their_environment_imports() -> None:
     asked = {found for path in SCRIPTS.glob("*.sh") for found in OURS.findall(path.read_text())}
-    assert {"trainer.batch.ship", "trainer.batch.finish"} < asked <= set(smoke.ENTRY_POINTS["slurm"])
+    assert {"trainer.slurm.ship", "trainer.slurm.finish"} < asked <= set(smoke.ENTRY_POINTS["slurm"])
 
 
 def test_the_tools_image_has_what_its_programs_import_and_no_torch() -> None:

@@ -19,8 +19,10 @@ import pytest
 
 from tests.unit.trainer.conftest import BUCKET, dataset_archive, make_archive, make_rows
 from trainer import stage
-from trainer.environment import Environment
-from trainer.errors import (
+from trainer.data.shard_file import as_bytes
+from trainer.data.shards import open_dataset
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import (
     ConfigInvalid,
     DatasetInvalid,
     DatasetNotFound,
@@ -28,8 +30,6 @@ from trainer.errors import (
     StorageFailed,
     TrainerError,
 )
-from trainer.shard_file import as_bytes
-from trainer.shards import open_dataset
 from trainer.staging import place
 
 URL = f"s3://{BUCKET}/corpus.tar"

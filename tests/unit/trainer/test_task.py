@@ -13,16 +13,18 @@ import pytest
 import torch
 from torch import nn
 
-from trainer import checkpoint, device, training
-from trainer.config import TrainingConfig
-from trainer.data_order import DataOrder, Positions, blocks_of
+from trainer import device
+from trainer.checkpoints import checkpoint
+from trainer.checkpoints.fingerprint import Fingerprint
+from trainer.data.data_order import DataOrder, Positions, blocks_of
 from trainer.device import Device
-from trainer.distributed import Gang
-from trainer.errors import CheckpointInvalid
-from trainer.fingerprint import Fingerprint
+from trainer.device.distributed import Gang
+from trainer.loop import training
+from trainer.loop.run import Run
+from trainer.loop.task import Plan, Samples
+from trainer.loop.training_config import TrainingConfig
 from trainer.optimizers import Optimizer
-from trainer.run import Run
-from trainer.task import Plan, Samples
+from trainer.runtime.errors import CheckpointInvalid
 
 NUM_POINTS = 40
 

@@ -15,8 +15,8 @@ from benchmarks.seed_recipe import IGNORE_INDEX, ShardSamples, batches_of
 from benchmarks.staging import Measured
 from benchmarks.trainer import CONTESTANTS, Pair, Steps, in_turns, interleaved, summary
 from tests.unit.trainer.conftest import make_rows, write_shard
-from trainer.batches import as_micro_batch
-from trainer.shard_file import read_rows
+from trainer.data.shard_file import read_rows
+from trainer.pretraining.batches import as_micro_batch
 
 
 def test_the_seeds_samples_hold_what_the_trainers_do(tmp_path: Path) -> None:

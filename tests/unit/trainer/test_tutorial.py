@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from trainer import arguments, tutorial
-from trainer.config import PretrainConfig
 from trainer.device import neuron_runtime
-from trainer.errors import ConfigInvalid
-from trainer.presets import with_preset
+from trainer.pretraining import tutorial
+from trainer.pretraining.config import PretrainConfig
+from trainer.pretraining.presets import with_preset
+from trainer.runtime import arguments
+from trainer.runtime.errors import ConfigInvalid
 
 OPTIONS = [
     "data_dir", "output_dir", "metrics_file", "optimizer", "batch_size", "max_steps", "steps_this_run",

@@ -52,7 +52,7 @@ export -f on_a_node
 # The log goes to S3 while the job runs, and again from where it was if this process is killed.
 (
     trap '' TERM
-    until python -m trainer.batch.ship --folder "$folder" --job bert-large-slurm-0123456789ab-stage-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/; do
+    until python -m trainer.slurm.ship --folder "$folder" --job bert-large-slurm-0123456789ab-stage-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/; do
         [[ -e "$folder/ended" ]] && break
         sleep 2
     done
@@ -70,7 +70,7 @@ code=$?
 
 trap '' TERM
 touch "$folder/ended"
-python -m trainer.batch.finish --folder "$folder" --job bert-large-slurm-0123456789ab-stage-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
+python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-stage-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
     --seconds "$SECONDS" --warned_from 259020 --spec_hash e39fbca29f33fe66 --num_nodes 1
 wait "$shipper"
 exit "$code"

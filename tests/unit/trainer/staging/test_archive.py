@@ -20,7 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.trainer.conftest import make_archive
-from trainer.errors import DatasetInvalid, StorageFailed
+from trainer.runtime.errors import DatasetInvalid, StorageFailed
 from trainer.staging import archive
 from trainer.staging.archive import safe_member
 from trainer.staging.journal import Journal

@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.trainer.staging.object_server import ObjectServer
 from trainer import stage
-from trainer.environment import Environment
-from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, StorageFailed
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, StorageFailed
 from trainer.staging import linked, marker
 
 LFS = """#!/bin/sh

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainer.staging.object_server import ObjectServer
-from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
+from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
 from trainer.staging import manifest
 
 SUM = "0" * 64

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainer.errors import DestinationNotEmpty
+from trainer.runtime.errors import DestinationNotEmpty
 from trainer.staging import marker, place
 from trainer.staging.marker import Marker
 

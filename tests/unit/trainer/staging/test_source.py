@@ -11,8 +11,8 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
 from tests.unit.trainer.staging.object_server import ObjectServer
-from trainer import s3
-from trainer.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
+from trainer.runtime import s3
+from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
 from trainer.staging import source
 from trainer.staging.source import Source
 

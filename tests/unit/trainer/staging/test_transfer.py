@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit.trainer.staging.object_server import ObjectServer, Read
-from trainer.errors import DatasetNotFound, StorageFailed
+from trainer.runtime.errors import DatasetNotFound, StorageFailed
 from trainer.staging import transfer
 from trainer.staging.source import RemoteFile, open_source
 from trainer.staging.transfer import Transfer, ranges_of

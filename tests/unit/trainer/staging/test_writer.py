@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainer.errors import DatasetInvalid, StorageFailed
+from trainer.runtime.errors import DatasetInvalid, StorageFailed
 from trainer.staging import writer
 from trainer.staging.journal import Entry, Journal
 from trainer.staging.writer import BLOCK, BUFFER_BYTES, SMALL_BYTES, Writer

@@ -1,0 +1,1 @@
+"""Compilation of graphs, and what compilers report about it."""

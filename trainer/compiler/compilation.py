@@ -1,0 +1,111 @@
+"""Graphs that TorchInductor compiles: can it, and how many were in the cache?
+
+The cache (TORCHINDUCTOR_CACHE_DIR) lies on shared storage: a job of its own fills it before the gang trains. The
+counts are TorchInductor's own and are printed in the words of `neuron_parallel_compile`, whoever compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from trainer.compiler.compiler_log import FAILED_GRAPH
+from trainer.device import Device
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphCounts:
+    """Graphs of this process so far; each is one forward with its backward pass."""
+
+    total: int
+    failed: int
+    cached: int
+    """Taken from the cache, so not compiled."""
+    failed_names: tuple[str, ...] = ()
+
+    @property
+    def succeeded(self) -> int:
+        return self.total - self.failed
+
+
+NONE = GraphCounts(total=0, failed=0, cached=0)
+
+
+def obstacle(device: Device, *, wanted: bool | None) -> str | None:
+    """Why torch.compile does nothing here; None if it compiles.
+
+    Args:
+        device: What is trained on.
+        wanted: What was asked for; None leaves it to the device.
+    """
+    if device.compiler is None:
+        return f"the device {device.torch_device.type} brings a compiler of its own"
+    if wanted is None and not device.compiles_by_default:
+        return f"steps are faster so on the device {device.torch_device.type}; --compile true compiles all the same"
+    if wanted is False:
+        return "--compile is false"
+    if device.torch_device.type == "cpu" and not _has_cpp_compiler():
+        return "there is no C++ compiler (install g++, or set CXX)"
+    return None
+
+
+def keep_layers_whole() -> None:
+    """One graph a layer: by default dynamo would cut them again where a bucket of gradients ends."""
+    import torch._dynamo
+
+    torch._dynamo.config.optimize_ddp = False
+
+
+def counts() -> GraphCounts:
+    """What this process has compiled or taken from the cache."""
+    from torch._dynamo.utils import counters
+
+    return graph_counts(counters["aot_autograd"])
+
+
+def graph_counts(aot_autograd: Mapping[str, int]) -> GraphCounts:
+    """The counts out of TorchInductor's counters: `total` graphs were tried, `ok` of them ended well."""
+    total = aot_autograd.get("total", 0)
+    return GraphCounts(
+        total=total,
+        failed=total - aot_autograd.get("ok", 0),
+        cached=aot_autograd.get("autograd_cache_hit", 0),
+    )
+
+
+def report(graphs: GraphCounts, *, now: datetime | None = None) -> list[str]:
+    """The lines with which `neuron_parallel_compile` ends, one more about the cache, and one a failed graph."""
+    when = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M:%S.%f")
+    totals = {
+        "graphs": graphs.total,
+        "successful compilations": graphs.succeeded,
+        "failed compilations": graphs.failed,
+        "cached graphs": graphs.cached,
+    }
+    lines = [f"{FAILED_GRAPH}{name}" for name in graphs.failed_names]
+    lines += [f"Total {what}: {count}" for what, count in totals.items()]
+    return [f"{when}: INFO ||PARALLEL_COMPILE||: {line}" for line in lines]
+
+
+def failed_graph(error: Exception) -> str:
+    """Which graph a compiler failed on by dynamo's own record, as `forward (bert.py:40)`; else the error's name."""
+    from torch._dynamo.utils import get_compilation_metrics
+
+    number = str(getattr(error, "compile_id", None))
+    for metrics in get_compilation_metrics():
+        if metrics.compile_id == number and metrics.co_filename:
+            return f"{metrics.co_name} ({Path(metrics.co_filename).name}:{metrics.co_firstlineno})"
+    return type(error).__name__
+
+
+def _has_cpp_compiler() -> bool:
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return False
+    return True

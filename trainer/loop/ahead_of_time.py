@@ -1,0 +1,54 @@
+"""Compile the training's graphs into the cache on shared storage, before the gang needs them.
+
+Rank 0 compiles and the others wait: the graphs are the same on every rank, so more compilers at once would only be
+in each other's way. The others find the graphs in the cache when the training starts.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from trainer.compiler import compilation
+from trainer.compiler.compilation import GraphCounts
+from trainer.loop import training
+from trainer.loop.run import Run
+from trainer.runtime.errors import GraphCompilationFailed, TrainerError
+
+
+def compile_graphs(run: Run) -> None:
+    """Compile on rank 0 and print the counts there, as `neuron_parallel_compile` does.
+
+    Raises:
+        GraphCompilationFailed: If a graph did not compile; on every rank.
+    """
+    graphs = run.gang.from_rank0(lambda: _compile(run))
+    for line in compilation.report(graphs):
+        run.say(line)
+    if graphs.failed:
+        raise GraphCompilationFailed(
+            f"{graphs.failed} of {graphs.total} graphs failed to compile ({', '.join(graphs.failed_names)}); read the "
+            "compiler's message above."
+        )
+
+
+def _compile(run: Run) -> GraphCounts:
+    """The counts of one pass through the model, which touches every graph of the training."""
+    obstacle = compilation.obstacle(run.device, wanted=run.config.compile)
+    if obstacle is not None:
+        run.say(f"Nothing to compile ahead of time: {obstacle}. The training runs uncompiled.")
+        return compilation.NONE
+    try:
+        training.touch_graphs(run)
+    except TrainerError:
+        raise
+    except Exception as error:  # noqa: BLE001 (whatever the compiler raises is a failed graph)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        graphs = compilation.counts()
+        failed = max(1, graphs.failed)
+        return GraphCounts(
+            total=max(graphs.total, failed),
+            failed=failed,
+            cached=graphs.cached,
+            failed_names=(compilation.failed_graph(error),),
+        )
+    return compilation.counts()

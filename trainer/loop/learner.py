@@ -1,0 +1,55 @@
+"""What learns: model, optimizer, and how gradients come from one and change it through the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from trainer.compiler import compilation
+from trainer.device.distributed import Gang
+from trainer.loop.run import Run
+from trainer.optimizers import Optimizer, gradients
+from trainer.optimizers.gradients import Exchange
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What changes while training."""
+
+    model: nn.Module
+    exchange: Exchange
+    """How its gradients are averaged over the ranks."""
+    optimizer: Optimizer
+    compiled: bool
+
+
+def build_learner(run: Run, gang: Gang) -> Learner:
+    """Model, optimizer and, where the device allows it, compiled layers; alike on every rank of the gang."""
+    task, device = run.task, run.device
+    obstacle = compilation.obstacle(device, wanted=run.config.compile)
+    if obstacle is None:
+        compilation.keep_layers_whole()
+    else:
+        run.say(f"Training runs uncompiled: {obstacle}.")
+    torch.manual_seed(task.plan.seed)
+    model = task.build_model(device, compiler=device.compiler if obstacle is None else None).train()
+    optimizer = task.build_optimizer(model, device, gang)
+    exchange = gradients.exchange(model, gang, device, bucket_mib=run.config.bucket_mib)
+    return Learner(model, exchange, optimizer, compiled=obstacle is None)
+
+
+def take_step(run: Run, learner: Learner, rate: float) -> torch.Tensor:
+    """Clip once, change the weights, forget the gradients.
+
+    Returns:
+        The 2-norm of the gradients before clipping, still on the device; the same on every rank, as all of them
+        compute it: a graph that only rank 0 has would make the others wait for its compilation.
+    """
+    norm = nn.utils.clip_grad_norm_(learner.model.parameters(), run.task.plan.max_grad_norm)
+    for group in learner.optimizer.param_groups:
+        group["lr"] = rate
+    run.device.take_step(learner.optimizer)
+    learner.optimizer.zero_grad()
+    return norm

@@ -1,0 +1,168 @@
+"""The steps of a training as they are told: when, and what the gang agrees on at that moment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, TypedDict
+
+import torch
+
+from trainer.checkpoints.checkpoint import Progress
+from trainer.loop.metrics import MetricsLog, StepMetrics, StepTimes, Stopwatch
+from trainer.loop.run import Run
+from trainer.loop.task import Batches
+from trainer.loop.utilization import utilization_percent
+from trainer.runtime.errors import LossNotFinite
+
+
+class Wishes(NamedTuple):
+    """What the gang does after a logged step."""
+
+    stop: bool
+    save: bool
+
+
+class Measured(TypedDict):
+    """Fields of `StepMetrics` that a clock decides."""
+
+    throughput: float
+    tokens_per_second: float | None
+    mfu_percent: float | None
+    mfu_peak: str | None
+    data_wait_percent: float
+    step_ms_p50: float | None
+    step_ms_p95: float | None
+    memory_mib: float | None
+
+
+class Journal:
+    """Tells every `--log_steps`-th step, the first and the last, and those that leave a checkpoint."""
+
+    def __init__(self, run: Run, batches: Batches, progress: Progress, *, last_step: int) -> None:
+        """
+        Args:
+            run: The training.
+            batches: The stream of samples, which knows the epochs and how long it was waited for.
+            progress: Where the training goes on from.
+            last_step: Where this process stops.
+        """
+        self._run = run
+        self._batches = batches
+        self._last_step = last_step
+        self._began = self._told = progress
+        self._waited_at_first = self._waited_until = batches.seconds_waited
+        self._times = StepTimes()
+        self._log = MetricsLog(
+            run.output_dir if run.records else None,
+            first_step=progress.step + 1,
+            with_norm=run.config.print_grad_norm,
+        )
+        self._stopwatch = Stopwatch()
+
+    def tells(self, step: int) -> bool:
+        """Whether this step gets a line."""
+        return step % self._run.config.log_steps == 0 or step in (1, self._last_step)
+
+    def tell(
+        self,
+        progress: Progress,
+        losses: torch.Tensor,
+        grad_norm: torch.Tensor,
+        next_rate: float,
+        *,
+        stop: bool,
+        save: bool,
+    ) -> tuple[Progress, Wishes]:
+        """Log a step that was just taken. The only place where the training waits for the device.
+
+        Args:
+            progress: After the step.
+            losses: This rank's mean of each of the task's losses.
+            grad_norm: Of the step's gradients before clipping.
+            next_rate: The learning rate that the schedule has come to, which the next step is taken with.
+            stop: Whether this process was asked to stop.
+            save: Whether this process finds that a checkpoint is overdue.
+
+        Returns:
+            The progress with the step's loss over all ranks; and what all of them do now, which is what one wishes.
+
+        Raises:
+            LossNotFinite: On every rank, if the loss or the gradients were not finite.
+        """
+        read = torch.cat([losses, grad_norm.to(losses.dtype).reshape(1)]).tolist()
+        means = self._run.gang.means([*read, float(stop), float(save)])
+        *parts, norm, share_stop, share_save = means
+        loss = sum(parts)
+        measured = self._measured(progress)
+        self._log.record(
+            StepMetrics(
+                self._batches.order.epoch(progress.samples_seen - self._run.global_batch_size),
+                progress.step,
+                loss,
+                next_rate,
+                parts=dict(zip(self._run.task.losses, parts, strict=True)) if len(parts) > 1 else {},
+                grad_norm=norm,
+                **measured,
+            )
+        )
+        # Told before it ends the training: the line is what the alarm hears.
+        self._require_finite(progress.step, loss, norm)
+        return progress.after_logging(loss), Wishes(stop=share_stop > 0, save=share_save > 0)
+
+    def _measured(self, progress: Progress) -> Measured:
+        """Rates and times since the last logged step."""
+        run, samples = self._run, self._run.task.samples
+        throughput = self._stopwatch.lap(progress.samples_seen - self._told.samples_seen)
+        seconds = self._times.lap(progress.step - self._told.step)
+        waited, self._waited_until = self._batches.seconds_waited - self._waited_until, self._batches.seconds_waited
+        self._told = progress
+        memory = run.device.memory_bytes()
+        return Measured(
+            throughput=throughput,
+            tokens_per_second=None if samples.tokens is None else throughput * samples.tokens,
+            mfu_percent=utilization_percent(
+                throughput, samples.operations, world_size=run.gang.world_size, peak_tflops=run.peak_tflops
+            ),
+            mfu_peak=f"{run.peak_tflops:g} TFLOP/s by {run.peak_source}" if run.peak_tflops else None,
+            data_wait_percent=100 * waited / seconds,
+            step_ms_p50=self._times.percentile_ms(0.5),
+            step_ms_p95=self._times.percentile_ms(0.95),
+            memory_mib=None if memory is None else memory / 2**20,
+        )
+
+    def _require_finite(self, step: int, loss: float, grad_norm: float) -> None:
+        if self._run.graphs_only or (math.isfinite(loss) and math.isfinite(grad_norm)):
+            return
+        raise LossNotFinite(
+            f"In step {step} the loss was {loss} and the gradients' norm {grad_norm}; the checkpoints before it are "
+            "intact, so go on from one with a lower --learning_rate, more --warmup_steps or --precision float32."
+        )
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of this process's steps but the first, in which graphs are loaded."""
+        return self._stopwatch.overall()
+
+    def summary(self, checkpoint_stops: Sequence[float]) -> str:
+        """What this process did, in a sentence.
+
+        Args:
+            checkpoint_stops: Seconds that the training stopped for each checkpoint.
+        """
+        told, rate, samples = self._told, self.samples_per_second, self._run.task.samples
+        if told.step == self._began.step:
+            return f"All {told.step} steps were taken before; there was nothing left to train."
+        p50, p95 = self._times.percentile_ms(0.5) or 0.0, self._times.percentile_ms(0.95) or 0.0
+        waited = self._waited_until - self._waited_at_first
+        tokens = "" if samples.tokens is None else f"{rate * samples.tokens:.0f} tokens/s, "
+        return (
+            f"Trained steps {self._began.step + 1} to {told.step}: {rate:.1f} {samples.name}/s, {tokens}"
+            f"{p50:.1f} ms a step (95 % within {p95:.1f} ms), "
+            f"{waited:.2f} s waited for data, {len(checkpoint_stops)} checkpoints that stopped it for "
+            f"{sum(checkpoint_stops):.3f} s."
+        )
+
+    def close(self) -> None:
+        """Write out what is buffered."""
+        self._log.close()

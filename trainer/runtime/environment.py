@@ -1,0 +1,106 @@
+"""The environment variables that a pod and `torchrun` set, read once at the edge of each program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.runtime.errors import ConfigInvalid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What this process is told about its place in the run."""
+
+    data_dir: Path | None
+    """TRAINFLOW_DATA_DIR: where the run's shards are, or shall be."""
+    run_dir: Path | None
+    """TRAINFLOW_RUN_DIR: where checkpoints and event files go."""
+    result_file: Path | None
+    """TRAINFLOW_RESULT_FILE: the container's termination message; None outside a pod."""
+    cache_dir: Path | None = None
+    """TRAINFLOW_CACHE_DIR: compiled graphs; None outside a pod."""
+    rank: int = 0
+    """RANK: this process among all processes of the gang."""
+    local_rank: int = 0
+    """LOCAL_RANK: this process among those of its node."""
+    world_size: int = 1
+    """WORLD_SIZE: processes in the gang; 1 without a launcher."""
+    local_world_size: int = 1
+    """LOCAL_WORLD_SIZE: those of them on this node."""
+    peak_tflops: float | None = None
+    """TRAINFLOW_PEAK_TFLOPS: dense bfloat16 peak of this process's device, in 10^12 operations a second."""
+    precompile: bool = False
+    """TRAINFLOW_PRECOMPILE: compile the graphs into the cache and stop."""
+    extract_graphs: bool = False
+    """NEURON_EXTRACT_GRAPHS_ONLY: `neuron_parallel_compile` is recording graphs; numbers mean nothing."""
+
+    @property
+    def speaks_for_the_gang(self) -> bool:
+        """Rank 0 prints what all ranks know."""
+        return self.rank == 0
+
+    @property
+    def speaks_for_the_pod(self) -> bool:
+        """One process of each pod writes into the pod's result file what all ranks know."""
+        return self.local_rank == 0
+
+
+def read(environ: Mapping[str, str]) -> Environment:
+    """The typed environment.
+
+    Raises:
+        ConfigInvalid: If a number is none, which no launcher produces.
+    """
+    return Environment(
+        data_dir=_path(environ, "TRAINFLOW_DATA_DIR"),
+        run_dir=_path(environ, "TRAINFLOW_RUN_DIR"),
+        result_file=_path(environ, "TRAINFLOW_RESULT_FILE"),
+        cache_dir=_path(environ, "TRAINFLOW_CACHE_DIR"),
+        rank=_number(environ, "RANK", default=0),
+        local_rank=_number(environ, "LOCAL_RANK", default=0),
+        world_size=_number(environ, "WORLD_SIZE", default=1),
+        local_world_size=_number(environ, "LOCAL_WORLD_SIZE", default=1),
+        peak_tflops=_positive(environ, "TRAINFLOW_PEAK_TFLOPS"),
+        precompile=environ.get("TRAINFLOW_PRECOMPILE") == "1",
+        extract_graphs=environ.get("NEURON_EXTRACT_GRAPHS_ONLY") == "1",
+    )
+
+
+def folder(given: Path | None, in_environment: Path | None, option: str, variable: str) -> Path:
+    """The folder that an option names, or else a variable.
+
+    Raises:
+        ConfigInvalid: If neither does.
+    """
+    found = given or in_environment
+    if found is None:
+        raise ConfigInvalid(f"--{option} is missing; give it, or set {variable}.")
+    return found
+
+
+def _path(environ: Mapping[str, str], name: str) -> Path | None:
+    value = environ.get(name)
+    return Path(value) if value else None
+
+
+def _number(environ: Mapping[str, str], name: str, *, default: int) -> int:
+    value = environ.get(name, str(default))
+    if not value.isdecimal():
+        raise ConfigInvalid(f"The environment variable {name} is {value!r}; set it to a whole number or leave it out.")
+    return int(value)
+
+
+def _positive(environ: Mapping[str, str], name: str) -> float | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ConfigInvalid(f"The environment variable {name} is {text!r}; set it to a number above 0 or leave it out.")
+    return value

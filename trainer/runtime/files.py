@@ -1,0 +1,61 @@
+"""Files that are whole or not there: written beside their place, forced to disk, then renamed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from trainer.runtime.errors import StorageFailed
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """Write a file so that no reader, and no crash, ever sees a part of it.
+
+    Args:
+        path: Where the file shall be; one that is there is replaced at the end, in one step.
+
+    Yields:
+        The open file. If the block raises, the old state stays and nothing else is left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def require_writable(folder: Path, *, option: str) -> None:
+    """Find out before hours of work whether their result can be kept.
+
+    Raises:
+        StorageFailed: If the folder cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise StorageFailed(f"--{option} {folder} cannot be written ({error}); give another folder.") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a folder's entries to disk: a rename is only as durable as the folder that records it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,88 @@
+"""Objects in S3, for the programs that move files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from trainer.runtime.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+
+@dataclass(frozen=True)
+class Location:
+    """A bucket and a key, or the beginning of one."""
+
+    bucket: str
+    key: str
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+    def below(self, name: str) -> Location:
+        """An object under this prefix."""
+        return Location(self.bucket, f"{self.key.rstrip('/')}/{name}".lstrip("/"))
+
+
+def parse(url: str, *, option: str, key_required: bool) -> Location:
+    """Take `s3://bucket/key` apart.
+
+    Args:
+        url: As the user wrote it.
+        option: Name of the option, for the message.
+        key_required: Whether the bucket alone is not enough.
+
+    Raises:
+        ConfigInvalid: If it is no S3 URL.
+    """
+    parts = urlsplit(url)
+    key = parts.path.lstrip("/")
+    if parts.scheme != "s3" or not parts.netloc or (key_required and not key):
+        wanted = "s3://bucket/key" if key_required else "s3://bucket/prefix/"
+        raise ConfigInvalid(f"--{option} is {url!r}; it has to look like {wanted}.")
+    return Location(parts.netloc, key)
+
+
+def connect(*, unsigned: bool = False, region: str | None = None) -> S3Client:
+    """A client with the pod's own role; endpoint and region come from the environment as for any AWS program.
+
+    Args:
+        unsigned: Send no credentials, for buckets that are open to everybody.
+        region: Of the bucket, where it is not the environment's.
+    """
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
+
+    retries = Config(retries={"mode": "standard", "max_attempts": 5})
+    config = retries.merge(Config(signature_version=UNSIGNED)) if unsigned else retries
+    region = region or boto3.Session().region_name or "us-east-1"  # where S3 answers for buckets of every region
+    return boto3.client("s3", config=config, region_name=region)
+
+
+def is_aws(endpoint: str) -> bool:
+    """Whether an endpoint is AWS's own, which has regions and a host for each bucket."""
+    return ".amazonaws." in urlsplit(endpoint).netloc
+
+
+def region_of(client: S3Client, bucket: str) -> str:
+    """Where a bucket is; S3 says so even to those who may not read it.
+
+    An endpoint that is not AWS's has no regions: it is taken to be where the client thinks it is.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    here = client.meta.region_name
+    if not is_aws(client.meta.endpoint_url):
+        return here
+    try:
+        return client.head_bucket(Bucket=bucket).get("BucketRegion", here)
+    except ClientError as error:
+        headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        return str(headers.get("x-amz-bucket-region", here))
+    except BotoCoreError:
+        return here  # reading the object will tell what is wrong

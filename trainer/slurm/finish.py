@@ -1,0 +1,174 @@
+"""Write down how a Slurm job ended, for when slurmctld has forgotten it: `python -m trainer.slurm.finish …`.
+
+One JSON object in S3: exit code, and of the first node and of a few that failed what their program left. The last lines
+of those that failed are put beside the log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer.runtime import arguments, program, s3
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import ConfigInvalid, StorageFailed
+from trainer.runtime.result import MAX_BYTES
+from trainer.slurm.place import TAIL_LINES, JobFolder, JobObjects, stamped
+from trainer.slurm.ship import GIVES_UP_SECONDS
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+MAX_FAILED_NODES = 5
+"""The first one is the cause, the others mostly its victims."""
+
+LAST_WORDS_BYTES = 2048
+"""Of the log where a program left no result: what Kubernetes takes (`FallbackToLogsOnError`)."""
+
+TAIL_BYTES = 256 * 1024
+"""Of a log that is looked through for its last lines."""
+
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+RETRY_SECONDS = 2.0
+"""Between two tries to write to S3; as long in all as the log's shipper has patience."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishConfig:
+    """The job that has ended."""
+
+    folder: Path
+    """The job's folder on the shared file system."""
+    job: str
+    """The job's name."""
+    url: str
+    """Prefix of the run's artifacts, s3://bucket/prefix/."""
+    exit_code: int
+    """Of the program on all nodes together, as srun has it."""
+    seconds: int
+    """Since the job started."""
+    warned_from: int
+    """Seconds after the start from which Slurm may have warned of the time limit with SIGTERM."""
+    spec_hash: str
+    """Of what the job was made from."""
+    num_nodes: int
+    """Of the job."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRecord:
+    """How the program of one node ended."""
+
+    index: int
+    node: str
+    exit_code: int | None
+    """None if it was ended together with the job."""
+    message: str | None
+    """The result that it left; else its last words, if it failed."""
+    finished_at: str | None
+
+
+def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any] | None:
+    """Write the record and the last lines."""
+    config = arguments.parse(FinishConfig, argv, program="trainer.slurm.finish")
+    if not os.environ.get("SLURM_JOB_ID", "").isdecimal():
+        raise ConfigInvalid("SLURM_JOB_ID is missing; trainer.slurm.finish is a part of a Slurm job.")
+    objects = JobObjects(s3.parse(config.url, option="url", key_required=False), config.job)
+    folder, client, deadline = JobFolder(config.folder), s3.connect(), time.monotonic() + GIVES_UP_SECONDS
+    nodes = told_nodes(folder, num_nodes=config.num_nodes, first_node=os.environ.get("SLURMD_NODENAME", ""))
+    for node in nodes:
+        if node.index and node.exit_code:
+            _put(client, objects.tail(node.index), _tail(folder.log(node.index)), deadline=deadline)
+    document = record(config, nodes, job_id=int(os.environ["SLURM_JOB_ID"]), now=datetime.now(UTC))
+    _put(client, objects.record, json.dumps(document, ensure_ascii=False).encode(), deadline=deadline)
+    return None
+
+
+def record(config: FinishConfig, nodes: Sequence[NodeRecord], *, job_id: int, now: datetime) -> dict[str, Any]:
+    """The job's record, as the workflow reads it."""
+    warned = config.exit_code != 0 and config.seconds >= config.warned_from
+    return {
+        "job_id": job_id,
+        "spec_hash": config.spec_hash,
+        "exit_code": config.exit_code,
+        "reason": DEADLINE_EXCEEDED if warned else None,
+        "started_at": (now - timedelta(seconds=config.seconds)).isoformat(),
+        "ended_at": now.isoformat(),
+        "nodes": [asdict(node) for node in nodes],
+    }
+
+
+def told_nodes(folder: JobFolder, *, num_nodes: int, first_node: str) -> list[NodeRecord]:
+    """The first node, and those that were the first to fail."""
+    known = [node for index in range(num_nodes) if (node := _node(folder, index)) is not None]
+    failed = [node for node in known if node.exit_code]
+    failed.sort(key=lambda node: (node.finished_at or "", node.index))
+    first = next((node for node in known if node.index == 0), None)
+    if first is None:
+        message = _text(folder.result(0))
+        first = NodeRecord(index=0, node=first_node, exit_code=None, message=message, finished_at=None)
+    return [first, *(node for node in failed[:MAX_FAILED_NODES] if node.index)]
+
+
+def _node(folder: JobFolder, index: int) -> NodeRecord | None:
+    """What one node left; None if its program was ended by force, or has not been started."""
+    said = _text(folder.exit(index))
+    code, _, node = (said or "").strip().partition(" ")
+    if not code.isdecimal():
+        return None
+    message = _text(folder.result(index))
+    if message is None and code != "0":
+        message = _end_of(folder.log(index), LAST_WORDS_BYTES).decode(errors="replace").strip() or None
+    finished_at = datetime.fromtimestamp(folder.exit(index).stat().st_mtime, UTC).isoformat(timespec="microseconds")
+    return NodeRecord(index=index, node=node, exit_code=int(code), message=message, finished_at=finished_at)
+
+
+def _tail(log: Path) -> bytes:
+    """Its last lines, all with the time at which it was last written to."""
+    lines = _end_of(log, TAIL_BYTES).removesuffix(b"\n").split(b"\n")[-TAIL_LINES:]
+    written = int(log.stat().st_mtime * 1_000_000) if log.exists() else 0
+    return b"".join(stamped(line, written) for line in lines)
+
+
+def _end_of(file: Path, num_bytes: int) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, file.stat().st_size - num_bytes))
+            return opened.read(num_bytes)
+    except FileNotFoundError:
+        return b""
+
+
+def _text(file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MAX_BYTES).decode(errors="replace") or None
+    except FileNotFoundError:
+        return None
+
+
+def _put(client: S3Client, place: s3.Location, content: bytes, *, deadline: float) -> None:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    while True:
+        try:
+            client.put_object(Bucket=place.bucket, Key=place.key, Body=content)
+            return
+        except (BotoCoreError, ClientError) as error:
+            refusal = f"{place.url} cannot be written ({error}); give the nodes' role s3:PutObject there."
+            if time.monotonic() > deadline:
+                raise StorageFailed(refusal) from error
+        print(refusal, file=sys.stderr, flush=True)
+        time.sleep(RETRY_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(program.run(main, sys.argv[1:], os.environ))
