@@ -12,18 +12,18 @@ from typing import Any
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks, ServerlessChecks
 
-from stacks.capacity import CapacityStack
+from stacks.capacity.stack import CapacityStack
 from stacks.checks import TrainflowChecks
-from stacks.cluster import ClusterStack, existing_cluster
-from stacks.configuration import Configuration, ConfigurationError, load_configuration
-from stacks.images import ImagesStack
-from stacks.network import NetworkStack
-from stacks.observability import ObservabilityStack
-from stacks.orchestration import OrchestrationStack
-from stacks.parts.slurm.access import existing_slurm
-from stacks.slurm import SlurmStack
-from stacks.storage import StorageStack
-from stacks.triggers import TriggersStack
+from stacks.cluster.stack import ClusterStack, existing_cluster
+from stacks.images.stack import ImagesStack
+from stacks.network.stack import NetworkStack
+from stacks.observability.stack import ObservabilityStack
+from stacks.orchestration.stack import OrchestrationStack
+from stacks.slurm.access import existing_slurm
+from stacks.slurm.stack import SlurmStack
+from stacks.storage.stack import StorageStack
+from stacks.triggers.stack import TriggersStack
+from trainflow.configuration.deployment import Configuration, ConfigurationError, load_configuration
 
 DEFAULT_CONFIGURATION = "config/example.yaml"
 

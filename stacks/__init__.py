@@ -1,1 +1,1 @@
-"""The infrastructure: one deployable unit a file."""
+"""The infrastructure: one folder for each stack, and `shared` for what several stacks use."""

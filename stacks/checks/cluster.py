@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from stacks.checks.templates import Finding, Resource, Templates
-from stacks.configuration import WIDEST_PREFIX
-from stacks.parts.slurm.nodes import LOGIN
+from stacks.slurm.nodes import LOGIN
+from trainflow.configuration.deployment import WIDEST_PREFIX
 
 SLURM_NODES = "AWS::PCS::ComputeNodeGroup"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stacks.checks.templates import Finding, Resource, Templates, listed, text
-from stacks.parts.cluster.jobs import template_hash
+from stacks.cluster.jobs import template_hash
 
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
 """How CDK applies an object to the cluster; its manifest is JSON in a string."""

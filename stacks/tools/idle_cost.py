@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stacks.parts.observability.metrics import LOG_USD_PER_GB
+from stacks.observability.metrics import LOG_USD_PER_GB
 from trainflow.models.metric_names import ClusterMetric
 from trainflow.models.offerings import OFFERINGS
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import yaml
 
-from stacks.configuration import Configuration, ConfigurationError, load_configuration
-from stacks.parts.cluster.workload import (
+from stacks.cluster.workload import (
     CLAIM,
     FOLDERS,
     SERVICE_ACCOUNT,
@@ -27,6 +26,7 @@ from stacks.parts.cluster.workload import (
     quota_manifest,
     service_account_manifest,
 )
+from trainflow.configuration.deployment import Configuration, ConfigurationError, load_configuration
 from trainflow.models.kubernetes_access import access_manifests
 from trainflow.models.kubernetes_names import MANAGED_BY
 from trainflow.models.volcano_queues import queue_manifest

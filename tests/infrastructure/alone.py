@@ -11,10 +11,10 @@ from typing import Any
 import aws_cdk as cdk
 import yaml
 
-from stacks.configuration import Configuration
-from stacks.network import NetworkStack
-from stacks.storage import StorageStack
+from stacks.network.stack import NetworkStack
+from stacks.storage.stack import StorageStack
 from tests.infrastructure.assembly import EXAMPLE
+from trainflow.configuration.deployment import Configuration
 
 Resources = Mapping[str, dict[str, Any]]
 """By logical id, as CloudFormation reads them."""

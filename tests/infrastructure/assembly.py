@@ -11,7 +11,7 @@ from typing import Any
 import aws_cdk as cdk
 
 from app import compose
-from stacks.configuration import Configuration, load_configuration
+from trainflow.configuration.deployment import Configuration, load_configuration
 
 EXAMPLE = Path("config/example.yaml")
 

@@ -11,12 +11,12 @@ from typing import Any
 import aws_cdk as cdk
 from aws_cdk.assertions import Template
 
-from stacks.configuration import Configuration
-from stacks.images import ImagesStack
-from stacks.orchestration import OrchestrationStack
-from stacks.parts.cluster.cluster_reference import existing_cluster
-from stacks.storage import StorageStack
-from stacks.triggers import TriggersStack
+from stacks.cluster.cluster_reference import existing_cluster
+from stacks.images.stack import ImagesStack
+from stacks.orchestration.stack import OrchestrationStack
+from stacks.storage.stack import StorageStack
+from stacks.triggers.stack import TriggersStack
+from trainflow.configuration.deployment import Configuration
 
 IN_NETWORK = {
     "vpc_id": "vpc-0123456789abcdef0",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stacks.configuration import Configuration
 from tests.infrastructure.alone import configuration
+from trainflow.configuration.deployment import Configuration
 
 KEY = "arn:aws:secretsmanager:us-west-2:123456789012:secret:slurm/jwt-AbCdEf"
 HEAD_NODE, HEAD_NODE_GROUP = "i-0123456789abcdef0", "sg-0fedcba9876543210"

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from stacks.configuration import Configuration, load_configuration
-from stacks.parts.cluster import addons, system_nodes
+from stacks.cluster import addons, system_nodes
 from tests.infrastructure.assembly import EXAMPLE, example
 from trainflow.cli.account import needs
+from trainflow.configuration.deployment import Configuration, load_configuration
 
 Template = dict[str, Any]
 

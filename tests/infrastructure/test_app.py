@@ -10,13 +10,13 @@ from typing import Any
 
 import yaml
 
-from stacks.configuration import Configuration, load_configuration
-from stacks.parts.acknowledgements import Reason
+from stacks.shared.acknowledgements import Reason
 from stacks.tools.idle_cost import as_table, idle_cost
 from stacks.tools.manifests import manifests
 from tests.infrastructure.assembly import EXAMPLE, example, synthesize
 from trainflow.cli.deployed.images import PROJECT_PREFIX, REPOSITORY_OUTPUT, TAG_PREFIX
 from trainflow.cli.deployed.rest import STATE_MACHINE_OUTPUT
+from trainflow.configuration.deployment import Configuration, load_configuration
 
 IDLE_TARGET_USD_PER_HOUR = 0.60
 

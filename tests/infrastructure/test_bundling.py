@@ -10,9 +10,9 @@ from typing import Any
 import aws_cdk as cdk
 import pytest
 
-from stacks.configuration import ConfigurationError
-from stacks.parts.orchestration import bundling
-from stacks.parts.orchestration.bundling import REPOSITORY, bundle, function_code, pins
+from stacks.orchestration import bundling
+from stacks.orchestration.bundling import REPOSITORY, bundle, function_code, pins
+from trainflow.configuration.deployment import ConfigurationError
 from trainflow.models.functions import FUNCTIONS
 
 REQUIREMENTS = """\

@@ -21,11 +21,9 @@ from aws_cdk import aws_iam as iam
 
 from lambdas.logic.jobs import Job
 from lambdas.logic.manifests import indexed_job
-from stacks.capacity import CapacityStack
-from stacks.cluster import ClusterStack
-from stacks.configuration import Configuration
-from stacks.parts.capacity import node_config
-from stacks.parts.configuration.nodes import Nodegroup
+from stacks.capacity import node_config
+from stacks.capacity.stack import CapacityStack
+from stacks.cluster.stack import ClusterStack
 from tests.infrastructure.alone import (
     PINNED,
     Resources,
@@ -37,6 +35,8 @@ from tests.infrastructure.alone import (
     settings,
     the_only,
 )
+from trainflow.configuration.deployment import Configuration
+from trainflow.configuration.nodes import Nodegroup
 from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
 from trainflow.models.run import JobRef, Stage
 

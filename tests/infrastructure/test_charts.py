@@ -17,9 +17,9 @@ import yaml
 from kubetwin.controllers.scheduling import pod_requests
 from kubetwin.model.quantity import parse_quantity
 
-from stacks.parts.cluster.addons import BEFORE_NODES, on_nodes
-from stacks.parts.cluster.charts import CHARTS, Chart
+from stacks.cluster.addons import BEFORE_NODES, on_nodes
 from tests.integration.kubernetes_cli import program
+from trainflow.configuration.cluster_software import CHARTS, Chart
 from trainflow.models.daemon_sets import DAEMON_SETS, daemon_set
 
 DEFAULTS: dict[str, dict[str, Any]] = yaml.safe_load(Path("tests/assets/charts/defaults.yaml").read_text())

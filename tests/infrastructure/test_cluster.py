@@ -22,14 +22,14 @@ from botocore import xform_name
 
 from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, Job
 from lambdas.logic.manifests import indexed_job, pods
-from stacks.cluster import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
-from stacks.configuration import Cluster, Configuration, ConfigurationError, Images, load_configuration
-from stacks.network import NetworkStack
-from stacks.parts import session_manager
-from stacks.parts.cluster import charts, workload
-from stacks.parts.configuration.queues import VolcanoQueue
-from stacks.storage import StorageStack
+from stacks.cluster import charts, workload
+from stacks.cluster.stack import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
+from stacks.network.stack import NetworkStack
+from stacks.shared import session_manager
+from stacks.storage.stack import StorageStack
 from tests.infrastructure.auditors import audit, unacknowledged
+from trainflow.configuration.deployment import Cluster, Configuration, ConfigurationError, Images, load_configuration
+from trainflow.configuration.queues import VolcanoQueue
 from trainflow.models.instances import INSTANCE_TYPES
 from trainflow.models.kubernetes_access import Access, access_manifests
 from trainflow.models.run import JobRef, Stage

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from stacks.configuration import (
+from trainflow.configuration.deployment import (
     Configuration,
     ConfigurationError,
     Schedule,

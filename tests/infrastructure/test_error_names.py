@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lambdas.logic.watching import LOST_A_PEER
-from trainer.errors import PeerLost, Terminated, TrainerError
+from trainer.runtime.errors import PeerLost, Terminated, TrainerError
 from trainflow.errors import named_errors
 
 

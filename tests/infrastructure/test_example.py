@@ -10,8 +10,8 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from stacks.configuration import Configuration, load_configuration
-from stacks.parts.configuration.section import Section
+from trainflow.configuration.deployment import Configuration, load_configuration
+from trainflow.configuration.section import Section
 
 EXAMPLE = Path("config/example.yaml")
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from stacks.parts.orchestration import functions as functions_module
-from stacks.parts.orchestration.bundling import PYTHON
+from stacks.orchestration import functions as functions_module
+from stacks.orchestration.bundling import PYTHON
 from stacks.tools.idle_cost import SNAPSHOT_USD_PER_GB_SECOND
 from tests.infrastructure.serverless import IN_NETWORK, deployed, text
 from trainflow.models.functions import EVENT_HANDLERS, FUNCTIONS, Function

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stacks.images import TRAINER, Kind, build_spec, content_of, kinds_of_images
+from stacks.images.stack import TRAINER, Kind, build_spec, content_of, kinds_of_images
 from tests.infrastructure.alone import PINNED, configuration
 from tests.infrastructure.test_images import _source
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from stacks.configuration import Configuration
 from trainflow.cli.main import app
+from trainflow.configuration.deployment import Configuration
 from trainflow.models.run_spec import RunSpec
 
 PAGE = Path("docs/migrating.md")

@@ -11,8 +11,8 @@ from typing import Any
 import aws_cdk as cdk
 import pytest
 
-from stacks.configuration import Configuration, load_configuration
-from stacks.network import NetworkStack
+from stacks.network.stack import NetworkStack
+from trainflow.configuration.deployment import Configuration, load_configuration
 
 Resources = dict[str, dict[str, Any]]
 

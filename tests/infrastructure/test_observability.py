@@ -19,9 +19,9 @@ from aws_cdk.assertions import Template
 from pydantic import ValidationError
 
 from stacks.checks import findings
-from stacks.configuration import Configuration
-from stacks.observability import ObservabilityStack
-from stacks.parts.observability.alarms import COMPOSITE
+from stacks.observability.alarms import COMPOSITE
+from stacks.observability.stack import ObservabilityStack
+from trainflow.configuration.deployment import Configuration
 from trainflow.models.functions import FUNCTIONS
 from trainflow.models.metric_names import (
     CLUSTER_DIMENSION,

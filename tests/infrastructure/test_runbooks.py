@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stacks.configuration import Configuration
-from stacks.parts.observability.alarms import COMPOSITE
+from stacks.observability.alarms import COMPOSITE
 from tests.infrastructure.test_observability import Deployed, configuration
+from trainflow.configuration.deployment import Configuration
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.functions import FUNCTIONS
 from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name

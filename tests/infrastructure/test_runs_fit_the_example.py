@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stacks.configuration import Configuration, load_configuration
-from stacks.parts.configuration.nodes import Nodegroup
-from stacks.parts.slurm.nodes import queue_name
+from stacks.slurm.nodes import queue_name
 from tests.infrastructure.assembly import EXAMPLE
 from tests.infrastructure.slurm import ENOUGH, PCS
 from trainflow.cli.spec_file import read_spec
+from trainflow.configuration.deployment import Configuration, load_configuration
+from trainflow.configuration.nodes import Nodegroup
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.volcano_queues import DEFAULT_QUEUE, TUTORIAL_QUEUE
 

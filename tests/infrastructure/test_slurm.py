@@ -17,9 +17,9 @@ import yaml
 
 from stacks.checks import findings
 from stacks.checks.templates import Templates
-from stacks.parts.slurm.controller import API_PORT
-from stacks.parts.slurm.nodes import LOCKED_MEMORY_SCRIPT, SCRATCH_SCRIPT, queue_name
-from stacks.slurm import SlurmStack
+from stacks.slurm.controller import API_PORT
+from stacks.slurm.nodes import LOCKED_MEMORY_SCRIPT, SCRATCH_SCRIPT, queue_name
+from stacks.slurm.stack import SlurmStack
 from stacks.tools.checkov_findings import parse, read_accepted
 from stacks.tools.idle_cost import idle_cost
 from tests.infrastructure import alone

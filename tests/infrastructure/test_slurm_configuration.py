@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from stacks.configuration import ConfigurationError, scheduled_spec
 from tests.infrastructure.serverless import configuration as on_their_cluster
 from tests.infrastructure.slurm import API, KEY, PCS, SSM, with_slurm
+from trainflow.configuration.deployment import ConfigurationError, scheduled_spec
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lambdas.handlers.environment import ArtifactEnvironment
-from stacks.parts.storage.lustre import EXPORT_PREFIX
+from stacks.storage.lustre import EXPORT_PREFIX
 from tests.infrastructure.alone import (
     Resources,
     configuration,

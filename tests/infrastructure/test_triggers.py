@@ -11,10 +11,10 @@ import pytest
 import yaml
 from moto.events.models import EventPattern
 
-from stacks.configuration import ConfigurationError
-from stacks.parts.acknowledgements import Reason
+from stacks.shared.acknowledgements import Reason
 from tests.infrastructure.auditors import audit, unacknowledged
 from tests.infrastructure.serverless import ASLEEP, WEEKLY, Deployed, configuration, deployed, text
+from trainflow.configuration.deployment import ConfigurationError
 from trainflow.models.functions import EVENT_HANDLERS
 from trainflow.models.run_spec import parse_run_spec
 

@@ -175,7 +175,7 @@ def same(one: Any, other: Any) -> bool:
 def forkserver() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported, which is in the server
-    context.set_forkserver_preload(["trainer.training", "trainer.pretrain", "trainer.device.cpu", "h5py"])
+    context.set_forkserver_preload(["trainer.loop.training", "trainer.pretrain", "trainer.device.cpu", "h5py"])
     return context
 
 
@@ -183,7 +183,8 @@ def _train(argv: list[str], environ: dict[str, str], log: str, max_file_bytes: i
     import resource
     import sys
 
-    from trainer import pretrain, program
+    from trainer import pretrain
+    from trainer.runtime import program
 
     os.environ.update(environ)
     with Path(log).open("ab", buffering=0) as file:

@@ -24,7 +24,7 @@ from kubetwin.node.kubeconfig import load_connection
 from local.aws import deployment, folder_buckets
 from local.aws.schedules import next_time
 from local.twin import REPOSITORY, Twin
-from stacks.parts.orchestration.bundling import PACKAGES, SOURCES
+from stacks.orchestration.bundling import PACKAGES, SOURCES
 from tests.integration.make_command import CONFIGURATION, Make
 from tests.integration.test_runs import demo_spec, steps_spec
 from trainflow.models.functions import FUNCTIONS

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from tests.integration.forked_training import forkserver
-from trainer import checkpoint, checkpoint_files, saving
-from trainer.checkpoint_files import CheckpointFile
-from trainer.distributed import Gang
-from trainer.fingerprint import Fingerprint
+from trainer.checkpoints import checkpoint, checkpoint_files
+from trainer.checkpoints.checkpoint_files import CheckpointFile
+from trainer.checkpoints.fingerprint import Fingerprint
+from trainer.device.distributed import Gang
+from trainer.loop import saving
 
 PROCESSES_PER_NODE = 4
 NUM_WEIGHTS = 4_000_000

@@ -18,15 +18,17 @@ from transformers.models.bert.modeling_bert import BertForPreTraining
 from transformers.optimization import get_linear_schedule_with_warmup
 
 from tests.unit.trainer.conftest import make_rows, write_shard
-from trainer import device, learner, training
-from trainer.batches import MicroBatch
-from trainer.checkpoint import Progress
-from trainer.config import ModelConfig, OptimizationConfig, PretrainConfig
-from trainer.distributed import Gang
-from trainer.journal import Journal
+from trainer import device
+from trainer.checkpoints.checkpoint import Progress
+from trainer.data.shards import open_dataset
+from trainer.device.distributed import Gang
+from trainer.loop import learner, training
+from trainer.loop.progress_log import Journal
+from trainer.loop.run import Run
+from trainer.optimizers.optimization_config import OptimizationConfig
+from trainer.pretraining.batches import MicroBatch
+from trainer.pretraining.config import ModelConfig, PretrainConfig
 from trainer.pretraining.task import Pretraining
-from trainer.run import Run
-from trainer.shards import open_dataset
 
 STEPS, WARMUP_STEPS, RATE, MICRO_BATCHES = 200, 50, 4e-4, 2
 SHAPE = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-DOCUMENTS = Path(__file__).resolve().parents[1] / "docs"
+DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
 """Of the checkout that the command was installed from; it needs one, for configurations and stacks."""
 
 

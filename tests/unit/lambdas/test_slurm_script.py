@@ -227,9 +227,9 @@ def test_a_node_without_nvme_disks_gives_none(machine: Machine) -> None:
 def test_the_log_is_shipped_and_the_end_written_down(machine: Machine) -> None:
     done = machine.run(submission(machine.site), FAILS_WITH="3")
     assert done.returncode == 3
-    shipped = json.loads((machine.job_folder / "trainer.batch.ship.json").read_text())
+    shipped = json.loads((machine.job_folder / "trainer.slurm.ship.json").read_text())
     assert shipped[2:] == ["--folder", str(machine.job_folder), "--job", NAME, "--url", URL]
-    finished = json.loads((machine.job_folder / "trainer.batch.finish.json").read_text())
+    finished = json.loads((machine.job_folder / "trainer.slurm.finish.json").read_text())
     given = dict(zip(finished[2::2], finished[3::2], strict=True))
     assert (given["--exit_code"], given["--num_nodes"], given["--spec_hash"]) == ("3", "2", job().spec_hash)
     assert (machine.job_folder / "ended").exists()
@@ -279,7 +279,7 @@ def test_names_folders_and_addresses_are_no_commands(machine: Machine, text: str
     environ = machine.seen_on(0, name=name)["environ"]
     assert (environ["VIRTUAL_ENV"], environ["PYTHONPATH"]) == (environment, site.program_folder)
     for program in ("ship", "finish"):
-        told = json.loads((machine.folder_of(name) / f"trainer.batch.{program}.json").read_text())
+        told = json.loads((machine.folder_of(name) / f"trainer.slurm.{program}.json").read_text())
         given = dict(zip(told[2::2], told[3::2], strict=True))
         assert (given["--job"], given["--url"]) == (name, url)
     assert not list(machine.folder.rglob("pwned"))

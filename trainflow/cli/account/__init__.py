@@ -16,12 +16,12 @@ from botocore.exceptions import BotoCoreError, ProfileNotFound
 from rich.console import Console
 from rich.markup import escape
 
-from stacks.configuration import Configuration, ConfigurationError, load_configuration
 from trainflow.cli.account.aws import Account
 from trainflow.cli.account.checks import findings
 from trainflow.cli.account.findings import Finding, Level, something_fails
 from trainflow.cli.account.gathering import gather
 from trainflow.cli.account.registries import Registries
+from trainflow.configuration.deployment import Configuration, ConfigurationError, load_configuration
 
 __all__ = ["BadInput", "check_account"]
 

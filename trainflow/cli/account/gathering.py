@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stacks.configuration import Configuration
 from trainflow.cli.account.address import own_address
 from trainflow.cli.account.aws import Account
 from trainflow.cli.account.facts import Facts, Identity, NoCredentials, Unknown
@@ -33,6 +32,7 @@ from trainflow.cli.account.needs import (
     vcpus_wanted,
 )
 from trainflow.cli.account.registries import Registries
+from trainflow.configuration.deployment import Configuration
 from trainflow.models.instances import nodegroup_name
 
 AT_ONCE = 16

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stacks.configuration import Configuration, scheduled_spec
-from stacks.parts.cluster.charts import CHARTS
-from stacks.parts.cluster.training_operator import IMAGE as TRAINING_OPERATOR_IMAGE
-from stacks.parts.configuration.nodes import Nodegroup
+from trainflow.configuration.cluster_software import CHARTS, TRAINING_OPERATOR_IMAGE
+from trainflow.configuration.deployment import Configuration, scheduled_spec
+from trainflow.configuration.nodes import Nodegroup
 from trainflow.models.instances import SYSTEM_INSTANCE
 from trainflow.models.offerings import STANDARD_ON_DEMAND, STANDARD_SPOT, TRN_ON_DEMAND, TRN_SPOT
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from stacks.configuration import Configuration
 from trainflow.cli.account.checks import findings
 from trainflow.cli.account.facts import ClusterVersion, Facts, Identity, Quota, Simulation
 from trainflow.cli.account.findings import Finding, Level
+from trainflow.configuration.deployment import Configuration
 
 EXAMPLE = Path("config/example.yaml")
 ACCOUNT = "123456789012"

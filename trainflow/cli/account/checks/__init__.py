@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from stacks.configuration import Configuration
 from trainflow.cli.account.checks import (
     artifacts,
     caller,
@@ -19,6 +18,7 @@ from trainflow.cli.account.checks import (
 )
 from trainflow.cli.account.facts import Facts, NoCredentials
 from trainflow.cli.account.findings import Finding
+from trainflow.configuration.deployment import Configuration
 
 
 def findings(configuration: Configuration, facts: Facts, *, path: Path) -> Iterator[Finding]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stacks.configuration import Configuration
 from trainflow.cli.account import needs
 from trainflow.cli.account.facts import Facts, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, unchecked
+from trainflow.configuration.deployment import Configuration
 
 
 def images_and_charts(facts: Facts) -> Iterator[Finding]:
@@ -23,7 +23,7 @@ def images_and_charts(facts: Facts) -> Iterator[Finding]:
                 "images and charts",
                 f"the registry has no such thing: {name}",
                 why=why,
-                fix="Name a version that exists: in the configuration, or in stacks/parts/cluster/ for what Trainflow "
+                fix="Name a version that exists: in the configuration, or in stacks/cluster/ for what Trainflow "
                 "itself brings.",
             )
 

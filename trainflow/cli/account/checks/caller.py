@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stacks.configuration import Configuration
 from trainflow.cli.account.facts import Facts, Identity, NoCredentials, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
 from trainflow.cli.account.needs import OLDEST_BOOTSTRAP, bootstrap_roles
+from trainflow.configuration.deployment import Configuration
 
 
 def credentials(configuration: Configuration, facts: Facts) -> Finding:

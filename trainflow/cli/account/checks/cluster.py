@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
-from stacks.configuration import Configuration
 from trainflow.cli.account.facts import EksCluster, Facts, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
 from trainflow.cli.account.needs import ADD_ONS, stack_names
 from trainflow.cli.documents import path_of
+from trainflow.configuration.deployment import Configuration
 
 SOON = timedelta(days=90)
 """Before the end of standard support: time for an upgrade in a test environment first."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from stacks.configuration import Configuration
 from trainflow.cli.account.facts import Facts, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
 from trainflow.cli.account.needs import stack_names
+from trainflow.configuration.deployment import Configuration
 
 STUCK = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED")
 """States of a stack that can be deleted and nothing else (CloudFormation user guide, stack status codes)."""

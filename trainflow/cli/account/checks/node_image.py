@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from stacks.configuration import Configuration
 from trainflow.cli.account.facts import Facts, NodeImage, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
 from trainflow.cli.account.needs import trainium_groups
+from trainflow.configuration.deployment import Configuration
 
 
 def node_image(configuration: Configuration, facts: Facts) -> Iterator[Finding]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
-from stacks.configuration import Configuration
 from trainflow.cli.account.facts import Facts, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
 from trainflow.cli.documents import path_of
+from trainflow.configuration.deployment import Configuration
 
 
 def administrators(configuration: Configuration, facts: Facts) -> Iterator[Finding]:

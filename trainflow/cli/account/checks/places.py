@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stacks.configuration import Configuration
-from stacks.parts.configuration.nodes import Nodegroup
 from trainflow.cli.account.facts import Facts, Reservation, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
 from trainflow.cli.account.needs import SYSTEM_INSTANCE_TYPES, node_types
+from trainflow.configuration.deployment import Configuration
+from trainflow.configuration.nodes import Nodegroup
 
 
 def zones(configuration: Configuration, facts: Facts) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from stacks.configuration import Configuration
 from trainflow.cli.account.facts import Facts, Quota, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
 from trainflow.cli.account.needs import (
@@ -17,6 +16,7 @@ from trainflow.cli.account.needs import (
     stack_names,
     vcpus_wanted,
 )
+from trainflow.configuration.deployment import Configuration
 
 
 def vcpus(configuration: Configuration, facts: Facts) -> Iterator[Finding]:

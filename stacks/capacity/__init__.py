@@ -1,0 +1,1 @@
+"""The capacity stack: node groups of training instances."""

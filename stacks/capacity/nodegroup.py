@@ -1,0 +1,93 @@
+"""One managed node group: none of its nodes exist until a run claims them."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_eks as eks
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from stacks.capacity.launch_template import NodeTemplate
+from stacks.capacity.nodegroup_calls import NodegroupCalls
+from trainflow.configuration.nodes import Nodegroup
+from trainflow.models.instances import nodegroup_name
+from trainflow.models.kubernetes_names import TRAINING_NODES
+
+CAPACITY_TYPES = {
+    "on-demand": "ON_DEMAND",
+    "spot": "SPOT",
+    "capacity-block": "CAPACITY_BLOCK",
+    "reservation": "ON_DEMAND",
+}
+
+NEURON_AMI = "AL2023_x86_64_NEURON"
+STANDARD_AMI = "AL2023_x86_64_STANDARD"
+
+AUTOSCALER = "k8s.io/cluster-autoscaler/node-template"
+"""Prefix of the tags that tell an autoscaler what a node of an empty group would look like."""
+
+
+class TrainingNodegroup(Construct):
+    """A managed node group, the limit of its size, and the tags of its Auto Scaling group.
+
+    EKS wants a desired size when a group is made, and CloudFormation sets it again whenever any part of ScalingConfig
+    changes: with the limit in the template, raising it would take the nodes of a running job away. So the template
+    holds a ScalingConfig that never changes, and the limit is set by a call of its own that names nothing else. A limit
+    below the nodes that are up is refused by EKS, and the deployment with it.
+
+    CfnNodegroup, because the L2 construct compares the AMI with instance types that stand in the launch template here.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        settings: Nodegroup,
+        cluster_name: str,
+        kubernetes_version: str,
+        neuron_ami_release: str | None,
+        node_role: iam.IRole,
+        subnet_id: str,
+        template: NodeTemplate,
+        calls: NodegroupCalls,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._settings = settings
+        accelerated = settings.instance.accelerated
+        release = neuron_ami_release if accelerated else None
+        self.resource = eks.CfnNodegroup(
+            self,
+            "Resource",
+            cluster_name=cluster_name,
+            nodegroup_name=nodegroup_name(settings.instance_type),
+            node_role=node_role.role_arn,
+            subnets=[subnet_id],
+            capacity_type=CAPACITY_TYPES[settings.mode],
+            ami_type=NEURON_AMI if accelerated else STANDARD_AMI,
+            # A release says the version too. Without one EKS takes the newest of the version: decision 0023.
+            release_version=release,
+            version=None if release else kubernetes_version,
+            launch_template=eks.CfnNodegroup.LaunchTemplateSpecificationProperty(
+                id=template.resource.ref, version=template.resource.attr_latest_version_number
+            ),
+            scaling_config=eks.CfnNodegroup.ScalingConfigProperty(min_size=0, desired_size=0, max_size=1),
+            # Old nodes go first: there may be no second set of them to be had.
+            update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1, update_strategy="MINIMAL"),
+            node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
+            labels=dict(TRAINING_NODES),
+            taints=[
+                eks.CfnNodegroup.TaintProperty(key=key, value=value, effect="NO_SCHEDULE")
+                for key, value in settings.instance.taints.items()
+            ],
+        )
+        calls.limit_size(self, self.resource, settings.max_nodes)
+        calls.tag_auto_scaling_group(self, self.resource, self.auto_scaling_tags)
+
+    @property
+    def auto_scaling_tags(self) -> dict[str, str]:
+        """What a node of this group would have, for an autoscaler that finds none to look at."""
+        labels = {f"{AUTOSCALER}/label/{key}": value for key, value in TRAINING_NODES.items()}
+        instance = self._settings.instance
+        taints = {f"{AUTOSCALER}/taint/{key}": f"{value}:NoSchedule" for key, value in instance.taints.items()}
+        devices = {f"{AUTOSCALER}/resources/{device}": str(count) for device, count in instance.devices.items()}
+        return {**labels, **taints, **devices}

@@ -1,0 +1,1 @@
+"""The cluster stack: EKS, its add-ons, charts and identities."""

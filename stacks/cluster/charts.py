@@ -1,0 +1,40 @@
+"""The Helm charts of `trainflow.configuration.cluster_software`, installed in the cluster.
+
+The training operator has no chart and is in `training_operator.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+
+from trainflow.configuration.cluster_software import CHARTS
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_eks_v2 as eks
+    from constructs import IConstruct
+
+LONGEST_MINUTES = 10
+"""The kubectl handler is a Lambda function: it has 15 minutes for everything."""
+
+
+def add_charts(cluster: eks.Cluster, *, after: IConstruct) -> dict[str, eks.HelmChart]:
+    """Install every chart, when there are nodes and names resolve; by their names."""
+    charts = {}
+    for chart in CHARTS:
+        release = cluster.add_helm_chart(
+            chart.name,
+            chart=chart.name,
+            repository=chart.repository,
+            version=chart.version,
+            release=chart.name,
+            namespace=chart.namespace,
+            create_namespace=chart.namespace != "kube-system",
+            values=dict(chart.values),
+            wait=chart.awaited,
+            timeout=cdk.Duration.minutes(LONGEST_MINUTES),
+        )
+        release.node.add_dependency(after)
+        charts[chart.name] = release
+    return charts

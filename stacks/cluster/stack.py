@@ -1,0 +1,241 @@
+"""The EKS cluster: its control plane, the nodes that are always there, and what is installed for the runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
+from constructs import Construct, IConstruct
+
+from stacks.cluster.addons import BEFORE_NODES, CONTAINER_LOGS, AddOns, container_log, on_nodes
+from stacks.cluster.charts import add_charts
+from stacks.cluster.cluster_reference import ClusterPlacement, ClusterReference, existing_cluster
+from stacks.cluster.kubectl import narrow_kubectl_provider
+from stacks.cluster.system_nodes import add_system_nodes
+from stacks.cluster.training_operator import operator_manifests
+from stacks.cluster.workload import Workload
+from stacks.shared.acknowledgements import Reason
+from stacks.shared.aws_policies import attach_aws_policies
+from stacks.shared.custom_resources import settle_custom_resources
+from stacks.shared.log_groups import ServiceLogGroups
+from stacks.shared.session_manager import let_sessions_in
+from trainflow.configuration.cluster_software import VOLCANO
+from trainflow.configuration.deployment import Configuration, ConfigurationError
+from trainflow.models.volcano_queues import queue_manifest
+
+if TYPE_CHECKING:
+    from stacks.network.stack import NetworkStack
+    from stacks.storage.stack import StorageStack
+
+__all__ = ["ClusterPlacement", "ClusterReference", "ClusterStack", "existing_cluster"]
+
+KUBERNETES_VERSIONS = ("1.35", "1.36")
+"""Within one minor version of kubectl 1.36, the layer that applies the manifests (Kubernetes version skew policy)."""
+
+HTTPS_PORT = 443
+
+
+class ClusterStack(cdk.Stack):
+    """Everything in the cluster but the nodes that train."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        configuration: Configuration,
+        network: NetworkStack,
+        storage: StorageStack,
+        **kwargs: Any,
+    ) -> None:
+        _check_version(configuration.cluster.kubernetes_version)
+        super().__init__(scope, construct_id, **kwargs)
+        self._configuration = configuration
+        self._network = network
+        self._log_groups = self._make_log_groups()
+        self.cluster = self._make_cluster()
+        self.reference = self._refer()
+        self._let_functions_in()
+        self._admit_administrators()
+        self.node_security_groups = self._node_security_groups(storage)
+        self.node_role = self._make_node_role()
+        self.system_nodes = self._make_system_nodes()
+        ready = self._make_ready()
+        self._install_controllers(after=ready)
+        workload = Workload(
+            self, "Workload", configuration=configuration, cluster=self.cluster, storage=storage, after=ready
+        )
+        self.pod_role = workload.pod_role
+        self._settle_custom_resources()
+
+    def _make_cluster(self) -> eks.Cluster:
+        settings = self._configuration.cluster
+        cluster = eks.Cluster(
+            self,
+            "Cluster",
+            cluster_name=self._configuration.cluster_name,
+            version=eks.KubernetesVersion.of(settings.kubernetes_version),
+            vpc=self._network.vpc,
+            vpc_subnets=[ec2.SubnetSelection(subnets=self._network.private_subnets)],
+            endpoint_access=_endpoint_access(settings.public_endpoint_cidrs),
+            cluster_logging=list(eks.ClusterLoggingTypes),
+            role=self._make_cluster_role(),
+            secrets_encryption_key=self._make_key(),
+            # Whoever deploys is not made an administrator by it; administrators are named.
+            bootstrap_cluster_creator_admin_permissions=False,
+            # Its own copies of CNI, proxy and DNS would be in the way of the add-ons.
+            bootstrap_self_managed_addons=False,
+            default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
+            default_capacity=0,
+            kubectl_provider_options=eks.KubectlProviderOptions(
+                kubectl_layer=KubectlV36Layer(self, "Kubectl"),
+                # Not the cluster's own group, which EKS could not delete while a function's interface is still in it.
+                security_groups=[self._network.lambda_security_group],
+            ),
+        )
+        resource = cluster.node.default_child
+        if not isinstance(resource, eks.CfnCluster):
+            raise TypeError("a cluster is made of AWS::EKS::Cluster")
+        resource.node.add_dependency(self._log_groups)
+        resource.deletion_protection = self._configuration.production
+        # Extended support costs six times as much an hour; at the end of standard support AWS upgrades instead.
+        resource.upgrade_policy = eks.CfnCluster.UpgradePolicyProperty(support_type="STANDARD")
+        return cluster
+
+    def _make_log_groups(self) -> ServiceLogGroups:
+        """Those of the control plane and of Container Insights: their services would keep every event for ever."""
+        keep = self._configuration.production
+        name = self._configuration.cluster_name
+        groups = {f"/aws/eks/{name}/cluster": 365 if keep else 30}
+        groups |= {container_log(name, kind): 90 if keep else 14 for kind in CONTAINER_LOGS}
+        return ServiceLogGroups(self, "ServiceLogs", groups=groups, keep=keep)
+
+    def _make_key(self) -> kms.Key:
+        """Goes with the cluster, whose secrets are all that it encrypts."""
+        return kms.Key(
+            self,
+            "SecretsKey",
+            description="Trainflow: Kubernetes secrets",
+            enable_key_rotation=True,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+
+    def _refer(self) -> ClusterReference:
+        return ClusterReference(
+            name=self.cluster.cluster_name,
+            arn=self.cluster.cluster_arn,
+            placement=ClusterPlacement(
+                vpc=self._network.vpc,
+                subnets=ec2.SubnetSelection(subnets=self._network.private_subnets),
+                security_group=self._network.lambda_security_group,
+            ),
+        )
+
+    def _let_functions_in(self) -> None:
+        """Before anything is applied to the cluster, and until it has been taken back."""
+        rule = ec2.CfnSecurityGroupIngress(
+            self,
+            "FunctionsToApiServer",
+            group_id=self.cluster.cluster_security_group_id,
+            source_security_group_id=self._network.lambda_security_group.security_group_id,
+            ip_protocol="tcp",
+            from_port=HTTPS_PORT,
+            to_port=HTTPS_PORT,
+            description="Functions to the API server",
+        )
+        self.cluster.node.find_child("KubectlReadyBarrier").node.add_dependency(rule)
+
+    def _admit_administrators(self) -> None:
+        for number, principal in enumerate(self._configuration.cluster.administrators):
+            self.cluster.grant_cluster_admin(f"Administrator{number}", principal)
+
+    def _node_security_groups(self, storage: StorageStack) -> list[ec2.ISecurityGroup]:
+        """Every node's: the cluster's own, and that of the file system's clients."""
+        groups = [self.cluster.cluster_security_group]
+        if storage.shared is not None:
+            groups.append(storage.shared.client_security_group)
+        return groups
+
+    def _make_node_role(self) -> iam.Role:
+        """Pull images and register: pods that reach it through the instance metadata gain nothing from it."""
+        role = iam.Role(
+            self,
+            "NodeRole",
+            description="Trainflow: nodes of the cluster",
+            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+        )
+        attach_aws_policies(
+            role,
+            "AmazonEKSWorkerNodePolicy",
+            "AmazonEC2ContainerRegistryPullOnly",
+            reason=Reason.NODE_POLICIES,
+        )
+        if self._configuration.cluster.ssm_access:
+            let_sessions_in(role)
+        return role
+
+    def _make_cluster_role(self) -> iam.Role:
+        role = iam.Role(
+            self,
+            "ClusterRole",
+            description="Trainflow: the control plane",
+            assumed_by=iam.ServicePrincipal("eks.amazonaws.com"),
+        )
+        attach_aws_policies(
+            role,
+            "AmazonEKSClusterPolicy",
+            reason=Reason.CONTROL_PLANE_POLICY,
+        )
+        return role
+
+    def _make_system_nodes(self) -> eks.Nodegroup:
+        nodes = add_system_nodes(
+            self.cluster,
+            count=self._configuration.cluster.system_nodes,
+            subnet=self._network.training_subnet,
+            role=self.node_role,
+            security_groups=self.node_security_groups,
+        )
+        nodes.node.add_dependency(AddOns(self, "NodeAddOns", cluster=self.cluster, add_ons=BEFORE_NODES))
+        return nodes
+
+    def _make_ready(self) -> AddOns:
+        """The add-ons that run on nodes. What comes after them finds names and volumes; and is deleted before them."""
+        pod_logs = self._configuration.cluster.pod_logs == "cloudwatch"
+        add_ons = AddOns(self, "PodAddOns", cluster=self.cluster, add_ons=on_nodes(pod_logs=pod_logs))
+        add_ons.node.add_dependency(self.system_nodes)
+        return add_ons
+
+    def _settle_custom_resources(self) -> None:
+        self._log_groups.name_role_once()
+        log_group = settle_custom_resources(self)
+        narrow_kubectl_provider(self.cluster, log_group)
+
+    def _install_controllers(self, *, after: AddOns) -> None:
+        charts = add_charts(self.cluster, after=after)
+        self._make_queues(after=charts[VOLCANO])
+        operator = self.cluster.add_manifest("TrainingOperator", *operator_manifests())
+        operator.node.add_dependency(after)
+
+    def _make_queues(self, *, after: IConstruct) -> None:
+        """When Volcano runs, whose webhook checks them; and deleted before it goes."""
+        for settings in self._configuration.cluster.volcano_queues:
+            queue = self.cluster.add_manifest(f"Queue-{settings.name}", queue_manifest(**settings.model_dump()))
+            queue.node.add_dependency(after)
+
+
+def _check_version(version: str) -> None:
+    if version not in KUBERNETES_VERSIONS:
+        raise ConfigurationError(
+            f"cluster.kubernetes_version: '{version}' is not supported; choose one of {', '.join(KUBERNETES_VERSIONS)}."
+        )
+
+
+def _endpoint_access(cidrs: tuple[str, ...]) -> eks.EndpointAccess:
+    """Private, and for people outside the VPC only from the networks that they named."""
+    return eks.EndpointAccess.PUBLIC_AND_PRIVATE.only_from(*cidrs) if cidrs else eks.EndpointAccess.PRIVATE

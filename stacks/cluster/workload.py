@@ -1,0 +1,234 @@
+"""What runs find in their namespace: bounds, permissions, an identity, and the shared file system."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from constructs import Construct, IConstruct
+
+from stacks.cluster import system_nodes
+from stacks.cluster.jobs import named_after_template
+from stacks.cluster.pod_identity import pod_identity
+from stacks.storage.runs import let_runs_use
+from trainflow.configuration.deployment import Configuration
+from trainflow.models.instances import EFA_INTERFACE, HUGE_PAGES, NEURON_CORE, NEURON_DEVICE
+from trainflow.models.kubernetes_access import access_manifests
+from trainflow.models.kubernetes_names import MANAGED_BY
+
+if TYPE_CHECKING:
+    from stacks.storage.stack import SharedFileSystem, StorageStack
+
+CLAIM = "fsx-claim"
+SERVICE_ACCOUNT = "training"
+"""As the manifests of the jobs name them."""
+
+FOLDERS = ("data", "runs", "cache")
+"""Of the shared file system: the jobs' pods mount them one by one."""
+
+USER = 1000
+"""The pods' user and group."""
+
+SMALL_PODS_PER_SYSTEM_NODE = 10
+TRAINING_PODS_PER_NODE = 4
+"""Runs of many small pods share a node; ours take whole ones."""
+
+
+def namespace_manifest(configuration: Configuration) -> dict[str, Any]:
+    """The namespace of the runs.
+
+    Pods that get at the node are refused (`baseline`). `restricted` warns only: it wants a seccomp profile, which
+    images for Trainium have not been tried with, and root for nobody, which the pod that prepares the file system is.
+    """
+    levels = {"enforce": "baseline", "warn": "restricted", "audit": "restricted"}
+    labels = {f"pod-security.kubernetes.io/{mode}": level for mode, level in levels.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": configuration.namespace, "labels": {**MANAGED_BY, **labels}},
+    }
+
+
+def quota_manifest(configuration: Configuration) -> dict[str, Any]:
+    """No more than the configured nodes can run, whoever asks; and nothing that reaches out of the cluster.
+
+    Balancers would be made outside CloudFormation and left behind by `cdk destroy`.
+    """
+    groups = [(group.instance, group.max_nodes) for group in configuration.capacity.nodegroups]
+    system = configuration.cluster.system_nodes
+    nodes = sum(count for _, count in groups)
+    memory_gib = sum(kind.memory_gib * count for kind, count in groups) + system * system_nodes.MEMORY_GIB
+    hard = {
+        "requests.cpu": sum(kind.vcpus * count for kind, count in groups) + system * system_nodes.CPUS,
+        "requests.memory": f"{memory_gib}Gi",
+        f"requests.{NEURON_DEVICE}": sum(kind.neuron_devices * count for kind, count in groups),
+        f"requests.{NEURON_CORE}": sum(kind.neuron_cores * count for kind, count in groups),
+        f"requests.{EFA_INTERFACE}": sum(kind.efa_interfaces * count for kind, count in groups),
+        f"requests.{HUGE_PAGES}": f"{sum(kind.huge_pages_mib * count for kind, count in groups)}Mi",
+        "pods": nodes * TRAINING_PODS_PER_NODE + system * SMALL_PODS_PER_SYSTEM_NODE,
+        "persistentvolumeclaims": 1,
+        "services.loadbalancers": 0,
+        "services.nodeports": 0,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": _metadata("runs", configuration),
+        "spec": {"hard": {name: str(amount) for name, amount in hard.items()}},
+    }
+
+
+def service_account_manifest(configuration: Configuration) -> dict[str, Any]:
+    """The pods' identity. It may do nothing in the cluster, and its pods are given no token for it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": _metadata(SERVICE_ACCOUNT, configuration),
+        "automountServiceAccountToken": False,
+    }
+
+
+def volume_manifests(configuration: Configuration, shared: SharedFileSystem) -> list[dict[str, Any]]:
+    """The file system as a volume, and the claim to it.
+
+    Static, both bound to each other by name: a storage class would make file systems that CloudFormation does not know,
+    and delete them with the claim.
+    """
+    size = {"storage": f"{shared.size_gib}Gi"}
+    volume = f"{configuration.name}-shared"
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume, "labels": dict(MANAGED_BY)},
+            "spec": {
+                "capacity": size,
+                "volumeMode": "Filesystem",
+                "accessModes": ["ReadWriteMany"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": "",
+                "mountOptions": ["flock"],
+                "claimRef": {"namespace": configuration.namespace, "name": CLAIM},
+                "csi": {
+                    "driver": "fsx.csi.aws.com",
+                    "volumeHandle": shared.file_system_id,
+                    "volumeAttributes": {"dnsname": shared.dns_name, "mountname": shared.mount_name},
+                },
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": _metadata(CLAIM, configuration),
+            "spec": {
+                "accessModes": ["ReadWriteMany"],
+                "storageClassName": "",
+                "volumeName": volume,
+                "resources": {"requests": size},
+            },
+        },
+    ]
+
+
+def folders_manifest(configuration: Configuration, shared: SharedFileSystem) -> dict[str, Any]:
+    """A job that gives the file system's folders to the pods' user, once for each file system.
+
+    They belong to root: `data` and `runs` are made by FSx when it links them, `cache` by the kubelet when a pod first
+    mounts it. A pod's fsGroup changes nothing, because the driver leaves volumes of many writers as they are.
+    """
+    folders = " ".join(f"/shared/{folder}" for folder in FOLDERS)
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(f"prepare-{shared.file_system_id}", configuration),
+        "spec": {
+            "backoffLimit": 10,
+            "template": {
+                "spec": {
+                    "restartPolicy": "OnFailure",
+                    "automountServiceAccountToken": False,
+                    "containers": [
+                        {
+                            "name": "prepare",
+                            "image": configuration.images.cpu_base,
+                            "command": ["sh", "-c", f"mkdir -p {folders} && chown {USER}:{USER} {folders}"],
+                            "securityContext": {"allowPrivilegeEscalation": False, "runAsUser": 0},
+                            "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+                            "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+                        }
+                    ],
+                    "volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": CLAIM}}],
+                }
+            },
+        },
+    }
+    return named_after_template(job)
+
+
+def _metadata(name: str, configuration: Configuration) -> dict[str, Any]:
+    return {"name": name, "namespace": configuration.namespace, "labels": dict(MANAGED_BY)}
+
+
+class Workload(Construct):
+    """The runs' namespace in a cluster, and the role of its pods."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        configuration: Configuration,
+        cluster: eks.Cluster,
+        storage: StorageStack,
+        after: IConstruct,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._configuration = configuration
+        self._cluster = cluster
+        self.pod_role = self._make_pod_role(storage)
+        self._apply_manifests(storage.shared, after)
+
+    def _apply_manifests(self, shared: SharedFileSystem | None, after: IConstruct) -> None:
+        """The namespace first and, because deletion goes backwards, last: what is left in it goes with it.
+
+        All of it while there are still nodes: a pod is gone when its node says so, and a claim when its pods are.
+        """
+        namespace = self._apply("Namespace", namespace_manifest(self._configuration))
+        namespace.node.add_dependency(after)
+        bounds = self._apply(
+            "Bounds", quota_manifest(self._configuration), service_account_manifest(self._configuration)
+        )
+        access = self._apply("Access", *access_manifests(self._configuration.namespace))
+        for manifest in (bounds, access):
+            manifest.node.add_dependency(namespace)
+        if shared is not None:
+            volume = self._apply("Volume", *volume_manifests(self._configuration, shared))
+            folders = self._apply("Folders", folders_manifest(self._configuration, shared))
+            volume.node.add_dependency(namespace)
+            folders.node.add_dependency(volume, bounds)
+
+    def _apply(self, construct_id: str, *manifests: dict[str, Any]) -> eks.KubernetesManifest:
+        return self._cluster.add_manifest(construct_id, *manifests)
+
+    def _make_pod_role(self, storage: StorageStack) -> iam.Role:
+        role = iam.Role(
+            self,
+            "PodRole",
+            description="Trainflow: pods of runs",
+            assumed_by=pod_identity(
+                cluster_name=self._cluster.cluster_name,
+                namespace=self._configuration.namespace,
+                service_account=SERVICE_ACCOUNT,
+            ),
+        )
+        let_runs_use(storage, role)
+        eks.CfnPodIdentityAssociation(
+            self,
+            "Association",
+            cluster_name=self._cluster.cluster_name,
+            namespace=self._configuration.namespace,
+            service_account=SERVICE_ACCOUNT,
+            role_arn=role.role_arn,
+        )
+        return role

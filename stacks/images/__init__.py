@@ -1,0 +1,1 @@
+"""The images stack: repositories in ECR and the builds that fill them."""

@@ -1,0 +1,273 @@
+"""Where the images are kept and built: ECR, and a CodeBuild project for each kind of image.
+
+The machine that deploys needs no Docker: it uploads the folder `trainer/`, and CodeBuild makes the image. A build names
+its image by digest in the exported variable IMAGE, which is what `workload.image` of a run spec wants.
+
+An image's tag is made of its content, `<kind>-<16 hex digits>`, and tags cannot be moved: what was built once is never
+built again, and the functions can be told the name of the image `tools` before it has been built (decision 26).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_codebuild as codebuild
+from aws_cdk import aws_ecr as ecr
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3_assets as assets
+from constructs import Construct
+
+from stacks.shared.acknowledgements import Reason, acknowledge
+from trainflow.configuration.deployment import Configuration
+from trainflow.models.image_names import EcrImage, in_private_ecr
+
+TRAINER = Path(__file__).parents[2] / "trainer"
+
+TOOLS = "tools"
+"""The kind of image that staging and publishing run in."""
+
+LEFT_BY_PYTHON = ("**/__pycache__", "**/*.pyc")
+"""Not part of an image: the same sources make the same asset, and the same tag."""
+
+BUILD_MINUTES = 60
+"""A Neuron base is some 10 GB to pull, unpack and push."""
+
+KEPT_IMAGES = 20
+KEPT_IN_PRODUCTION = 100
+"""Of each kind. Specs name images by digest, so an image must outlive the specs that are still run. The functions name
+the newest one of the kind `tools`, or that of a run which began before the last deployment."""
+
+UNTAGGED_DAYS = 7
+
+PUSH = (
+    "ecr:BatchCheckLayerAvailability",
+    "ecr:BatchGetImage",
+    "ecr:CompleteLayerUpload",
+    "ecr:DescribeImages",
+    "ecr:InitiateLayerUpload",
+    "ecr:PutImage",
+    "ecr:UploadLayerPart",
+)
+PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
+
+FIND_DIGEST = (
+    'aws ecr describe-images --repository-name "${REPOSITORY#*/}" --image-ids "imageTag=$TAG"'
+    ' --query "imageDetails[0].imageDigest" --output text'
+)
+"""Prints nothing but an error, and fails, where the repository has no such tag."""
+
+LOG_IN = "aws ecr get-login-password --region {region} | docker login --username AWS --password-stdin {registry}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of image."""
+
+    name: str
+    base: str
+    dockerfile: str
+
+    @property
+    def tag(self) -> str:
+        """Kind and content: what the build is given, the base and the recipe."""
+        digest = hashlib.sha256(f"{self.base}\0{self.dockerfile}\0{content_of(TRAINER)}".encode()).hexdigest()
+        return f"{self.name}-{digest[:16]}"
+
+    @property
+    def private(self) -> EcrImage | None:
+        """The parts of the base's name, if it is in somebody's ECR and needs a login."""
+        return in_private_ecr(self.base)
+
+
+class ImagesStack(cdk.Stack):
+    """A repository, and builds that push to it."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, configuration: Configuration, **kwargs: Any) -> None:
+        super().__init__(scope, construct_id, **kwargs)
+        self._configuration = configuration
+        self._kinds = kinds_of_images(configuration)
+        keep = configuration.production
+        self._removal_policy = cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY
+        self._key = kms.Key(
+            self,
+            "Key",
+            description="Trainflow: images and their builds",
+            enable_key_rotation=True,
+            removal_policy=self._removal_policy,
+        )
+        self.repository = self._make_repository()
+        self._source = assets.Asset(self, "Trainer", path=str(TRAINER), exclude=list(LEFT_BY_PYTHON))
+        self._log_group = logs.LogGroup(
+            self,
+            "BuildLog",
+            retention=logs.RetentionDays.ONE_YEAR if keep else logs.RetentionDays.ONE_MONTH,
+            removal_policy=self._removal_policy,
+        )
+        self._role = self._make_role()
+        self.builds = {kind.name: self._make_build(kind) for kind in self._kinds}
+        cdk.CfnOutput(
+            self, "ImageRepository", value=self.repository.repository_uri, description="Images of the trainer"
+        )
+        self._acknowledge()
+
+    @property
+    def tools_image(self) -> str:
+        """What staging and publishing run in: the configured image, or the one that `make images` builds."""
+        if self._configuration.images.tools is not None:
+            return self._configuration.images.tools
+        (tools,) = (kind for kind in self._kinds if kind.name == TOOLS)
+        return f"{self.repository.repository_uri}:{tools.tag}"
+
+    @property
+    def tools_repository_arn(self) -> str | None:
+        """Of the ECR repository that holds it; None where it is in another registry."""
+        if self._configuration.images.tools is None:
+            return self.repository.repository_arn
+        private = in_private_ecr(self._configuration.images.tools)
+        return self._arn_of(private) if private else None
+
+    def _make_repository(self) -> ecr.Repository:
+        kept = KEPT_IN_PRODUCTION if self._configuration.production else KEPT_IMAGES
+        return ecr.Repository(
+            self,
+            "Repository",
+            image_scan_on_push=True,
+            image_tag_mutability=ecr.TagMutability.IMMUTABLE,
+            encryption=ecr.RepositoryEncryption.KMS,
+            encryption_key=self._key,
+            lifecycle_rules=[
+                ecr.LifecycleRule(tag_status=ecr.TagStatus.UNTAGGED, max_image_age=cdk.Duration.days(UNTAGGED_DAYS)),
+                *(ecr.LifecycleRule(tag_prefix_list=[f"{kind.name}-"], max_image_count=kept) for kind in self._kinds),
+            ],
+            removal_policy=self._removal_policy,
+            empty_on_delete=not self._configuration.production,
+        )
+
+    def _make_role(self) -> iam.Role:
+        role = iam.Role(
+            self,
+            "BuildRole",
+            description="Trainflow: builds of the trainer's images",
+            assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),
+        )
+        self._policy = iam.Policy(self, "BuildPolicy", roles=[role], statements=self._statements())
+        return role
+
+    def _statements(self) -> list[iam.PolicyStatement]:
+        """What a build does, action by action; CDK's own grants for a project are wider."""
+        source = self._source.bucket.arn_for_objects(self._source.s3_object_key)
+        allowed: list[tuple[tuple[str, ...], list[str]]] = [
+            (("logs:CreateLogStream", "logs:PutLogEvents"), [self._log_group.log_group_arn]),
+            (("s3:GetObject", "s3:GetObjectVersion"), [source]),
+            (("kms:Decrypt", "kms:GenerateDataKey"), [self._key.key_arn]),
+            (PUSH, [self.repository.repository_arn]),
+            (("ecr:GetAuthorizationToken",), ["*"]),
+        ]
+        bases = [self._arn_of(kind.private) for kind in self._kinds if kind.private]
+        if bases:
+            allowed.append((PULL, bases))
+        return [iam.PolicyStatement(actions=list(actions), resources=resources) for actions, resources in allowed]
+
+    def _arn_of(self, image: EcrImage) -> str:
+        return f"arn:{self.partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
+
+    def _make_build(self, kind: Kind) -> codebuild.Project:
+        project = codebuild.Project(
+            self,
+            f"Build-{kind.name}",
+            project_name=f"{self._configuration.name}-image-{kind.name}",
+            description=f"The trainer on {kind.base}",
+            source=codebuild.Source.s3(bucket=self._source.bucket, path=self._source.s3_object_key),
+            build_spec=codebuild.BuildSpec.from_object(build_spec(kind)),
+            environment=codebuild.BuildEnvironment(
+                build_image=codebuild.LinuxBuildImage.STANDARD_7_0,
+                compute_type=codebuild.ComputeType.MEDIUM,
+                privileged=True,  # for the Docker daemon: CodeBuild starts one in such builds only
+            ),
+            environment_variables={
+                "REPOSITORY": codebuild.BuildEnvironmentVariable(value=self.repository.repository_uri),
+                "TAG": codebuild.BuildEnvironmentVariable(value=kind.tag),
+            },
+            encryption_key=self._key,
+            role=self._role.without_policy_updates(),
+            logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=self._log_group)),
+            timeout=cdk.Duration.minutes(BUILD_MINUTES),
+            concurrent_build_limit=1,
+            grant_report_group_permissions=False,
+        )
+        project.node.add_dependency(self._policy)
+        cdk.CfnOutput(
+            self, f"Tag{kind.name.capitalize()}", value=kind.tag, description=f"Names what the {kind.name} image holds"
+        )
+        cdk.CfnOutput(
+            self,
+            f"Build{kind.name.capitalize()}",
+            value=project.project_name,
+            description=f"Builds the {kind.name} image: aws codebuild start-build --project-name <value>; the build "
+            "exports IMAGE (aws codebuild batch-get-builds: exportedEnvironmentVariables)",
+        )
+        return project
+
+    def _acknowledge(self) -> None:
+        acknowledge(self._policy, "AwsSolutions-IAM5[Resource::*]", reason=Reason.NO_RESOURCE_LEVEL)
+
+
+def kinds_of_images(configuration: Configuration) -> tuple[Kind, ...]:
+    """The images that this deployment's instance types need."""
+    images = configuration.images
+    kinds = [
+        Kind(name="neuron", base=images.neuron_base, dockerfile="neuron.Dockerfile"),
+        Kind(name="cpu", base=images.cpu_base, dockerfile="cpu.Dockerfile"),
+    ]
+    if images.torchneuron_base is not None:
+        # Both Neuron bases bring their torch along, and nothing may move it: one recipe.
+        kinds.append(Kind(name="torchneuron", base=images.torchneuron_base, dockerfile="neuron.Dockerfile"))
+    if images.tools is None:
+        kinds.append(Kind(name=TOOLS, base=images.cpu_base, dockerfile="tools.Dockerfile"))
+    return tuple(kinds)
+
+
+def content_of(folder: Path) -> str:
+    """SHA-256 over names and contents of a folder's files, but for what Python leaves there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not _is_left_by_python(path))
+    digest = hashlib.sha256()
+    for path in files:
+        name, content = path.relative_to(folder).as_posix().encode(), path.read_bytes()
+        digest.update(b"%d %d " % (len(name), len(content)) + name + content)
+    return digest.hexdigest()
+
+
+def _is_left_by_python(path: Path) -> bool:
+    return "__pycache__" in path.parts or path.suffix == ".pyc"
+
+
+def build_spec(kind: Kind) -> dict[str, Any]:
+    """What CodeBuild does, with REPOSITORY and TAG in the environment. An image that is there is not built again."""
+    log_in = [LOG_IN.format(region="$AWS_REGION", registry="${REPOSITORY%%/*}")]
+    if kind.private:
+        log_in.append(LOG_IN.format(region=kind.private.region, registry=kind.private.registry))
+    return {
+        "version": "0.2",
+        "env": {"shell": "bash", "exported-variables": ["IMAGE"]},
+        "phases": {
+            "pre_build": {"commands": log_in},
+            "build": {
+                "commands": [
+                    f"find_digest() {{ {FIND_DIGEST}; }}",
+                    "DIGEST=$(find_digest || true)",
+                    'if [ -z "$DIGEST" ]; then'
+                    f" docker build --pull --build-arg BASE={shlex.quote(kind.base)} --file images/{kind.dockerfile}"
+                    ' --tag "$REPOSITORY:$TAG" . && docker push "$REPOSITORY:$TAG" && DIGEST=$(find_digest); fi',
+                    'export IMAGE="$REPOSITORY@$DIGEST"',
+                    'echo "$IMAGE"',
+                ]
+            },
+        },
+    }

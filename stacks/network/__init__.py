@@ -1,0 +1,1 @@
+"""The network stack: VPC, subnets, endpoints and flow logs."""

@@ -1,0 +1,1 @@
+"""The observability stack: metrics, alarms and dashboards."""

@@ -1,0 +1,239 @@
+"""When a person is told: what each alarm watches, what it means, and what to do first."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_stepfunctions as sfn
+
+from stacks.cluster.addons import container_log
+from stacks.observability import metrics
+from trainflow.configuration.deployment import Configuration
+from trainflow.models.metric_names import ClusterMetric
+
+if TYPE_CHECKING:
+    from stacks.storage.stack import SharedFileSystem
+
+ABOVE = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
+AT_LEAST = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
+BELOW = cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
+
+FULL_PERCENT = 85
+"""Lustre slows down as its targets fill, and writes fail when one is full; this leaves time to act."""
+
+SLOW_PERIODS = 3
+"""Of five minutes each: a checkpoint or an evaluation slows one, a sick node all of them."""
+
+REAPER_SLACK_MINUTES = 15
+"""Three surveys: scaling down takes minutes, and one survey may fail without anybody having to get up."""
+
+SURVEYS_MISSED = 3
+
+LONGEST_EVALUATION_MINUTES = 24 * 60
+"""Period times periods for periods below an hour (quota of PutMetricAlarm)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """One alarm."""
+
+    name: str
+    """Behind the deployment's name."""
+    meaning: str
+    first: str
+    """What to do first."""
+    metric: cloudwatch.IMetric
+    threshold: float = 1
+    operator: cloudwatch.ComparisonOperator = AT_LEAST
+    periods: int = 1
+    breaching: int | None = None
+    """How many of the periods have to be bad; None: all."""
+    missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING
+    says_when_over: bool = True
+    """Off for events: that no further run has failed does not mean that this one has recovered."""
+    needs_a_person: bool = False
+    """Whether a run stands still, is lost, or nodes burn money until somebody acts."""
+    section: str | None = None
+    """Heading of the runbook where several alarms share one."""
+
+    @property
+    def anchor(self) -> str:
+        """Of the runbook's section."""
+        return self.section or self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What the alarms watch."""
+
+    training: sfn.IStateMachine
+    watch_job: sfn.IStateMachine
+    dead_letter_queues: Mapping[str, sqs.IQueue]
+    shared: SharedFileSystem | None
+
+
+def definitions(configuration: Configuration, watched: Watched) -> list[Definition]:
+    """Every alarm of a deployment."""
+    found = [
+        *_executions(watched),
+        *_training(configuration),
+        *_dead_letters(watched.dead_letter_queues),
+        *_fleet(configuration),
+    ]
+    if configuration.cluster.pod_logs == "cloudwatch":
+        found.append(_pod_logs(configuration))
+    if watched.shared is not None:
+        found.append(_storage(watched.shared))
+    return found
+
+
+def _executions(watched: Watched) -> Iterator[Definition]:
+    period = cdk.Duration.minutes(5)
+    yield Definition(
+        name="execution-failed",
+        meaning="A training run has ended as FAILED.",
+        first="read the failure's name and cure in the message that the run sent to this topic.",
+        metric=watched.training.metric_failed(statistic="Sum", period=period),
+        says_when_over=False,
+        needs_a_person=True,
+    )
+    yield Definition(
+        name="execution-timed-out",
+        meaning="The execution of a training run has reached its time limit.",
+        first="see that the clean-up has removed the run's jobs and nodes.",
+        metric=watched.training.metric_timed_out(statistic="Sum", period=period),
+        says_when_over=False,
+        needs_a_person=True,
+    )
+    yield Definition(
+        name="execution-throttled",
+        meaning="Step Functions slows the workflow's state transitions down, so that runs are watched late.",
+        first="count the running executions; something may be starting them in a loop.",
+        metric=cloudwatch.MathExpression(
+            expression="training + watching",
+            using_metrics={
+                "training": watched.training.metric_throttled(statistic="Sum", period=period),
+                "watching": watched.watch_job.metric_throttled(statistic="Sum", period=period),
+            },
+            label="throttled",
+            period=period,
+        ),
+    )
+
+
+def _training(configuration: Configuration) -> Iterator[Definition]:
+    minutes = configuration.alarms.stalled_minutes
+    yield Definition(
+        name="training-stalled",
+        meaning=f"A run has logged no step for {minutes} minutes, while its nodes cost money.",
+        first="read the last lines of rank 0.",
+        metric=metrics.of_cluster(ClusterMetric.SECONDS_SINCE_STEP, deployment=configuration, statistic="Maximum"),
+        threshold=minutes * 60,
+        operator=ABOVE,
+        # A spec may have its job looked at every five minutes only, which leaves some periods empty.
+        periods=2,
+        breaching=1,
+        needs_a_person=True,
+    )
+    yield Definition(
+        name="loss-not-finite",
+        meaning="A run's loss is NaN or infinite: what it computes from here on is worthless.",
+        first="stop the run, unless its own script skips such steps.",
+        metric=metrics.of_cluster(ClusterMetric.NON_FINITE_LOSS, deployment=configuration, statistic="Sum"),
+        needs_a_person=True,
+    )
+    yield Definition(
+        name="throughput-below-floor",
+        meaning=f"A run has been slower than its spec's limits.min_throughput for {SLOW_PERIODS * 5} minutes.",
+        first="compare the nodes' NeuronCore utilisation on the dashboard; one slow node slows all.",
+        metric=metrics.of_cluster(ClusterMetric.THROUGHPUT_OVER_FLOOR, deployment=configuration, statistic="Minimum"),
+        operator=BELOW,
+        periods=SLOW_PERIODS + 2,
+        breaching=SLOW_PERIODS,
+        needs_a_person=True,
+    )
+
+
+def _dead_letters(queues: Mapping[str, sqs.IQueue]) -> Iterator[Definition]:
+    for key, queue in queues.items():
+        yield Definition(
+            name=f"dead-letters-{_kebab(key)}",
+            section="dead-letters",
+            meaning=f"An event could not be handled after all retries and lies in the dead-letter queue '{key}'.",
+            first="read the message, then the log of the function that gave it up.",
+            metric=queue.metric_approximate_number_of_messages_visible(statistic="Maximum", period=metrics.SURVEY),
+            needs_a_person=True,
+        )
+
+
+def _fleet(configuration: Configuration) -> Iterator[Definition]:
+    budget = configuration.alarms.daily_budget_usd
+    minutes = configuration.capacity.idle_minutes + REAPER_SLACK_MINUTES
+    period = metrics.SURVEY if minutes <= LONGEST_EVALUATION_MINUTES else cdk.Duration.hours(1)
+    yield Definition(
+        name="nodes-without-run",
+        meaning=f"Nodes that no run claims have been up for {minutes} minutes: the idle-node reaper has failed, or "
+        "another run holds their node group.",
+        first="see whether a run uses the node group; if none does, scale it down by hand.",
+        metric=metrics.of_cluster(
+            ClusterMetric.NODES_WITHOUT_RUN, deployment=configuration, statistic="Minimum", period=period
+        ),
+        periods=math.ceil(minutes / period.to_minutes()),
+        needs_a_person=True,
+    )
+    yield Definition(
+        name="survey-missing",
+        meaning="SurveyFleet has reported nothing, so idle nodes are not given back and this dashboard is blind.",
+        first="read the function's log.",
+        metric=metrics.of_cluster(ClusterMetric.NODES_UP, deployment=configuration, statistic="SampleCount"),
+        operator=BELOW,
+        periods=SURVEYS_MISSED,
+        missing=cloudwatch.TreatMissingData.BREACHING,
+        needs_a_person=True,
+    )
+    yield Definition(
+        name="daily-budget",
+        meaning=f"Training nodes have cost more than {budget:g} USD within a day, estimated at on-demand prices.",
+        first="see on the dashboard which nodes are up, and for which runs.",
+        metric=metrics.of_cluster(
+            ClusterMetric.ESTIMATED_USD, deployment=configuration, statistic="Sum", period=metrics.DAY
+        ),
+        threshold=budget,
+        operator=ABOVE,
+    )
+
+
+def _pod_logs(configuration: Configuration) -> Definition:
+    usd = configuration.alarms.pod_logs_usd_per_hour
+    return Definition(
+        name="pod-logs-expensive",
+        meaning=f"What pods write has cost more than {usd:g} USD within an hour to send to CloudWatch Logs.",
+        first="find the run that writes much.",
+        metric=metrics.pod_logs_usd(container_log(configuration.cluster_name, "application")),
+        threshold=usd,
+        operator=ABOVE,
+    )
+
+
+def _storage(shared: SharedFileSystem) -> Definition:
+    return Definition(
+        name="storage-nearly-full",
+        meaning=f"The shared file system is more than {FULL_PERCENT} % full; runs fail when they cannot write.",
+        first="find what fills it: old runs below /runs, data sets below /data, compile caches.",
+        metric=metrics.file_system_used(shared.file_system_id, size_gib=shared.size_gib),
+        threshold=FULL_PERCENT,
+        operator=ABOVE,
+        periods=5,
+    )
+
+
+def _kebab(key: str) -> str:
+    """`RunRequests` as `run-requests`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", key).lower()

@@ -1,0 +1,1 @@
+"""The orchestration stack: state machines, functions (those of the triggers too) and their permissions."""

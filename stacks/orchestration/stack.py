@@ -1,0 +1,340 @@
+"""What runs a run: the state machines as the repository has them, a function a Task state, the run table, the topic.
+
+The execution's input is the run spec and its name is the run's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from stacks.orchestration.bundling import function_code
+from stacks.orchestration.functions import Surroundings, TrainflowFunction
+from stacks.orchestration.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, objects, policy, service
+from stacks.orchestration.state_machines import LOG_PREFIX, StateMachines, executions_of
+from stacks.shared.acknowledgements import Reason, acknowledge
+from stacks.slurm.access import NOWHERE, SlurmReference, let_functions_in
+from stacks.storage import further_buckets
+from stacks.storage.stack import DATA_PREFIX
+from trainflow.configuration.deployment import Configuration
+from trainflow.models.functions import LINK, TASKS
+from trainflow.record.steps import FILE_NAME as STEPS_FILE
+
+if TYPE_CHECKING:
+    from stacks.cluster.cluster_reference import ClusterReference
+    from stacks.images.stack import ImagesStack
+    from stacks.storage.stack import StorageStack
+
+
+class OrchestrationStack(cdk.Stack):
+    """State machines, their functions, and what these write to."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        configuration: Configuration,
+        cluster: ClusterReference,
+        storage: StorageStack,
+        images: ImagesStack,
+        slurm: SlurmReference | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(scope, construct_id, **kwargs)
+        self._configuration, self._cluster, self._storage, self._slurm = configuration, cluster, storage, slurm
+        self._images = images
+        self.on_destroy = cdk.RemovalPolicy.RETAIN if configuration.production else cdk.RemovalPolicy.DESTROY
+        self.log_days = logs.RetentionDays.ONE_YEAR if configuration.production else logs.RetentionDays.THREE_MONTHS
+        self.key = self._make_key()
+        self.topic = self._make_topic()
+        self.run_table = self._make_run_table()
+        self.cache_table = self._make_cache_table()
+        self.policies = SharedPolicies(
+            self,
+            "Policies",
+            in_network=cluster.placement is not None,
+            slurm=slurm.grants(self, storage) if slurm else (),
+        )
+        self.resize_nodegroups = self._may_resize_nodegroups()
+        self.write_artifacts = self._may_write_artifacts()
+        acknowledge(self, "Serverless-LambdaDLQ", reason=Reason.TASKS_ARE_WAITED_FOR)
+        surroundings = self.surroundings(self)
+        self.functions = self._make_functions(surroundings)
+        machines = StateMachines(self, "StateMachines", surroundings=surroundings, functions=self.functions)
+        self.watch_job, self.training = machines.watch_job, machines.training
+        if slurm is not None and cluster.placement is not None:
+            ours = configuration.network is not None
+            let_functions_in(self, slurm, cluster.placement.security_group, functions_are_ours=ours)
+        self._make_outputs()
+
+    def surroundings(self, stack: cdk.Stack, **variables: str) -> Surroundings:
+        """What functions of this deployment share, in this stack and in others; `variables` come on top."""
+        shared = {
+            "CLUSTER_NAME": self._cluster.name,
+            "DEPLOYMENT": self._configuration.name,
+            "NAMESPACE": self._configuration.namespace,
+            "ARTIFACT_BUCKET": self._storage.artifact_bucket.bucket_name,
+            "TOPIC_ARN": self.topic.topic_arn,
+            "RUN_TABLE": self.run_table.table_name,
+            "CACHE_TABLE": self.cache_table.table_name,
+            "TOOLS_IMAGE": self._images.tools_image,
+            **(self._slurm.variables if self._slurm else NOWHERE),
+            **self._link(),
+        }
+        return Surroundings(
+            deployment=self._configuration.name,
+            code=function_code(stack),
+            variables={**shared, **variables},
+            cluster=self._cluster,
+            # By its ARN: a stack that uses the key must not change the key's policy.
+            key=self.key if stack is self else kms.Key.from_key_arn(stack, "Key", self.key.key_arn),
+            policies=self.policies,
+            log_days=self.log_days,
+            on_destroy=self.on_destroy,
+        )
+
+    def _link(self) -> dict[str, str]:
+        """What the file system shows without a copy: nothing where somebody else's is mounted."""
+        shared = self._storage.shared
+        names = (shared.file_system_id, shared.linked_url) if shared else ("", "")
+        return dict(zip(LINK, names, strict=True))
+
+    def use_table(self, *actions: str) -> list[Grant]:
+        """Actions on the run table, and what DynamoDB then does with the table's key in the caller's name."""
+        return self._use(self.run_table, actions)
+
+    def use_caches(self, *actions: str) -> list[Grant]:
+        """The same on the table of compile caches."""
+        return self._use(self.cache_table, actions)
+
+    def release_caches(self) -> list[Grant]:
+        """Giving back what a run was compiling."""
+        return self.use_caches("dynamodb:Scan", "dynamodb:DeleteItem")
+
+    def write_records(self) -> list[Grant | iam.ManagedPolicy]:
+        """Reading what an execution and its windows did, and the kept steps; writing the record."""
+        name = self._configuration.name
+        return [
+            allow(
+                "states:GetExecutionHistory",
+                on=[executions_of(self, f"{name}-training"), executions_of(self, f"{name}-watch-job")],
+                pattern_because=Reason.RUNS_CHOOSE,
+            ),
+            *self.keep_steps(),
+        ]
+
+    def keep_steps(self) -> list[Grant | iam.ManagedPolicy]:
+        """Reading the steps that were kept of a training, and writing them with more."""
+        kept = allow(
+            "s3:GetObject",
+            on=objects(self._storage, self._storage.artifact_bucket, f"runs/*/{STEPS_FILE}"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        return [kept, allow("kms:Decrypt", on=self._storage.key.key_arn), self.write_artifacts]
+
+    def find_rank0(self) -> list[Grant]:
+        """Reading where the rank 0 of an elastic job says that it is."""
+        announcements = allow(
+            "s3:GetObject",
+            on=objects(self._storage, self._storage.artifact_bucket, "runs/*/rank0/*"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        return [announcements, allow("kms:Decrypt", on=self._storage.key.key_arn)]
+
+    def _use(self, table: dynamodb.Table, actions: Sequence[str]) -> list[Grant]:
+        return [
+            allow(*actions, on=table.table_arn),
+            allow("kms:Encrypt", "kms:Decrypt", "kms:DescribeKey", on=self.key.key_arn),
+        ]
+
+    def _make_functions(self, surroundings: Surroundings) -> dict[str, TrainflowFunction]:
+        grants = self._grants()
+        return {
+            function.name: TrainflowFunction(
+                self, function.name, function=function, surroundings=surroundings, grants=grants.get(function.name, ())
+            )
+            for function in TASKS
+        }
+
+    def _grants(self) -> dict[str, Sequence[Grant | iam.ManagedPolicy]]:
+        """What each function's code may do, beside `eks:DescribeCluster` for those that talk to the cluster."""
+        data_sets = allow(
+            "s3:GetObject",
+            on=objects(self._storage, self._storage.data_bucket, f"{DATA_PREFIX}*"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        find_data_sets = allow(
+            "s3:ListBucket",
+            on=self._storage.data_bucket.bucket_arn,
+            when={"StringLike": {"s3:prefix": f"{DATA_PREFIX}*"}},
+        )
+        decrypt = allow("kms:Decrypt", on=self._storage.key.key_arn)
+        return {
+            "ValidateRun": self.use_table("dynamodb:PutItem"),
+            "EnsureCapacity": [self.resize_nodegroups],
+            "StageData": [self.policies.publish_metrics, *self._import_names()],
+            "Preflight": [
+                self._may_look_at_nodegroups(),
+                self.policies.examine,
+                data_sets,
+                find_data_sets,
+                decrypt,
+                *further_buckets.for_preflight(self._storage.granted_buckets),
+                *self.use_caches("dynamodb:GetItem"),
+                *self._find_tools_image(),
+            ],
+            "AcquireCache": [
+                *self.use_caches("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"),
+                allow(
+                    "states:DescribeExecution",
+                    on=executions_of(self, f"{self._configuration.name}-training"),
+                    pattern_because=Reason.RUNS_CHOOSE,
+                ),
+            ],
+            "CheckCompilation": self.use_caches("dynamodb:UpdateItem"),
+            "TearDown": [
+                self.resize_nodegroups,
+                self.write_artifacts,
+                *self.find_rank0(),
+                *self.release_caches(),
+            ],
+            "PublishMetrics": [self.policies.publish_metrics, *self.keep_steps()],
+            "LocateRank0": self.find_rank0(),
+            "PublishArtifacts": self.find_rank0(),
+            "WriteRecord": [*self.write_records(), *self.use_table("dynamodb:GetItem")],
+            "CollectDiagnostics": [self.write_artifacts],
+            "Notify": [allow("sns:Publish", on=self.topic.topic_arn), *self.use_table("dynamodb:UpdateItem")],
+        }
+
+    def _find_tools_image(self) -> list[Grant]:
+        repository = self._images.tools_repository_arn
+        return [allow("ecr:DescribeImages", on=repository)] if repository else []
+
+    def _import_names(self) -> list[Grant]:
+        """As the FSx for Lustre user guide lists it ('API permissions'): a task is a resource of its own."""
+        shared = self._storage.shared
+        if shared is None:
+            return []
+        file_system = self.format_arn(service="fsx", resource="file-system", resource_name=shared.file_system_id)
+        tasks = self.format_arn(service="fsx", resource="task", resource_name="*")
+        create, describe = "fsx:CreateDataRepositoryTask", "fsx:DescribeDataRepositoryTasks"
+        return [
+            allow(create, on=file_system),
+            allow(create, describe, on=tasks, pattern_because=Reason.SERVICES_CHOOSE_IDS),
+        ]
+
+    def _may_resize_nodegroups(self) -> iam.ManagedPolicy:
+        resize = allow(
+            "eks:DescribeNodegroup",
+            "eks:UpdateNodegroupConfig",
+            on=self._nodegroups,
+            pattern_because=Reason.SERVICES_CHOOSE_IDS,
+        )
+        return policy(self, "ResizeNodegroups", resize)
+
+    def _may_look_at_nodegroups(self) -> Grant:
+        return allow("eks:DescribeNodegroup", on=self._nodegroups, pattern_because=Reason.SERVICES_CHOOSE_IDS)
+
+    @property
+    def _nodegroups(self) -> str:
+        name = f"{self._configuration.cluster_name}/trainflow-*/*"
+        return self.format_arn(service="eks", resource="nodegroup", resource_name=name)
+
+    def _may_write_artifacts(self) -> iam.ManagedPolicy:
+        write = allow(
+            "s3:PutObject",
+            on=objects(self._storage, self._storage.artifact_bucket, "runs/*"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        return policy(self, "WriteArtifacts", write, allow("kms:GenerateDataKey", on=self._storage.key.key_arn))
+
+    def _make_key(self) -> kms.Key:
+        key = kms.Key(
+            self,
+            "Key",
+            alias=f"{self._configuration.name}-orchestration",
+            description="Trainflow: functions, state machines, run table, topic, queues and their logs",
+            enable_key_rotation=True,
+            removal_policy=self.on_destroy,
+        )
+        # EventBridge rules send to encrypted queues; no role of ours is in play there.
+        key.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="RulesSend",
+                principals=[service(self, "events.amazonaws.com")],
+                actions=list(USE_OF_KEY),
+                resources=["*"],
+            )
+        )
+        key.add_to_resource_policy(self._may_encrypt_logs())
+        return key
+
+    def _may_encrypt_logs(self) -> iam.PolicyStatement:
+        groups = [f"{self._configuration.name}-*", f"{LOG_PREFIX}/{self._configuration.name}-*"]
+        arns = [
+            self.format_arn(
+                service="logs",
+                resource="log-group",
+                resource_name=group,
+                arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+            )
+            for group in groups
+        ]
+        return iam.PolicyStatement(
+            sid="Logs",
+            principals=[iam.ServicePrincipal(f"logs.{self.region}.amazonaws.com")],
+            actions=["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"],
+            resources=["*"],
+            conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": arns}},
+        )
+
+    def _make_topic(self) -> sns.Topic:
+        topic = sns.Topic(self, "Topic", display_name="Trainflow", master_key=self.key, enforce_ssl=True)
+        for email in self._configuration.alarms.emails:
+            subscription = topic.add_subscription(subscriptions.EmailSubscription(email))
+            acknowledge(subscription, "Serverless-SNSRedrivePolicy", reason=Reason.MAIL_IS_NO_WORK)
+        return topic
+
+    def _make_run_table(self) -> dynamodb.Table:
+        """One item a run, kept for a year; by it the clean-up and the survey know whose nodes are whose."""
+        return self._make_table("Runs", key="run_id")
+
+    def _make_cache_table(self) -> dynamodb.Table:
+        """One item for each set of compiled graphs: who compiles it, or that it is ready."""
+        return self._make_table("Caches", key="cache_key")
+
+    def _make_table(self, construct_id: str, *, key: str) -> dynamodb.Table:
+        return dynamodb.Table(
+            self,
+            construct_id,
+            partition_key=dynamodb.Attribute(name=key, type=dynamodb.AttributeType.STRING),
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            time_to_live_attribute="expires_at",
+            encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED,
+            encryption_key=self.key,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            deletion_protection=self._configuration.production,
+            removal_policy=self.on_destroy,
+        )
+
+    def _make_outputs(self) -> None:
+        start = f"aws stepfunctions start-execution --state-machine-arn {self.training.state_machine_arn}"
+        for name, value, description in (
+            ("TrainingStateMachine", self.training.state_machine_arn, "Its executions are the runs"),
+            ("NotificationTopic", self.topic.topic_arn, "Whoever subscribes is told how runs end"),
+            ("RunTable", self.run_table.table_name, "Every run of the last year"),
+            ("StartCommand", f"{start} --name NAME --input file://SPEC.json", "Or upload a spec to runs/ of the data"),
+        ):
+            cdk.CfnOutput(self, name, value=value, description=description)

@@ -1,1 +1,0 @@
-"""Sections of the configuration that are a matter of their own."""

@@ -1,1 +1,0 @@
-"""The parts of the orchestration stack; its functions are those of the triggers too."""

@@ -1,1 +1,0 @@
-"""The parts of Slurm: its controller, its nodes, and how the functions reach it."""

@@ -1,0 +1,96 @@
+"""Calls of AWS's APIs for what CloudFormation has no property for: one small function of CDK's makes a stack's all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import custom_resources as resources
+from constructs import Construct
+
+from stacks.shared.acknowledgements import Reason, acknowledge
+
+MEMORY_MIB = 256
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an AWS API."""
+
+    service: str
+    """As the SDK for JavaScript names its client."""
+    action: str
+    parameters: Mapping[str, Any]
+    passes_over: str | None = None
+    """Pattern of the errors that count as success."""
+    output_paths: Sequence[str] = ()
+    """What of the answer is read afterwards."""
+
+    def as_sdk_call(self, identity: str) -> resources.AwsSdkCall:
+        """As CDK's function takes it."""
+        return resources.AwsSdkCall(
+            service=self.service,
+            action=self.action,
+            parameters=dict(self.parameters),
+            physical_resource_id=resources.PhysicalResourceId.of(identity),
+            ignore_error_codes_matching=self.passes_over,
+            output_paths=list(self.output_paths) or None,
+        )
+
+
+class AwsCalls(Construct):
+    """The role and the log of that function, and what it is asked to do."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, description: str) -> None:
+        """Make the function's role, which may do nothing yet.
+
+        Args:
+            scope: The stack that the calls are about.
+            construct_id: Of this construct.
+            description: Of the role.
+        """
+        super().__init__(scope, construct_id)
+        self._log_group = logs.LogGroup(
+            self, "Log", retention=logs.RetentionDays.ONE_MONTH, removal_policy=cdk.RemovalPolicy.DESTROY
+        )
+        self._role = iam.Role(
+            self, "Role", description=description, assumed_by=iam.ServicePrincipal("lambda.amazonaws.com")
+        )
+        for rule in ("DLQ", "Tracing"):
+            acknowledge(cdk.Stack.of(self), f"Serverless-Lambda{rule}", reason=Reason.DEPLOYMENTS_WAIT)
+
+    def allow(self, *statements: iam.PolicyStatement) -> iam.Policy:
+        """Let the function make its calls; every call waits until it may."""
+        write_log = iam.PolicyStatement(
+            actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[self._log_group.log_group_arn]
+        )
+        return iam.Policy(self, "Policy", roles=[self._role], statements=[write_log, *statements])
+
+    def call(
+        self, scope: Construct, construct_id: str, call: Call, *, on_delete: Call | None = None
+    ) -> resources.AwsCustomResource:
+        """Make a call when what it is about is made and whenever its parameters change, another when it goes."""
+        identity = f"{scope.node.path}/{construct_id}"
+        made = resources.AwsCustomResource(
+            scope,
+            construct_id,
+            on_update=call.as_sdk_call(identity),
+            on_delete=on_delete.as_sdk_call(identity) if on_delete else None,
+            role=self._role,
+            log_group=self._log_group,
+            memory_size=MEMORY_MIB,
+            install_latest_aws_sdk=False,
+        )
+        made.node.add_dependency(self.node.find_child("Policy"))
+        return made
+
+    def name_role_once(self) -> None:
+        """The function refers to its role, and depends on it too; cfn-lint warns of that (W3005)."""
+        for function in cdk.Stack.of(self).node.find_all():
+            if isinstance(function, lambda_.CfnFunction):
+                function.add_deletion_override("DependsOn")

@@ -1,0 +1,1 @@
+"""The Slurm stack: controller, nodes, and how the functions reach them."""

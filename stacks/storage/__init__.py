@@ -1,0 +1,1 @@
+"""The storage stack: buckets, FSx for Lustre, and the tables of runs."""

@@ -1,0 +1,60 @@
+"""What the programs of a run may do with the buckets, in pods and on Slurm's nodes alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+
+from stacks.orchestration.permissions import acknowledge_patterns
+from stacks.shared.acknowledgements import Reason, acknowledge
+from stacks.storage import further_buckets
+
+if TYPE_CHECKING:
+    from stacks.storage.stack import StorageStack
+
+
+def let_runs_use(storage: StorageStack, role: iam.Role) -> None:
+    """Give the role of a run's programs its rights."""
+    further = list(further_buckets.for_runs(storage.granted_buckets))
+    for statement in (*_statements(storage), *(grant.statement for grant in further)):
+        role.add_to_policy(statement)
+    acknowledge_patterns(role, further)
+    acknowledge(
+        role,
+        *(
+            f"AwsSolutions-IAM5[Resource::{_imported(bucket)}/*]"
+            for bucket in (storage.data_bucket, storage.artifact_bucket)
+        ),
+        reason=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+    )
+
+
+def _imported(bucket: s3.Bucket) -> str:
+    """As cdk-nag calls the ARN of another stack's bucket."""
+    stack = cdk.Stack.of(bucket)
+    return str(stack.resolve(stack.export_value(bucket.bucket_arn))["Fn::ImportValue"])
+
+
+def _statements(storage: StorageStack) -> list[iam.PolicyStatement]:
+    """Read data; write artifacts, and read them back to compare. Nothing can be deleted."""
+    data, artifacts = storage.data_bucket, storage.artifact_bucket
+    return [
+        iam.PolicyStatement(
+            sid="FindObjects", actions=["s3:ListBucket"], resources=[data.bucket_arn, artifacts.bucket_arn]
+        ),
+        iam.PolicyStatement(sid="ReadData", actions=["s3:GetObject"], resources=[data.arn_for_objects("*")]),
+        iam.PolicyStatement(
+            sid="WriteArtifacts",
+            actions=["s3:PutObject", "s3:GetObject", "s3:AbortMultipartUpload"],
+            resources=[artifacts.arn_for_objects("*")],
+        ),
+        iam.PolicyStatement(
+            sid="ThroughTheBucketsOnly",
+            actions=["kms:Decrypt", "kms:GenerateDataKey"],
+            resources=[storage.key.key_arn],
+            conditions={"StringEquals": {"kms:ViaService": f"s3.{cdk.Stack.of(storage).region}.amazonaws.com"}},
+        ),
+    ]

@@ -1,0 +1,1 @@
+"""The triggers stack: what starts runs, by schedule and by upload."""

@@ -1,0 +1,84 @@
+"""The software that every cluster runs for its runs, each piece pinned to a version that exists.
+
+What a training pod asks for, these offer: NeuronCores, EFA interfaces, gang scheduling, jobs of many parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainflow.models.daemon_sets import daemon_set
+
+TRAINING_OPERATOR_IMAGE = "ghcr.io/kubeflow/training-v1/training-operator:v1-3f15cb8"
+"""Kubeflow training operator, release 1.9.2: github.com/kubeflow/trainer, pull request 2634. It has no chart."""
+
+VOLCANO = "volcano"
+
+EVERY_TAINT = [{"operator": "Exists"}]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One release of one chart."""
+
+    name: str
+    repository: str
+    version: str
+    namespace: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What differs from the chart's own values."""
+    awaited: bool = False
+    """Whether the deployment fails when its pods do not start. Daemon sets of training nodes have none to wait for."""
+
+
+CHARTS = (
+    # github.com/aws-neuron/neuron-helm-charts, release 1.10.0 (August 2026).
+    Chart(
+        name="neuron-helm-chart",
+        repository="oci://public.ecr.aws/neuron/neuron-helm-chart",
+        version="1.10.0",
+        namespace="kube-system",
+        values={
+            # Jobs take whole nodes, so there is nothing to schedule inside one.
+            "scheduler": {"enabled": False},
+            # Reports faulty devices. It does not replace nodes: the node groups' auto repair does, and drains first.
+            "npd": {
+                "enabled": True,
+                # Its own, neuron-healthcheck-system, is made by nobody: neither by the chart nor by Helm.
+                "namespaceOverride": "kube-system",
+                "nodeRecovery": {"enabled": False},
+            },
+        },
+    ),
+    # github.com/aws/eks-charts, stable/aws-efa-k8s-device-plugin; tolerates nothing unless told to.
+    Chart(
+        name="aws-efa-k8s-device-plugin",
+        repository="https://aws.github.io/eks-charts",
+        version="v0.5.30",
+        namespace="kube-system",
+        values={
+            "tolerations": EVERY_TAINT,
+            "resources": {"requests": daemon_set("aws-efa-k8s-device-plugin").requests},
+        },
+    ),
+    # github.com/volcano-sh/helm-charts, index.yaml: the newest that is no pre-release (August 2026).
+    Chart(
+        name=VOLCANO,
+        repository="https://volcano-sh.github.io/helm-charts",
+        version="1.15.2",
+        namespace="volcano-system",
+        awaited=True,
+    ),
+    # github.com/kubernetes-sigs/jobset, issue 1213: release 0.12.0 (May 2026).
+    Chart(
+        name="jobset",
+        repository="oci://registry.k8s.io/jobset/charts/jobset",
+        version="0.12.0",
+        namespace="jobset-system",
+        # Its own values ask for half a vCPU; a quarter of a system node for a handful of jobs.
+        values={"controller": {"resources": {"requests": {"cpu": "50m", "memory": "128Mi"}}}},
+        awaited=True,
+    ),
+)

@@ -1,0 +1,516 @@
+"""The configuration of one deployment: `config/<name>.yaml`, checked before anything is synthesized.
+
+What can only fail an hour into a deployment, or on the bill, is refused here with a sentence that names the field.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import yaml
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from trainflow.configuration import grants, nodes, queues, slurm
+from trainflow.configuration.grants import BucketGrant
+from trainflow.configuration.nodes import Nodegroup, VcpuQuotas, check_quotas, same_type_twice
+from trainflow.configuration.queues import VolcanoQueue, same_name_twice
+from trainflow.configuration.section import Section
+from trainflow.configuration.slurm import Pcs, Slurm
+from trainflow.errors import InvalidRunSpec
+from trainflow.models.offerings import OFFERINGS
+from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.models.sentences import sentences
+
+NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+ACCOUNT = r"^\d{12}$"
+SCHEDULE = r"^(cron|rate|at)\(.+\)$"
+EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
+ROLE_ARN = r"^arn:aws[-a-z]*:iam::\d{12}:(role|user)/.+$"
+RELEASE = r"^\d+\.\d+\.\d+-\d{8}$"
+KUBERNETES = r"^1\.\d{2}$"
+HTTP_URL = r"^https?://[^\s/]+(/\S*)?$"
+
+IN_WORDS = {
+    **nodes.IN_WORDS,
+    **grants.IN_WORDS,
+    **queues.IN_WORDS,
+    **slurm.IN_WORDS,
+    NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
+    ACCOUNT: "must be the account's 12 digits, in quotes",
+    SCHEDULE: "must be cron(…), rate(…) or at(…) as EventBridge Scheduler writes it",
+    EMAIL: "must be an e-mail address",
+    ROLE_ARN: "must be the ARN of an IAM role or user",
+    RELEASE: "must be an EKS AMI release such as 1.36.2-20260827",
+    HTTP_URL: "must be the address of a page, such as https://wiki.example.org/runbooks",
+    KUBERNETES: 'must be a Kubernetes version in quotes, such as "1.36"',
+}
+"""What each pattern asks for, for messages."""
+
+REGIONS = {"us-east-1": "use1", "us-east-2": "use2", "us-west-2": "usw2"}
+"""Regions with Trainium (EC2 instance type offerings, November 2026), and how their zone ids begin."""
+
+ZONES_WITHOUT_EKS = ("use1-az3",)
+"""Zones that take no subnet of a cluster (EKS user guide, network requirements)."""
+
+LUSTRE_THROUGHPUT = (125, 250, 500, 1000)
+"""MB/s for each TiB of a PERSISTENT_2 file system."""
+
+WIDEST_PREFIX = 8
+"""Fewer bits of network than this is the world, or a good part of it."""
+
+
+class ConfigurationError(Exception):
+    """The configuration cannot be deployed; the message names the field and what to do."""
+
+
+class Network(Section):
+    """A VPC over two zones; everything that trains stands in the first."""
+
+    zone_id: str
+    """Availability Zone of the nodes and the file system, by id (`usw2-az4`), because names differ between accounts."""
+    second_zone_id: str
+    """EKS wants its control plane in two zones."""
+    cidr: str = "10.40.0.0/16"
+    """The VPC's addresses: 16 bits of network leave room for 8,000 pods a zone."""
+
+    @field_validator("cidr")
+    @classmethod
+    def _large_enough(cls, cidr: str) -> str:
+        network = _network(cidr)
+        if not network.is_private or not 16 <= network.prefixlen <= 18:
+            raise ValueError(f"'{cidr}' must be a private network of 16 to 18 bits, such as 10.40.0.0/16")
+        return cidr
+
+    @model_validator(mode="after")
+    def _two_zones(self) -> Self:
+        if self.zone_id == self.second_zone_id:
+            raise ValueError("second_zone_id is the same zone as zone_id; EKS needs two")
+        for field, zone in (("zone_id", self.zone_id), ("second_zone_id", self.second_zone_id)):
+            if zone in ZONES_WITHOUT_EKS:
+                raise ValueError(f"{field}: EKS clusters cannot use the zone '{zone}'; choose another one")
+        return self
+
+
+class ExistingCluster(Section):
+    """A cluster that somebody else looks after. Network, Cluster and Capacity stacks are not deployed then."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    """As `aws eks list-clusters` has it. Its node groups are named as `trainflow-trn1-32xlarge`."""
+    vpc_id: str | None = None
+    """Where the Lambdas have to stand to reach a private API endpoint; left out, they stand outside any VPC."""
+    subnet_ids: tuple[str, ...] = ()
+    """Private subnets of that VPC with a way out."""
+    security_group_id: str | None = None
+    """A security group that the cluster's own lets in on port 443."""
+
+    @model_validator(mode="after")
+    def _placed_wholly_or_not(self) -> Self:
+        given = (bool(self.vpc_id), bool(self.subnet_ids), bool(self.security_group_id))
+        if any(given) and not all(given):
+            raise ValueError("vpc_id, subnet_ids and security_group_id go together; give all three or none")
+        return self
+
+
+class Cluster(Section):
+    """The EKS cluster."""
+
+    kubernetes_version: Annotated[str, Field(pattern=KUBERNETES)] = "1.36"
+    """Pinned: add-ons, charts and node images were chosen for it."""
+    public_endpoint_cidrs: tuple[str, ...] = ()
+    """Networks from which people may reach the API server. None: it is private, reached from inside the VPC."""
+    administrators: tuple[Annotated[str, Field(pattern=ROLE_ARN)], ...] = ()
+    """IAM roles or users that administer the cluster."""
+    system_nodes: Annotated[int, Field(ge=1, le=10)] = 2
+    """Nodes for what is always there: DNS, controllers, staging pods."""
+    ssm_access: bool = False
+    """Whether people with `ssm:StartSession` reach the nodes by Systems Manager, with a shell or with a port to the
+    private API server forwarded. Off: a node takes no commands from outside."""
+    pod_logs: Literal["cloudwatch", "none"] = "cloudwatch"
+    """Where everything goes that pods write to stdout and stderr, system pods too. `cloudwatch`: to Container Insights'
+    log groups, at 0.50 USD a GB; `alarms.pod_logs_usd_per_hour` tells of a run that writes much. `none`: nowhere, and
+    the alarm is left out. Metrics, `kubectl logs` and the last lines in a run's record work either way, but the log of
+    a pod that is deleted is gone with `none`."""
+    volcano_queues: tuple[VolcanoQueue, ...] = ()
+    """Queues that runs with backend `volcano` may name, beside `default`, which Volcano makes itself."""
+
+    @field_validator("volcano_queues")
+    @classmethod
+    def _one_a_name(cls, volcano_queues: tuple[VolcanoQueue, ...]) -> tuple[VolcanoQueue, ...]:
+        twice = same_name_twice(volcano_queues)
+        if twice:
+            raise ValueError(f"there are two queues named '{twice}'; keep one")
+        return volcano_queues
+
+    @field_validator("public_endpoint_cidrs")
+    @classmethod
+    def _not_the_world(cls, cidrs: tuple[str, ...]) -> tuple[str, ...]:
+        for cidr in cidrs:
+            if _network(cidr).prefixlen < WIDEST_PREFIX:
+                raise ValueError(
+                    f"'{cidr}' opens the API server to the world; name the networks that you work from, "
+                    "or none for a private endpoint"
+                )
+        return cidrs
+
+
+class Capacity(Section):
+    """What runs may train on."""
+
+    nodegroups: tuple[Nodegroup, ...]
+    """At most one an instance type: a run asks for a type, not for a group."""
+    vcpu_quotas: VcpuQuotas = VcpuQuotas()
+    """As the account's Service Quotas console shows them."""
+    neuron_ami_release: Annotated[str, Field(pattern=RELEASE)] | None = None
+    """EKS AMI release of the Trainium nodes, pinned together with the Neuron image: driver and runtime have to match.
+    None: EKS takes the newest when it makes a node group, and again whenever it replaces the group's nodes.
+    `trainflow check-account` says which is the newest."""
+    idle_minutes: Annotated[int, Field(ge=5, le=1440)] = 20
+    """Nodes that no run claims are given back after this time."""
+
+    @field_validator("nodegroups")
+    @classmethod
+    def _one_a_type(cls, nodegroups: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
+        if not nodegroups:
+            raise ValueError("there is no node group; name at least one")
+        twice = same_type_twice(nodegroups)
+        if twice:
+            raise ValueError(f"there are two node groups of {twice}; a run asks for a type, so keep one")
+        return nodegroups
+
+    @model_validator(mode="after")
+    def _within_the_quotas(self) -> Self:
+        check_quotas(self.vcpu_quotas, self.nodegroups)
+        return self
+
+
+class Lustre(Section):
+    """FSx for Lustre, shared by all pods of all runs."""
+
+    size_gib: int = 1200
+    """SSD storage: 1200, 2400 or a multiple of 2400 GiB."""
+    throughput_mbps_per_tib: int = 125
+    """125, 250, 500 or 1000 MB/s for each TiB."""
+    on_destroy: Literal["retain", "delete"] = "retain"
+    """What `make destroy` does with it. What is below `/runs` has been exported to the artifact bucket by then."""
+
+    @field_validator("size_gib")
+    @classmethod
+    def _offered_size(cls, size: int) -> int:
+        if size != 1200 and (size < 2400 or size % 2400):
+            raise ValueError(f"FSx offers 1200, 2400 and multiples of 2400 GiB, not {size}")
+        return size
+
+    @field_validator("throughput_mbps_per_tib")
+    @classmethod
+    def _offered_throughput(cls, throughput: int) -> int:
+        if throughput not in LUSTRE_THROUGHPUT:
+            offered = ", ".join(map(str, LUSTRE_THROUGHPUT))
+            raise ValueError(f"FSx offers {offered} MB/s for each TiB, not {throughput}")
+        return throughput
+
+
+class Storage(Section):
+    """Buckets, and the file system that the pods share."""
+
+    lustre: Lustre | None = Lustre()
+    """None for an existing cluster, which brings its own claim `fsx-claim`."""
+    buckets_on_destroy: Literal["retain", "delete"] = "retain"
+    """`delete` empties data and artifacts with `make destroy`."""
+    artifact_days: Annotated[int, Field(ge=1)] | None = None
+    """Artifacts are deleted after this time; None keeps them."""
+    grants: tuple[BucketGrant, ...] = ()
+    """Further buckets that runs may read data sets from or write models to."""
+
+
+class Images(Section):
+    """The base images that CodeBuild builds our images on, and what is not to be built."""
+
+    neuron_base: str = "public.ecr.aws/neuron/pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.29.1-ubuntu24.04"
+    """For trn1: the last release of PyTorch/XLA for training."""
+    cpu_base: str = "public.ecr.aws/docker/library/python:3.12-slim-bookworm"
+    """For CPU instances, and for the image `tools`."""
+    torchneuron_base: str | None = None
+    """For trn2: an image with the native TorchNeuron. Has no default because AWS has published no fixed name."""
+    tools: str | None = None
+    """An image of your own for staging and publishing, with our `trainer` package. None: `make images` builds it."""
+
+
+class Schedule(Section):
+    """A run that starts by the clock."""
+
+    name: Annotated[str, Field(pattern=NAME, max_length=40)]
+    """Of the schedule; the run is named after its spec."""
+    expression: Annotated[str, Field(pattern=SCHEDULE)]
+    """When: `cron(0 2 ? * SAT *)`, `rate(7 days)`, `at(2027-01-01T00:00:00)`."""
+    time_zone: str = "UTC"
+    """IANA name of the zone in which the expression is meant."""
+    spec: str
+    """Path of the run spec, relative to the repository."""
+    enabled: bool = True
+    """Off keeps the schedule, asleep."""
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"'{name}' is no IANA time zone such as Europe/Berlin") from None
+        return name
+
+
+class Alarms(Section):
+    """When a person has to be told."""
+
+    emails: tuple[Annotated[str, Field(pattern=EMAIL)], ...] = ()
+    """Subscribers of the topic; AWS asks each to confirm."""
+    stalled_minutes: Annotated[int, Field(ge=5, le=1440)] = 30
+    """No step for this long is an alarm; `limits.stall_minutes` of a spec ends the run."""
+    daily_budget_usd: Annotated[float, Field(gt=0)] = 1000.0
+    """Estimated cost of training nodes in a day above which to tell somebody."""
+    pod_logs_usd_per_hour: Annotated[float, Field(gt=0)] = 1.0
+    """What sending pods' stdout to CloudWatch may cost within an hour before somebody is told. 1 USD is 2 GB."""
+    runbooks_url: Annotated[str, Field(pattern=HTTP_URL)] | None = None
+    """Page with your copy of docs/runbooks.md. None: the runbooks are on a dashboard of the deployment."""
+
+
+class Configuration(Section):
+    """Everything that `cdk deploy` has to know."""
+
+    model_config = ConfigDict(title="Trainflow configuration")
+
+    version: Literal[1]
+    """Version of this format."""
+    name: Annotated[str, Field(pattern=NAME, max_length=20)]
+    """Begins every stack's name, and is the cluster's name: two deployments in one account need two."""
+    environment: Literal["development", "production"]
+    """`production` wants images by digest and protects what cannot be made again from deletion."""
+    region: str
+    """AWS Region."""
+    account: Annotated[str, Field(pattern=ACCOUNT)] | None = None
+    """Deploy nowhere else. None: wherever the credentials lead."""
+    namespace: Annotated[str, Field(pattern=NAME, max_length=40)] = "training"
+    """Kubernetes namespace of the runs."""
+    network: Network | None = None
+    """None with an existing cluster."""
+    cluster: Cluster = Cluster()
+    existing_cluster: ExistingCluster | None = None
+    """Use a cluster that is there already."""
+    capacity: Capacity
+    storage: Storage = Storage()
+    slurm: Slurm | None = None
+    """None: runs train in the EKS cluster alone."""
+    images: Images = Images()
+    schedules: tuple[Schedule, ...] = ()
+    alarms: Alarms = Alarms()
+
+    @field_validator("region")
+    @classmethod
+    def _known_region(cls, region: str) -> str:
+        if region not in REGIONS:
+            raise ValueError(f"'{region}' is no region with Trainium; choose one of {', '.join(REGIONS)}")
+        return region
+
+    @model_validator(mode="after")
+    def _a_cluster_and_what_it_stands_on(self) -> Self:
+        if self.existing_cluster is not None:
+            if self.network is not None:
+                raise ValueError("network and existing_cluster exclude each other; remove one")
+            if self.storage.lustre is not None:
+                raise ValueError(
+                    "storage.lustre must be null with existing_cluster: the cluster's own network holds the file system"
+                )
+        elif self.network is None:
+            raise ValueError("network is missing; add it, or name an existing_cluster")
+        return self
+
+    @model_validator(mode="after")
+    def _slurm_can_be_reached(self) -> Self:
+        if self.slurm is None:
+            return self
+        if self.slurm.pcs is not None:
+            if self.network is None or self.storage.lustre is None:
+                raise ValueError(
+                    "slurm.pcs stands in the network of this deployment and mounts its file system, and one of them is "
+                    "missing; use slurm.existing, or add network and storage.lustre"
+                )
+            check_quotas(self.capacity.vcpu_quotas, self.capacity.nodegroups, self.slurm.pcs.vcpus_by_quota)
+        elif self.slurm.existing is not None and self.slurm.existing.api_url is not None:
+            theirs = self.existing_cluster
+            if theirs is not None and theirs.vpc_id is None:
+                raise ValueError(
+                    "slurm.existing.api_url is a private address, and the functions stand outside any VPC; give "
+                    "existing_cluster its vpc_id, subnet_ids and security_group_id"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _zones_offer_what_is_wanted(self) -> Self:
+        if self.network is None:
+            return self
+        prefix = REGIONS[self.region]
+        for field in ("zone_id", "second_zone_id"):
+            zone = getattr(self.network, field)
+            if not zone.startswith(f"{prefix}-az"):
+                raise ValueError(f"network.{field}: '{zone}' is no zone id of {self.region}, such as {prefix}-az1")
+        for nodegroup in (*self.capacity.nodegroups, *self.queues):
+            offering = OFFERINGS[nodegroup.instance_type]
+            if not (nodegroup.zone_confirmed or offering.is_in(self.network.zone_id)):
+                here = [zone for zone in offering.zone_ids if zone.startswith(prefix)]
+                offered = f"in {', '.join(here)}" if here else f"nowhere in {self.region}"
+                raise ValueError(
+                    f"network.zone_id: {self.network.zone_id} does not offer {nodegroup.instance_type}, which is "
+                    f"offered {offered}; choose another zone, or set zone_confirmed if EC2 tells you otherwise"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _images_for_every_type(self) -> Self:
+        trn2 = [node.instance_type for node in self.capacity.nodegroups if node.instance_type.startswith("trn2.")]
+        if trn2 and self.images.torchneuron_base is None:
+            raise ValueError(f"images.torchneuron_base is missing; {trn2[0]} needs an image with TorchNeuron")
+        if self.environment == "production":
+            for field, image in self.images.model_dump().items():
+                if image is not None and not is_pinned(image):
+                    raise ValueError(f"images.{field}: {unpinned(image)}")
+        return self
+
+    @model_validator(mode="after")
+    def _node_images_of_the_clusters_version(self) -> Self:
+        release, version = self.capacity.neuron_ami_release, self.cluster.kubernetes_version
+        if self.existing_cluster is None and release is not None and not release.startswith(f"{version}."):
+            raise ValueError(
+                f"capacity.neuron_ami_release: '{release}' is not for Kubernetes {version}, the cluster's version; "
+                f"choose a release that begins with {version}., or remove it for the newest"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_is_lost_by_accident(self) -> Self:
+        storage = self.storage
+        deleted = [
+            field
+            for field, policy in (
+                ("storage.buckets_on_destroy", storage.buckets_on_destroy),
+                ("storage.lustre.on_destroy", storage.lustre.on_destroy if storage.lustre else "retain"),
+            )
+            if policy == "delete"
+        ]
+        if self.environment == "production" and deleted:
+            raise ValueError(f"{deleted[0]} is 'delete', but production keeps its data; use 'retain'")
+        if self.keeps_lustre and storage.buckets_on_destroy == "delete":
+            raise ValueError(
+                "storage.buckets_on_destroy is 'delete' and storage.lustre.on_destroy is 'retain': the file system "
+                "would lose the buckets that it is linked to; delete both, or keep both"
+            )
+        return self
+
+    @property
+    def keeps_lustre(self) -> bool:
+        """Whether the file system outlives the deployment."""
+        return self.storage.lustre is not None and self.storage.lustre.on_destroy == "retain"
+
+    @property
+    def pcs(self) -> Pcs | None:
+        """A Slurm cluster of this deployment's own."""
+        return self.slurm.pcs if self.slurm is not None else None
+
+    @property
+    def queues(self) -> tuple[Nodegroup, ...]:
+        """Of that cluster."""
+        return self.pcs.queues if self.pcs is not None else ()
+
+    @property
+    def production(self) -> bool:
+        """Whether this deployment must not lose anything."""
+        return self.environment == "production"
+
+    @property
+    def cluster_name(self) -> str:
+        """The EKS cluster's name."""
+        return self.existing_cluster.name if self.existing_cluster else self.name
+
+
+def is_pinned(image: str) -> bool:
+    """Whether an image is named by digest, so that it is the same one tomorrow."""
+    return "@sha256:" in image
+
+
+def unpinned(image: str) -> str:
+    """What to say of an image that is not."""
+    return f"'{image}' is a tag, which can move; production names images by digest (…@sha256:…)"
+
+
+def load_configuration(path: Path) -> Configuration:
+    """The configuration in a YAML file.
+
+    Raises:
+        ConfigurationError: If there is none that could be deployed.
+    """
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read ({error.strerror}); copy config/example.yaml there and fill it in."
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path} must be a mapping of fields such as 'version', 'name' and 'region'.")
+    try:
+        return Configuration.model_validate(document)
+    except ValidationError as invalid:
+        raise ConfigurationError(
+            f"{path}: {' '.join(sentences(invalid, whole='configuration', in_words=IN_WORDS))}"
+        ) from None
+
+
+def scheduled_spec(configuration: Configuration, schedule: Schedule, *, repository: Path) -> RunSpec:
+    """The run spec of a schedule: a fault is found now, not at two in the morning.
+
+    Raises:
+        ConfigurationError: If the spec cannot be run by this deployment.
+    """
+    where = f"schedules.{schedule.name}: {schedule.spec}"
+    try:
+        document: Any = yaml.safe_load((repository / schedule.spec).read_text())
+        spec = parse_run_spec(document)
+    except OSError as error:
+        raise ConfigurationError(f"{where} cannot be read ({error.strerror}).") from None
+    except (yaml.YAMLError, UnicodeDecodeError, InvalidRunSpec) as error:
+        raise ConfigurationError(f"{where} is no run spec: {' '.join(str(error).split())}") from None
+    group = _group(configuration, spec, where)
+    if group is not None and spec.compute.num_nodes > group.max_nodes:
+        raise ConfigurationError(
+            f"{where} asks for {spec.compute.num_nodes} nodes, but max_nodes of {group.instance_type} is "
+            f"{group.max_nodes}; raise it or ask for fewer."
+        )
+    image = spec.workload.image
+    if configuration.production and image is not None and not is_pinned(image):
+        raise ConfigurationError(f"{where}: workload.image: {unpinned(image)}.")
+    return spec
+
+
+def _group(configuration: Configuration, spec: RunSpec, where: str) -> Nodegroup | None:
+    """The nodes that a spec asks for; None where somebody else's Slurm cluster has them."""
+    groups, field, remedy = configuration.capacity.nodegroups, "capacity.nodegroups", "a node group"
+    if spec.compute.backend == "slurm":
+        if configuration.slurm is None:
+            raise ConfigurationError(f"{where} asks for Slurm; add the section slurm, or choose another backend.")
+        if configuration.slurm.pcs is None:
+            return None
+        groups, field, remedy = configuration.queues, "slurm.pcs.queues", "a queue"
+    for group in groups:
+        if group.instance_type == spec.compute.instance_type:
+            return group
+    raise ConfigurationError(f"{where} asks for {spec.compute.instance_type}, of which {field} has none; add {remedy}.")
+
+
+def _network(cidr: str) -> ipaddress.IPv4Network:
+    try:
+        return ipaddress.IPv4Network(cidr)
+    except ValueError:
+        raise ValueError(f"'{cidr}' is no IPv4 network such as 203.0.113.0/24") from None

@@ -1,0 +1,118 @@
+"""Nodes that train: of which type, how many at most, how they are bought, and what the account allows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from trainflow.configuration.section import Section
+from trainflow.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
+
+RESERVATION = r"^cr-[0-9a-f]{8,17}$"
+
+IN_WORDS = {RESERVATION: "must be the id of a capacity reservation or capacity block (cr-…)"}
+
+Mode = Literal["on-demand", "spot", "capacity-block", "reservation"]
+
+
+class Nodegroup(Section):
+    """Nodes of one instance type: none while nothing trains."""
+
+    instance_type: InstanceTypeName
+    """EC2 instance type."""
+    max_nodes: Annotated[int, Field(ge=1, le=1024)]
+    """Most nodes that runs may ask for at once: the ceiling of the bill."""
+    mode: Mode = "on-demand"
+    """How the instances are bought."""
+    reservation_id: Annotated[str, Field(pattern=RESERVATION)] | None = None
+    """For the modes `capacity-block` and `reservation`."""
+    local_disks: bool = True
+    """Whether the type's NVMe disks hold images and pods' `/scratch`. Off, both are on the root disk."""
+    zone_confirmed: bool = False
+    """Say that the zone offers the type although Trainflow's snapshot of EC2's offerings does not list it."""
+
+    @model_validator(mode="after")
+    def _bought_in_one_way(self) -> Self:
+        reserved = self.mode in ("capacity-block", "reservation")
+        if reserved and self.reservation_id is None:
+            raise ValueError(f"mode '{self.mode}' needs the reservation_id that it draws on")
+        if not reserved and self.reservation_id is not None:
+            raise ValueError(
+                f"mode '{self.mode}' cannot draw on {self.reservation_id}; use 'capacity-block' or 'reservation', "
+                "or remove reservation_id"
+            )
+        return self
+
+    @property
+    def instance(self) -> InstanceType:
+        """The catalogue's entry."""
+        return INSTANCE_TYPES[self.instance_type]
+
+    @property
+    def uses_local_disks(self) -> bool:
+        """Whether there are NVMe disks to use."""
+        return self.local_disks and self.instance.has_scratch
+
+    @property
+    def quota(self) -> str | None:
+        """The field of `VcpuQuotas` that limits it; None for capacity blocks, which are bought beside the quotas."""
+        if self.mode == "capacity-block":
+            return None
+        family = "trn" if self.instance.accelerated else "standard"
+        return f"{family}_{'spot' if self.mode == 'spot' else 'on_demand'}"
+
+
+def same_type_twice(groups: tuple[Nodegroup, ...]) -> str | None:
+    """An instance type that more than one group has."""
+    types = [group.instance_type for group in groups]
+    return next((name for name in types if types.count(name) > 1), None)
+
+
+class VcpuQuotas(Section):
+    """The account's EC2 quotas for running instances, in vCPUs: a trn1.32xlarge takes 128."""
+
+    trn_on_demand: Annotated[int, Field(ge=0)] = 0
+    """Running On-Demand Trn instances (L-2C3B7624). New accounts have little or none."""
+    trn_spot: Annotated[int, Field(ge=0)] = 0
+    """All Trn Spot Instance Requests (L-6B0D517C)."""
+    standard_on_demand: Annotated[int, Field(ge=0)] = 64
+    """Running On-Demand Standard instances (L-1216C47A)."""
+    standard_spot: Annotated[int, Field(ge=0)] = 64
+    """All Standard Spot Instance Requests (L-34B43A08)."""
+
+
+def check_quotas(
+    quotas: VcpuQuotas, nodegroups: tuple[Nodegroup, ...], slurm: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Refuse groups that could grow beyond what the account may start.
+
+    Args:
+        quotas: By the names that `Nodegroup.quota` has.
+        nodegroups: Of the EKS cluster.
+        slurm: vCPUs that a Slurm cluster may grow to beside them, by quota.
+
+    Raises:
+        ValueError: If all of them at their largest are more than a quota.
+    """
+    wanted = vcpus_by_quota(nodegroups)
+    who = "the node groups and Slurm" if slurm else "the node groups"
+    for quota in {**wanted, **slurm}:
+        vcpus, limit = wanted.get(quota, 0) + slurm.get(quota, 0), getattr(quotas, quota)
+        if vcpus > limit:
+            raise ValueError(
+                f"{who} may grow to {vcpus} vCPUs, but vcpu_quotas.{quota} is {limit}; lower max_nodes, "
+                "or ask AWS for more and write the new quota here"
+            )
+
+
+def vcpus_by_quota(groups: Iterable[Nodegroup]) -> dict[str, int]:
+    """What groups at their largest take of the account's quotas."""
+    wanted: Counter[str] = Counter()
+    for group in groups:
+        if group.quota is not None:
+            wanted[group.quota] += group.max_nodes * group.instance.vcpus
+    return dict(wanted)
