@@ -22,7 +22,7 @@ from trainer.runtime.errors import CheckpointInvalid, StorageFailed
 if TYPE_CHECKING:
     from torch import nn
 
-    from trainer.optimizers import Optimizer
+    from trainer.optimizers.building import Optimizer
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from trainer.device import Device
 from trainer.device.distributed import Gang
 from trainer.loop.run import Run
 from trainer.loop.task import Plan, Samples
-from trainer.optimizers import Optimizer
+from trainer.optimizers.building import Optimizer
 
 MOMENTUM = 0.9
 """The usual; without it the few steps that many ranks leave of an epoch teach nothing."""

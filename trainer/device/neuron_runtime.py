@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
+from trainer.runtime.environment import BFLOAT16_VARIABLES
+
 EXECUTION_TIMEOUT_SECONDS = 600
 """NEURON_RT_EXEC_TIMEOUT in the tutorial's launch scripts."""
-
-BFLOAT16_VARIABLES = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
-"""Set to 1 they ask for weights in bfloat16. torch-xla 2.9 still obeys them, and would keep the optimizer's state and
-the losses in bfloat16, too, without a word."""
 
 
 def prepare(environ: MutableMapping[str, str], *, pure_bfloat16: bool, model_type: str | None) -> None:

@@ -10,7 +10,8 @@ from torch import nn
 from trainer.compiler import compilation
 from trainer.device.distributed import Gang
 from trainer.loop.run import Run
-from trainer.optimizers import Optimizer, gradients
+from trainer.optimizers import gradients
+from trainer.optimizers.building import Optimizer
 from trainer.optimizers.gradients import Exchange
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainer.device import Device, Precision
     from trainer.device.distributed import Gang
     from trainer.loop.run import Run
-    from trainer.optimizers import Optimizer
+    from trainer.optimizers.building import Optimizer
 
 Model = TypeVar("Model", bound="nn.Module")
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from trainer import optimizers
 from trainer.checkpoints.fingerprint import PURE_BFLOAT16, Fingerprint
 from trainer.data import data_order
 from trainer.data.shards import ShardedDataset
@@ -19,7 +18,8 @@ from trainer.device.kernels import TorchKernels
 from trainer.loop.run import Run
 from trainer.loop.saving import read_once_a_node
 from trainer.loop.task import Plan, Samples
-from trainer.optimizers import Optimizer, schedule
+from trainer.optimizers import schedule
+from trainer.optimizers.building import Optimizer, build, decay_groups
 from trainer.pretraining import flops, hugging_face
 from trainer.pretraining.batches import BatchReader
 from trainer.pretraining.bert import BertPretraining, Losses
@@ -120,8 +120,8 @@ class Pretraining:
 
     def build_optimizer(self, model: BertPretraining, device: Device, gang: Gang) -> Optimizer:
         """AdamW or LAMB."""
-        groups = optimizers.decay_groups(model, self.config.optimization.weight_decay)
-        return optimizers.build(groups, self.config.optimization, device, gang)
+        groups = decay_groups(model, self.config.optimization.weight_decay)
+        return build(groups, self.config.optimization, device, gang)
 
     def learning_rate(self, step: int) -> float:
         """Warm-up, then down."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trainer.device.neuron_runtime import BFLOAT16_VARIABLES
+from trainer.runtime.environment import BFLOAT16_VARIABLES
 from trainer.runtime.errors import ConfigInvalid
 
 SWITCHES: Mapping[str, Sequence[str]] = {

@@ -9,6 +9,10 @@ from pathlib import Path
 
 from trainer.runtime.errors import ConfigInvalid
 
+BFLOAT16_VARIABLES = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
+"""Set to 1 they ask for weights in bfloat16. torch-xla 2.9 still obeys them, and would keep the optimizer's state and
+the losses in bfloat16, too, without a word."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:

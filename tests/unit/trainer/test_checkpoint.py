@@ -17,7 +17,7 @@ from trainer.checkpoints.fingerprint import Fingerprint
 from trainer.checkpoints.host_copy import HostCopy
 from trainer.device.cpu import CpuDevice
 from trainer.device.distributed import Gang
-from trainer.optimizers import Groups, Optimizer
+from trainer.optimizers.building import Groups, Optimizer
 from trainer.optimizers.zero import ShardedOptimizer
 from trainer.runtime.errors import CheckpointInvalid, ConfigInvalid, StorageFailed
 

@@ -15,6 +15,7 @@ from trainer import exchange
 from trainer.checkpoints import checkpoint, checkpoint_files
 from trainer.checkpoints.checkpoint import Progress
 from trainer.checkpoints.fingerprint import Fingerprint
+from trainer.pretraining import hugging_face
 from trainer.pretraining.batches import MicroBatch
 from trainer.pretraining.bert import BertPretraining
 from trainer.pretraining.config import ModelConfig
@@ -88,8 +89,8 @@ def test_a_new_training_takes_weights_from_either_kind_of_folder(tmp_path: Path,
     model = trained(tmp_path / "run")
     exchanged("export", tmp_path / "run", tmp_path / "hf", outside_a_pod)
     for folder in (tmp_path / "run", tmp_path / "hf"):
-        found = exchange.find(folder, option="initial_weights", say=print)
-        weights = exchange.weights_of(found, shape=TINY.shape)
+        found = hugging_face.find(folder, option="initial_weights", say=print)
+        weights = hugging_face.weights_of(found, shape=TINY.shape)
         assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
 
 
@@ -108,22 +109,22 @@ def test_a_running_training_is_not_imported_over(tmp_path: Path, outside_a_pod: 
 
 def test_weights_of_another_shape_are_refused_by_name(tmp_path: Path) -> None:
     trained(tmp_path)
-    found = exchange.find(tmp_path, option="initial_weights", say=print)
+    found = hugging_face.find(tmp_path, option="initial_weights", say=print)
     with pytest.raises(CheckpointInvalid, match="--hidden_size 16 and this run asks for 128"):
-        exchange.weights_of(found, shape=ModelConfig(model="tiny").shape)
+        hugging_face.weights_of(found, shape=ModelConfig(model="tiny").shape)
 
 
 def test_an_empty_folder_holds_no_weights(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotFound, match=r"--initial_weights .* holds neither"):
-        exchange.find(tmp_path, option="initial_weights", say=print)
+        hugging_face.find(tmp_path, option="initial_weights", say=print)
 
 
 def test_a_model_without_its_heads_is_refused(tmp_path: Path) -> None:
     sizes = vars(TINY.shape)
     BertModel(BertConfig(**sizes)).save_pretrained(tmp_path)
-    found = exchange.find(tmp_path, option="folder", say=print)
+    found = hugging_face.find(tmp_path, option="folder", say=print)
     with pytest.raises(CheckpointInvalid, match="lacks 'cls"):
-        exchange.weights_of(found, shape=TINY.shape)
+        hugging_face.weights_of(found, shape=TINY.shape)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_a_model_without_its_heads_is_refused(tmp_path: Path) -> None:
 def test_another_kind_of_bert_is_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**BertConfig().to_dict(), **change}))
     with pytest.raises(CheckpointInvalid, match=words):
-        exchange.find(tmp_path, option="folder", say=print)
+        hugging_face.find(tmp_path, option="folder", say=print)
 
 
 def test_damaged_weights_are_named(tmp_path: Path, outside_a_pod: Environment) -> None:
@@ -141,7 +142,7 @@ def test_damaged_weights_are_named(tmp_path: Path, outside_a_pod: Environment) -
     exchanged("export", tmp_path / "run", tmp_path / "hf", outside_a_pod)
     (tmp_path / "hf" / "model.safetensors").write_bytes(b"no")
     with pytest.raises(CheckpointInvalid, match=r"hf cannot be read"):
-        exchange.weights_of(exchange.find(tmp_path / "hf", option="folder", say=print), shape=TINY.shape)
+        hugging_face.weights_of(hugging_face.find(tmp_path / "hf", option="folder", say=print), shape=TINY.shape)
 
 
 def test_the_direction_has_to_be_given(outside_a_pod: Environment) -> None:

@@ -28,7 +28,17 @@ def test_training_a_small_example_does_without_transformers() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["pretrain", "mlp", "classifier", "corpus.command", "stage", "publish", "precompile", "compile_cache", "shards"],
+    [
+        "pretrain",
+        "mlp",
+        "classifier",
+        "corpus.command",
+        "stage",
+        "publish",
+        "precompile",
+        "compile_cache",
+        "data.shards",
+    ],
 )
 def test_wrong_arguments_need_not_wait_for_torch(module: str) -> None:
     assert not imported(f"import trainer.{module}") & {"torch", "transformers", "h5py", "boto3", "tokenizers"}

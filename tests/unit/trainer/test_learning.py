@@ -16,7 +16,7 @@ from transformers.models.bert.modeling_bert import BertForPreTraining
 
 from tests.unit.trainer.conftest import TINY, make_rows
 from trainer.loop.metrics import StepMetrics, line
-from trainer.optimizers import decay_groups
+from trainer.optimizers.building import decay_groups
 from trainer.optimizers.optimization_config import OptimizationConfig
 from trainer.optimizers.schedule import learning_rate
 from trainer.pretraining.batches import MicroBatch, as_micro_batch

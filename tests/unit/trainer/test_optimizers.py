@@ -18,9 +18,9 @@ from transformers.optimization import (
     get_linear_schedule_with_warmup,
 )
 
-from trainer import optimizers
 from trainer.device.cpu import CpuDevice
 from trainer.device.distributed import Gang
+from trainer.optimizers import building
 from trainer.optimizers.adamw import AdamW, FusedAdamW
 from trainer.optimizers.lamb import Lamb
 from trainer.optimizers.low_precision import rounded_stochastically
@@ -200,8 +200,8 @@ def test_bfloat16_is_rounded_alike_whichever_rank_changes_the_parameter(optimize
     def changed(owned: Callable[[int], bool]) -> list[torch.Tensor]:
         parameters = [torch.nn.Parameter(torch.ones(50, dtype=torch.bfloat16)) for _ in range(4)]
         config = OptimizationConfig(optimizer=optimizer, learning_rate=1e-3)
-        seeding = optimizers._rounding_seeds([{"params": parameters}], config, CpuDevice())
-        make = optimizers._maker(config, fused=False, seed_rounding=seeding)
+        seeding = building._rounding_seeds([{"params": parameters}], config, CpuDevice())
+        make = building._maker(config, fused=False, seed_rounding=seeding)
         own = make([{"params": [p for place, p in enumerate(parameters) if owned(place)], "weight_decay": 0.01}])
         for step in range(5):
             for parameter in parameters:
@@ -219,4 +219,4 @@ def test_a_state_is_not_divided_on_a_device_that_traces() -> None:
     device: Any = SimpleNamespace(average=lambda tensors, world_size, bucket_mib: None)
     gang = Gang(rank=0, world_size=2, control=None)
     with pytest.raises(ConfigInvalid, match="--zero1 is true"):
-        optimizers.build([], OptimizationConfig(zero1=True), device, gang)
+        building.build([], OptimizationConfig(zero1=True), device, gang)

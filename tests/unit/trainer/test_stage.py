@@ -274,7 +274,8 @@ def test_sigterm_in_the_middle_leaves_nothing_that_looks_like_a_data_set(
     result_file = tmp_path / "result.json"
     program = (
         "import os, signal, sys\n"
-        "from trainer import program, stage\n"
+        "from trainer import stage\n"
+        "from trainer.runtime import program\n"
         "stage.marker.write = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"  # unpacked, not in place
         "sys.exit(program.run(stage.main, sys.argv[1:], os.environ))\n"
     )

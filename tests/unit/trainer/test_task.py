@@ -23,7 +23,7 @@ from trainer.loop import training
 from trainer.loop.run import Run
 from trainer.loop.task import Plan, Samples
 from trainer.loop.training_config import TrainingConfig
-from trainer.optimizers import Optimizer
+from trainer.optimizers.building import Optimizer
 from trainer.runtime.errors import CheckpointInvalid
 
 NUM_POINTS = 40
