@@ -22,12 +22,13 @@ from botocore import xform_name
 
 from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, Job
 from lambdas.logic.manifests import indexed_job, pods
-from stacks.cluster import charts, workload
+from stacks.cluster import workload
 from stacks.cluster.stack import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
 from stacks.network.stack import NetworkStack
 from stacks.shared import session_manager
 from stacks.storage.stack import StorageStack
 from tests.infrastructure.auditors import audit, unacknowledged
+from trainflow.configuration import cluster_software
 from trainflow.configuration.deployment import Cluster, Configuration, ConfigurationError, Images, load_configuration
 from trainflow.configuration.queues import VolcanoQueue
 from trainflow.models.instances import INSTANCE_TYPES
@@ -420,7 +421,9 @@ def test_the_configured_queues_are_applied_once_volcano_runs_to_check_them() -> 
         if '"Queue"' in _text(properties["Manifest"])
     )
     (volcano,) = (
-        name for name, chart in of_type("Custom::AWSCDK-EKS-HelmChart").items() if chart["Release"] == charts.VOLCANO
+        name
+        for name, chart in of_type("Custom::AWSCDK-EKS-HelmChart").items()
+        if chart["Release"] == cluster_software.VOLCANO
     )
     assert volcano in needs(name)
 
