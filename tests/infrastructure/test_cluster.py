@@ -28,7 +28,7 @@ from stacks.network.stack import NetworkStack
 from stacks.shared import session_manager
 from stacks.storage.stack import StorageStack
 from tests.infrastructure.auditors import audit, unacknowledged
-from trainflow.configuration import cluster_software
+from trainflow.configuration.cluster_software import CHARTS, VOLCANO
 from trainflow.configuration.deployment import Cluster, Configuration, ConfigurationError, Images, load_configuration
 from trainflow.configuration.queues import VolcanoQueue
 from trainflow.models.instances import INSTANCE_TYPES
@@ -407,7 +407,7 @@ def test_a_version_that_kubectl_does_not_fit_is_refused_with_those_that_it_does(
 
 def test_every_chart_has_a_version() -> None:
     installed = of_type("Custom::AWSCDK-EKS-HelmChart").values()
-    assert {chart["Release"] for chart in installed} == {chart.name for chart in charts.CHARTS}
+    assert {chart["Release"] for chart in installed} == {chart.name for chart in CHARTS}
     for chart in installed:
         assert PINNED.fullmatch(chart["Version"]), chart["Release"]
 
@@ -421,9 +421,7 @@ def test_the_configured_queues_are_applied_once_volcano_runs_to_check_them() -> 
         if '"Queue"' in _text(properties["Manifest"])
     )
     (volcano,) = (
-        name
-        for name, chart in of_type("Custom::AWSCDK-EKS-HelmChart").items()
-        if chart["Release"] == cluster_software.VOLCANO
+        name for name, chart in of_type("Custom::AWSCDK-EKS-HelmChart").items() if chart["Release"] == VOLCANO
     )
     assert volcano in needs(name)
 
