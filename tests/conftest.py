@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import botocore.loaders
 import pytest
 from hypothesis import settings
 
 settings.register_profile("trainflow", deadline=None)  # how fast a machine is is no property of the code
 settings.load_profile("trainflow")
+
+os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # 1,300 images and their volumes, for each account and region anew
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,3 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long ones first: two workers then end together, and no twin lives beside all that CDK leaves in memory."""
     items.sort(key=lambda item: "integration" not in item.path.parts)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_loader_of_service_models() -> Iterator[None]:
+    """Parse each AWS service's model once in a process: every session would read megabytes of JSON anew."""
+    loader = botocore.loaders.create_loader()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.session.create_loader", lambda *_args: loader)
+        yield

@@ -69,6 +69,7 @@ class AwsServer:
         self._forget_others()
         # The interpreter calls the other services on this port.
         os.environ["MOTO_PORT"] = str(self._port)
+        os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # half a second for images that the twin never starts
         self._config_before = dict(default_user_config)
         default_user_config["stepfunctions"] = {"execute_state_machine": True}
         default_user_config["lambda"] = {"use_docker": True}
