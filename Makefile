@@ -53,7 +53,7 @@ check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, t
 	$(BIN)/pytest -q $(TWO_WORKERS) tests/infrastructure -m index
 
 unit: $(INSTALLED) ## The fast tests: no processes, no templates
-	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit -m "not slow"
+	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit packages/kubetwin/tests/unit -m "not slow"
 
 test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and the slow proofs
 	$(BIN)/pytest -q $(TWO_WORKERS) -m "not slow and not index"

@@ -22,7 +22,7 @@ HEADER = ("statement", "source", "test")
 NONE = "—"
 """Written in a cell that has nothing to say."""
 
-TEST = re.compile(r"`(?P<file>tests/[\w/]+\.py)::(?P<name>test_\w+)`")
+TEST = re.compile(r"`(?P<file>(?:packages/kubetwin/)?tests/[\w/]+\.py)::(?P<name>test_\w+)`")
 YEAR = re.compile(r"\b20\d\d\b")
 
 

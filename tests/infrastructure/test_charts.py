@@ -16,9 +16,9 @@ import pytest
 import yaml
 from kubetwin.controllers.scheduling import pod_requests
 from kubetwin.model.quantity import parse_quantity
+from kubetwin_testing.kubernetes_cli import program
 
 from stacks.cluster.addons import BEFORE_NODES, on_nodes
-from tests.integration.kubernetes_cli import program
 from trainflow.configuration.cluster_software import CHARTS, Chart
 from trainflow.models.daemon_sets import DAEMON_SETS, daemon_set
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.test_process_node import command, eventually
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
 from rich.console import Console
 
 from local.shared_storage import CLAIM, SERVICE_ACCOUNT, offer
-from tests.integration.test_process_node import command, eventually
 from trainflow.cli.doctor import DoctorError, doctor
 
 NAMESPACE = "training"

@@ -16,11 +16,11 @@ import click
 import pytest
 import typer
 from awscli.clidriver import create_clidriver
+from kubetwin_testing.kubernetes_cli import program
 from typer.testing import CliRunner
 
 from local.twin import REPOSITORY
 from tests.documents import NEEDS, Block, blocks
-from tests.integration.kubernetes_cli import program
 from trainflow.cli.main import app
 
 BLOCKS = blocks()

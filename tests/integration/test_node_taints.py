@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.test_process_node import command, eventually
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
 
@@ -19,7 +20,6 @@ from lambdas.logic.jobs import job_of
 from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import offer
 from tests.fakes.runs import run_on
-from tests.integration.test_process_node import command, eventually
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
 from trainflow.models.kubernetes_names import RUN_LABEL

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.test_process_node import command, eventually
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
+from kubetwin_testing.kubernetes_cli import program
 
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import announcement_url, job_of
@@ -26,8 +28,6 @@ from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from tests.documents import blocks
 from tests.fakes.runs import run_on
-from tests.integration.kubernetes_cli import program
-from tests.integration.test_process_node import command, eventually
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import nodegroup_name
 from trainflow.models.run import Stage

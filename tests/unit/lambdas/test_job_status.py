@@ -14,7 +14,7 @@ from lambdas.gateways.job_status import job_status
 from trainflow.models.backends import BackendName
 from trainflow.models.run import JobPhase, JobRef, Stage
 
-RECORDINGS = Path("tests/assets/k8s-contract")
+RECORDINGS = Path("packages/kubetwin/tests/recordings")
 SUBMITTED_AT = "2026-11-21T03:35:30Z"
 
 

@@ -19,7 +19,7 @@ from trainflow.models.compile_cache import CacheUse, Hold, shared_folder
 from trainflow.models.run import Run, Stage
 
 GOLDEN = Path("tests/assets/manifests")
-SUBMITTED = Path("tests/assets/k8s-contract/golden-manifests")
+SUBMITTED = Path("packages/kubetwin/tests/recordings/golden-manifests")
 SEEDS = sorted(path for path in Path("runs").glob("*.yaml") if read_spec(path).compute.backend in KUBERNETES_KINDS)
 KUBERNETES = "1.36"
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kubetwin_testing.kubernetes_cli import Cli, program
 
-from tests.integration.kubernetes_cli import Cli, program
-from tests.integration.test_process_node import command, eventually
+from integration.test_process_node import command, eventually
 
-CHART = str(Path(__file__).parents[1] / "assets" / "charts" / "hello")
+CHART = str(Path(__file__).parents[1] / "charts" / "hello")
 
 
 @pytest.fixture(scope="module")

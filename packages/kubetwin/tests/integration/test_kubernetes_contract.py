@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.kubernetes_contract import Outcome, cluster, known_differences, replay, scenarios
+from integration.kubernetes_contract import Outcome, cluster, known_differences, replay, scenarios
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Request bodies in protobuf; tests/integration/test_kubectl.py shows that they are read as kubectl writes them."""
+"""Request bodies in protobuf; integration/test_kubectl.py shows that they are read as kubectl writes them."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ import pytest
 import yaml
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
+from kubetwin_testing.kubernetes_cli import Cli, program, rows
 
+from integration.test_process_node import command, eventually
 from local.shared_storage import offer
-from tests.integration.kubernetes_cli import Cli, program, rows
-from tests.integration.test_process_node import command, eventually
 
 JOB = """
 apiVersion: batch/v1

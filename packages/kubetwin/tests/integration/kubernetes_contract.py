@@ -1,7 +1,7 @@
 """Replays the recorded Kubernetes scenarios against the twin, and writes what came out into the documentation.
 
-python -m tests.integration.kubernetes_contract          # shows the table
-python -m tests.integration.kubernetes_contract --write  # puts it into docs/kubernetes-contract.md
+python packages/kubetwin/tests/integration/kubernetes_contract.py          # shows the table
+python packages/kubetwin/tests/integration/kubernetes_contract.py --write  # puts it into docs/kubernetes-contract.md
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from kubetwin.node.kubeconfig import load_connection
 from kubetwin.node.registration import NodeSpec, instance_type_named
 from kubetwin.server import ApiServer
 
-ROOT = Path(__file__).parents[2]
-ASSETS = ROOT / "tests" / "assets" / "k8s-contract"
-PAGE = ROOT / "docs" / "kubernetes-contract.md"
+ASSETS = Path(__file__).parents[1] / "recordings"
+PAGE = Path(__file__).parents[4] / "docs" / "kubernetes-contract.md"
 AT_ONCE = 8
 """Scenarios that run side by side: most of their time they wait."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kubetwin.node.api import ApiError
 
-from tests.integration.test_process_node import Cluster, command, eventually
+from integration.test_process_node import Cluster, command, eventually
 from trainflow.models.volcano_queues import queue_manifest
 
 INSTANCE_TYPE, DEVICE = "trn1.32xlarge", "aws.amazon.com/neuron"
