@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.test_process_node import command, eventually
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
+from kubetwin_testing.cluster import command, eventually
 from rich.console import Console
 
 from local.shared_storage import CLAIM, SERVICE_ACCOUNT, offer

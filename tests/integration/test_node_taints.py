@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.test_process_node import command, eventually
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
+from kubetwin_testing.cluster import command, eventually
 
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import job_of

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.test_process_node import command, eventually
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
+from kubetwin_testing.cluster import command, eventually
 from kubetwin_testing.kubernetes_cli import program
 
 from lambdas.handlers.backends import MANIFESTS

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kubetwin_testing.cluster import command, eventually
 from kubetwin_testing.kubernetes_cli import Cli, program
-
-from integration.test_process_node import command, eventually
 
 CHART = str(Path(__file__).parents[1] / "charts" / "hello")
 

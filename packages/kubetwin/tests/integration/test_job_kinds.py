@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 from kubetwin.node.api import ApiError
-
-from integration.test_process_node import Cluster, command, eventually
-from trainflow.models.volcano_queues import queue_manifest
+from kubetwin_testing.cluster import Cluster, command, eventually
 
 INSTANCE_TYPE, DEVICE = "trn1.32xlarge", "aws.amazon.com/neuron"
 GREET = """
@@ -157,7 +155,8 @@ def queue_path(name: str = "") -> str:
 
 def test_a_new_queue_is_opened_and_takes_jobs(cluster: Kinds) -> None:
     name = f"queue-{cluster.namespace}"
-    cluster.api.create(queue_path(), queue_manifest(name))
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}}
+    cluster.api.create(queue_path(), {**queue, "spec": {"weight": 1, "reclaimable": True}})
     eventually(lambda: (cluster.api.get(queue_path(name)).get("status") or {}).get("state") == "Open", "it is open")
     pod = template("true")
     cluster.submit("volcano", "vj", volcano(pod, pod, queue=name))

@@ -1,23 +1,16 @@
-"""The real kubectl against `python -m kubetwin`: what a person types when a run has to be looked at."""
+"""The real kubectl against `python -m kubetwin`: the commands that people type to inspect and change a cluster."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin_testing.cluster import command, eventually
 from kubetwin_testing.kubernetes_cli import Cli, program, rows
-
-from integration.test_process_node import command, eventually
-from local.shared_storage import offer
 
 JOB = """
 apiVersion: batch/v1
@@ -102,32 +95,6 @@ def test_a_job_is_applied_waited_for_and_shown(kubectl: Cli) -> None:
     said = rows(kubectl("get", "events"))
     assert said[0] == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert ["Normal", "Completed", "job/gang", "Job completed"] in [row[1:] for row in said]
-
-
-def test_a_shell_pod_runs_on_the_shared_file_system_under_the_bounds_of_the_namespace(
-    served: Path, kubectl: Cli, tmp_path: Path
-) -> None:
-    """The manifests that `python -m stacks.tools.manifests` prints, and one for the volume, which EKS has from FSx."""
-    document = yaml.safe_load(Path("config/example.yaml").read_text())
-    configuration = tmp_path / "mine.yaml"
-    configuration.write_text(yaml.safe_dump({**document, "namespace": kubectl.namespace}))
-    offer(KubernetesApi(load_connection(served)), tmp_path / "shared", namespace=kubectl.namespace)
-    for arguments in ([], ["--shell"]):
-        printed = subprocess.run(
-            [sys.executable, "-m", "stacks.tools.manifests", *arguments, str(configuration)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        kubectl("apply", "-f", "-", stdin=printed.stdout)
-    kubectl("wait", "--for=condition=ready", "pod/shell", "--timeout=30s")
-    mounted = eventually(lambda: kubectl("logs", "shell"), "the shell has said what is mounted")
-    assert mounted.startswith("Filesystem")
-    assert len(mounted.splitlines()) == 4
-    assert {folder.name for folder in (tmp_path / "shared").iterdir()} == {"data", "runs", "cache"}
-    used = json.loads(kubectl("get", "resourcequota", "runs", "-o", "json"))["status"]["used"]
-    assert used["pods"] == "1"
-    kubectl("delete", "pod", "shell")
 
 
 def test_objects_come_in_every_form_that_is_asked_for(kubectl: Cli) -> None:

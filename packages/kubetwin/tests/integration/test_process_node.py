@@ -3,123 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import pytest
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
-
-WAIT_SECONDS = 60.0
-T = TypeVar("T")
-
-LEAKED = "A_VARIABLE_OF_THE_NODE"
-
-
-def eventually(look: Callable[[], T | None], what: str) -> T:
-    """What `look` returns as soon as it returns something."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    pause = threading.Event()
-    while time.monotonic() < deadline:
-        if (found := look()) is not None and found is not False:
-            return found
-        pause.wait(0.05)
-    pytest.fail(f"never happened: {what}")
-
-
-@contextmanager
-def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
-    """`python -m kubetwin …`, and the first line that it prints."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kubetwin", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, LEAKED: "secret"},
-    )
-    with process:
-        try:
-            assert process.stdout is not None
-            ready, _, _ = select.select([process.stdout], [], [], WAIT_SECONDS)
-            line = process.stdout.readline() if ready else ""
-            assert line, "the command ended or said nothing"
-            yield process, json.loads(line)
-        finally:
-            process.terminate()
-            try:
-                process.wait(WAIT_SECONDS)
-            finally:
-                process.kill()
-
-
-class Cluster:
-    """A cluster to use, with a namespace of one's own."""
-
-    def __init__(self, kubeconfig: Path, folder: Path, namespace: str) -> None:
-        self.kubeconfig = kubeconfig
-        self.folder = folder
-        self.api = KubernetesApi(load_connection(kubeconfig))
-        self.namespace = namespace
-        self.api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
-        eventually(lambda: self.api.find(self.path("serviceaccounts/default")), "the default service account")
-
-    def path(self, below: str) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/{below}"
-
-    def create(self, kind: str, name: str, **body: Any) -> dict[str, Any]:
-        return self.api.create(self.path(kind), {"metadata": {"name": name}, **body})
-
-    def run(self, name: str, script: str, *, container: dict[str, Any] | None = None, **spec: Any) -> str:
-        """Create a pod whose one container runs a shell script; its name."""
-        only = {"name": "c", "image": "busybox", "command": ["sh", "-c", script], **(container or {})}
-        self.create("pods", name, spec={"restartPolicy": "Never", "containers": [only], **spec})
-        return name
-
-    def pod(self, name: str) -> dict[str, Any] | None:
-        return self.api.find(self.path(f"pods/{name}"))
-
-    def wait_for(self, name: str, holds: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
-            pod = self.pod(name)
-            return pod if pod is not None and holds(pod["status"]) else None
-
-        return eventually(look, f"pod {name}: {what}")
-
-    def phase(self, name: str, *phases: str) -> dict[str, Any]:
-        """The pod's status once it is in one of the phases."""
-        status = self.wait_for(name, lambda status: status["phase"] in phases, f"phase {phases}")["status"]
-        assert isinstance(status, dict)
-        return status
-
-    def end_of(self, name: str) -> dict[str, Any]:
-        """How the pod's one container ended."""
-        [container] = self.phase(name, "Succeeded", "Failed")["containerStatuses"]
-        terminated = container["state"]["terminated"]
-        assert isinstance(terminated, dict)
-        return terminated
-
-    def log(self, name: str, **query: str) -> str:
-        return b"".join(self.follow(name, **query)).decode()
-
-    def follow(self, name: str, **query: str) -> Iterator[bytes]:
-        response = self.api._open("GET", self.path(f"pods/{name}/log"), query)
-        yield from response.stream()
-
-    def delete(self, name: str) -> None:
-        self.api.delete(self.path(f"pods/{name}"))
-        eventually(lambda: self.pod(name) is None, f"pod {name} is gone")
+from kubetwin_testing.cluster import LEAKED, WAIT_SECONDS, Cluster, command, eventually
 
 
 @pytest.fixture(scope="module")
@@ -142,11 +37,11 @@ def is_alive(pid: int) -> bool:
 
 
 def pids_in(path: Path, count: int) -> list[int]:
-    def look() -> list[int] | None:
+    def poll() -> list[int] | None:
         pids = [int(word) for word in path.read_text().split()] if path.exists() else []
         return pids if len(pids) == count else None
 
-    return eventually(look, f"{count} process ids in {path.name}")
+    return eventually(poll, f"{count} process ids in {path.name}")
 
 
 def host_path_volume(folder: Path) -> dict[str, Any]:
@@ -287,9 +182,9 @@ def test_init_containers_run_one_after_the_other_before_the_rest(cluster: Cluste
 def test_what_a_pod_writes_to_its_scratch_folder_goes_with_the_pod(cluster: Cluster) -> None:
     container = {
         "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
-        "env": [{"name": "TRAINFLOW_SCRATCH_DIR", "value": "/scratch"}],
+        "env": [{"name": "SCRATCH_DIR", "value": "/scratch"}],
     }
-    script = "cd $TRAINFLOW_SCRATCH_DIR && echo spilled > batch && pwd -P"
+    script = "cd $SCRATCH_DIR && echo spilled > batch && pwd -P"
     cluster.run("scratching", script, container=container, volumes=[{"name": "scratch", "emptyDir": {}}])
     cluster.end_of("scratching")
     folder = Path(cluster.log("scratching").strip())
