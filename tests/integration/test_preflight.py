@@ -161,7 +161,7 @@ def test_a_cluster_without_the_neuron_device_plugin_gets_no_nodes_that_nobody_co
 def test_the_twin_runs_no_daemon_sets_but_those_that_only_say_who_advertises(api: KubernetesApi) -> None:
     [first, *_] = api.get(DAEMON_SETS)["items"]
     first["spec"]["template"]["spec"]["nodeSelector"] = {}
-    with pytest.raises(ApiError, match="the twin runs no DaemonSets"):
+    with pytest.raises(ApiError, match="this cluster runs no DaemonSets"):
         api.create(DAEMON_SETS, {**first, "metadata": {"name": "agent"}, "apiVersion": "apps/v1", "kind": "DaemonSet"})
 
 

@@ -20,7 +20,7 @@ class AccessEntries:
     def __init__(self, endpoint: str, cluster_name: str, *, fetch: Fetch = fetch) -> None:
         """
         Args:
-            endpoint: Base URL of EKS (in the twin, moto's).
+            endpoint: Base URL of EKS.
             cluster_name: The EKS cluster's name.
             fetch: Replaced in tests.
         """

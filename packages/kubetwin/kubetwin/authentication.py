@@ -136,7 +136,7 @@ class StsAuthenticator:
     ) -> None:
         """
         Args:
-            sts_endpoint: Base URL of STS (in the twin, moto's).
+            sts_endpoint: Base URL of STS.
             cluster_name: The EKS cluster's name, which the client must have signed.
             groups_of: What the cluster's access entries say of a caller.
             cache_seconds: How long an accepted token is believed without asking again, at most 60.

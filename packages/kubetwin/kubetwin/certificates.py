@@ -60,7 +60,7 @@ def _builder(subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.Certif
     )
 
 
-def create_authority(common_name: str = "trainflow-twin") -> Certificate:
+def create_authority(common_name: str = "kubetwin") -> Certificate:
     """A new certificate authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(common_name)

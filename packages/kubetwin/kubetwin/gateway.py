@@ -35,7 +35,7 @@ class ClusterGateway(HttpsServer):
 
     def __init__(self, connection: Connection, authenticators: Sequence[Authenticator]) -> None:
         authority = create_authority()
-        super().__init__(_Handler, issue_certificate(authority, "trainflow-gateway"), name="gateway")
+        super().__init__(_Handler, issue_certificate(authority, "kubetwin-gateway"), name="gateway")
         self.ca_pem = authority.certificate_pem
         self.endpoint = f"https://{LOOPBACK}:{self.port}"
         self.connection = connection

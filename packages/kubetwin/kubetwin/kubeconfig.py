@@ -15,7 +15,7 @@ def write_kubeconfig(
     endpoint: str,
     ca_pem: str,
     token: str,
-    context: str = "trainflow-twin",
+    context: str = "kubetwin",
     namespace: str = "default",
 ) -> None:
     """Write the file with mode 0600, whole or not at all: it holds an administrator's token.

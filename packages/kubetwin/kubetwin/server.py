@@ -1,4 +1,4 @@
-"""The twin's Kubernetes API server: HTTPS on the loopback, with the controllers beside it."""
+"""The Kubernetes API server: HTTPS on the loopback interface, with the controllers beside it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ApiServer:
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0, authenticators: Sequence[Authenticator] = ()) -> None:
         """
         Args:
-            host: Address to listen on; the twin has no business off the loopback.
+            host: Address to listen on; anything but a loopback address exposes the machine's processes.
             port: Port to listen on, 0 for a free one.
             authenticators: Asked after the administrator's token and service account tokens.
         """
@@ -81,7 +81,7 @@ class ApiServer:
         self._socket = _listen(self._host, self._port)
         port = self._socket.getsockname()[1]
         self.endpoint = f"https://{self._host}:{port}"
-        self._folder = tempfile.TemporaryDirectory(prefix="trainflow-api-")
+        self._folder = tempfile.TemporaryDirectory(prefix="kubetwin-api-")
         self._thread = threading.Thread(target=self._run, name="kubernetes-api", daemon=True)
         self._thread.start()
         if not self._ready.wait(START_SECONDS) or self._failure is not None:

@@ -216,7 +216,7 @@ def _no_stream(call: Call) -> ApiError:
     """kubectl shows the message behind `unable to upgrade connection:`."""
     message = (
         f"pods/{call.info.subresource} is not offered by this cluster, whose pods are processes of the machine: "
-        f"read the log of {call.info.name}, describe it, or ask `trainflow doctor`"
+        f"read the log of {call.info.name}, or describe it"
     )
     return ApiError(501, "NotImplemented", message, {})
 

@@ -77,7 +77,7 @@ class VolcanoJobController:
             return
         missing = unknown_plugins(job)
         if missing:
-            message = f"the twin has no Volcano plugin named {', '.join(missing)}: take it out of spec.plugins"
+            message = f"this cluster has no Volcano plugin named {', '.join(missing)}: take it out of spec.plugins"
             self.recorder.record(job, "Warning", "PluginError", message, COMPONENT)
             return
         group = self.cluster.store.get(self.groups.key, key[0], group_name(job))

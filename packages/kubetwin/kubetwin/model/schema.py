@@ -23,7 +23,7 @@ def definitions() -> dict[str, Schema]:
     """Every type by its full name (`io.k8s.api.core.v1.Pod`)."""
     spec = importlib.util.find_spec("kubernetes_validate")
     if spec is None or not spec.submodule_search_locations:
-        raise RuntimeError("the package kubernetes-validate is missing: install the requirements of the twin")
+        raise RuntimeError("the package kubernetes-validate is missing: install the requirements of kubetwin")
     folder = Path(spec.submodule_search_locations[0]) / "kubernetes-json-schema" / VERSION
     loaded: dict[str, Schema] = json.loads((folder / "_definitions.json").read_text())["$defs"]
     return loaded

@@ -1,6 +1,6 @@
 """The process node: a kubelet that runs pods as groups of local processes.
 
-It knows the cluster only through the Kubernetes API, so that it serves the twin's API server and a
+It knows the cluster only through the Kubernetes API, so that it serves kubetwin's API server and a
 real one alike. `agent.ProcessNode` is the way in; what it is made of:
 
 * `agent` registers the node, watches its pods and gives each a `pod_worker`;

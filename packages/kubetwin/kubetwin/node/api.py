@@ -125,7 +125,7 @@ class KubernetesApi:
         read_seconds: float = _READ_SECONDS,
     ) -> urllib3.BaseHTTPResponse:
         url = self._prefix + path + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": "application/json", "User-Agent": "trainflow-node"}
+        headers = {"Accept": "application/json", "User-Agent": "kubetwin-node"}
         try:
             if authorization := self._authorization():
                 headers["Authorization"] = authorization

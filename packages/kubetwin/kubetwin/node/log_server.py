@@ -26,7 +26,7 @@ class LogServer(HttpsServer):
     """Serves logs until it is stopped."""
 
     def __init__(self, logs: Logs) -> None:
-        authority = create_authority("trainflow-node")
+        authority = create_authority("kubetwin-node")
         certificate = issue_certificate(authority, f"system:node:{socket.gethostname()[:40]}")
         super().__init__(_Handler, certificate, name="node-logs")
         self.logs = logs

@@ -9,14 +9,14 @@ from kubetwin.model.errors import FieldError, Object, forbidden_field
 from kubetwin.resources.custom import AGE, NAME
 from kubetwin.resources.resource import STATUS, Resource
 
-NOWHERE = {"trainflow/runs": "nowhere"}
+NOWHERE = {"kubetwin/runs": "nowhere"}
 """Node selector of a daemon set that only says who advertises a device; no node has this label."""
 
 
 def _validate(daemon_set: Object) -> list[FieldError]:
     if daemon_set["spec"]["template"]["spec"].get("nodeSelector") == NOWHERE:
         return []
-    return [forbidden_field("spec", "the twin runs no DaemonSets: create a pod for each node")]
+    return [forbidden_field("spec", "this cluster runs no DaemonSets: create a pod for each node")]
 
 
 RESOURCES = (

@@ -1,4 +1,4 @@
-"""Services. Nothing routes traffic in the twin; names resolve on the node."""
+"""Services. Nothing routes traffic; names resolve on the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds that a cluster lists and the twin does not run: they can be asked for, and creating one is refused by name."""
+"""Kinds that can be listed and that this cluster does not run: creating one is refused by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubetwin.resources.structural import ANYTHING
 
 def _refuse(what: str, instead: str) -> Callable[[Object], list[FieldError]]:
     def validate(_obj: Object) -> list[FieldError]:
-        return [forbidden_field("spec", f"the twin runs no {what}: {instead}")]
+        return [forbidden_field("spec", f"this cluster runs no {what}: {instead}")]
 
     return validate
 

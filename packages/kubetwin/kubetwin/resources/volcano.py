@@ -1,6 +1,6 @@
 """Volcano's kinds: batch.volcano.sh Jobs, and the PodGroups and Queues of scheduling.volcano.sh.
 
-Schemas after volcano.sh's definitions as far as they were recorded or Trainflow uses them; what the admission
+Schemas after volcano.sh's definitions as far as they were recorded or training programs use them; what the admission
 webhooks would add or refuse is left to the controllers.
 """
 
@@ -117,10 +117,10 @@ def _not_imitated(job: Object) -> Iterator[FieldError]:
     places += [(f"spec.tasks[{place}]", task) for place, task in enumerate(job["spec"]["tasks"])]
     for path, part in places:
         if "dependsOn" in part:
-            yield forbidden_field(f"{path}.dependsOn", "the twin starts all tasks at once; leave it out")
+            yield forbidden_field(f"{path}.dependsOn", "this cluster starts all tasks at once; leave it out")
         for number, policy in enumerate(part.get("policies") or []):
             if "timeout" in policy:
-                yield forbidden_field(f"{path}.policies[{number}].timeout", "the twin acts at once; leave it out")
+                yield forbidden_field(f"{path}.policies[{number}].timeout", "this cluster acts at once; leave it out")
 
 
 def _phase(job: Object) -> str:

@@ -61,11 +61,11 @@ def test_a_presigned_token_is_fetched_with_the_clusters_name_and_gives_the_calle
 
 def test_the_access_entry_decides_the_groups_and_who_has_none_is_nobody() -> None:
     def groups_of(arn: str) -> tuple[str, ...] | None:
-        return ("trainflow:watch",) if arn == ARN else None
+        return ("example:watch",) if arn == ARN else None
 
     user = StsAuthenticator(ENDPOINT, "twin", fetch=FakeSts(), groups_of=groups_of).authenticate(token())
     assert user is not None
-    assert user.groups == ("trainflow:watch", "system:authenticated")
+    assert user.groups == ("example:watch", "system:authenticated")
     stranger = FakeSts(ANSWER.replace("PollJob", "Other"))
     assert StsAuthenticator(ENDPOINT, "twin", fetch=stranger, groups_of=groups_of).authenticate(token()) is None
 

@@ -73,7 +73,7 @@ def test_the_jobs_of_a_running_set_cannot_change_and_those_of_a_suspended_one_ca
 def test_a_kind_that_nothing_would_run_is_refused_with_what_to_do_instead() -> None:
     kind = load_registry().by_key("trainjobs.trainer.kubeflow.org")
     [fault] = kind.validate({"spec": {}})
-    assert str(fault) == "spec: Forbidden: the twin runs no Kubeflow Trainer v2: use a JobSet or a PyTorchJob"
+    assert str(fault) == "spec: Forbidden: this cluster runs no Kubeflow Trainer v2: use a JobSet or a PyTorchJob"
 
 
 def refusals(kind: str, spec: dict[str, Any], name: str = "x") -> list[str]:
@@ -133,6 +133,6 @@ def test_fields_of_a_volcano_job_that_would_be_ignored_are_refused() -> None:
     tasks = [{"name": "a", "template": POD, "dependsOn": {"name": ["b"]}}]
     policies = [{"event": "PodFailed", "action": "AbortJob", "timeout": "1m"}]
     assert refusals("jobs.batch.volcano.sh", {"tasks": tasks, "policies": policies}) == [
-        "spec.policies[0].timeout: Forbidden: the twin acts at once; leave it out",
-        "spec.tasks[0].dependsOn: Forbidden: the twin starts all tasks at once; leave it out",
+        "spec.policies[0].timeout: Forbidden: this cluster acts at once; leave it out",
+        "spec.tasks[0].dependsOn: Forbidden: this cluster starts all tasks at once; leave it out",
     ]
