@@ -30,11 +30,13 @@ import urllib3
 import yaml
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
+from kubetwin.node.shape import write_shape
 
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from local.aws import deployment
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime
 from local.aws.server import AwsServer
+from local.node_shapes import instance_shape, instance_type_named
 from local.shared_storage import grant, offer
 from trainflow.models.functions import TASKS
 from trainflow.models.instances import nodegroup_name
@@ -319,9 +321,11 @@ def _gang(size: int, aws: AwsServer, runtime: LambdaRuntime, folder: Path) -> It
         api.close()
         names = [text for index in range(size) for text in ("--name", f"node-{index}")]
         pods_dir = folder / f"{name}.pods"
+        instance = run.spec.compute.instance_type
+        shape = folder / f"{name}.shape.json"
+        write_shape(shape, instance_shape(instance_type_named(instance), nodegroup=nodegroup_name(instance)))
         no_op = ("node", "--kubeconfig", str(kubeconfig), "--no-op", "86400", "--pods-dir", str(pods_dir), *names)
-        labels = ("--label", f"eks.amazonaws.com/nodegroup={nodegroup_name(run.spec.compute.instance_type)}")
-        with _process(log, *no_op, *labels, "--instance-type", run.spec.compute.instance_type) as nodes:
+        with _process(log, *no_op, "--no-op-log", "local.no_op_logs:log_lines", "--shape", str(shape)) as nodes:
             _line(nodes, log)
             yield Gang(name, kubeconfig, runtime, log, pods_dir, run, {**environment_of(aws), **credentials})
 

@@ -1,6 +1,6 @@
 """Node groups that really grow and shrink: what EKS's Auto Scaling groups do, with process nodes.
 
-Looks at the desired sizes in the twin's EKS and starts or stops `python -m kubetwin node` processes.
+Polls the desired sizes in the twin's EKS and starts or stops `python -m kubetwin node` processes.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kubetwin.node.registration import instance_type_named
+from kubetwin.node.shape import write_shape
 
 from local.loop import Loop
-from trainflow.models.instances import SYSTEM_NODEGROUP
-from trainflow.models.kubernetes_names import TRAINING_NODES
+from local.node_shapes import instance_shape, instance_type_named
 
-LOOK_SECONDS = 0.2
-"""Between two looks at the desired sizes; a node takes longer than that to start."""
+POLL_SECONDS = 0.2
+"""Time between two polls of the desired sizes; a node takes longer than that to start."""
 
 STOP_SECONDS = 15.0
-"""For a node to end its pods and to sign off."""
+"""Time for a node to end its pods and to leave the cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +35,9 @@ class NodeSettings:
     environment: Mapping[str, str]
     """Given to every pod, as EKS's webhooks do: AWS credentials, region, endpoint."""
     log_file: Path
-    """Where the nodes say what they have to say."""
+    """File for the messages of the nodes."""
     no_op_seconds: float | None = None
-    """How long each pod runs, without a program; None for pods that run theirs."""
+    """Duration of each pod, which runs no program; None for pods that run theirs."""
 
 
 @dataclass
@@ -55,16 +54,16 @@ class Nodegroups:
 
         Args:
             desired_sizes: From node group name to (instance type, desired size), as of now.
-            settings: For every node.
+            settings: Settings of every node.
         """
         self._desired_sizes = desired_sizes
         self._settings = settings
         self._groups: dict[str, _Group] = defaultdict(_Group)
-        self._loop = Loop(self._look, name="nodegroups", seconds=LOOK_SECONDS)
+        self._loop = Loop(self._poll, name="nodegroups", seconds=POLL_SECONDS)
 
     def start(self) -> None:
         """Start the nodes that are wanted already, and follow the desired sizes from now on."""
-        self._look()
+        self._poll()
         self._loop.start()
 
     def stop(self) -> None:
@@ -73,42 +72,32 @@ class Nodegroups:
         for group in self._groups.values():
             _end(group)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for name, (instance_type, desired) in self._desired_sizes().items():
             group = self._groups[name]
             if desired > group.size:
                 group.processes.append(self._start_nodes(name, instance_type, range(group.size, desired)))
                 group.size = desired
             elif desired == 0 and group.size:
-                # Nodes share processes, so a group goes as a whole: that is all that tear-down asks for.
+                # Nodes share processes, so a group ends as a whole; tear-down asks for nothing else.
                 _end(group)
 
     def _start_nodes(self, nodegroup: str, instance_type: str, indices: range) -> subprocess.Popen[bytes]:
         settings = self._settings
+        shape = settings.pods_dir.with_name("node-shapes") / f"{nodegroup}.json"
+        write_shape(shape, instance_shape(instance_type_named(instance_type), nodegroup=nodegroup))
         names = [f"{instance_type.replace('.', '-')}-{index}" for index in indices]
         command = [
             *(str(settings.python), "-m", "kubetwin", "node", "--until-stdin-closes"),
-            *("--kubeconfig", str(settings.kubeconfig), "--instance-type", instance_type),
+            *("--kubeconfig", str(settings.kubeconfig), "--shape", str(shape)),
             *("--pods-dir", str(settings.pods_dir), "--image-root", str(settings.image_root)),
-            *(text for key, value in _labels(nodegroup).items() for text in ("--label", f"{key}={value}")),
-            *(text for taint in _taints(instance_type) for text in ("--taint", taint)),
             *(text for name in names for text in ("--name", name)),
             *(text for key, value in settings.environment.items() for text in ("--env", f"{key}={value}")),
         ]
         if settings.no_op_seconds is not None:
-            command += ["--no-op", str(settings.no_op_seconds)]
+            command += ["--no-op", str(settings.no_op_seconds), "--no-op-log", "local.no_op_logs:log_lines"]
         with settings.log_file.open("ab") as log:
             return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
-
-
-def _labels(nodegroup: str) -> dict[str, str]:
-    """As EKS and the deployed node groups label their nodes."""
-    return {"eks.amazonaws.com/nodegroup": nodegroup, **({} if nodegroup == SYSTEM_NODEGROUP else TRAINING_NODES)}
-
-
-def _taints(instance_type: str) -> list[str]:
-    """As the deployed node groups taint their nodes."""
-    return [f"{key}={value}:NoSchedule" for key, value in instance_type_named(instance_type).taints.items()]
 
 
 def _end(group: _Group) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
+from kubetwin.node.shape import write_shape
 from kubetwin_testing.cluster import command, eventually
 from rich.console import Console
 
+from local.node_shapes import instance_shape
 from local.shared_storage import CLAIM, SERVICE_ACCOUNT, offer
 from trainflow.cli.doctor import DoctorError, doctor
+from trainflow.models.instances import INSTANCE_TYPES
 
 NAMESPACE = "training"
 LISTEN = """
@@ -29,7 +32,9 @@ time.sleep(600)
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("cluster")
-    with command("--state", str(folder), "--env", "AWS_ACCESS_KEY_ID=twin") as (_, ready):
+    shape = folder / "shape.json"
+    write_shape(shape, instance_shape(INSTANCE_TYPES["trn1.32xlarge"]))
+    with command("--state", str(folder), "--shape", str(shape), "--env", "AWS_ACCESS_KEY_ID=twin") as (_, ready):
         file = Path(ready["kubeconfig"])
         offer(KubernetesApi(load_connection(file)), folder / "volumes", namespace=NAMESPACE)
         yield file

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
-from kubetwin.node.no_op import STEPS, step_loss
 
 from local.aws import deployment
+from local.no_op_logs import STEPS, step_loss
 from local.twin import Twin
 from trainflow.models.instances import nodegroup_name
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
+from kubetwin.node.shape import write_shape
 from kubetwin_testing.cluster import command, eventually
 from kubetwin_testing.kubernetes_cli import program
 
@@ -23,13 +24,14 @@ from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import announcement_url, job_of
 from lambdas.logic.manifests.pods import NODEGROUP_LABEL
 from local.aws.server import AwsServer
+from local.node_shapes import instance_shape
 from local.shared_storage import offer
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from tests.documents import blocks
 from tests.fakes.runs import run_on
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
-from trainflow.models.instances import nodegroup_name
+from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
 from trainflow.models.run import Stage
 
 (PASTED,) = [block.text for block in blocks() if "rank0()" in block.text and block.need == "account"]
@@ -41,7 +43,10 @@ FUNCTIONS = "".join(re.findall(r"^(?:KINDS|FIRST)=.*\n|^(?:rank0|objects|remove)
 
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with command("--state", str(tmp_path_factory.mktemp("cluster")), "--nodes", "2", "--label", GROUP) as (_, ready):
+    folder = tmp_path_factory.mktemp("cluster")
+    write_shape(folder / "shape.json", instance_shape(INSTANCE_TYPES["trn1.32xlarge"]))
+    options = ("--nodes", "2", "--shape", str(folder / "shape.json"), "--label", GROUP)
+    with command("--state", str(folder), *options) as (_, ready):
         yield Path(ready["kubeconfig"])
 
 

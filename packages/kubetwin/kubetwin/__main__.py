@@ -1,8 +1,9 @@
-"""The twin's Kubernetes side on its own: `python -m kubetwin`, `python -m kubetwin node`."""
+"""A small Kubernetes cluster on this machine, and nodes that run pods as processes."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import logging
 import os
@@ -13,24 +14,31 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 if TYPE_CHECKING:
+    from kubetwin.node.no_op import LogLines
     from kubetwin.node.registration import NodeSpec
+    from kubetwin.node.shape import NodeShape
     from kubetwin.server import ApiServer
-    from trainflow.models.instances import InstanceType
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
-_DEFAULT_INSTANCE_TYPE = "trn1.32xlarge"
-"""The smallest node with EFA: what the seed tutorials train on."""
-
 _LOOPBACK = "127.0.0.1"
 
-InstanceTypeOption = Annotated[str, typer.Option(help="EC2 instance type that each node stands for.")]
-LabelOption = Annotated[list[str], typer.Option(help="Node label, KEY=VALUE. May be repeated.")]
+ShapeOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="JSON or YAML file with capacity, allocatable, labels and taints of each node. This machine's CPUs and "
+        "memory if not given.",
+    ),
+]
+LabelOption = Annotated[
+    list[str], typer.Option(help="Node label beside those of the shape, KEY=VALUE. May be repeated.")
+]
 EnvOption = Annotated[list[str], typer.Option(help="Variable for every container, KEY=VALUE. May be repeated.")]
 ImageRootOption = Annotated[Path | None, typer.Option(help="Folder that stands in for every container image.")]
 StdinOption = Annotated[bool, typer.Option("--until-stdin-closes", help="Also stop at the end of standard input.")]
@@ -48,7 +56,7 @@ def cluster(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")] = 0,
     nodes: Annotated[int, typer.Option(min=0, max=100, help="How many nodes to run.")] = 1,
-    instance_type: InstanceTypeOption = _DEFAULT_INSTANCE_TYPE,
+    shape: ShapeOption = None,
     label: LabelOption = [],  # noqa: B006 (typer copies it)
     env: EnvOption = [],  # noqa: B006
     image_root: ImageRootOption = None,
@@ -67,11 +75,11 @@ def cluster(
     """
     if context.invoked_subcommand is not None:
         return
-    options = _node_options(instance_type, label, env, image_root, [])
+    options = _node_options(shape, label, [], env, image_root)
     names = [f"local-{number}" for number in range(nodes)]
     stop = _stop_signal(until_stdin_closes)
     with contextlib.ExitStack() as stack:
-        folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainflow-cluster-")))
+        folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kubetwin-")))
         server = stack.enter_context(_api_server(port, sts_endpoint, cluster_name))
         file = _write_kubeconfig(kubeconfig or folder / "kubeconfig", server)
         stack.enter_context(_nodes(names, file, options, folder / "pods"))
@@ -83,9 +91,9 @@ def cluster(
 def node(
     kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig that names the API server to attach to.")],
     name: Annotated[list[str] | None, typer.Option(help="Name of the node. Repeated, it runs several nodes.")] = None,
-    instance_type: InstanceTypeOption = _DEFAULT_INSTANCE_TYPE,
+    shape: ShapeOption = None,
     label: LabelOption = [],  # noqa: B006
-    taint: Annotated[list[str], typer.Option(help="Node taint, KEY=VALUE:EFFECT. May be repeated.")] = [],  # noqa: B006
+    taint: Annotated[list[str], typer.Option(help="Node taint beside those of the shape, KEY=VALUE:EFFECT.")] = [],  # noqa: B006
     env: EnvOption = [],  # noqa: B006
     pods_dir: Annotated[
         Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
@@ -93,7 +101,14 @@ def node(
     image_root: ImageRootOption = None,
     no_op: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Run no programs: each pod prints who it is and ends after this time."),
+        typer.Option(metavar="SECONDS", help="Run no programs: each pod prints a line and succeeds after this time."),
+    ] = None,
+    no_op_log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Python function from a pod's manifest to the lines that the pod prints under --no-op.",
+        ),
     ] = None,
     until_stdin_closes: StdinOption = False,
 ) -> None:
@@ -102,14 +117,17 @@ def node(
     For each node that is Ready, one line of JSON on standard output names it.
     """
     names = name or ["local-0"]
+    if no_op_log is not None and no_op is None:
+        raise BadArgument("--no-op-log needs --no-op: pods that run their programs print what these print")
     if len(set(names)) < len(names):
         raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
-    options = _node_options(instance_type, label, env, image_root, taint)
+    options = _node_options(shape, label, taint, env, image_root)
     stop = _stop_signal(until_stdin_closes)
     if no_op is None:
         nodes = _nodes(names, kubeconfig, options, pods_dir)
     else:
-        nodes = _no_ops(names, kubeconfig, options, pods_dir, run_seconds=no_op)
+        log_lines = _log_lines(no_op_log)
+        nodes = _no_ops(names, kubeconfig, options, pods_dir, run_seconds=no_op, log_lines=log_lines)
     with nodes:
         for ready in names:
             _announce({"node": ready})
@@ -138,11 +156,11 @@ def main() -> None:
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # a pool that overflows is nothing to tell a user
     from kubetwin.node.api import ApiError, ApiUnreachable
     from kubetwin.node.kubeconfig import KubeconfigError
-    from kubetwin.node.registration import UnknownInstanceType
+    from kubetwin.node.shape import ShapeError
 
     try:
         app(prog_name="python -m kubetwin")
-    except (BadArgument, ApiError, ApiUnreachable, KubeconfigError, UnknownInstanceType) as error:
+    except (BadArgument, ApiError, ApiUnreachable, KubeconfigError, ShapeError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 
@@ -187,9 +205,7 @@ def _write_kubeconfig(path: Path, server: ApiServer) -> Path:
 class _NodeOptions:
     """What the command line says about nodes, checked before anything is started."""
 
-    instance: InstanceType
-    labels: dict[str, str]
-    taints: list[dict[str, str]]
+    shape: NodeShape
     environment: dict[str, str]
     image_root: Path | None
 
@@ -197,20 +213,26 @@ class _NodeOptions:
         """One of the nodes."""
         from kubetwin.node.registration import NodeSpec
 
-        return NodeSpec(name=name, instance_type=self.instance, labels=self.labels, taints=self.taints)
+        return NodeSpec(name=name, shape=self.shape)
 
 
 def _node_options(
-    instance_type: str, labels: list[str], env: list[str], image_root: Path | None, taints: list[str]
+    shape_file: Path | None, labels: list[str], taints: list[str], env: list[str], image_root: Path | None
 ) -> _NodeOptions:
-    from kubetwin.node.registration import instance_type_named
+    from kubetwin.node.shape import ShapeError, extended, parse_taint, read_shape, this_machine
 
     if image_root is not None and not image_root.is_dir():
         raise BadArgument(f"--image-root {image_root}: there is no such folder")
+    try:
+        shape = this_machine() if shape_file is None else read_shape(shape_file)
+    except ShapeError as error:
+        raise BadArgument(f"--shape {error}") from error
+    try:
+        more_taints = [parse_taint(text) for text in taints]
+    except ShapeError as error:
+        raise BadArgument(f"--taint: {error}") from error
     return _NodeOptions(
-        instance=instance_type_named(instance_type),
-        labels=_pairs("--label", labels),
-        taints=_taints(taints),
+        shape=extended(shape, labels=_pairs("--label", labels), taints=more_taints),
         environment=_pairs("--env", env),
         image_root=image_root,
     )
@@ -239,7 +261,13 @@ def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: 
 
 @contextlib.contextmanager
 def _no_ops(
-    names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: Path | None, *, run_seconds: float
+    names: list[str],
+    kubeconfig: Path,
+    options: _NodeOptions,
+    pods_dir: Path | None,
+    *,
+    run_seconds: float,
+    log_lines: LogLines,
 ) -> Iterator[None]:
     """Have nodes whose pods run nothing Ready inside of the block."""
     from kubetwin.node.api import KubernetesApi
@@ -248,7 +276,7 @@ def _no_ops(
 
     with contextlib.closing(KubernetesApi(load_connection(kubeconfig))) as api:
         specs = [options.node_named(name) for name in names]
-        nodes = NoOpNodes(api, specs, run_seconds=run_seconds, pods_dir=pods_dir)
+        nodes = NoOpNodes(api, specs, run_seconds=run_seconds, pods_dir=pods_dir, log_lines=log_lines)
         nodes.start()
         try:
             yield
@@ -256,13 +284,20 @@ def _no_ops(
             nodes.stop()
 
 
-def _taints(texts: list[str]) -> list[dict[str, str]]:
-    from kubetwin.node.registration import parse_taint
+def _log_lines(reference: str | None) -> LogLines:
+    """The function that `MODULE:FUNCTION` names."""
+    from kubetwin.node.no_op import default_log_lines
 
+    if reference is None:
+        return default_log_lines
+    module, _, name = reference.partition(":")
     try:
-        return [parse_taint(text) for text in texts]
-    except ValueError as error:
-        raise BadArgument(f"--taint: {error}") from error
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadArgument(f"--no-op-log {reference}: has to be MODULE:FUNCTION: {error}") from error
+    if not callable(function):
+        raise BadArgument(f"--no-op-log {reference}: is not a function")
+    return cast("LogLines", function)
 
 
 def _pairs(option: str, texts: list[str]) -> dict[str, str]:

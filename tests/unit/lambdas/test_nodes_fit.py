@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from kubetwin.controllers.scheduling import place, pod_requests
-from kubetwin.node import registration
+from kubetwin.node.registration import NodeSpec, node_object
+from kubetwin.node.shape import extended
 
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import job_of
+from local.node_shapes import instance_shape
 from tests.fakes.runs import run_of, spec_with
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.daemon_sets import DAEMON_SETS, on_node
@@ -86,9 +88,9 @@ def test_a_small_pod_of_each_of_two_runs_fits_the_only_system_node(stage: Stage)
 
 def node(name: str, *, labels: Mapping[str, str]) -> dict[str, Any]:
     """A ready c7i.4xlarge, as the scheduler reads it."""
-    instance = INSTANCE_TYPES["c7i.4xlarge"]
-    metadata = registration.node_object(registration.NodeSpec(name=name, instance_type=instance, labels=labels))
-    return {**metadata, "spec": {}, "status": {"allocatable": registration.allocatable(instance)}}
+    shape = extended(instance_shape(INSTANCE_TYPES["c7i.4xlarge"]), labels=labels)
+    metadata = node_object(NodeSpec(name=name, shape=shape))
+    return {**metadata, "spec": {}, "status": {"allocatable": shape.allocatable}}
 
 
 @pytest.mark.parametrize("stage", [Stage.PREFLIGHT, Stage.STAGE, Stage.PUBLISH])
@@ -125,7 +127,7 @@ def test_daemon_sets_of_neuron_and_efa_nodes_run_there_alone() -> None:
 
 @pytest.mark.parametrize("instance", [*INSTANCE_TYPES.values(), SYSTEM_INSTANCE], ids=lambda instance: instance.name)
 def test_the_twins_nodes_offer_what_an_eks_node_leaves_to_pods(instance: InstanceType) -> None:
-    offered = registration.allocatable(instance)
+    offered = instance_shape(instance).allocatable
     left = allocatable(instance) - daemon_set_requests(instance)
     assert (offered["cpu"], offered["memory"]) == (f"{left.millicpu}m", f"{left.memory_mib}Mi")
     assert int(offered["pods"]) == instance.max_pods - len(on_node(instance))

@@ -24,7 +24,7 @@ from kubetwin.node.log_server import LogServer
 from kubetwin.node.memory import MemoryWatch
 from kubetwin.node.pod_watch import PodWatch
 from kubetwin.node.pod_worker import NodeTools, PodWorker, final_delete_options
-from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, allocatable, lease, node_object, node_status
+from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, lease, node_object, node_status
 from kubetwin.node.volumes import remove_all_but_logs
 
 _LOG = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class ProcessNode:
 
     Args:
         api: The cluster.
-        spec: Name, instance type, labels and taints.
+        spec: Name and shape of the node.
         pods_dir: Where pods' folders and logs are kept. A temporary folder, gone with the node, if not given.
         image_root: Stands in for every container image.
         environment: Variables for every container.
@@ -60,13 +60,13 @@ class ProcessNode:
         self.spec = spec
         self._api = api
         self._temporary = pods_dir is None
-        self._pods_dir = (pods_dir or Path(tempfile.mkdtemp(prefix="trainflow-pods-"))).resolve()
+        self._pods_dir = (pods_dir or Path(tempfile.mkdtemp(prefix="kubetwin-pods-"))).resolve()
         self._pods_dir.mkdir(parents=True, exist_ok=True)
         settings = RuntimeSettings(
             pods_dir=self._pods_dir,
             image_root=image_root.absolute() if image_root else None,
             environment=environment or {},
-            allocatable=allocatable(spec.instance_type),
+            allocatable=spec.shape.allocatable,
         )
         self._events = EventRecorder(api, spec.name)
         self._memory = MemoryWatch()

@@ -2,7 +2,7 @@
 
 For what is about many pods and not about what they do: a thousand nodes, or hundreds of runs, on one small machine.
 Everything goes through the API, as with nodes that do run processes: registration, heartbeats, statuses, logs. A pod
-prints who it is and a few steps whose numbers are its run's own, and ends well.
+prints lines that the caller computes from its manifest, and succeeds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import tempfile
 import threading
 import time
 import uuid
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -54,28 +53,13 @@ _HEARTS = 4
 _WORKERS = 8
 """Requests under way at once: most of their time is the server's."""
 
-STEPS = 3
+LogLines = Callable[[Mapping[str, Any]], Iterable[str]]
+"""Function from a pod's manifest to the lines that the pod prints."""
 
 
-def step_loss(run_id: str, step: int) -> float:
-    """The loss that a no-op pod of a run claims to have: no two runs have the same."""
-    return 1 + zlib.crc32(run_id.encode()) % 1_000_000 / 10_000 + step
-
-
-def log_lines(pod: Mapping[str, Any]) -> Iterator[str]:
-    """What a pod prints: who it is and, in the words of the tutorials, a few steps of its run."""
-    variables = {entry["name"]: entry.get("value", "") for entry in pod["spec"]["containers"][0].get("env") or ()}
-    run_id = variables.get("TRAINFLOW_RUN_ID", "")
-    index = (pod["metadata"].get("labels") or {}).get("batch.kubernetes.io/job-completion-index", "0")
-    yield f"run {run_id} pod {pod['metadata']['name']} rank {index}"
-    if variables.get("TRAINFLOW_STAGE") != "training" or index != "0":
-        return
-    now = datetime.now(UTC)
-    for step in range(1, STEPS + 1):
-        yield (
-            f"LOG {now:%a %b %d %H:%M:%S %Y} - (0, {step}) step_loss : {step_loss(run_id, step):.4f} "
-            "learning_rate : 1.00e-04 throughput : 100.00"
-        )
+def default_log_lines(pod: Mapping[str, Any]) -> Iterator[str]:
+    """One line that names the pod."""
+    yield f"pod {pod['metadata']['name']} runs no program"
 
 
 @dataclass
@@ -84,6 +68,7 @@ class _Pod:
 
     manifest: dict[str, Any]
     started_at: datetime
+    exit_code: int = 0
 
 
 class NoOpNodes:
@@ -92,8 +77,10 @@ class NoOpNodes:
     Args:
         api: The cluster.
         specs: The nodes.
-        run_seconds: How long each pod runs.
-        pods_dir: Where the pods' logs are, in folders named by their uids. A temporary folder if not given.
+        run_seconds: Time between the start and the end of each pod.
+        pods_dir: Folder of the pods' logs, in folders named by their uids. A temporary folder if not given.
+        log_lines: Lines that a pod prints when it starts. If the function raises, the pod fails and its log names the
+            exception.
     """
 
     def __init__(
@@ -103,12 +90,14 @@ class NoOpNodes:
         *,
         run_seconds: float = 0.0,
         pods_dir: Path | None = None,
+        log_lines: LogLines = default_log_lines,
     ) -> None:
         self._api = api
         self._specs = {spec.name: spec for spec in specs}
         self._run_seconds = run_seconds
+        self._log_lines = log_lines
         self._temporary = pods_dir is None
-        self._folder = pods_dir or Path(tempfile.mkdtemp(prefix="trainflow-no-op-"))
+        self._folder = pods_dir or Path(tempfile.mkdtemp(prefix="kubetwin-no-op-"))
         self._logs = Logs()
         self._log_server = LogServer(self._logs)
         self._watch = PodWatch(api, None, self)
@@ -202,8 +191,12 @@ class NoOpNodes:
         folder.mkdir(parents=True, exist_ok=True)
         self._logs.remember(pod.manifest, folder)
         log = self._logs.open(folder, container)
-        for line in log_lines(pod.manifest):
-            log.write_line(line)
+        try:
+            for line in self._log_lines(pod.manifest):
+                log.write_line(line)
+        except Exception as error:  # noqa: BLE001 (the caller's function)
+            log.write_line(f"the function of the log lines failed: {error!r}")
+            pod.exit_code = 1
         self._logs.close(log)
         self._report(pod, Running(pod.started_at))
         self._ends.put((time.monotonic() + self._run_seconds, uid))
@@ -226,7 +219,9 @@ class NoOpNodes:
             pod = self._pods.get(uid)
         if pod is not None:
             now = datetime.now(UTC)
-            self._report(pod, Terminated(exit_code=0, reason="Completed", started_at=pod.started_at, finished_at=now))
+            reason = "Error" if pod.exit_code else "Completed"
+            end = Terminated(exit_code=pod.exit_code, reason=reason, started_at=pod.started_at, finished_at=now)
+            self._report(pod, end)
 
     def _report(self, pod: _Pod, state: State) -> None:
         metadata, spec = pod.manifest["metadata"], pod.manifest["spec"]

@@ -3,64 +3,27 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from kubetwin.model import times
 from kubetwin.node.rewriting import LOOPBACK
-from trainflow.models.daemon_sets import on_node
-from trainflow.models.instances import INSTANCE_TYPE_LABEL, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
-from trainflow.models.node_room import room_for_pods
+from kubetwin.node.shape import NodeShape
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
-"""How long the control plane believes in a node after its last heartbeat (the kubelet's default)."""
+"""Time after its last heartbeat in which the control plane takes a node for ready (the kubelet's default)."""
 
 _ARCHITECTURES = {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
-_TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-
-class UnknownInstanceType(Exception):
-    """No such instance type is known; the text lists those that are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSpec:
-    """A node as it is asked for."""
+    """A node to register."""
 
     name: str
-    instance_type: InstanceType
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: Sequence[Mapping[str, str]] = ()
-
-
-def instance_type_named(name: str) -> InstanceType:
-    """The instance type of that name.
-
-    Raises:
-        UnknownInstanceType: If there is none.
-    """
-    known = {**INSTANCE_TYPES, SYSTEM_INSTANCE.name: SYSTEM_INSTANCE}
-    if name not in known:
-        raise UnknownInstanceType(f"instance type {name!r} is not known; choose one of {', '.join(sorted(known))}")
-    return known[name]
-
-
-def parse_taint(text: str) -> dict[str, str]:
-    """A taint written as `key=value:Effect` or `key:Effect`.
-
-    Raises:
-        ValueError: If it is written otherwise.
-    """
-    pair, _, effect = text.rpartition(":")
-    key, _, value = pair.partition("=")
-    if not key or effect not in _TAINT_EFFECTS:
-        raise ValueError(
-            f"taint {text!r} is not of the form key=value:Effect, Effect one of {', '.join(_TAINT_EFFECTS)}"
-        )
-    return {"key": key, "effect": effect, **({"value": value} if value else {})}
+    shape: NodeShape
 
 
 def node_object(spec: NodeSpec) -> dict[str, Any]:
@@ -69,40 +32,19 @@ def node_object(spec: NodeSpec) -> dict[str, Any]:
         "kubernetes.io/hostname": spec.name,
         "kubernetes.io/arch": _architecture(),
         "kubernetes.io/os": platform.system().lower(),
-        INSTANCE_TYPE_LABEL: spec.instance_type.name,
-        **spec.labels,
+        **spec.shape.labels,
     }
     node: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": spec.name, "labels": labels}}
-    if spec.taints:
-        node["spec"] = {"taints": [dict(taint) for taint in spec.taints]}
+    if spec.shape.taints:
+        node["spec"] = {"taints": [dict(taint) for taint in spec.shape.taints]}
     return node
-
-
-def capacity(instance: InstanceType) -> dict[str, str]:
-    """Everything the instance has."""
-    return {
-        "cpu": str(instance.vcpus),
-        "memory": f"{instance.memory_gib}Gi",
-        "pods": str(instance.max_pods),
-        **{resource: str(count) for resource, count in instance.devices.items()},
-    }
-
-
-def allocatable(instance: InstanceType) -> dict[str, str]:
-    """What pods can share: as on EKS, less the daemon sets' pods and requests, which the twin does not run."""
-    room = room_for_pods(instance)
-    return capacity(instance) | {
-        "cpu": f"{room.millicpu}m",
-        "memory": f"{room.memory_mib}Mi",
-        "pods": str(instance.max_pods - len(on_node(instance))),
-    }
 
 
 def node_status(spec: NodeSpec, kubelet_port: int, boot_id: str, since: datetime, now: datetime) -> dict[str, Any]:
     """The status of a node that is ready."""
     return {
-        "capacity": capacity(spec.instance_type),
-        "allocatable": allocatable(spec.instance_type),
+        "capacity": dict(spec.shape.capacity),
+        "allocatable": dict(spec.shape.allocatable),
         "addresses": [
             {"type": "InternalIP", "address": LOOPBACK},
             {"type": "Hostname", "address": spec.name},
@@ -159,7 +101,7 @@ def _node_info(boot_id: str) -> dict[str, str]:
         "kernelVersion": platform.release(),
         "osImage": platform.system(),
         "containerRuntimeVersion": "process://1",
-        "kubeletVersion": "v1.36.0-trainflow",
+        "kubeletVersion": "v1.36.0-kubetwin",
         "kubeProxyVersion": "",
         "bootID": boot_id,
         "machineID": boot_id,

@@ -22,7 +22,8 @@ from kubetwin.kubeconfig import write_kubeconfig
 from kubetwin.node.agent import ProcessNode
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
-from kubetwin.node.registration import NodeSpec, instance_type_named
+from kubetwin.node.registration import NodeSpec
+from kubetwin.node.shape import read_shape
 from kubetwin.server import ApiServer
 
 ASSETS = Path(__file__).parents[1] / "recordings"
@@ -30,7 +31,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "kubernetes-contract.md"
 AT_ONCE = 8
 """Scenarios that run side by side: most of their time they wait."""
 
-RECORDED_NODE = {"name": "local-0", "instance_type": "trn1.32xlarge"}
+RECORDED_NODE = "local-0"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
@@ -95,12 +96,7 @@ def cluster(folder: Path) -> Iterator[ApiServer]:
     with ApiServer() as server:
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
-        spec = NodeSpec(
-            name=RECORDED_NODE["name"],
-            instance_type=instance_type_named(RECORDED_NODE["instance_type"]),
-            labels={},
-            taints=[],
-        )
+        spec = NodeSpec(name=RECORDED_NODE, shape=read_shape(ASSETS / "node-shape.yaml"))
         node = ProcessNode(KubernetesApi(load_connection(kubeconfig)), spec, pods_dir=folder / "pods")
         node.start()
         try:

@@ -12,7 +12,10 @@ import pytest
 from kubetwin.node.api import ApiError
 from kubetwin_testing.cluster import Cluster, command, eventually
 
-INSTANCE_TYPE, DEVICE = "trn1.32xlarge", "aws.amazon.com/neuron"
+DEVICE = "aws.amazon.com/neuron"
+SHAPE = str(Path(__file__).parents[1] / "recordings" / "node-shape.yaml")
+"""Nodes with 16 of these devices."""
+
 GREET = """
 import os, socket, sys, time
 rank = int(os.environ.get("RANK") or os.environ["JOB_COMPLETION_INDEX"])
@@ -67,7 +70,7 @@ class Kinds(Cluster):
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("kinds")
-    with command("--state", str(folder), "--nodes", "2", "--instance-type", INSTANCE_TYPE) as (_, ready):
+    with command("--state", str(folder), "--nodes", "2", "--shape", SHAPE) as (_, ready):
         yield Path(ready["kubeconfig"])
 
 
@@ -237,7 +240,7 @@ def test_a_gang_waits_without_pods_for_its_nodes_and_goes_when_one_goes(cluster:
 
     eventually(lambda: (group()["status"] or {}).get("phase") == "Pending", "the gang is not let in")
     assert cluster.pods() == []
-    arguments = ("--kubeconfig", str(cluster.kubeconfig), "--name", "third", "--instance-type", INSTANCE_TYPE)
+    arguments = ("--kubeconfig", str(cluster.kubeconfig), "--name", "third", "--shape", SHAPE)
     with command("node", *arguments, "--pods-dir", str(tmp_path / "pods")):
         cluster.until("volcano", "vj", is_in("Running"), "runs")
         assert {pod["spec"]["nodeName"] for pod in cluster.pods()} == {"local-0", "local-1", "third"}

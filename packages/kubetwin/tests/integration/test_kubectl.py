@@ -12,6 +12,7 @@ import pytest
 from kubetwin_testing.cluster import command, eventually
 from kubetwin_testing.kubernetes_cli import Cli, program, rows
 
+SHAPE = str(Path(__file__).parents[1] / "recordings" / "node-shape.yaml")
 JOB = """
 apiVersion: batch/v1
 kind: Job
@@ -54,7 +55,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with command("--state", str(tmp_path_factory.mktemp("cluster")), "--nodes", "2") as (_, ready):
+    with command("--state", str(tmp_path_factory.mktemp("cluster")), "--nodes", "2", "--shape", SHAPE) as (_, ready):
         yield Path(ready["kubeconfig"])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import urllib3
 from kubetwin.kubeconfig import write_kubeconfig
 from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
-from kubetwin.node.no_op import STEPS, NoOpNodes, step_loss
-from kubetwin.node.registration import NodeSpec, instance_type_named
+from kubetwin.node.no_op import NoOpNodes
+from kubetwin.node.registration import NodeSpec
+from kubetwin.node.shape import this_machine
 from kubetwin.server import ApiServer
 
-RUN_ID = "quiet-0123456789ab"
 JOB = "/apis/batch/v1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -34,20 +34,19 @@ def api(kubeconfig: Path) -> KubernetesApi:
     return KubernetesApi(load_connection(kubeconfig))
 
 
-def nodes(api: KubernetesApi, *, run_seconds: float) -> NoOpNodes:
-    instance = instance_type_named("trn1.2xlarge")
-    return NoOpNodes(
-        api, [NodeSpec(name=f"quiet-{index}", instance_type=instance) for index in range(3)], run_seconds=run_seconds
-    )
+def nodes(api: KubernetesApi, *, run_seconds: float, **options: Any) -> NoOpNodes:
+    specs = [NodeSpec(name=f"quiet-{index}", shape=this_machine()) for index in range(3)]
+    return NoOpNodes(api, specs, run_seconds=run_seconds, **options)
+
+
+def greetings(pod: Mapping[str, Any]) -> Iterator[str]:
+    variable = pod["spec"]["containers"][0]["env"][0]
+    for _ in range(2):
+        yield f"{variable['value']} from {pod['metadata']['name']}"
 
 
 def job(num_pods: int) -> dict[str, Any]:
-    environment = {"TRAINFLOW_RUN_ID": RUN_ID, "TRAINFLOW_STAGE": "training"}
-    container = {
-        "name": "main",
-        "image": "none",
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
-    }
+    container = {"name": "main", "image": "none", "env": [{"name": "GREETING", "value": "hello"}]}
     template = {"metadata": {"labels": {"of": "job"}}, "spec": {"restartPolicy": "Never", "containers": [container]}}
     return {
         "apiVersion": "batch/v1",
@@ -76,21 +75,43 @@ def text(kubeconfig: Path, path: str) -> str:
     return pool.request("GET", connection.server + path, headers=headers).data.decode()
 
 
-def test_a_job_of_no_op_pods_succeeds_and_each_pod_says_who_it_is(api: KubernetesApi, kubeconfig: Path) -> None:
-    fleet = nodes(api, run_seconds=0.0)
+@pytest.mark.parametrize(
+    ("options", "form"),
+    [({}, "pod {name} runs no program\n"), ({"log_lines": greetings}, "hello from {name}\nhello from {name}\n")],
+    ids=["default", "caller's function"],
+)
+def test_a_job_of_no_op_pods_succeeds_and_each_pod_prints_its_lines(
+    api: KubernetesApi, kubeconfig: Path, options: dict[str, Any], form: str
+) -> None:
+    fleet = nodes(api, run_seconds=0.0, **options)
     fleet.start()
     try:
         api.create(JOB, job(3))
         assert until(lambda: (api.get(f"{JOB}/quiet")["status"]).get("succeeded") == 3)
-        for pod in api.get(PODS)["items"]:
-            name, index = pod["metadata"]["name"], pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
-            said = text(kubeconfig, f"{PODS}/{name}/log").splitlines()
-            assert said[0] == f"run {RUN_ID} pod {name} rank {index}"
-            losses = [f"step_loss : {step_loss(RUN_ID, step):.4f}" for step in range(1, STEPS + 1)]
-            assert [any(loss in line for line in said) for loss in losses] == [index == "0"] * STEPS
+        names = [pod["metadata"]["name"] for pod in api.get(PODS)["items"]]
+        assert {name: text(kubeconfig, f"{PODS}/{name}/log") for name in names} == {
+            name: form.format(name=name) for name in names
+        }
     finally:
         fleet.stop()
     assert api.get("/api/v1/nodes")["items"] == []
+
+
+def test_a_pod_whose_log_function_raises_fails_and_names_the_exception(api: KubernetesApi, kubeconfig: Path) -> None:
+    def broken(pod: Mapping[str, Any]) -> Iterator[str]:
+        yield "first"
+        raise ValueError("no second line")
+
+    fleet = nodes(api, run_seconds=0.0, log_lines=broken)
+    fleet.start()
+    try:
+        container = {"name": "main", "image": "none"}
+        api.create(PODS, {"metadata": {"name": "p"}, "spec": {"restartPolicy": "Never", "containers": [container]}})
+        assert until(lambda: api.get(f"{PODS}/p")["status"]["phase"] == "Failed")
+        printed = text(kubeconfig, f"{PODS}/p/log")
+        assert printed == "first\nthe function of the log lines failed: ValueError('no second line')\n"
+    finally:
+        fleet.stop()
 
 
 def test_a_pod_that_runs_on_goes_when_it_is_deleted(api: KubernetesApi) -> None:

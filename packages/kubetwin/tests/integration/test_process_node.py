@@ -274,10 +274,12 @@ def test_pods_die_with_their_node_even_if_it_is_killed(cluster: Cluster, tmp_pat
 
 def test_a_node_that_stops_ends_its_pods_and_leaves_the_cluster(cluster: Cluster) -> None:
     node_name = f"leaving-{cluster.namespace}"
-    labels = ("--label", "zone=a", "--instance-type", "m5.large", "--until-stdin-closes")
-    with command("node", "--kubeconfig", str(cluster.kubeconfig), "--name", node_name, *labels) as (node, _):
+    shape = cluster.folder / "small.yaml"
+    shape.write_text("{capacity: {cpu: 2, memory: 8Gi, pods: 29}, labels: {size: small}}")
+    options = ("--label", "zone=a", "--shape", str(shape), "--until-stdin-closes")
+    with command("node", "--kubeconfig", str(cluster.kubeconfig), "--name", node_name, *options) as (node, _):
         found = cluster.api.get(f"/api/v1/nodes/{node_name}")
-        assert found["metadata"]["labels"]["zone"] == "a"
+        assert (found["metadata"]["labels"]["zone"], found["metadata"]["labels"]["size"]) == ("a", "small")
         assert found["status"]["capacity"]["memory"] == "8Gi"
         cluster.run("cut", "exec sleep 600", nodeName=node_name)
         cluster.phase("cut", "Running")
@@ -332,6 +334,19 @@ def test_a_missing_kubeconfig_is_said_plainly(tmp_path: Path) -> None:
     assert "cannot read the kubeconfig" in fails("node", "--kubeconfig", str(tmp_path / "none"))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--no-op-log", "json:dumps"), "--no-op-log needs --no-op"),
+        (("--no-op", "1", "--no-op-log", "json"), "--no-op-log json: has to be MODULE:FUNCTION"),
+        (("--no-op", "1", "--no-op-log", "no_such_module:f"), "No module named 'no_such_module'"),
+        (("--no-op", "1", "--no-op-log", "json:__name__"), "--no-op-log json:__name__: is not a function"),
+    ],
+)
+def test_a_log_function_that_cannot_be_used_is_said_plainly(options: tuple[str, ...], message: str) -> None:
+    assert message in fails("node", "--kubeconfig", "unread", *options)
+
+
 def test_an_api_server_that_is_not_there_is_said_plainly(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(
@@ -345,7 +360,7 @@ def test_an_api_server_that_is_not_there_is_said_plainly(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--instance-type", "p9.huge"], "instance type 'p9.huge' is not known"),
+        (["--shape", "no-such-file"], "--shape no-such-file: cannot be read"),
         (["--label", "x"], "--label x: has to be KEY=VALUE"),
         (["--sts-endpoint", "http://localhost:1"], "--sts-endpoint and --cluster-name belong together"),
     ],

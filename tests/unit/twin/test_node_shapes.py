@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+from kubetwin.node.shape import NodeShape
+
+from local.node_shapes import UnknownInstanceType, instance_shape, instance_type_named
+from trainflow.models.instances import SYSTEM_NODEGROUP
+
+CAPACITY = {
+    "cpu": "128",
+    "memory": "512Gi",
+    "pods": "247",
+    "aws.amazon.com/neuron": "16",
+    "aws.amazon.com/neuroncore": "32",
+    "vpc.amazonaws.com/efa": "8",
+    "hugepages-2Mi": str(5128 * 2 * 1024 * 1024),
+}
+ALLOCATABLE = CAPACITY | {"cpu": "126834m", "memory": "470973Mi", "pods": "236"}
+TYPE_LABEL = {"node.kubernetes.io/instance-type": "trn1.32xlarge"}
+
+
+def test_a_node_has_the_resources_of_its_instance_type() -> None:
+    assert instance_shape(instance_type_named("trn1.32xlarge")) == NodeShape(
+        capacity=CAPACITY, allocatable=ALLOCATABLE, labels=TYPE_LABEL
+    )
+
+
+def test_a_node_of_a_training_node_group_is_labelled_and_tainted_as_deployed() -> None:
+    shape = instance_shape(instance_type_named("trn1.32xlarge"), nodegroup="trainflow-trn1-32xlarge")
+    assert shape == NodeShape(
+        capacity=CAPACITY,
+        allocatable=ALLOCATABLE,
+        labels=TYPE_LABEL | {"eks.amazonaws.com/nodegroup": "trainflow-trn1-32xlarge", "trainflow/nodes": "training"},
+        taints=[{"key": "aws.amazon.com/neuron", "value": "true", "effect": "NoSchedule"}],
+    )
+
+
+def test_a_system_node_has_no_taint_and_no_label_of_training_nodes() -> None:
+    shape = instance_shape(instance_type_named("t3a.large"), nodegroup=SYSTEM_NODEGROUP)
+    labels = {"node.kubernetes.io/instance-type": "t3a.large", "eks.amazonaws.com/nodegroup": "system"}
+    assert (shape.labels, list(shape.taints)) == (labels, [])
+
+
+def test_an_unknown_instance_type_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UnknownInstanceType, match=r"'p5.48xlarge' is not known; choose one of .*trn1.32xlarge"):
+        instance_type_named("p5.48xlarge")
