@@ -45,7 +45,7 @@ StdinOption = Annotated[bool, typer.Option("--until-stdin-closes", help="Also st
 
 
 class BadArgument(Exception):
-    """The command line asks for something that cannot be done; the text says what and why."""
+    """An option cannot be used; the text names it and the reason."""
 
 
 @app.callback(invoke_without_command=True)
@@ -153,7 +153,7 @@ def gateway(
 def main() -> None:
     """Run the command; what a user can put right is one sentence on standard error and exit code 2."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # a pool that overflows is nothing to tell a user
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # users need no warning about a full connection pool
     from kubetwin.node.api import ApiError, ApiUnreachable
     from kubetwin.node.kubeconfig import KubeconfigError
     from kubetwin.node.shape import ShapeError
@@ -203,7 +203,7 @@ def _write_kubeconfig(path: Path, server: ApiServer) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class _NodeOptions:
-    """What the command line says about nodes, checked before anything is started."""
+    """Options of the command line about nodes, checked before the first node starts."""
 
     shape: NodeShape
     environment: dict[str, str]
@@ -313,7 +313,7 @@ def _announce(facts: dict[str, str]) -> None:
 
 
 def _stop_signal(until_stdin_closes: bool) -> threading.Event:
-    """Set at SIGINT and SIGTERM, and at the end of standard input where that is asked for."""
+    """An event that SIGINT and SIGTERM set, and with `until_stdin_closes` the end of standard input."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stop.set())

@@ -1,4 +1,4 @@
-"""What somebody who has logged in as an IAM role may do: EKS's access entries give the role Kubernetes groups."""
+"""EKS's access entries: the Kubernetes groups of clients that log in as an IAM role."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kubetwin.authentication import Fetch, fetch
 ASSUMED_ROLE = re.compile(r"arn:(aws[\w-]*):sts::(\d{12}):assumed-role/([^/]+)/.+")
 
 SIGNED = "AWS4-HMAC-SHA256 Credential=twin/20260101/us-west-2/eks/aws4_request, SignedHeaders=host, Signature=0"
-"""moto tells by it which service is meant and does not check the signature."""
+"""Header by which moto recognises the service; it does not check the signature."""
 
 
 class AccessEntries:
-    """The access entries of one cluster, asked for when somebody logs in."""
+    """The access entries of one cluster, read at each login."""
 
     def __init__(self, endpoint: str, cluster_name: str, *, fetch: Fetch = fetch) -> None:
         """

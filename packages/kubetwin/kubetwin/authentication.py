@@ -1,4 +1,4 @@
-"""Who is asking: authenticators for the administrator's token, for service accounts, and for EKS's STS tokens."""
+"""Authenticators for the administrator's token, for service accounts, and for EKS's STS tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUTHENTICATED = "system:authenticated"
 STS_PREFIX = "k8s-aws-v1."
 CLUSTER_HEADER = "x-k8s-aws-id"
 TOKEN_SECONDS = 15 * 60
-"""How long a presigned URL is accepted after its signing, as aws-iam-authenticator has it."""
+"""Time after its signing in which a presigned URL is accepted (aws-iam-authenticator's limit)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Authenticator(Protocol):
     """Recognises one sort of Bearer token."""
 
     def authenticate(self, token: str) -> User | None:
-        """The user whom the token stands for, or None when it is not this authenticator's or not valid.
+        """The user of the token; None if it is not one of this authenticator's or not valid.
 
         May block: it is called in a thread.
         """
@@ -51,7 +51,7 @@ class Authenticator(Protocol):
 
 @dataclass(frozen=True)
 class StaticTokenAuthenticator:
-    """Knows one token, the administrator's."""
+    """Accepts one token, the administrator's."""
 
     token: str
     user: User = ADMIN
@@ -61,13 +61,13 @@ class StaticTokenAuthenticator:
 
 
 def bearer_token(header: str) -> str | None:
-    """The token of an Authorization header; None for no header and for schemes that the server does not know."""
+    """The bearer token of an Authorization header; None without a header and for other schemes."""
     scheme, _, token = header.partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
 Identify = Callable[[str], Awaitable[User | None]]
-"""The user behind a token, or None for a token that nobody recognises."""
+"""Function from a token to its user; None for a token that no authenticator accepts."""
 
 
 def identify_with(own: Sequence[Authenticator], others: Sequence[Authenticator]) -> Identify:
@@ -101,18 +101,18 @@ Fetch = Callable[[str, dict[str, str]], bytes]
 """GET a URL with headers."""
 
 GroupsOf = Callable[[str], tuple[str, ...] | None]
-"""From the ARN of a caller to the groups that it belongs to; None for one who may not log in."""
+"""Function from the ARN of a caller to its groups; None for a caller that may not log in."""
 
 
 def masters(_arn: str) -> tuple[str, ...]:
-    """Whoever logs in may do everything."""
+    """Groups that allow everything, for every caller."""
     return (MASTERS,)
 
 
 def fetch(url: str, headers: dict[str, str]) -> bytes:
     """GET from a place that the caller has checked: no proxy, no redirects."""
     opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 (as the text above says)
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 (see the docstring)
     with opener.open(request, timeout=10) as answer:
         body: bytes = answer.read(64 * 1024)
     return body
@@ -138,8 +138,8 @@ class StsAuthenticator:
         Args:
             sts_endpoint: Base URL of STS.
             cluster_name: The EKS cluster's name, which the client must have signed.
-            groups_of: What the cluster's access entries say of a caller.
-            cache_seconds: How long an accepted token is believed without asking again, at most 60.
+            groups_of: Groups that the cluster's access entries give a caller.
+            cache_seconds: Time for which an accepted token is accepted again without a request, at most 60.
             fetch: Replaced in tests.
         """
         self._endpoint = urlsplit(sts_endpoint)

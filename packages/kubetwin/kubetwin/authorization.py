@@ -1,4 +1,4 @@
-"""Who may do what: role-based access control, over the roles and bindings in the store."""
+"""Role-based access control over the roles and bindings in the store."""
 
 from __future__ import annotations
 

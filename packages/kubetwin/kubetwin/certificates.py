@@ -99,8 +99,8 @@ def issue_certificate(
 
     Args:
         authority: From `create_authority`.
-        common_name: Who it is for (`kube-apiserver`, `system:node:local-0`).
-        organization: The group, for clients.
+        common_name: Name of the holder (`kube-apiserver`, `system:node:local-0`).
+        organization: Group of the holder, for clients.
         hosts: Names and addresses that a server is reached by.
         client: For a client instead of a server.
     """

@@ -1,4 +1,4 @@
-"""A door to somebody's cluster for clients that log in as on EKS.
+"""A gateway to a foreign cluster for clients that log in as on EKS.
 
 The Lambdas know one way in: a presigned STS token. A kind or k3d cluster does not accept it, and need not: this server
 on loopback checks the token as EKS would, and passes the request on with the identity that a kubeconfig has.
@@ -51,10 +51,10 @@ class ClusterGateway(HttpsServer):
 
 @contextlib.contextmanager
 def serving(kubeconfig: Path, *, sts_endpoint: str, cluster_name: str) -> Iterator[ClusterGateway]:
-    """Have a door to the cluster that a kubeconfig names, for those to whom EKS gives access.
+    """Serve the cluster that a kubeconfig names to clients with an EKS access entry, inside the block.
 
     Args:
-        kubeconfig: Whose identity requests are passed on with.
+        kubeconfig: Kubeconfig whose identity forwarded requests have.
         sts_endpoint: AWS endpoint that checks login tokens and knows access entries.
         cluster_name: EKS cluster name that login tokens are for.
 

@@ -1,4 +1,4 @@
-"""A threading HTTPS server on loopback: for the kubelets' logs and for the door to a foreign cluster."""
+"""A threading HTTPS server on loopback, for the kubelets' logs and for the gateway to a foreign cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HttpsServer(ThreadingHTTPServer):
         self.server_close()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Shake hands in the request's own thread: a slow client holds up nobody else."""
+        """Shake hands in the request's own thread: a slow client delays no other client."""
         request.settimeout(HANDSHAKE_SECONDS)
         with contextlib.suppress(OSError), self._tls.wrap_socket(request, server_side=True) as secured:
             super().finish_request(secured, client_address)
@@ -60,7 +60,7 @@ class QuietHandler(BaseHTTPRequestHandler):
 
 def _context(certificate: Certificate) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.NamedTemporaryFile() as chain:  # readable by its owner alone; OpenSSL wants a file
+    with tempfile.NamedTemporaryFile() as chain:  # readable by its owner only; OpenSSL needs a file
         chain.write((certificate.certificate_pem + certificate.key_pem).encode())
         chain.flush()
         context.load_cert_chain(chain.name)

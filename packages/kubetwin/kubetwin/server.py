@@ -30,12 +30,12 @@ from kubetwin.tokens import ServiceAccountTokens
 START_SECONDS = 20
 STOP_SECONDS = 5
 LINGER_SECONDS = 0.2
-"""What open watches get to send their end before the server goes."""
+"""Time for open watches to end before the server stops."""
 _BACKLOG = 128
 
 
 class PortInUse(OSError):
-    """Another program listens on the wanted port."""
+    """Another program listens on the port."""
 
 
 class ApiServer:
@@ -174,7 +174,7 @@ class ApiServer:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is up; signals are the process's business (uvicorn leaves them alone outside the main thread)."""
+    """Sets an event when it is up; the process handles signals (uvicorn does not, outside of the main thread)."""
 
     def __init__(self, config: uvicorn.Config, ready: threading.Event) -> None:
         super().__init__(config)

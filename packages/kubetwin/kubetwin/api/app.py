@@ -213,7 +213,7 @@ async def _body(request: Request) -> bytes:
 
 
 def _no_stream(call: Call) -> ApiError:
-    """kubectl shows the message behind `unable to upgrade connection:`."""
+    """The refusal of exec, attach and port-forward; kubectl prints it after `unable to upgrade connection:`."""
     message = (
         f"pods/{call.info.subresource} is not offered by this cluster, whose pods are processes of the machine: "
         f"read the log of {call.info.name}, or describe it"

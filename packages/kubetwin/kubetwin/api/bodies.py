@@ -30,7 +30,7 @@ def parse_json(data: bytes) -> Any:
     """Parse JSON.
 
     Raises:
-        NotJson: With Go's words for the usual mistakes.
+        NotJson: If the text is not JSON; the message is Go's for the usual mistakes.
     """
     text = data.decode("utf-8", errors="replace")
     try:
@@ -149,7 +149,7 @@ def _check_custom_kind(obj: Object, resource: Resource) -> None:
 
 
 def typed(obj: Object, resource: Resource) -> tuple[Object, list[str]]:
-    """Fit an object to its type: what is left of it, and the fields that nobody knows.
+    """Fit an object to its type; returns the rest of it and the unknown fields.
 
     Raises:
         ApiError: 400 for a value of the wrong type.

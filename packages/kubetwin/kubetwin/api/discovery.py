@@ -70,7 +70,7 @@ class Discovery:
         }
 
     def resources(self, group: str, version: str) -> Object | None:
-        """The resources of one group and version, or None when there is no such thing."""
+        """The resources of one group and version; None if it does not exist."""
         found = self._resources.get((group, version))
         if found is None:
             return None
@@ -82,7 +82,7 @@ class Discovery:
         return {**document, "groupVersion": name, "resources": entries}
 
     def aggregated(self, *, core: bool) -> Object:
-        """All groups with all resources in one document, as kubectl asks for."""
+        """All groups with all resources in one document (aggregated discovery, which kubectl requests)."""
         items = []
         for group in sorted({group for group, _ in self._resources if bool(group) != core}):
             versions = [

@@ -1,4 +1,4 @@
-"""`kubectl --as`: an administrator acts as somebody else, for example to see what a function's role may do."""
+"""`kubectl --as`: an administrator acts as another user, for example to test that user's rights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 def acting_user(user: User, headers: Headers, authorizer: Authorizer) -> User:
-    """The user as whom a request is to be treated.
+    """The user whose rights a request has: the impersonated one, or the one who logged in.
 
     Raises:
         ApiError: 403 if the user may not act as the one whom the headers name.

@@ -34,14 +34,14 @@ OFFERED = ("text/plain", "application/json", "application/yaml", "application/vn
 CONNECT_SECONDS = 10
 _CHUNK = 64 * 1024
 _CHUNKS_AHEAD = 16
-"""Of a log, what waits here for a client that reads slowly; the rest waits at the kubelet."""
+"""Size of a log's buffer for a client that reads slowly; the rest stays at the kubelet."""
 _NUMBERS = ("tailLines", "limitBytes", "sinceSeconds")
 _SWITCHES = ("timestamps", "follow", "previous")
 
 
 @dataclass(frozen=True)
 class Kubelet:
-    """Where a node serves its pods' logs."""
+    """Address at which a node serves its pods' logs."""
 
     host: str
     port: int
@@ -148,7 +148,7 @@ def _upstream_error(status: int, text: str) -> ApiError:
 
 
 class _Stream:
-    """One request to a kubelet. It blocks, so it lives in a thread of its own and hands its bytes to the event loop."""
+    """One request to a kubelet. It blocks, so it runs in a thread of its own and passes its bytes to the event loop."""
 
     def __init__(self, kubelet: Kubelet, path: str, context: ssl.SSLContext, loop: asyncio.AbstractEventLoop) -> None:
         self.connection = http.client.HTTPSConnection(

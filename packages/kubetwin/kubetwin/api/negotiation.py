@@ -1,4 +1,4 @@
-"""What a client wants to get (`Accept`), and how answers are written."""
+"""Content negotiation: media types of the `Accept` header, and answers in these types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Wanted:
 
 
 def negotiate(accept: str, kinds: tuple[str, ...] = (), *, offered: tuple[str, ...] = REPRESENTATIONS) -> Wanted:
-    """The first thing in `Accept` that the server can give.
+    """The first media type in `Accept` that the server offers.
 
     Args:
         accept: The header; empty takes JSON.
@@ -62,7 +62,7 @@ def encode(body: Any) -> bytes:
 def respond(
     body: Any, status: int = 200, wanted: Wanted | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer in the wanted representation."""
+    """An answer in the requested representation."""
     if wanted is not None and wanted.media_type == "application/yaml":
         text = yaml.safe_dump(body, sort_keys=True, default_flow_style=False)
         return Response(text, status, media_type="application/yaml", headers=dict(headers or {}))

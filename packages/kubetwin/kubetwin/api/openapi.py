@@ -1,6 +1,6 @@
-"""OpenAPI v3: how kubectl learns which fields a patch merges by key, and what `kubectl explain` explains.
+"""OpenAPI v3 documents: kubectl reads from them which fields a patch merges by key, and the text of `kubectl explain`.
 
-Only what clients look at is there: the paths with their kinds and the content types of PATCH, and the types.
+They hold only what clients read: the paths with their kinds and the content types of PATCH, and the types.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class OpenApi:
         self._text = cache(self._make_text)
 
     def index(self) -> Object:
-        """Where the document of each group and version is; the hash lets kubectl keep it."""
+        """The index: URL of each group and version's document, with a hash by which kubectl caches it."""
         return {"paths": {place: {"serverRelativeURL": self._address(place)} for place in sorted(self._resources)}}
 
     def document(self, place: str) -> bytes | None:
-        """The document of one group and version (`api/v1`, `apis/batch/v1`), or None when there is no such thing."""
+        """The document of one group and version (`api/v1`, `apis/batch/v1`); None if it does not exist."""
         return self._text(place) if place in self._resources else None
 
     def _address(self, place: str) -> str:

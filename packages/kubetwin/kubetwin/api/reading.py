@@ -18,7 +18,7 @@ from kubetwin.model.errors import Object, bad_request
 from kubetwin.state.cluster import Cluster
 
 FUTURE_WAIT_SECONDS = 3.0
-"""How long a list waits for a resourceVersion that does not exist yet (the watch cache's blockTimeout)."""
+"""Time that a list waits for a resourceVersion that does not exist yet (the watch cache's blockTimeout)."""
 
 
 class Reader:

@@ -23,7 +23,7 @@ class RequestMetrics:
             self.totals[info.group, info.version, info.resource, info.subresource, info.verb.upper()] += 1
 
     def text(self) -> str:
-        """In Prometheus' text format."""
+        """The counters in Prometheus' text format."""
         lines = [f"# TYPE {NAME} counter"]
         for key, total in sorted(self.totals.items()):
             labels = ",".join(f'{name}="{value}"' for name, value in zip(LABELS, key, strict=True))

@@ -65,7 +65,7 @@ def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
 
 
 def parse_boolean(text: str | None) -> bool:
-    """A query parameter as apimachinery reads booleans: whatever is not a no is a yes (`True`, `1`, empty)."""
+    """A query parameter as apimachinery reads booleans: `false` and `0` are false, all else is true, empty too."""
     return text is not None and text.lower() not in ("false", "0")
 
 
@@ -73,7 +73,7 @@ def parse_integer(text: str) -> int:
     """A query parameter that must be a whole number.
 
     Raises:
-        ApiError: 400 in the words of Go's strconv.
+        ApiError: 400 with the message of Go's strconv.
     """
     try:
         return int(text)

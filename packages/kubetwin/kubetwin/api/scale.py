@@ -1,4 +1,4 @@
-"""The scale subresource: how many replicas, in the one form that `kubectl scale` knows for every kind."""
+"""The scale subresource: number of replicas, in the one form that `kubectl scale` uses for every kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JSON_PATCH = "application/json-patch+json"
 
 @dataclass(frozen=True)
 class Paths:
-    """Where a kind keeps what its Scale shows."""
+    """Paths of the fields of a kind that its Scale shows."""
 
     wanted: tuple[str, ...]
     present: tuple[str, ...]
@@ -36,7 +36,7 @@ SCALED = {
         selector=(*_WORKERS, "selector"),
     )
 }
-"""As the CustomResourceDefinitions declare it (training operator 1.9)."""
+"""Scale paths as the CustomResourceDefinitions declare them (training operator 1.9)."""
 
 
 class Scales:

@@ -1,4 +1,4 @@
-"""Which objects a list, a watch or a deletecollection is about, and a list's pages."""
+"""Selection of the objects of a list, a watch or a deletecollection, and the pages of a list."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Page:
 
 
 def page(objects: list[Object], options: ListOptions, revision: int) -> Page:
-    """The part of a list that `limit` and `continue` ask for. Pages are cut from the present, not from a snapshot."""
+    """The page of a list that `limit` and `continue` select, from the current objects instead of a snapshot."""
     if options.continue_token:
         start = _decode_token(options.continue_token)
         objects = [obj for obj in objects if _place(obj) > start]

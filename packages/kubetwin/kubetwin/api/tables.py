@@ -1,4 +1,4 @@
-"""Tables and partial metadata: the forms in which `kubectl get` asks for objects."""
+"""Tables and partial metadata: the representations that `kubectl get` requests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def table(resource: Resource, objects: Sequence[Object], metadata: Object, *, he
 
 
 def present(resource: Resource, obj: Object, wanted: Wanted, *, header: bool = True) -> Object:
-    """One object in the form that the client asked for."""
+    """One object in the requested representation."""
     if wanted.as_kind == "Table":
         version = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         return table(resource, [obj], version, header=header)
@@ -55,7 +55,7 @@ def present(resource: Resource, obj: Object, wanted: Wanted, *, header: bool = T
 
 
 def present_list(resource: Resource, objects: Sequence[Object], metadata: Object, wanted: Wanted) -> Object:
-    """A list in the form that the client asked for."""
+    """A list in the requested representation."""
     if wanted.as_kind == "Table":
         return table(resource, objects, metadata)
     if wanted.as_kind == "PartialObjectMetadataList":

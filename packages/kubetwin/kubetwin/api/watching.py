@@ -20,7 +20,7 @@ Present = Callable[[Object], Object]
 
 
 def _seen(change: Change, selection: Selection) -> tuple[str, Object] | None:
-    """What a watcher with this selection sees of a change: leaving the selection looks like a deletion."""
+    """The event of a change under this selection: an object that leaves the selection is reported as DELETED."""
     now = change.type != "DELETED" and selection.matches(change.object)
     before = change.previous is not None and selection.matches(change.previous)
     if now:
@@ -37,7 +37,7 @@ def _seen(change: Change, selection: Selection) -> tuple[str, Object] | None:
 class Watch:
     """One open watch.
 
-    It listens from the moment it is made, so that nothing can fall between the history and the live changes.
+    It listens from its creation, so that no change is lost between the history and the live changes.
     """
 
     def __init__(self, store: Store, resource: Resource, selection: Selection, options: ListOptions, present: Present):
@@ -94,7 +94,7 @@ class Watch:
             self.when_done()
 
     def _lines_of(self, change: Change | None) -> bytes:
-        """The change and all that have queued up behind it, as one write."""
+        """The change and all queued ones after it, as one write."""
         lines = []
         while change is not None:
             if event := _seen(change, self.selection):

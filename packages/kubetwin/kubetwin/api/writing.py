@@ -187,7 +187,7 @@ def _patched(call: Call, old: Object) -> Object:
 
 
 def _delete_options(call: Call) -> tuple[DeleteOptions, bool]:
-    """Options from the body, else from the query; and whether they ask for a dry run."""
+    """Options of the body, else of the query, and whether they request a dry run."""
     body: Object = {}
     if call.body.strip():
         if call.content_type not in ("", *ACCEPTED):

@@ -1,4 +1,4 @@
-"""The volume binder: brings claims and volumes together, and lets go of those that nobody uses."""
+"""The volume binder: binds claims to volumes, and releases those without a user."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def _covers(budget: Object, pod: Object) -> bool:
 
 
 def budget_status(budget: Object, pods: list[Object]) -> Object:
-    """How many of the budget's pods are healthy, have to be, and may go."""
+    """Numbers of the budget's pods: healthy, required to be healthy, and allowed to be evicted."""
     spec = budget["spec"]
     expected = len(pods)
     healthy = sum(_is_healthy(pod) for pod in pods)

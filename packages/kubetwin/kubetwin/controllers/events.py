@@ -21,11 +21,11 @@ class EventRecorder:
         """Write one event.
 
         Args:
-            about: The object that it is about.
+            about: The object that the event concerns.
             kind: Normal or Warning.
             reason: One word in CamelCase.
             message: A sentence.
-            component: The controller that says so.
+            component: The controller that reports it.
         """
         metadata = about["metadata"]
         key = (metadata["uid"], reason, message, component)
@@ -51,7 +51,7 @@ class EventRecorder:
         try:
             self._cluster.create(self._resource, namespace, event)
         except ApiError:
-            return  # the namespace is going away: nobody can be told any more
+            return  # the namespace is being deleted and takes no more events
         self._names[key] = (namespace, name)
 
     def _repeat(self, namespace: str, name: str) -> bool:

@@ -63,7 +63,7 @@ class GarbageCollector:
             elif "foregroundDeletion" in finalizers:
                 self._foreground(place, obj)
         owners = _owners(obj)
-        # A dependent goes when all its owners are gone, or are only waiting for it to go.
+        # A dependent is deleted when all its owners are deleted, or wait only for its deletion.
         if (
             owners
             and not obj["metadata"].get("deletionTimestamp")

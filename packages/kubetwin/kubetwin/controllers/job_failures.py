@@ -16,7 +16,7 @@ MAX_BACKOFF_SECONDS = 600  # … MaxJobPodFailureBackOff
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a Job has failed."""
+    """Reason and message of a Job's failure."""
 
     reason: str
     message: str
@@ -24,7 +24,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class PolicyVerdict:
-    """What `podFailurePolicy` says about one failed pod; without a policy it counts."""
+    """Consequence of one failed pod under `podFailurePolicy`; without a policy it counts as a failure."""
 
     counts: int = 0
     fails_job: bool = False
@@ -33,7 +33,7 @@ class PolicyVerdict:
     message: str = ""
 
     def or_else(self, other: PolicyVerdict) -> PolicyVerdict:
-        """Of two verdicts in one round, the one that fails the Job, else the newer."""
+        """The more severe of two verdicts in one round: the one that fails the Job, else the newer."""
         return self if self.fails_job else other
 
 
@@ -84,7 +84,7 @@ def count_failures_by_index(job: Object, pods: Sequence[Object]) -> dict[int, in
 
 
 def finished_at(pod: Object, default: datetime) -> datetime:
-    """When the last container of a pod ended."""
+    """Time at which the last container of a pod ended."""
     statuses = pod["status"].get("containerStatuses") or []
     ends = [((s.get("state") or {}).get("terminated") or {}).get("finishedAt") for s in statuses]
     stamps = [times.parse(end) for end in ends if end]
@@ -92,7 +92,7 @@ def finished_at(pod: Object, default: datetime) -> datetime:
 
 
 def backoff_until(pods: Sequence[Object], now: datetime) -> datetime:
-    """When the next pod may be made: 10 s after the first failure since a success, then 20 s, 40 s, …"""
+    """Time at which the next pod may be created: 10 s after the first failure since a success, then 20 s, 40 s, …"""
     successes = [finished_at(pod, now) for pod in pods if pod["status"].get("phase") == "Succeeded"]
     last_success = max(successes, default=None)
     failures = [finished_at(pod, now) for pod in pods if pod["status"].get("phase") == "Failed"]

@@ -1,4 +1,4 @@
-"""What the Job controller has to do next, as a function of the Job, its pods and the time.
+"""The next steps of the Job controller, as a function of the Job, its pods and the time.
 
 Follows kubernetes/pkg/controller/job: pods are counted once, when their tracking finalizer is taken off; a Job that
 is decided first carries SuccessCriteriaMet or FailureTarget, and becomes Complete or Failed when its pods are gone.
@@ -29,11 +29,11 @@ class Plan:
     """Completion index of each new pod (None in a Job without indexes)."""
     delete: tuple[str, ...] = ()
     release: tuple[str, ...] = ()
-    """Pods that are counted, or not ours any more: their finalizer goes."""
+    """Pods that are counted or that the Job no longer owns: their finalizer is removed."""
     events: tuple[tuple[str, str, str], ...] = ()
     requeue_seconds: float | None = None
     expired: bool = False
-    """The time to live after the end is over: delete the Job."""
+    """Whether the time to live after the end is over, so that the Job is deleted."""
 
 
 def condition(job_status: Object, kind: str) -> Object | None:
@@ -133,7 +133,7 @@ class _Planner:
             self._set("SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods")
             return self._result(delete=self.active, requeue=0.0)
         if self.spec["suspend"]:
-            # They neither failed nor will they be counted: the finalizer goes together with the pod.
+            # They neither failed nor will they be counted: the finalizer is removed together with the pod.
             self.released += [pod for pod in self.active if has_finalizer(pod)]
             return self._result(delete=self.active)
         return self._keep_running()
@@ -182,7 +182,7 @@ class _Planner:
             self.failed_indexes -= self.completed
 
     def _failure(self) -> Failure | None:
-        """Why the Job has failed, if it has."""
+        """The Job's failure; None if it has not failed."""
         if self.verdict.fails_job:
             return Failure("PodFailurePolicy", self.verdict.message)
         if self.failed > self.spec["backoffLimit"] or self._restarted_too_often():

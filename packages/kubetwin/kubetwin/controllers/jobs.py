@@ -23,9 +23,9 @@ JobKey = tuple[str, str]
 
 
 def batch_seconds(pods: int) -> float:
-    """How long changes of a Job's pods are gathered before it is looked at: nothing for a gang of usual size.
+    """Delay between a change of a Job's pods and its reconciliation; none for a gang of usual size.
 
-    The real controller always waits for a second; looking at all of a thousand pods whenever one changes would
+    The real controller always waits for a second; counting all of a thousand pods whenever one changes would
     keep the server busy.
     """
     return 0.0 if pods <= 64 else min(1.0, pods / 1000)
@@ -115,7 +115,7 @@ class JobController:
         self.cluster.modify(self.jobs, job["metadata"]["namespace"], job["metadata"]["name"], write)
 
     def release_orphan(self, key: JobKey) -> None:
-        """Take the finalizer off a pod whose Job is gone."""
+        """Remove the finalizer of a pod whose Job was deleted."""
         pod = self.cluster.store.get(self.pods.key, *key)
         if pod is None or not has_finalizer(pod):
             return

@@ -19,7 +19,7 @@ RESTART_ATTEMPT, REPLICATED_JOB = f"{PREFIX}restart-attempt", f"{PREFIX}replicat
 
 @dataclass(frozen=True)
 class Child:
-    """One Job that a JobSet wants."""
+    """One Job that a JobSet requires."""
 
     name: str
     replicated_job: str

@@ -37,7 +37,7 @@ class Plan:
     events: tuple[tuple[str, str, str], ...] = ()
     requeue_seconds: float | None = None
     expired: bool = False
-    """The time to live after the end is over: delete the JobSet."""
+    """Whether the time to live after the end is over, so that the JobSet is deleted."""
 
     @property
     def restarts(self) -> int:

@@ -1,4 +1,4 @@
-"""Node lifecycle: taints on nodes that are not ready, nodes that fell silent, and pods of nodes that are gone."""
+"""Node lifecycle: taints on nodes that are not ready, nodes without a heartbeat, and pods of deleted nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unr
 
 
 def ready_status(node: Object) -> str:
-    """The status of the Ready condition ("" before the kubelet has said anything)."""
+    """The status of the Ready condition ("" before the kubelet's first report)."""
     conditions = (node.get("status") or {}).get("conditions") or []
     return next((str(c["status"]) for c in conditions if c["type"] == "Ready"), "")
 
@@ -42,7 +42,7 @@ class NodeController:
         self.queue: WorkQueue[str] = WorkQueue(self._reconcile)
         self.lost: WorkQueue[tuple[str, str]] = WorkQueue(self._collect)
         self._heard: dict[str, float] = {}
-        """When each node last gave a sign of life, by this process's clock, which stands still in a laptop's sleep."""
+        """Time of each node's last heartbeat, by this process's clock, which stops while a laptop sleeps."""
         cluster.store.listen("nodes", self._node_changed)
         cluster.store.listen(LEASES, self._lease_changed)
         cluster.store.listen("pods", self._pod_changed)
@@ -71,7 +71,7 @@ class NodeController:
         return self.cluster.store.get("nodes", "", pod["spec"].get("nodeName", "")) is not None
 
     def _collect(self, key: tuple[str, str]) -> None:
-        """End a pod whose node is gone: no kubelet will report on it any more."""
+        """End a pod whose node was deleted: no kubelet will report on it any more."""
         pod = self.cluster.store.get("pods", *key)
         if pod is None or self._node_exists(pod) or not pod["spec"].get("nodeName"):
             return

@@ -1,4 +1,4 @@
-"""Who controls an object, and indexes of objects by their controller."""
+"""Controllers of objects, and indexes of objects by their controller."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubetwin.state.store import Change, Store
 
 
 def owner_reference(owner: Object) -> Object:
-    """What an object that `owner` controls says about it."""
+    """The owner reference of an object that `owner` controls."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],

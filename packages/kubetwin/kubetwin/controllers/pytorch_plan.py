@@ -24,7 +24,7 @@ from kubetwin.model import times
 from kubetwin.model.errors import Object
 
 RETRYABLE_EXIT_CODE = 128
-"""From here on an exit code stands for a signal: under ExitCode the replica is made again."""
+"""Lowest exit code that stands for a signal: under ExitCode the replica is created again."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Plan:
     """Failed pods that this plan replaces."""
     requeue_seconds: float | None = None
     expired: bool = False
-    """The time to live after the end is over: delete the job."""
+    """Whether the time to live after the end is over, so that the job is deleted."""
 
 
 def plan(job: Object, pods: Sequence[Object], services: Sequence[str], now: datetime, *, remade: int = 0) -> Plan:

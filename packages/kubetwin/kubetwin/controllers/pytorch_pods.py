@@ -27,7 +27,7 @@ _WAIT_FOR_MASTER = (
 
 @dataclass(frozen=True)
 class Replica:
-    """One pod that a job wants."""
+    """One pod that a job requires."""
 
     kind: str
     """Master or Worker."""
@@ -51,7 +51,7 @@ def restarts_of(spec: Object) -> str:
 
 
 def replicas_of(job: Object) -> list[Replica]:
-    """Everything that the job wants, the master first."""
+    """All replicas that the job requires, the master first."""
     name = job["metadata"]["name"]
     return [
         Replica(kind, index, f"{name}-{kind.lower()}-{index}")
@@ -83,7 +83,7 @@ def pod_of(job: Object, replica: Replica) -> Object:
         container.setdefault("env", []).extend(variables(job, replica))
     if replica.kind == WORKER and MASTER in specs:
         pod.setdefault("initContainers", []).append(_wait_for_master(job))
-    # A policy of the replica goes before the template's. What ExitCode means, the operator does itself.
+    # A policy of the replica overrides the template's. The operator itself implements ExitCode.
     policy = restarts_of(spec)
     pod["restartPolicy"] = "Never" if policy == "ExitCode" else policy
     return {
@@ -139,7 +139,7 @@ def _variables(job: Object, replica: Replica) -> Iterator[tuple[str, str]]:
 
 
 def elastic_limits(policy: Object, workers: Object) -> tuple[int, int]:
-    """Fewest and most workers; what is not said comes from the other limit or from the replicas."""
+    """Fewest and most workers; a missing limit is taken from the other limit or from the replicas."""
     least, most = policy.get("minReplicas"), policy.get("maxReplicas")
     default = count_of(workers)
     return (

@@ -71,7 +71,7 @@ class PyTorchJobController:
             self.queue.add_after(key, steps.requeue_seconds)
 
     def _create(self, job: Object, steps: Plan) -> bool:
-        """Make what is missing, every name before the first pod looks it up; whether the server took it all."""
+        """Create what is missing, Services before the pods that resolve them; True if the server took all."""
         namespace = job["metadata"]["namespace"]
         wanted = [(self.services, service_of(job, replica)) for replica in steps.create]
         wanted += [(self.pods, pod_of(job, replica)) for replica in steps.create]

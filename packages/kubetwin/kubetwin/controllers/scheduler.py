@@ -1,4 +1,4 @@
-"""The scheduler: binds pods to nodes, or says on the pod why it cannot."""
+"""The scheduler: binds pods to nodes, or reports the reason on the pod."""
 
 from __future__ import annotations
 

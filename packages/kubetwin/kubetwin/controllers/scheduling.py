@@ -1,4 +1,4 @@
-"""Which node a pod fits on, as a function of the pod, the nodes and their use; in kube-scheduler's words."""
+"""The node that a pod fits on, as a function of the pod, the nodes and their use; messages are kube-scheduler's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 
 @dataclass
 class Usage:
-    """What the pods of a node have asked for."""
+    """Sum of the requests of a node's pods."""
 
     amounts: Amounts = field(default_factory=dict)
     pods: int = 0
@@ -27,7 +27,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why one node does not take the pod, and whether evicting other pods could change that."""
+    """Reasons why a pod does not fit one node, and whether evicting other pods could change that."""
 
     reasons: tuple[str, ...]
     preemptible: bool = False
@@ -35,14 +35,14 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a pod goes, or why it goes nowhere."""
+    """The node for a pod, or the reason why there is none."""
 
     node: str = ""
     message: str = ""
 
 
 def pod_requests(pod: Object) -> Amounts:
-    """What a pod needs: the sum of its containers, or its largest init container if that is more."""
+    """Requests of a pod: the sum of its containers, or its largest init container if that is more."""
     totals = add_quantities(*(_requests(c) for c in pod["spec"].get("containers") or []))
     for container in pod["spec"].get("initContainers") or []:
         for name, amount in _requests(container).items():

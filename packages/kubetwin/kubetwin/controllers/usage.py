@@ -1,4 +1,4 @@
-"""What the pods of each node have asked for, kept up to date by the store's changes."""
+"""Requests of each node's pods, kept up to date by the store's changes."""
 
 from __future__ import annotations
 

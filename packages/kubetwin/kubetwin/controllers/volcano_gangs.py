@@ -1,4 +1,4 @@
-"""Volcano's scheduling as functions of the objects: who is let in, and where a gang goes, all of it or nothing.
+"""Volcano's scheduling as functions of the objects: admission of gangs, and nodes for a whole gang or for none of it.
 
 After volcano-sh/volcano 1.15, pkg/scheduler with its default configuration: the actions enqueue and allocate, the
 plugins gang, overcommit and proportion. Its words are those of the sources; no recording shows them.
@@ -17,7 +17,7 @@ from kubetwin.model.errors import Object
 from kubetwin.model.quantity import add_quantities, parse_quantity
 
 OVERCOMMIT = Fraction(12, 10)
-"""The overcommit plugin lets gangs in until 1.2 times the cluster is spoken for."""
+"""The overcommit plugin admits gangs until their requests exceed 1.2 times the cluster."""
 
 _QUOTA_NAMES = ("pods", "count/pods")
 _QUOTA_PREFIXES = ("requests.", "limits.")
@@ -25,14 +25,14 @@ _QUOTA_PREFIXES = ("requests.", "limits.")
 
 @dataclass(frozen=True)
 class GangPlacement:
-    """Where the pods of a gang go, or why none of them goes anywhere."""
+    """Nodes for the pods of a gang, or the reasons why none of them is placed."""
 
     nodes: Mapping[str, str] = field(default_factory=dict)
     """Node by pod; empty when the gang has to wait."""
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """Why a pod does not fit, by pod."""
+    """Reason why a pod does not fit, by pod."""
     message: str = ""
-    """Why the gang waits."""
+    """Reason why the gang waits."""
 
 
 def min_resources(group: Object) -> Amounts:
@@ -54,13 +54,13 @@ def room(nodes: Sequence[Object], usage: Mapping[str, Usage]) -> Amounts:
 
 
 def why_not_admitted(group: Object, queue: Object | None, free: Amounts, queue_usage: Amounts) -> str:
-    """Why a gang is not let in now ("" when it is).
+    """Reason why a gang is not admitted now ("" when it is).
 
     Args:
         group: The PodGroup.
         queue: Its queue, None when there is none of the name.
-        free: What may still be promised, in the cluster.
-        queue_usage: What the queue's gangs hold or were promised.
+        free: Resources of the cluster that are not reserved yet.
+        queue_usage: Resources that the queue's gangs hold or have reserved.
     """
     if queue is None:
         return f"queue {group['spec'].get('queue')} not found"
@@ -119,7 +119,7 @@ def _reasons(schedulable: int, unschedulable: int) -> str:
 
 
 def _unavailable(message: str, nodes: int) -> str:
-    """Volcano's sentence made of the default scheduler's: the same reasons, no word of preemption."""
+    """Volcano's message for a refusal of the default scheduler: the same reasons, without the part on preemption."""
     _, _, reasons = message.partition("nodes are available: ")
     reasons = reasons.partition(". no new claims")[0]
     return f"0/{nodes} nodes are unavailable: {reasons}." if reasons else f"0/{nodes} nodes are unavailable"

@@ -37,7 +37,7 @@ class Plan:
     events: tuple[tuple[str, str, str], ...] = ()
     requeue_seconds: float | None = None
     expired: bool = False
-    """The time to live after the end is over: delete the Job."""
+    """Whether the time to live after the end is over, so that the Job is deleted."""
 
 
 def plan(job: Object, request: Request, pods: Sequence[Object], group_phase: str, now: datetime) -> Plan:
@@ -45,7 +45,7 @@ def plan(job: Object, request: Request, pods: Sequence[Object], group_phase: str
 
     Args:
         job: The Job as stored.
-        request: What happened.
+        request: The event that the reconciliation handles.
         pods: All pods that it controls.
         group_phase: Phase of its PodGroup, "" when the scheduler has not seen it.
         now: The time, for conditions and time to live.
@@ -125,7 +125,7 @@ class _Planner:
     def _kill(self, phase: str, *, keep: Sequence[str]) -> Plan:
         """End the pods but for those in the phases to keep, and take the gang's belongings away."""
         if self.status.get("retryCount", 0) >= self._max_retries:
-            keep = _ENDED  # nothing comes after the last attempt: what it left is kept for whoever asks why
+            keep = _ENDED  # the last attempt's pods are kept for diagnosis
         killed = [pod for pod in self.staying if pod["status"].get("phase") not in keep]
         self.status["version"] = self.before.get("version", 0) + 1
         self._enter(phase)
@@ -156,7 +156,7 @@ class _Planner:
         return Plan(self.status, delete=tuple(pod["metadata"]["name"] for pod in busy), equipped=False)
 
     def _finished(self) -> Plan:
-        """Nothing goes on: leftovers end, and after its time to live the Job goes."""
+        """End the remaining pods of an ended Job, and delete it after its time to live."""
         left = [pod["metadata"]["name"] for pod in self.staying if pod["status"].get("phase") not in _ENDED]
         lifetime = self.spec.get("ttlSecondsAfterFinished")
         seconds = None
@@ -236,7 +236,7 @@ def _task(pod: Object) -> str:
 
 
 def _duration(since: datetime, until: datetime) -> str:
-    """As Go prints durations: `3s`, `2m5s`, `1h0m0s`."""
+    """A duration as Go prints it: `3s`, `2m5s`, `1h0m0s`."""
     minutes, seconds = divmod(max(0, int((until - since).total_seconds())), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -32,7 +32,7 @@ class Plugin:
 
 
 def unknown_plugins(job: Object) -> list[str]:
-    """Plugins that the job asks for and nobody here imitates."""
+    """Plugins of the job that are not imitated here."""
     return sorted(set(job["spec"].get("plugins") or {}) - set(PLUGINS))
 
 

@@ -31,7 +31,7 @@ def total_replicas(job: Object) -> int:
 
 
 def min_available(job: Object) -> int:
-    """The gang's size: everything, unless the job says otherwise."""
+    """The gang's size: all replicas unless the job sets `minAvailable`."""
     given = job["spec"].get("minAvailable")
     return int(given) if given else total_replicas(job)
 
@@ -104,7 +104,7 @@ def _mount_claims(job: Object, pod: Object) -> None:
 
 
 def pod_group(job: Object) -> Object:
-    """What the scheduler needs to know about the gang."""
+    """The PodGroup of the Job, from which the scheduler reads the gang."""
     tasks = tasks_of(job)
     spec: Object = {
         "minMember": min_available(job),
@@ -123,7 +123,7 @@ def pod_group(job: Object) -> Object:
 
 
 def _min_resources(job: Object) -> Mapping[str, Fraction]:
-    """What the smallest gang asks for, as quotas count it."""
+    """Resources of the smallest gang, as quotas count them."""
     total: dict[str, Fraction] = {}
     for _, (task, _index) in zip(range(min_available(job)), wanted_pods(job), strict=False):
         total = add_quantities(total, _usage(task["template"]))
@@ -143,7 +143,7 @@ def _usage(template: Object) -> dict[str, Fraction]:
 
 
 def _with_requests(template: Object) -> Object:
-    """Limits are requests where nothing else is said, as in a pod that is stored."""
+    """The template with limits as requests where these are missing, as in a stored pod."""
     containers = []
     for container in template["spec"]["containers"]:
         resources = container.get("resources") or {}

@@ -25,7 +25,7 @@ class Event(StrEnum):
 
 
 class Action(StrEnum):
-    """What policies can ask for."""
+    """Actions of policies."""
 
     SYNC = "SyncJob"
     ABORT = "AbortJob"
@@ -57,7 +57,7 @@ def observe(job: Object, pod: Object, previous: Object | None, pods: list[Object
         pod: The pod as it is now, or as it was last.
         previous: The pod before the change.
         pods: All pods of the Job, with this change in them.
-        deleted: Whether the pod is gone.
+        deleted: Whether the pod was deleted.
     """
     annotations, task = pod["metadata"].get("annotations") or {}, pod["metadata"]["labels"].get(TASK_KEY, "")
     phase = pod["status"].get("phase")
@@ -92,7 +92,7 @@ def _exit_code(pod: Object) -> int:
 
 
 def action_for(job: Object, request: Request) -> Action:
-    """What to do about an event: the task's policies go before the job's; without one, look and carry on."""
+    """The action for an event: the task's policies override the job's; without one, the Job is only synchronised."""
     if request.event is Event.OUT_OF_SYNC:
         return Action.SYNC
     if request.version is not None and request.version < (job.get("status") or {}).get("version", 0):

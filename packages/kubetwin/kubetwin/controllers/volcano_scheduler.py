@@ -1,4 +1,4 @@
-"""Volcano's scheduler: lets PodGroups in and binds gangs, as `volcano_gangs` decides."""
+"""Volcano's scheduler: admits PodGroups and binds gangs, as `volcano_gangs` decides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kubetwin.state.cluster import Cluster
 from kubetwin.state.store import Change
 
 FOREIGN_SECONDS = 5.0
-"""Until a gang is let in whose pods another scheduler places: time for whoever wants to do that himself."""
+"""Delay before a gang is admitted whose pods another scheduler places: a client may admit it before."""
 
 _ADMITTED = ("Inqueue", "Running", "Unknown")
 
@@ -35,7 +35,7 @@ class VolcanoScheduler:
         self.queues = registry.by_key("queues.scheduling.volcano.sh")
         self.usage = NodeUsage(cluster.store).by_node
         self.seen: dict[str, float] = {}
-        """When each PodGroup appeared, by this process's clock."""
+        """Time at which each PodGroup appeared, by this process's clock."""
         self.members: dict[tuple[str, str], set[str]] = defaultdict(set)
         self.queue: WorkQueue[str] = WorkQueue(self._hold_session)
         cluster.store.listen("pods", self._pod_changed)
@@ -108,7 +108,7 @@ class VolcanoScheduler:
         self.recorder.record(group, "Normal", "Unschedulable", refusal, SCHEDULER)
 
     def _foreign_wait(self, group: Object) -> float:
-        """Seconds until a gang of another scheduler's pods may be let in."""
+        """Seconds until a gang of another scheduler's pods may be admitted."""
         references = group["metadata"].get("ownerReferences") or []
         namespace = group["metadata"]["namespace"]
         owner = (
@@ -124,7 +124,7 @@ class VolcanoScheduler:
         return current is not None and _phase(current) in _ADMITTED
 
     def _promised(self, groups: list[Object]) -> list[Amounts]:
-        """What gangs that are let in have not taken yet."""
+        """Resources that admitted gangs have reserved and do not use yet."""
         found = []
         for group in groups:
             placed, _ = self._pods(group)

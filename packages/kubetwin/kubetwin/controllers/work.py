@@ -1,4 +1,4 @@
-"""A queue of things to reconcile, worked off on the event loop; nothing runs while nothing changes."""
+"""A queue of keys to reconcile on the event loop; idle while nothing changes."""
 
 from __future__ import annotations
 

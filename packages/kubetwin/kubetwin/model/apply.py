@@ -25,7 +25,7 @@ _OWNED_METADATA = ("labels", "annotations", "ownerReferences", "finalizers")
 
 
 def apply(live: Object, applied: Object, schema: Schema, *, manager: str, force: bool, moment: datetime) -> Object:
-    """What `live` becomes when `manager` applies `applied`.
+    """The object after `manager` applied `applied` to `live`.
 
     Raises:
         ApiError: 409 that names each field which another manager applied with another value.
@@ -55,7 +55,7 @@ def apply(live: Object, applied: Object, schema: Schema, *, manager: str, force:
 def release_changed(old: Object, new: Object, schema: Schema) -> Object:
     """Take the fields that an ordinary update changed away from the managers that had applied them."""
     owners = _owners(old)
-    if not owners or _owners(new) != owners:  # an apply, which says itself who owns what now
+    if not owners or _owners(new) != owners:  # an apply, which sets the owners itself
         return new
     before = dict(_leaves(_owned_part(old), schema))
     after = dict(_leaves(_owned_part(new), schema))
@@ -130,7 +130,7 @@ def _merge(live: Any, applied: Any, schema: Schema) -> Any:
 
 
 def _remove(obj: Any, path: Path) -> None:
-    """Delete one leaf in place; branches that may be shared with the live object are copied on the way."""
+    """Delete one leaf in place; branches that may be shared with the live object are copied."""
     step, rest = path[0], path[1:]
     if step.startswith("f:") and isinstance(obj, dict) and step[2:] in obj:
         if not rest:

@@ -37,7 +37,7 @@ class Decoded:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the decoder is: the enclosing struct, the path for type errors, and the path with list indices."""
+    """Position of the decoder: the enclosing struct, the path for type errors, and the path with list indices."""
 
     struct: str
     path: str
@@ -55,8 +55,8 @@ def decode(value: Object, type_name: str) -> Decoded:
     """Fit `value` to the named type.
 
     Raises:
-        DecodeError: At the first value of a wrong JSON type.
-        BadQuantity: At the first quantity that is none.
+        DecodeError: If a value has a wrong JSON type; names the first.
+        BadQuantity: If a quantity is malformed.
     """
     unknown: list[str] = []
     result = _object(value, short_name(type_name), definition(type_name), _Place("", "", ""), unknown)

@@ -1,4 +1,4 @@
-"""Errors as the API server words them: a `Status` body behind an HTTP code."""
+"""Errors with the API server's messages: an HTTP code with a `Status` body."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GroupResource:
 
 @dataclass(frozen=True)
 class FieldError:
-    """One thing that is wrong with one field."""
+    """One fault of one field."""
 
     reason: str
     field: str
@@ -110,7 +110,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def denied(webhook: str, reason: str) -> ApiError:
-    """What a validating webhook refuses without a status code of its own (apiserver, webhook/errors/statuserror.go)."""
+    """The refusal of a validating webhook without a status code (apiserver, webhook/errors/statuserror.go)."""
     return ApiError(400, "", f'admission webhook "{webhook}" denied the request: {reason}')
 
 

@@ -1,4 +1,4 @@
-"""The rules for names, label keys and label values, with the API server's own words for a breach."""
+"""The rules for names, label keys and label values, with the API server's messages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def dns_subdomain(name: str) -> str | None:
 
 
 def path_segment(name: str) -> str | None:
-    """The loose rule of roles and bindings: whatever fits between two slashes."""
+    """The loose rule of roles and bindings: any text that can be one segment of a URL's path."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     for part in ("/", "%"):

@@ -1,6 +1,6 @@
-"""Request bodies in Kubernetes' protobuf form, as the JSON that they stand for. Answers are always JSON.
+"""Conversion of request bodies from Kubernetes' protobuf form to JSON. Answers are always JSON.
 
-kubectl's typed commands know no other form of request. What is not in the table of messages is refused, never dropped.
+kubectl's typed commands send no other form. Messages and fields that the table lacks are refused, never dropped.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 _META = {1: "metadata:ObjectMeta"}
 _STATUS = {3: "status:ignored"}
-"""Written by clients as an empty one; what a new object's status is, the server says."""
+"""Field of the status: clients send an empty one, and the server sets a new object's status."""
 _RULES = {**_META, 2: "rules:[]PolicyRule"}
 _BINDING = {**_META, 2: "subjects:[]Subject", 3: "roleRef:RoleRef"}
 

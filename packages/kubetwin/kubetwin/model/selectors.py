@@ -13,7 +13,7 @@ _TOKEN = re.compile(r"\s*(==|!=|[()!,=<>]|[^\s()!,=<>]+)")
 
 
 class BadSelector(ValueError):
-    """The selector does not parse; the message is what the API server says."""
+    """The selector does not parse; the message is the API server's."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LabelSelector:
 
     @property
     def required_values(self) -> list[tuple[str, str]]:
-        """Labels that whatever matches has with just this value."""
+        """Labels that every matching object has, each with its only possible value."""
         return [
             (requirement.key, value)
             for requirement in self.requirements
@@ -136,7 +136,7 @@ def parse_label_selector(text: str) -> LabelSelector:
     """A selector in kubectl's notation (`a=b,c in (d,e),!f`).
 
     Raises:
-        BadSelector: With the API server's wording.
+        BadSelector: If it does not parse, with the API server's message.
     """
     parser = _Parser(text)
     requirements: list[Requirement] = []
@@ -167,7 +167,7 @@ def label_selector_of(selector: Mapping[str, Any] | None) -> LabelSelector:
 
 @dataclass(frozen=True)
 class FieldSelector:
-    """Conditions on single fields: `(path, wanted value, is it equality)`."""
+    """Conditions on single fields: `(path, value, whether it must be equal)`."""
 
     terms: tuple[tuple[str, str, bool], ...] = ()
 
@@ -175,7 +175,7 @@ class FieldSelector:
         return all((field_value(obj, path) == value) == equal for path, value, equal in self.terms)
 
     def required_value(self, path: str) -> str | None:
-        """The value that `path` must have, when the selector says so."""
+        """The value that the selector requires at `path`; None if it requires none."""
         return next((value for term, value, equal in self.terms if term == path and equal), None)
 
 
@@ -196,7 +196,7 @@ def parse_field_selector(text: str, known: Sequence[str]) -> FieldSelector:
         known: Paths that this resource can be selected by.
 
     Raises:
-        BadSelector: With the API server's wording.
+        BadSelector: If it does not parse, with the API server's message.
     """
     terms = []
     for part in filter(None, text.split(",")):
@@ -211,7 +211,7 @@ def parse_field_selector(text: str, known: Sequence[str]) -> FieldSelector:
 
 
 def _unknown_field(path: str, known: Sequence[str]) -> str:
-    if len(known) > 2:  # kinds with selectors of their own are worded differently
+    if len(known) > 2:  # the message differs for kinds with selectors of their own
         return f"field label not supported: {path}"
     listed = ", ".join(f'"{name}"' for name in known)
     return f'"{path}" is not a known field selector: only {listed}'

@@ -24,7 +24,7 @@ def parse(text: str) -> datetime:
 
 
 def age(since: str, moment: datetime) -> str:
-    """How long ago, as `kubectl get` shows it (`45s`, `3m12s`, `2h`, `5d`)."""
+    """Age as `kubectl get` prints it (`45s`, `3m12s`, `2h`, `5d`)."""
     if not since:
         return "<unknown>"
     total = max(0, int((moment - parse(since)).total_seconds()))

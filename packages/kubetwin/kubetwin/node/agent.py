@@ -34,7 +34,7 @@ _STATUS_EVERY_HEARTBEATS = 30
 """The kubelet renews its Lease every 10 s and an unchanged status every 5 minutes."""
 
 _STOP_GRACE_SECONDS = 2.0
-"""How long pods have to end when the node stops."""
+"""Time for pods to end when the node stops."""
 
 
 class ProcessNode:
@@ -43,8 +43,8 @@ class ProcessNode:
     Args:
         api: The cluster.
         spec: Name and shape of the node.
-        pods_dir: Where pods' folders and logs are kept. A temporary folder, gone with the node, if not given.
-        image_root: Stands in for every container image.
+        pods_dir: Folder of the pods' folders and logs. A temporary folder, removed with the node, if not given.
+        image_root: Folder that stands in for every container image.
         environment: Variables for every container.
     """
 
@@ -102,7 +102,7 @@ class ProcessNode:
         self._watch.start()
 
     def stop(self) -> None:
-        """Drain: take no more pods, end all, say how they ended, and remove the node from the cluster."""
+        """Drain: take no more pods, end all, report how they ended, and remove the node from the cluster."""
         self._stopping.set()
         with contextlib.suppress(ApiError, ApiUnreachable):
             self._api.patch(f"/api/v1/nodes/{self.spec.name}", {"spec": {"unschedulable": True}})
@@ -142,7 +142,7 @@ class ProcessNode:
         self._report_status()
 
     def pods_listed(self, pods: list[dict[str, Any]]) -> None:
-        """Take the complete list of the node's pods: what is not on it is gone."""
+        """Take the complete list of the node's pods: all others were deleted."""
         present = {pod["metadata"]["uid"] for pod in pods}
         with self._lock:
             gone = [worker for uid, worker in self._workers.items() if uid not in present]
@@ -153,7 +153,7 @@ class ProcessNode:
             self.pod_changed(pod)
 
     def pod_changed(self, pod: dict[str, Any]) -> None:
-        """Run a pod that is new; tell its worker if it is not."""
+        """Start a worker for a new pod; pass the change of a known pod to its worker."""
         uid = pod["metadata"]["uid"]
         self._tools.logs.remember(pod, pod_folder(self._tools.settings, pod))
         with self._lock:
@@ -170,7 +170,7 @@ class ProcessNode:
             self._cleaner.submit(self._remove_pod, pod)
 
     def pod_deleted(self, pod: dict[str, Any]) -> None:
-        """Kill what is left of a pod whose object is gone."""
+        """Kill the remaining processes of a pod whose object was deleted."""
         uid = pod["metadata"]["uid"]
         with self._lock:
             worker = self._workers.get(uid)
@@ -181,7 +181,7 @@ class ProcessNode:
             self._clean_up(pod)
 
     def reconnected(self) -> None:
-        """The API server is back, perhaps with an empty memory: register again."""
+        """Register again: the API server may have restarted with an empty store."""
         self.register()
 
     def _worker_finished(self, worker: PodWorker) -> None:
@@ -193,7 +193,7 @@ class ProcessNode:
         if worker.removed:
             self._clean_up(pod)
             return
-        # A deletion that the worker did not see any more is ours to carry out.
+        # A deletion that reached the worker too late is completed here.
         if pod["metadata"].get("deletionTimestamp") and not self._stopping.is_set():
             self._cleaner.submit(self._remove_pod, pod)
 
@@ -229,7 +229,7 @@ class ProcessNode:
                 _LOG.info("heartbeat of node %s is missed: %s", self.spec.name, error)
 
     def _renew_lease(self) -> None:
-        """Renew the heartbeat. A server that keeps no leases goes without."""
+        """Renew the lease, unless the server has no leases."""
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
         body = lease(self.spec.name, datetime.now(UTC))
         try:

@@ -20,7 +20,7 @@ _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
 
 _MAX_IDLE = 32
-"""Connections that are kept for the next request: as many as pods may want to report at once."""
+"""Number of idle connections that are kept: as many as pods may report at the same time."""
 
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
@@ -83,7 +83,7 @@ class KubernetesApi:
         return self._json("PATCH", path, {}, body, content_type)
 
     def delete(self, path: str, body: Mapping[str, Any] | None = None) -> None:
-        """Delete an object; one that is gone already is no error."""
+        """Delete an object; it is no error if it does not exist."""
         try:
             self._json("DELETE", path, {}, body)
         except ApiError as error:

@@ -10,7 +10,7 @@ _REPLICA_INDEX = "training.kubeflow.org/replica-index"
 
 
 class ClusterReader:
-    """The objects behind environment variables, volumes and names; None where there is none."""
+    """Reads the objects that variables, volumes and host names refer to; None for those that do not exist."""
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
@@ -32,7 +32,7 @@ class ClusterReader:
         return self._api.find(f"/api/v1/persistentvolumes/{name}")
 
     def is_headless_service(self, name: str, namespace: str) -> bool:
-        """Whether there is a Service of that name without an address of its own."""
+        """Whether a headless Service of this name exists."""
         service = self._api.find(f"/api/v1/namespaces/{namespace}/services/{name}")
         return service is not None and (service.get("spec") or {}).get("clusterIP") == "None"
 

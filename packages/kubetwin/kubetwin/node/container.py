@@ -21,7 +21,7 @@ _PIPE_BYTES = 1024 * 1024
 """Room for output between two reads: writers need not wait for the node. Linux's limit for users."""
 
 _LAST_OUTPUT_SECONDS = 2.0
-"""How long to wait for the end of output once everything is dead, where a process has got away."""
+"""Time to wait for the end of the output after all known processes ended, in case one escaped its group."""
 
 
 class CannotStart(Exception):
@@ -38,7 +38,7 @@ class CannotStart(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Exit:
-    """How a container ended."""
+    """Exit of a container."""
 
     code: int
     """128 + n for a process that signal n killed."""
@@ -141,7 +141,7 @@ class ContainerProcess:
         self._supervisor.wait()
         if report[:1] == [b"exited"]:
             code = int(report[1])
-        else:  # somebody has killed the supervisor
+        else:  # the supervisor was killed
             _kill_group(self.pid)
             code = 128 + signal.SIGKILL
         self._pump.join(_LAST_OUTPUT_SECONDS)

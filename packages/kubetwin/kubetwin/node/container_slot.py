@@ -46,7 +46,7 @@ class ContainerSlot:
     Attributes:
         status: The container as it is now.
         process: Its current run; None between runs.
-        start_at: From when on it may be started, on the monotonic clock.
+        start_at: Earliest time of its start, on the monotonic clock.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class ContainerSlot:
         return True
 
     def ended(self, exit_: Exit, *, restart: bool) -> None:
-        """Take note of a run's end.
+        """Record the end of a run.
 
         Args:
-            exit_: How it ended.
+            exit_: Exit of the run.
             restart: Whether the pod goes on, so that the restart policy counts.
         """
         process = self.process
@@ -236,7 +236,7 @@ def _terminated(state: Mapping[str, Any]) -> Terminated:
 
 
 def _lost(started_at: datetime) -> Terminated:
-    """The end of a container of which nothing is known (as the kubelet words it)."""
+    """The state of a container whose end is unknown (the kubelet's reason and message)."""
     return Terminated(
         exit_code=137,
         reason="ContainerStatusUnknown",

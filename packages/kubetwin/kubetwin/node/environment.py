@@ -39,12 +39,12 @@ def container_environment(
     source: ConfigSource,
     allocatable: Mapping[str, str],
 ) -> dict[str, str]:
-    """The variables that a container's manifest asks for, in the order in which it asks.
+    """The variables of a container's manifest, in its order.
 
     Args:
         container: The container's manifest.
         pod: The pod that holds it.
-        source: Where ConfigMaps and Secrets are read.
+        source: Reader of ConfigMaps and Secrets.
         allocatable: The node's resources, which stand in for limits that a container does not set.
 
     Raises:
@@ -73,7 +73,7 @@ def read_key(kind: str, reference: Mapping[str, Any], key: str, namespace: str, 
         reference: What names the object: `name` and perhaps `optional`.
         key: The key to read.
         namespace: Namespace of the object.
-        source: Where ConfigMaps and Secrets are read.
+        source: Reader of ConfigMaps and Secrets.
 
     Raises:
         ContainerConfigError: If it is missing and not optional.
@@ -110,7 +110,7 @@ def read_content(
 
 
 def field_value(path: str, pod: Mapping[str, Any]) -> str:
-    """What a `fieldRef` says about the pod.
+    """The value of a `fieldRef` of the pod.
 
     Raises:
         ContainerConfigError: If the path is not one that Kubernetes offers.
@@ -143,7 +143,7 @@ def resource_value(
     container: Mapping[str, Any],
     allocatable: Mapping[str, str],
 ) -> str:
-    """What a `resourceFieldRef` says about the container, in whole units of its divisor."""
+    """The value of a `resourceFieldRef` of the container, in whole units of its divisor."""
     bound, _, resource = str(reference.get("resource", "")).partition(".")
     wanted = (container.get("resources") or {}).get(bound) or {}
     quantity = wanted.get(resource, allocatable.get(resource, "0") if bound == "limits" else "0")

@@ -1,4 +1,4 @@
-"""Tells the cluster what happens to a pod: Events, sent behind the back of the work they report."""
+"""Reports what happens to a pod as Events, sent in a thread of their own."""
 
 from __future__ import annotations
 

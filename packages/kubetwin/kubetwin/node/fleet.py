@@ -11,7 +11,7 @@ from kubetwin.node.agent import ProcessNode
 
 @contextmanager
 def running(nodes: Sequence[ProcessNode]) -> Iterator[None]:
-    """Have the nodes Ready inside of the block, and gone from the cluster after it."""
+    """Run the nodes: they are Ready inside the block and removed from the cluster after it."""
     with ThreadPoolExecutor(max_workers=max(1, len(nodes)), thread_name_prefix="fleet") as pool:
         started = [(node, pool.submit(node.start)) for node in nodes]
         try:

@@ -89,7 +89,7 @@ def _tls_context(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Pa
         context.load_verify_locations(cadata=authority.decode())
     certificate, key = _content(user, "client-certificate", folder), _content(user, "client-key", folder)
     if certificate and key:
-        with tempfile.NamedTemporaryFile() as chain:  # readable by its owner alone; OpenSSL wants a file
+        with tempfile.NamedTemporaryFile() as chain:  # readable by its owner only; OpenSSL needs a file
             chain.write(certificate + b"\n" + key)
             chain.flush()
             context.load_cert_chain(chain.name)

@@ -44,7 +44,7 @@ class Launch:
     environment: dict[str, str]
     folder: Path
     message_file: Path
-    """Host path behind `terminationMessagePath`."""
+    """Host path of `terminationMessagePath`."""
     memory_limit_bytes: int | None
 
 
@@ -55,7 +55,7 @@ def pod_folder(settings: RuntimeSettings, pod: Mapping[str, Any]) -> Path:
 
 
 def volume_folder(settings: RuntimeSettings, pod: Mapping[str, Any]) -> Path:
-    """The folder of the volumes that live and die with a pod: a short one, as programs make Unix sockets in /tmp."""
+    """Folder of the volumes that are removed with the pod; short, because programs make Unix sockets in /tmp."""
     uid: str = pod["metadata"]["uid"]
     return settings.pods_dir / "volumes" / uid.replace("-", "")[:12]
 
@@ -86,7 +86,7 @@ def prepare_launch(
         }
     )
     names = NameRewriter(pod["metadata"]["namespace"], reader.is_headless_service, reader.names_one_pod)
-    # What the downward API says about a pod is no address: its name stays its name.
+    # A value of the downward API is not an address: the pod's name stays as it is.
     told = {entry["name"] for entry in container.get("env") or [] if "fieldRef" in (entry.get("valueFrom") or {})}
     command = [*(container.get("command") or []), *(container.get("args") or [])]
     if not command:
@@ -123,7 +123,7 @@ def _given_environment(pod: Mapping[str, Any], folder: Path, settings: RuntimeSe
 
 
 def _working_folder(container: Mapping[str, Any], paths: PathRewriter, own: Path, image_root: Path | None) -> Path:
-    """Where the container starts: a mounted folder if it asks for one, otherwise a fresh one of its own."""
+    """Working directory of the container: the mounted folder of `workingDir`, otherwise a new folder."""
     wanted = container.get("workingDir") or ""
     mounted = paths.path(wanted)
     if wanted and mounted != wanted:

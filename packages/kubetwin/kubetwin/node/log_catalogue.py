@@ -1,4 +1,4 @@
-"""Where the logs of a node's containers are."""
+"""Catalogue of the logs of a node's containers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Logs:
             self._folders[_key(pod)] = folder
 
     def forget(self, pod: Mapping[str, Any], folder: Path) -> None:
-        """The pod is gone. (Another one may have its name by now.)"""
+        """Remove a deleted pod, unless another pod has its name by now."""
         with self._lock:
             if self._folders.get(_key(pod)) == folder:
                 del self._folders[_key(pod)]

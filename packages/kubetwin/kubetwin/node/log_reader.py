@@ -18,7 +18,7 @@ _PROBE_BYTES = 4 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """What of a log is wanted, in the API's own terms."""
+    """Options of a request for a log, as in the API."""
 
     follow: bool = False
     tail_lines: int | None = None
@@ -52,11 +52,11 @@ class LogOptions:
 
 
 def read_log(log: BinaryIO, options: LogOptions, wait_for_more: Callable[[int], bool] | None = None) -> Iterator[bytes]:
-    """The wanted part of a log, in blocks.
+    """The requested part of a log, in blocks.
 
     Args:
         log: The stored log, open for reading.
-        options: What is wanted of it.
+        options: Options of the request.
         wait_for_more: For `follow`: waits until the log goes on behind an offset, and tells whether it
             may still grow. None for a log that is complete.
     """
@@ -67,7 +67,7 @@ def read_log(log: BinaryIO, options: LogOptions, wait_for_more: Callable[[int], 
 
 
 def start_offset(log: BinaryIO, options: LogOptions) -> int:
-    """Where the wanted part begins: behind what is too old and what is too far from the end."""
+    """Offset of the requested part: after the lines that are too old or too far from the end."""
     offset = 0
     if options.since is not None:
         offset = offset_of_time(log, options.since)
@@ -77,7 +77,7 @@ def start_offset(log: BinaryIO, options: LogOptions) -> int:
 
 
 def offset_of_tail(log: BinaryIO, num_lines: int) -> int:
-    """Where the last `num_lines` lines begin, found by reading backwards."""
+    """Offset of the last `num_lines` lines, found by reading backwards."""
     position = end = log.seek(0, os.SEEK_END)
     missing = num_lines
     if num_lines <= 0:
@@ -97,7 +97,7 @@ def offset_of_tail(log: BinaryIO, num_lines: int) -> int:
 
 
 def offset_of_time(log: BinaryIO, since: datetime) -> int:
-    """Where the first line at or after `since` begins, found by bisection: times rise through the file."""
+    """Offset of the first line at or after `since`, found by bisection: times rise through the file."""
     wanted = since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f").encode()
     low, high = 0, log.seek(0, os.SEEK_END)
     while low < high:
@@ -140,7 +140,7 @@ def _lines_from(log: BinaryIO, offset: int, wait_for_more: Callable[[int], bool]
             yield block
         if not growing or wait_for_more is None:
             return
-        growing = wait_for_more(offset)  # one more look after the last word
+        growing = wait_for_more(offset)  # one more read after the writer has closed
 
 
 def _without_timestamps(blocks: Iterable[bytes]) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from kubetwin.node.log_reader import LogOptions, read_log
 from kubetwin.node.log_writer import ContainerLog
 
 _FOLLOW_CHECK_SECONDS = 30.0
-"""A follower wakes this often to find out whether its client has gone."""
+"""Interval in seconds at which a follower checks whether its client has disconnected."""
 
 
 class LogServer(HttpsServer):
@@ -36,7 +36,7 @@ class _Handler(QuietHandler):
     server: LogServer
 
     def do_GET(self) -> None:
-        """Answer a request for a log; `/healthz` says `ok`."""
+        """Answer a request for a log; `/healthz` answers `ok`."""
         url = urlsplit(self.path)
         parts = [unquote(part) for part in url.path.strip("/").split("/")]
         if parts == ["healthz"]:

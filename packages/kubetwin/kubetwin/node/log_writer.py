@@ -115,7 +115,7 @@ class ContainerLog:
             self._changed.notify_all()
 
     def wait_for_more(self, offset: int, timeout_seconds: float) -> bool:
-        """Wait until there is something behind `offset` or nothing more will come.
+        """Wait until the log is longer than `offset` or complete.
 
         Returns:
             Whether the log may still grow.

@@ -1,4 +1,4 @@
-"""Enforces memory limits: what the kernel does with a container's cgroup, done by looking."""
+"""Enforces memory limits as the kernel does with a container's cgroup, by polling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psutil
 
 _INTERVAL_SECONDS = 0.5
-"""Short against the time in which a program fills gigabytes, long against the 2 ms that a look costs."""
+"""Poll interval: short compared with the time to fill gigabytes, long compared with the 2 ms of a poll."""
 
 
 class MemoryWatch:
@@ -21,11 +21,11 @@ class MemoryWatch:
         self._thread = threading.Thread(target=self._run, name="node-memory", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start polling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -1,6 +1,6 @@
-"""Nodes whose pods run nothing: what a kubelet tells the API of them, without a process behind it.
+"""Nodes whose pods run no program: a kubelet's reports to the API, without processes.
 
-For what is about many pods and not about what they do: a thousand nodes, or hundreds of runs, on one small machine.
+They serve measurements with many pods: a thousand nodes, or hundreds of jobs, on one small machine.
 Everything goes through the API, as with nodes that do run processes: registration, heartbeats, statuses, logs. A pod
 prints lines that the caller computes from its manifest, and succeeds.
 """
@@ -42,16 +42,16 @@ from kubetwin.node.status import (
 _LOG = logging.getLogger(__name__)
 
 _HEARTBEAT_SECONDS = 30.0
-"""The control plane gives a node up after 50: a thousand nodes' heartbeats are work for the API."""
+"""The control plane marks a node as not ready after 50 s; more heartbeats of a thousand nodes would load the API."""
 
 _BELIEVED_FOR = timedelta(seconds=45)
-"""Without a heartbeat for longer, a node may have been given up: it has to say again that it is ready."""
+"""After a longer time without a heartbeat, a node may be marked as not ready: it reports again that it is ready."""
 
 _HEARTS = 4
-"""Threads for heartbeats."""
+"""Number of threads for heartbeats."""
 
 _WORKERS = 8
-"""Requests under way at once: most of their time is the server's."""
+"""Number of concurrent requests: most of the time they wait for the server."""
 
 LogLines = Callable[[Mapping[str, Any]], Iterable[str]]
 """Function from a pod's manifest to the lines that the pod prints."""
@@ -126,7 +126,7 @@ class NoOpNodes:
         self._watch.start()
 
     def stop(self) -> None:
-        """Take the nodes out of the cluster."""
+        """Remove the nodes from the cluster."""
         self._stopping.set()
         self._watch.stop()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -141,12 +141,12 @@ class NoOpNodes:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def pods_listed(self, pods: list[dict[str, Any]]) -> None:
-        """Take up what is there."""
+        """Start the pods that are in the list."""
         for pod in pods:
             self.pod_changed(pod)
 
     def pod_changed(self, pod: dict[str, Any]) -> None:
-        """Start a pod that is new on one of the nodes, and let one go that is to be deleted."""
+        """Start a pod that is new on one of the nodes, and complete the deletion of one that is being deleted."""
         metadata, status = pod["metadata"], pod.get("status") or {}
         if pod["spec"].get("nodeName") not in self._specs:
             return
@@ -159,7 +159,7 @@ class NoOpNodes:
             self._submit(self._delete, pod)
 
     def pod_deleted(self, pod: dict[str, Any]) -> None:
-        """Forget it, with its log."""
+        """Remove the pod and its log."""
         with self._lock:
             self._pods.pop(pod["metadata"]["uid"], None)
         folder = self._folder_of(pod)
@@ -167,7 +167,7 @@ class NoOpNodes:
         shutil.rmtree(folder, ignore_errors=True)
 
     def reconnected(self) -> None:
-        """The API server is back, perhaps with an empty memory: register again."""
+        """Register again: the API server may have restarted with an empty store."""
         for spec in self._specs.values():
             self._register(spec)
 
@@ -275,8 +275,8 @@ class NoOpNodes:
         try:
             work(*arguments)
         except (ApiError, ApiUnreachable) as error:
-            if getattr(error, "status", None) not in (404, 409):  # the pod is gone, or another one has its name
-                _LOG.warning("a pod could not be told of: %s", error)
+            if getattr(error, "status", None) not in (404, 409):  # the pod was deleted, or another pod has its name
+                _LOG.warning("the status of a pod could not be reported: %s", error)
 
     def _folder_of(self, pod: Mapping[str, Any]) -> Path:
         return self._folder / str(pod["metadata"]["uid"])

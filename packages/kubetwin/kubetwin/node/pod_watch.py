@@ -1,4 +1,4 @@
-"""Follows the pods that are bound to a node, whatever becomes of the connection."""
+"""Follows the pods that are bound to a node, across failures of the connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOG = logging.getLogger(__name__)
 
 _PODS = "/api/v1/pods"
 _WATCH_SECONDS = "240"
-"""After this the server ends a watch, and the next one goes on where it stopped."""
+"""Duration after which the server ends a watch; the next one continues where it stopped."""
 
 _FIRST_DELAY_SECONDS = 0.2
 _MAX_DELAY_SECONDS = 5.0
@@ -22,7 +22,7 @@ _SHORT_WATCH_SECONDS = 1.0
 
 
 class PodObserver(Protocol):
-    """Is told what becomes of the node's pods."""
+    """Receives the changes of the node's pods."""
 
     def pods_listed(self, pods: list[dict[str, Any]]) -> None:
         """These are all the pods that there are."""
@@ -31,7 +31,7 @@ class PodObserver(Protocol):
         """A pod is new or has changed."""
 
     def pod_deleted(self, pod: dict[str, Any]) -> None:
-        """A pod's object is gone."""
+        """A pod's object was deleted."""
 
     def reconnected(self) -> None:
         """The server answers again after it did not. Called before the pods are listed."""
@@ -46,8 +46,8 @@ class PodWatch:
 
     Args:
         api: The cluster.
-        node_name: The node; None for every node there is.
-        observer: Is told of every change, in order and from one thread.
+        node_name: The node; None for all nodes.
+        observer: Receives every change, in order and from one thread.
     """
 
     def __init__(self, api: KubernetesApi, node_name: str | None, observer: PodObserver) -> None:

@@ -27,7 +27,7 @@ from kubetwin.node.volumes import VolumeError, prepare_volumes
 _LOG = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
-"""Between two attempts at what is not possible yet: an object that is missing, a server that is away."""
+"""Pause between two attempts while an object is missing or the server does not answer."""
 
 _DEFAULT_GRACE_SECONDS = 30
 
@@ -51,7 +51,7 @@ class _PodChanged:
 
 @dataclass(frozen=True)
 class _PodRemoved:
-    """The pod's object is gone: there is nobody left to report to."""
+    """The pod's object was deleted: there is nothing left to report on."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class PodWorker:
 
     Args:
         pod: The pod, bound to this node.
-        tools: What the node lends.
+        tools: Parts of the node that its workers share.
         on_finished: Called with the worker when it has nothing more to do.
 
     Attributes:
@@ -124,7 +124,7 @@ class PodWorker:
         self._inbox.put(_PodChanged(pod))
 
     def remove(self) -> None:
-        """The pod's object is gone: kill what runs."""
+        """Kill the processes of a pod whose object was deleted."""
         self._inbox.put(_PodRemoved())
 
     def shut_down(self, grace_seconds: float) -> None:
@@ -196,7 +196,7 @@ class PodWorker:
         return self._conclude()
 
     def _deadline(self) -> float | None:
-        """When `activeDeadlineSeconds` are over, on the monotonic clock."""
+        """End of `activeDeadlineSeconds`, on the monotonic clock."""
         seconds = self.pod["spec"].get("activeDeadlineSeconds")
         if seconds is None or self._ending:
             return None
@@ -276,7 +276,7 @@ class PodWorker:
         try:
             self._tools.api.patch(self._path("/status"), strategic_patch(self.uid, status, self._reported))
         except ApiError as error:
-            if error.status in (404, 409):  # gone, or another pod of that name
+            if error.status in (404, 409):  # deleted, or another pod of that name
                 self.removed = True
                 self._end(0)
                 return True
@@ -319,7 +319,7 @@ class PodWorker:
 
 
 def final_delete_options(uid: str) -> Mapping[str, Any]:
-    """The kubelet's last word on a pod: remove this very object now."""
+    """The kubelet's final deletion of a pod: exactly this object, without a grace period."""
     return {
         "apiVersion": "v1",
         "kind": "DeleteOptions",

@@ -1,4 +1,4 @@
-"""What a process node says about itself. Pure."""
+"""A process node's Node object, status and lease. Pure."""
 
 from __future__ import annotations
 

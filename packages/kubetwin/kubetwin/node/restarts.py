@@ -1,4 +1,4 @@
-"""When a container is started again. Pure."""
+"""Restart policy and back-off of containers. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORGET_AFTER = timedelta(minutes=10)
 
 
 def is_restarted(restart_policy: str, exit_code: int) -> bool:
-    """Whether the policy wants the container started again."""
+    """Whether the policy restarts the container."""
     return restart_policy == "Always" or (restart_policy == "OnFailure" and exit_code != 0)
 
 
@@ -26,7 +26,7 @@ class CrashBackoff:
     _next: timedelta = timedelta(0)
 
     def delay(self, started_at: datetime, finished_at: datetime) -> timedelta:
-        """How long to wait after a run; a long run makes the earlier ones forgotten."""
+        """Delay after a run; a long run resets the back-off."""
         if finished_at - started_at > _FORGET_AFTER:
             self._next = timedelta(0)
         delay = self._next

@@ -1,4 +1,4 @@
-"""What stands in for a mount namespace and for cluster DNS: values are rewritten before a process sees them.
+"""Replacement for a mount namespace and for cluster DNS: values are rewritten before a process sees them.
 
 A pod's process lives in the host's own file system and network. So a container's environment values,
 command and arguments have their mount paths replaced by host folders, and the names of pods behind a
@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*=")
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _SERVICE_LABEL = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
-# A name stands free: not inside a longer word, a file path (`/runs/a.txt`) or an e-mail address. `//` is
+# A name is matched as a whole: not inside a longer word, a file path (`/runs/a.txt`) or an e-mail address. `//` is
 # the start of a URL's host.
 _POD_NAME = re.compile(
     rf"(?<![\w.@/-])(?P<url>(?:[a-z][a-z0-9+.-]*:)?//)?"

@@ -45,7 +45,7 @@ class NodeShape:
     """Part of the capacity that the scheduler gives to pods."""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Mapping[str, str]] = ()
-    """As in a Node's `spec.taints`: key, effect, and value where there is one."""
+    """Taints as in a Node's `spec.taints`: key, effect, and value where there is one."""
 
 
 def this_machine() -> NodeShape:

@@ -53,7 +53,7 @@ class ContainerStatus:
     image: str
     state: State
     last_termination: Terminated | None = None
-    """How the run before this one ended."""
+    """State of the run before this one."""
     restart_count: int = 0
 
     @property
@@ -64,7 +64,7 @@ class ContainerStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class PodState:
-    """Everything of a pod that goes into its status."""
+    """The facts of a pod from which its status is computed."""
 
     uid: str
     generation: int = 1
@@ -75,7 +75,7 @@ class PodState:
     ending: bool = False
     """Nothing is started any more: the pod is deleted, over its deadline, or its node stops."""
     reason: str = ""
-    """Why the node ended the pod, such as DeadlineExceeded. Makes the phase Failed in the end."""
+    """Reason for which the node ended the pod, such as DeadlineExceeded; its final phase is then Failed."""
     message: str = ""
 
 
@@ -148,7 +148,7 @@ def by_type(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def strategic_patch(uid: str, status: Mapping[str, Any], reported: Conditions) -> dict[str, Any]:
-    """The strategic merge patch that makes a pod's status so.
+    """The strategic merge patch that sets a pod's status.
 
     Conditions are merged by their type, so that those of others (PodScheduled) stay as they are; what a
     condition no longer says has to be removed by name. The uid keeps the patch from a namesake.

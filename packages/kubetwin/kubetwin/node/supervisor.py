@@ -1,4 +1,4 @@
-"""Runs one container's process and leaves nothing of it behind.
+"""Runs one container's process and kills everything that it started.
 
 A program of its own, started with `python -I -S`: standard library only, and as little of that as
 possible, because every container waits for its start. Its arguments are the value that LC_CTYPE shall have
@@ -36,7 +36,7 @@ _CONTROL = 0
 
 
 def main() -> None:
-    """Run the command given as arguments until it ends, the node says so, or the node is gone."""
+    """Run the command given as arguments until it ends, the node orders its end, or the node ends."""
     _, character_type, *argv = sys.argv
     os.environ["LC_CTYPE"] = character_type
     if not character_type:
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _spawn(argv: list[str], prctl: Prctl | None) -> tuple[int, int]:
-    """Start the command in a session of its own; its pid, and the errno if it could not be started."""
+    """Start the command in a session of its own; returns its pid, and the errno if it could not be started."""
     error_read, error_write = os.pipe()  # closed by a successful exec
     pid = os.fork()
     if pid == 0:
@@ -162,7 +162,7 @@ def _parent_of(pid: int) -> int:
 def _signal_group(group: int, number: int) -> None:
     try:
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):  # macOS says EPERM of a group of zombies
+    except (ProcessLookupError, PermissionError):  # macOS answers EPERM for a group of zombies
         return
 
 
@@ -170,7 +170,7 @@ def _report(line: str) -> None:
     try:
         os.write(_CONTROL, line.encode() + b"\n")
     except OSError:
-        return  # the node is gone
+        return  # the node has ended
 
 
 def _prctl() -> Prctl | None:

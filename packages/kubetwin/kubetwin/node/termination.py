@@ -1,4 +1,4 @@
-"""The message that a container leaves behind when it ends."""
+"""Termination message of a container."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from kubetwin.node.expansion import expand
 
 
 class VolumeError(Exception):
-    """A volume cannot be mounted now; the text says why."""
+    """A volume cannot be mounted now; the text names the reason."""
 
 
 class VolumeSource(ConfigSource, Protocol):
@@ -26,12 +26,12 @@ class VolumeSource(ConfigSource, Protocol):
 
 
 def prepare_volumes(pod: Mapping[str, Any], folder: Path, source: VolumeSource) -> dict[str, Path]:
-    """Make the folders behind a pod's volumes and fill those that hold files of the API.
+    """Make the folders of a pod's volumes and fill those that hold objects of the API.
 
     Args:
         pod: The pod.
-        folder: Where volumes are kept that live and die with the pod.
-        source: Where claims, volumes, ConfigMaps and Secrets are read.
+        folder: Folder of the volumes that are removed with the pod.
+        source: Reader of claims, volumes, ConfigMaps and Secrets.
 
     Returns:
         Host path of each volume, by its name.
@@ -167,7 +167,7 @@ def _chosen(selector: Mapping[str, Any], content: dict[str, bytes] | None) -> di
 
 
 def remove_all_but_logs(folder: Path) -> None:
-    """Remove what a pod leaves behind, except for its logs."""
+    """Remove the files of an ended pod, except for its logs."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)

@@ -12,7 +12,7 @@ from kubetwin.resources.resource import STATUS, Column, Resource
 from kubetwin.resources.structural import ANYTHING, check, fields, fill, reference
 
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-"""In the order in which apiextensions-apiserver lists them."""
+"""Verbs in the order in which apiextensions-apiserver lists them."""
 
 _UNCHECKED = FieldError(
     "FieldValueInvalid",
@@ -42,7 +42,7 @@ def custom_resource(
 
     Args:
         spec: Schema of `spec`.
-        webhook: What the operator's admission webhook would find in an object that fits the schema.
+        webhook: Faults that the operator's admission webhook finds in an object that fits the schema.
         rules: Whether its definition has CEL rules.
         has_status: Whether it has the status subresource; without it everybody may write the status.
         settings: As of `Resource`.

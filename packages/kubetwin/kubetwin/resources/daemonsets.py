@@ -1,6 +1,6 @@
-"""Daemon sets that run nowhere: they can be listed, because people and programs look for device plugins by them.
+"""Daemon sets without pods: they can be listed, because people and programs find device plugins by them.
 
-The twin runs no others: its nodes bring what daemon sets bring to a node, and say so themselves.
+Others are refused: a node's shape lists the devices that daemon sets would advertise.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from kubetwin.resources.custom import AGE, NAME
 from kubetwin.resources.resource import STATUS, Resource
 
 NOWHERE = {"kubetwin/runs": "nowhere"}
-"""Node selector of a daemon set that only says who advertises a device; no node has this label."""
+"""Node selector of a daemon set that is only listed; no node has this label."""
 
 
 def _validate(daemon_set: Object) -> list[FieldError]:

@@ -154,7 +154,7 @@ def _condition(job: Object, kind: str) -> Object | None:
 
 
 def displayed_status(job: Object) -> str:
-    """The word in kubectl's STATUS column."""
+    """The text in kubectl's STATUS column."""
     if _condition(job, "Complete"):
         return "Complete"
     if _condition(job, "Failed"):

@@ -47,7 +47,7 @@ _FIXED = ("network", "successPolicy", "failurePolicy", "startupPolicy", "managed
 
 
 def _webhook(jobset: Object) -> Iterator[FieldError]:
-    """After pkg/webhooks/jobset_webhook.go: names that are missing, doubled or too long for the pods' host names."""
+    """Names that are missing, duplicate or too long for the pods' host names (pkg/webhooks/jobset_webhook.go)."""
     spec = jobset["spec"]
     replicated = spec.get("replicatedJobs") or []
     names = [job["name"] for job in replicated]
@@ -66,7 +66,7 @@ def _webhook(jobset: Object) -> Iterator[FieldError]:
 
 
 def validate_jobset_update(new: Object, old: Object) -> list[FieldError]:
-    """Only suspension and time to live may change, and the jobs of a suspended set."""
+    """Refuse all changes but those of suspension and time to live, and of the jobs of a suspended set."""
     before, after = old["spec"], new["spec"]
     fixed = _FIXED if before.get("suspend") else (*_FIXED, "replicatedJobs")
     return [

@@ -1,4 +1,4 @@
-"""Nodes and the leases by which they show that they live."""
+"""Nodes, and the leases that are their heartbeats."""
 
 from __future__ import annotations
 

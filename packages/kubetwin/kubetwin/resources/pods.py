@@ -25,7 +25,7 @@ def _ready(pod: Object) -> str:
 
 
 def displayed_status(pod: Object) -> str:
-    """The word in kubectl's STATUS column."""
+    """The text in kubectl's STATUS column."""
     if pod["metadata"].get("deletionTimestamp"):
         return "Terminating"
     word = str(pod["status"].get("reason") or pod["status"].get("phase", ""))

@@ -44,7 +44,7 @@ _SPEC = fields(
 
 
 def _webhook(job: Object) -> Iterator[FieldError]:
-    """After pkg/webhooks/pytorch: what the operator could not run."""
+    """Faults that the operator's webhook refuses (pkg/webhooks/pytorch)."""
     spec, path = job["spec"], "spec.pytorchReplicaSpecs"
     replicas = {key[:1].upper() + key[1:]: value for key, value in spec["pytorchReplicaSpecs"].items()}
     for kind, replica in replicas.items():

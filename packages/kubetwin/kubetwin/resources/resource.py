@@ -1,4 +1,4 @@
-"""How the server treats one kind of object: its names, its rules, and how `kubectl get` shows it."""
+"""Declaration of one kind of object: its names, its rules, and its columns in `kubectl get`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Resource:
     type_name: str = ""
     """Name in the schemas ("" for a kind without one: everything is accepted and kept)."""
     custom: bool = False
-    """Custom resources refuse strategic merge and word some errors otherwise."""
+    """Whether it is a custom resource: these refuse strategic merge and have other messages for some errors."""
     schema: Schema = field(default_factory=dict)
     """A custom resource's own schema."""
     singular: str = ""
@@ -91,13 +91,13 @@ class Resource:
     default: Callable[[Object], None] = _nothing
     """Fill in what is missing, at create and update."""
     prepare: Callable[[Object, Store], None] = _nothing_from_store
-    """Fill in what only the server knows, at create: addresses, selectors, admission."""
+    """Sets the fields that the server owns at creation: addresses, selectors, admission."""
     validate: Callable[[Object], Sequence[FieldError]] = _valid
     validate_update: Callable[[Object, Object], Sequence[FieldError]] = _valid_change
     grace_seconds: Callable[[Object, int | None], int] | None = None
-    """Seconds that a deletion leaves to the object; None when it goes at once."""
+    """Grace period of a deletion in seconds; None if the object is removed at once."""
     mark_deleted: Callable[[Object], bool] | None = None
-    """Change an object that is asked to go; True when a controller has to finish the deletion."""
+    """Changes an object that is to be deleted; True if a controller has to finish the deletion."""
     columns: tuple[Column, ...] = field(default=())
 
     @property

@@ -98,7 +98,7 @@ _QUEUE = fields(
 
 
 def _job_webhook(job: Object) -> Iterator[FieldError]:
-    """After pkg/webhooks/admission/jobs/validate: a gang that can never be whole, and two tasks of one name."""
+    """A gang that can never be complete, and two tasks of one name (pkg/webhooks/admission/jobs/validate)."""
     spec = job["spec"]
     replicas = [task.get("replicas", 1) for task in spec["tasks"]]
     if spec.get("minAvailable", 0) > sum(replicas):

@@ -19,7 +19,7 @@ from kubetwin.state.deletion import DeleteOptions, deletion_mark, must_stay
 from kubetwin.state.store import Store
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names: no vowels, so that no words come out (apimachinery's `rand`)."""
+"""Letters of generated names: without vowels, so that they form no words (apimachinery's `rand`)."""
 
 _OWNED_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
@@ -29,7 +29,7 @@ Admission = Callable[[Resource, Object], None]
 
 @dataclass(frozen=True)
 class Deleted:
-    """What a deletion came to: the object's last state, and whether it is gone."""
+    """Result of a deletion: the object's last state, and whether it was removed."""
 
     object: Object
     gone: bool
@@ -111,7 +111,7 @@ class Cluster:
         return self.store.put(resource.key, new)
 
     def modify(self, resource: Resource, namespace: str, name: str, change: Callable[[Object], None]) -> Object | None:
-        """Change a copy of an object without validation (for controllers); None when it is gone."""
+        """Change a copy of an object without validation (for controllers); None if it does not exist."""
         old = self.store.get(resource.key, namespace, name)
         if old is None:
             return None

@@ -1,4 +1,4 @@
-"""What a DELETE makes of an object: gone at once, or marked until its grace period and its finalizers are over."""
+"""Effect of a DELETE on an object: removed at once, or marked until its grace period and its finalizers are over."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def _precondition(resource: Resource, name: str, what: str, wanted: str, found: 
 
 
 def must_stay(resource: Resource, obj: Object) -> bool:
-    """Whether an object that is marked for deletion has to wait for somebody."""
+    """Whether an object that is marked for deletion has to wait for a finalizer or for its grace period."""
     if obj["metadata"].get("finalizers") or obj["metadata"].get("deletionGracePeriodSeconds"):
         return True
     return resource.mark_deleted is not None and resource.mark_deleted(copy.deepcopy(obj))
 
 
 def deletion_mark(resource: Resource, old: Object, options: DeleteOptions) -> Object | None:
-    """The object as the deletion leaves it, or None when it simply goes.
+    """The marked object; None if the deletion removes it at once.
 
-    A pod is always marked first (watches see MODIFIED and then DELETED), other kinds only when something holds them.
+    A pod is always marked first (watches see MODIFIED and then DELETED), other kinds only if finalizers hold them.
     """
     new = copy.deepcopy(old)
     metadata = new["metadata"]

@@ -1,4 +1,4 @@
-"""The memory of the API server: objects, one counter of revisions, and a window of recent changes.
+"""In-memory store of the API server: objects, one counter of revisions, and a window of recent changes.
 
 Everything runs on the server's event loop, so there are no locks. Stored objects are never changed in place.
 """
@@ -43,7 +43,7 @@ Label = tuple[str, str]
 
 
 class TooOld(Exception):
-    """The changes since the wanted revision are forgotten."""
+    """The changes since the requested revision are no longer kept."""
 
     def __init__(self, wanted: int, oldest: int) -> None:
         super().__init__(f"too old resource version: {wanted} ({oldest})")
@@ -87,7 +87,7 @@ class Store:
         return stored
 
     def remove(self, key: str, obj: Object) -> Object:
-        """Forget an object; its last state goes out with a new revision."""
+        """Remove an object; its last state is published with a new revision."""
         metadata = obj["metadata"]
         previous = self._objects[key][metadata.get("namespace", "")].pop(metadata["name"])
         self.revision += 1
