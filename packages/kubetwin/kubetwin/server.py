@@ -24,7 +24,7 @@ from kubetwin.controllers import start_controllers
 from kubetwin.controllers.namespaces import bootstrap
 from kubetwin.resources import load_registry
 from kubetwin.state.cluster import Cluster
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 from kubetwin.tokens import ServiceAccountTokens
 
 START_SECONDS = 20

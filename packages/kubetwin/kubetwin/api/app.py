@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from kubetwin.api.authorization import Authorizer
 from kubetwin.api.call import Call
 from kubetwin.api.discovery import AGGREGATED, VERSION, Discovery
 from kubetwin.api.impersonation import acting_user
@@ -24,7 +25,6 @@ from kubetwin.api.scale import Scales
 from kubetwin.api.subresources import Subresources
 from kubetwin.api.writing import Writer
 from kubetwin.authentication import ANONYMOUS, Identify, User, bearer_token
-from kubetwin.authorization import Authorizer
 from kubetwin.model import errors
 from kubetwin.model.errors import ApiError, PageNotFound
 from kubetwin.resources.resource import Resource

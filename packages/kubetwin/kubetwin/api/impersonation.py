@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from starlette.datastructures import Headers
 
+from kubetwin.api.authorization import Authorizer
 from kubetwin.api.requests import RequestInfo
 from kubetwin.authentication import AUTHENTICATED, User
-from kubetwin.authorization import Authorizer
 
 _ACCOUNT = "system:serviceaccount:"
 

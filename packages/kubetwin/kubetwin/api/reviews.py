@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from starlette.responses import Response
 
+from kubetwin.api.authorization import Authorizer
 from kubetwin.api.bodies import parse_body
 from kubetwin.api.call import Call
 from kubetwin.api.negotiation import respond
 from kubetwin.api.requests import RequestInfo
 from kubetwin.authentication import Identify, User
-from kubetwin.authorization import Authorizer
 from kubetwin.model import times
 from kubetwin.model.errors import Object
 from kubetwin.resources import Registry

@@ -19,7 +19,7 @@ from kubetwin.model.selectors import (
     parse_label_selector,
 )
 from kubetwin.resources.resource import Resource
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from kubetwin.api.requests import ListOptions
 from kubetwin.api.selection import BadVersion, Selection, parse_version, selected
 from kubetwin.model.errors import ApiError, Object
 from kubetwin.resources.resource import Resource
-from kubetwin.state.store import Change, Store, TooOld
+from kubetwin.store import Change, Store, TooOld
 
 BOOKMARK_SECONDS = 60
 _SHORTEST_DEFAULT_SECONDS = 1800  # kube-apiserver's --min-request-timeout; the default is up to twice as long

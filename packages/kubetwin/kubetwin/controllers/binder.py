@@ -8,7 +8,7 @@ from kubetwin.model.errors import Object
 from kubetwin.model.quantity import parse_quantity
 from kubetwin.resources.claims import PROTECTION
 from kubetwin.state.cluster import Cluster
-from kubetwin.state.store import Change
+from kubetwin.store import Change
 
 CLAIMS, VOLUMES = "persistentvolumeclaims", "persistentvolumes"
 

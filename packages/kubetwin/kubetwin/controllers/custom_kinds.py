@@ -11,7 +11,7 @@ from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.errors import Object, denied
 from kubetwin.resources.resource import Resource
 from kubetwin.state.cluster import Cluster
-from kubetwin.state.store import Change
+from kubetwin.store import Change
 
 ROOT, DEFAULT = "root", "default"
 JOBS, QUEUES = "jobs.batch.volcano.sh", "queues.scheduling.volcano.sh"

@@ -10,7 +10,7 @@ from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.errors import Object
 from kubetwin.model.selectors import label_selector_of
 from kubetwin.state.cluster import Cluster
-from kubetwin.state.store import Change, Store
+from kubetwin.store import Change, Store
 
 BUDGETS = "poddisruptionbudgets.policy"
 

@@ -14,7 +14,7 @@ from kubetwin.model import times
 from kubetwin.model.errors import ApiError, Object
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
-from kubetwin.state.store import Change
+from kubetwin.store import Change
 
 COMPONENT = "job-controller"
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"

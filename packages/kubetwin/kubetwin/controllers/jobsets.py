@@ -13,7 +13,7 @@ from kubetwin.model import times
 from kubetwin.model.errors import ApiError, Object
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
-from kubetwin.state.store import Change
+from kubetwin.store import Change
 
 COMPONENT = "jobset"
 OURS = "jobset.sigs.k8s.io/jobset-controller"

@@ -9,7 +9,7 @@ from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
-from kubetwin.state.store import Change
+from kubetwin.store import Change
 
 
 class NamespaceController:

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from kubetwin.model.errors import Object
 from kubetwin.resources.resource import Resource
-from kubetwin.state.store import Change, Store
+from kubetwin.store import Change, Store
 
 
 def owner_reference(owner: Object) -> Object:

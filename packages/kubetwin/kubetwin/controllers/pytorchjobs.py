@@ -13,7 +13,7 @@ from kubetwin.model import times
 from kubetwin.model.errors import ApiError, Object
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
-from kubetwin.state.store import Change
+from kubetwin.store import Change
 
 COMPONENT = "pytorchjob-controller"
 OURS = "kubeflow.org/training-operator"

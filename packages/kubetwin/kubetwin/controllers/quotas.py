@@ -11,7 +11,7 @@ from kubetwin.model.errors import Object, forbidden
 from kubetwin.model.quantity import add_quantities, format_quantity, parse_quantity
 from kubetwin.resources.resource import Resource
 from kubetwin.state.cluster import Cluster
-from kubetwin.state.store import Change, Store
+from kubetwin.store import Change, Store
 
 QUOTAS = "resourcequotas"
 _PLAIN = ("cpu", "memory")

@@ -11,7 +11,7 @@ from kubetwin.controllers.work import WorkQueue
 from kubetwin.model import times
 from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster
-from kubetwin.state.store import Change
+from kubetwin.store import Change
 
 NAME = "default-scheduler"
 

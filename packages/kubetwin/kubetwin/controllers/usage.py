@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubetwin.controllers.scheduling import Usage, pod_requests
 from kubetwin.model.errors import Object
 from kubetwin.model.quantity import add_quantities
-from kubetwin.state.store import Change, Store
+from kubetwin.store import Change, Store
 
 
 class NodeUsage:

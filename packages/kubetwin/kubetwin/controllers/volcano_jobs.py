@@ -17,7 +17,7 @@ from kubetwin.model.errors import ApiError, Object
 from kubetwin.resources.resource import Resource
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
-from kubetwin.state.store import Change
+from kubetwin.store import Change
 
 COMPONENT = "vc-controller-manager"
 JobKey = tuple[str, str]

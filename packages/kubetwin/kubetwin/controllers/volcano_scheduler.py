@@ -17,7 +17,7 @@ from kubetwin.model.errors import Object
 from kubetwin.model.quantity import add_quantities
 from kubetwin.resources.pod_defaults import SYSTEM_PRIORITIES
 from kubetwin.state.cluster import Cluster
-from kubetwin.state.store import Change
+from kubetwin.store import Change
 
 FOREIGN_SECONDS = 5.0
 """Delay before a gang is admitted whose pods another scheduler places: a client may admit it before."""

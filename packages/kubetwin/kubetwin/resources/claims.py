@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubetwin.model import times
 from kubetwin.model.errors import FieldError, Object, forbidden_field, required
 from kubetwin.resources.resource import STATUS, Column, Resource
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 
 PROTECTION = {
     "persistentvolumeclaims": "kubernetes.io/pvc-protection",

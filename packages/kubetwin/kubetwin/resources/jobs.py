@@ -11,7 +11,7 @@ from kubetwin.model.selectors import label_selector_of
 from kubetwin.resources.pod_defaults import default_pod_spec
 from kubetwin.resources.pod_validation import validate_pod_spec
 from kubetwin.resources.resource import STATUS, Column, Resource
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 
 PREFIX = "batch.kubernetes.io/"
 CONTROLLER_UID, JOB_NAME = f"{PREFIX}controller-uid", f"{PREFIX}job-name"

@@ -6,7 +6,7 @@ from kubetwin.model import times
 from kubetwin.model.errors import Object
 from kubetwin.model.names import dns_label
 from kubetwin.resources.resource import STATUS, Column, Resource, Subresource
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 
 
 def _default(namespace: Object) -> None:

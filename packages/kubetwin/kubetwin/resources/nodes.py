@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubetwin.model import times
 from kubetwin.model.errors import Object
 from kubetwin.resources.resource import STATUS, Column, Resource
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 
 
 def _default(node: Object) -> None:

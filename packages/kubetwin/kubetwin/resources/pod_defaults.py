@@ -7,7 +7,7 @@ from typing import Any
 from kubetwin.model import errors
 from kubetwin.model.errors import GroupResource, Object
 from kubetwin.model.quantity import parse_quantity
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (a path)
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}

@@ -9,7 +9,7 @@ from typing import Any
 from kubetwin.model.errors import FieldError, GroupResource, Object
 from kubetwin.model.names import NameRule, dns_subdomain
 from kubetwin.model.schema import Schema, definition
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 COMMON_FIELDS = ("metadata.name", "metadata.namespace")

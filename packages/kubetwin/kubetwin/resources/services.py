@@ -6,7 +6,7 @@ from kubetwin.model import times
 from kubetwin.model.errors import FieldError, Object, bad_value, not_supported, required
 from kubetwin.model.names import dns_label
 from kubetwin.resources.resource import STATUS, Column, Resource
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 

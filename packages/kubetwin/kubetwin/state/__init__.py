@@ -1,1 +1,1 @@
-"""What the API server remembers, and the rules by which it changes."""
+"""The objects of the cluster, and the rules by which they change."""

@@ -16,7 +16,7 @@ from kubetwin.model.names import qualified_name, validate_labels
 from kubetwin.resources import Registry
 from kubetwin.resources.resource import Resource
 from kubetwin.state.deletion import DeleteOptions, deletion_mark, must_stay
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: without vowels, so that they form no words (apimachinery's `rand`)."""

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from kubetwin.api.authorization import Authorizer
 from kubetwin.api.requests import RequestInfo, parse_boolean, parse_list_options, parse_request
 from kubetwin.authentication import ADMIN, ANONYMOUS, AUTHENTICATED, User
-from kubetwin.authorization import Authorizer
 from kubetwin.model.errors import ApiError
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from kubetwin.model.errors import ApiError
 from kubetwin.resources import load_registry
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
-from kubetwin.state.store import Store, TooOld
+from kubetwin.store import Store, TooOld
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_a_dry_run_stores_nothing(cluster: Cluster) -> None:
 
 
 def test_a_store_says_when_it_has_forgotten_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubetwin.state.store.WINDOW", 3)
+    monkeypatch.setattr("kubetwin.store.WINDOW", 3)
     store = Store()
     for number in range(5):
         store.put("configmaps", {"metadata": {"name": f"c{number}", "namespace": "ns"}})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kubetwin.api.requests import RequestInfo
 from kubetwin.authentication import AUTHENTICATED, MASTERS, User
 from kubetwin.model.errors import ApiError, GroupResource, Object, forbidden
-from kubetwin.state.store import Store
+from kubetwin.store import Store
 
 _RBAC = "rbac.authorization.k8s.io"
 _PUBLIC = ("/version", "/version/", "/healthz", "/livez", "/readyz")  # ClusterRole system:public-info-viewer
