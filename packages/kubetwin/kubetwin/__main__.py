@@ -159,7 +159,7 @@ def main() -> None:
     from kubetwin.node.shape import ShapeError
 
     try:
-        app(prog_name="python -m kubetwin")
+        app()
     except (BadArgument, ApiError, ApiUnreachable, KubeconfigError, ShapeError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
