@@ -11,7 +11,6 @@ import json
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -24,8 +23,7 @@ from trainflow.models import compile_cache
 from trainflow.models.functions import EVENT_HANDLERS, LINK, SLURM, TASKS, Function
 from trainflow.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, SYSTEM_NODEGROUP, nodegroup_name
 from trainflow.models.run_table import KEY
-
-STATE_MACHINES = Path(__file__).parents[2] / "statemachines"
+from trainflow.state_machines import definition_json
 
 CLUSTER_NAME = "trainflow"
 DEPLOYMENT_NAME = "twin"
@@ -196,10 +194,9 @@ def empty_archive() -> bytes:
 
 
 def _state_machine(aws: AwsServer, role: str, name: str, substitutions: Mapping[str, str]) -> str:
-    text = (STATE_MACHINES / f"{name}.asl.json").read_text()
     created: Any = aws.client("stepfunctions").create_state_machine(
         name=f"trainflow-{name.replace('_', '-')}",
-        definition=_Substituted(text).substitute(substitutions),
+        definition=_Substituted(definition_json(name)).substitute(substitutions),
         roleArn=role,
     )
     return str(created["stateMachineArn"])

@@ -1,4 +1,4 @@
-"""The state machines: the text of the repository, with the ARNs of versions in the places kept for them.
+"""The state machines: the texts of the repository, with the ARNs of versions in the places kept for them.
 
 A definition names versions of functions, and that of `training` names a version of `watch_job`: an execution goes on
 with what it began with, whatever is deployed meanwhile (docs/decisions/0022-runs-keep-their-versions.md).
@@ -17,14 +17,12 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from stacks.orchestration.bundling import REPOSITORY
 from stacks.orchestration.permissions import USE_OF_KEY, Grant, allow, as_it_is, role, service
 from stacks.shared.acknowledgements import Reason
+from trainflow.state_machines import definition_json
 
 if TYPE_CHECKING:
     from stacks.orchestration.functions import Surroundings, TrainflowFunction
-
-DEFINITIONS = REPOSITORY / "statemachines"
 
 LOG_PREFIX = "/aws/vendedlogs/states"
 """Log groups below it do not each take up room in the account's one resource policy for log delivery."""
@@ -48,7 +46,7 @@ class StateMachines(Construct):
 
     def _make(self, construct_id: str, *, file: str, child: sfn.StateMachine | None) -> sfn.StateMachine:
         shared, name = self._surroundings, f"{self._surroundings.deployment}-{file.replace('_', '-')}"
-        text = (DEFINITIONS / f"{file}.asl.json").read_text()
+        text = definition_json(file)
         called = {function: self._functions[function] for function in _called(text)}
         versions = {function: made.version.function_arn for function, made in called.items()}
         grants = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from tests.infrastructure.assembly import example
 from tests.infrastructure.serverless import configuration, deployed, listed, text
 from trainflow.models import compile_cache
 from trainflow.models import run_table as runs
+from trainflow.state_machines import definition_json
 
 MACHINES = {"blue-training": "training", "blue-watch-job": "watch_job"}
 
@@ -43,7 +43,7 @@ def role_of(name: str) -> str:
 
 @each_machine
 def test_the_definition_is_the_text_of_the_repository(name: str) -> None:
-    assert machine(name)["DefinitionString"] == Path(f"statemachines/{MACHINES[name]}.asl.json").read_text()
+    assert machine(name)["DefinitionString"] == definition_json(MACHINES[name])
 
 
 @each_machine

@@ -18,10 +18,9 @@ from trainflow.errors import RESTARTED, RETRYABLE, CompileCacheGone, GraphCompil
 from trainflow.models.compile_cache import Hold
 from trainflow.models.functions import TASKS
 from trainflow.models.run_spec import Limits
+from trainflow.state_machines import FOLDER, NAMES, definition, definition_json
 
-FOLDER = Path("statemachines")
-NAMES = ("training", "watch_job")
-DEFINITIONS = {name: json.loads((FOLDER / f"{name}.asl.json").read_text()) for name in NAMES}
+DEFINITIONS = {name: definition(name) for name in NAMES}
 VALIDATOR = Path("node_modules/asl-validator/dist/bin/asl-validator.js")
 
 HISTORY_QUOTA = 25_000
@@ -50,8 +49,22 @@ def tasks() -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_validator_of_the_language_accepts_it(name: str) -> None:
-    assert node([str(VALIDATOR), "--json-path", str(FOLDER / f"{name}.asl.json")]) == 0
+def test_the_validator_of_the_language_accepts_it(name: str, tmp_path: Path) -> None:
+    deployed = tmp_path / "definition.json"
+    deployed.write_text(definition_json(name))
+    assert node([str(VALIDATOR), "--json-path", str(deployed)]) == 0
+
+
+def test_every_text_in_the_folder_is_one_that_is_deployed() -> None:
+    assert sorted(path.name for path in FOLDER.iterdir()) == sorted(f"{name}.asl.yaml" for name in NAMES)
+
+
+def test_a_rule_for_retries_stands_once_in_its_file_and_both_files_retry_functions_alike() -> None:
+    retries = [state["Retry"] for _, state in tasks() if "lambda" in state["Resource"]]
+    assert len(retries) > 20
+    assert all(found == retries[0] for found in retries)
+    for name in NAMES:
+        assert (FOLDER / f"{name}.asl.yaml").read_text().count("Lambda.TooManyRequestsException") == 1
 
 
 @pytest.mark.parametrize(("name", "state"), tasks())
