@@ -15,17 +15,16 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from lambdas.gateways import notifications
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends, recording
 from lambdas.handlers.environment import (
     ArtifactEnvironment,
     ClusterEnvironment,
-    NotificationEnvironment,
     RunTableEnvironment,
     read,
 )
+from lambdas.handlers.notifications import notify
 from lambdas.handlers.releasing import Released, release_caches, release_run
 from lambdas.handlers.task import logger, task
 from lambdas.logic.messages import stopped, subject
@@ -117,6 +116,4 @@ def _tell(row: RunRow, detail: Detail, released: Released, *, recorded: bool) ->
         kept=row.needs_nodes,
         folder=read(ArtifactEnvironment).url_of(row.run_id) if recorded else None,
     )
-    notifications.publish(
-        read(NotificationEnvironment).topic_arn, subject=subject(row.run_id, row.status), message=text
-    )
+    notify(subject=subject(row.run_id, row.status), message=text)

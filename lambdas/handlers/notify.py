@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lambdas.gateways import notifications
 from lambdas.gateways.runs import RunTable
-from lambdas.handlers.environment import NotificationEnvironment, RunTableEnvironment, read
+from lambdas.handlers.environment import RunTableEnvironment, read
+from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, task
 from lambdas.logic.messages import message, subject
 from trainflow.errors import ServiceUnavailable
@@ -43,7 +43,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         artifacts=event.artifacts,
         folder=event.folder,
     )
-    notifications.publish(read(NotificationEnvironment).topic_arn, subject=title, message=text)
+    notify(subject=title, message=text)
     _write_down(event, error_name=error.name if error else None)
     return {"subject": title}
 

@@ -11,8 +11,9 @@ from typing import Any
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from lambdas.gateways import executions, notifications, objects
-from lambdas.handlers.environment import NotificationEnvironment, WorkflowEnvironment, read
+from lambdas.gateways import executions, objects
+from lambdas.handlers.environment import WorkflowEnvironment, read
+from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, tracer
 from lambdas.logic.messages import had_run, refusal
 from lambdas.logic.run_requests import (
@@ -46,7 +47,8 @@ def answer(record: SQSRecord) -> None:
         _start(request, _execution_of(request))
     except (InvalidRunSpec, RunRequestInvalid) as error:
         logger.warning("request refused", extra={"request": title, "reason": str(error)[:1000]})
-        _tell(*refusal(title, error))
+        subject, message = refusal(title, error)
+        notify(subject=subject, message=message)
     except Exception:
         logger.exception("request not answered: the queue tries it again", extra={"request": title})
         raise
@@ -70,8 +72,5 @@ def _start(request: Request, execution: Execution) -> None:
         # The same event again finds the run running. Somebody who uploads a spec again later expects one.
         status = executions.status(started.arn)
         if status is not RunStatus.RUNNING:
-            _tell(*had_run(request.title, execution.name, status))
-
-
-def _tell(subject: str, message: str) -> None:
-    notifications.publish(read(NotificationEnvironment).topic_arn, subject=subject, message=message)
+            subject, message = had_run(request.title, execution.name, status)
+            notify(subject=subject, message=message)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lambdas.gateways import executions, metrics, notifications
+from lambdas.gateways import executions, metrics
 from lambdas.gateways.backend import Claim
 from lambdas.gateways.eks import Nodegroup, Nodegroups
 from lambdas.gateways.kubernetes import KubernetesBackend
@@ -18,11 +18,11 @@ from lambdas.handlers import backends
 from lambdas.handlers.environment import (
     ClusterEnvironment,
     DeploymentEnvironment,
-    NotificationEnvironment,
     ReapingEnvironment,
     RunTableEnvironment,
     read,
 )
+from lambdas.handlers.notifications import notify
 from lambdas.handlers.releasing import release_nodes
 from lambdas.handlers.task import task
 from lambdas.logic import metric_data
@@ -92,5 +92,5 @@ def _give_back(backend: KubernetesBackend, nodegroups: Nodegroups, idle: IdleNod
     released = release_nodes(backend, nodegroups, idle.instance_type)
     if released:
         subject, message = given_back(idle, released, now=now)
-        notifications.publish(read(NotificationEnvironment).topic_arn, subject=subject, message=message)
+        notify(subject=subject, message=message)
     return released

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from lambdas.gateways import executions, notifications, objects
+from lambdas.gateways import executions, objects
 from lambdas.gateways.eks import Nodegroups
+from lambdas.gateways.notifications.topic import Topic
 from tests.unit.lambdas.conftest import CLUSTER, DATA_BUCKET, Aws
 from trainflow.errors import ServiceUnavailable
 from trainflow.models.run_record import RunStatus
@@ -52,7 +53,7 @@ def test_a_version_that_was_overwritten_can_still_be_read(aws: Aws) -> None:
 
 @pytest.mark.parametrize("subject", ["x" * 300, "line\nbreak", "Ü" * 50, "\x00"])
 def test_any_subject_can_be_sent(aws: Aws, subject: str) -> None:
-    notifications.publish(aws.topic_arn, subject=subject, message="\ud800" + "x" * 500_000)
+    Topic(aws.topic_arn).send(subject=subject, message="\ud800" + "x" * 500_000)
     ((sent, message),) = aws.told
     assert len(sent) < 100
     assert sent.isascii()
