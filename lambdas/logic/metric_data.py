@@ -8,12 +8,18 @@ from datetime import datetime
 
 from lambdas.gateways.metrics import Datum
 from lambdas.logic.fleet import Fleet
-from trainflow.models.metric_names import CLUSTER_DIMENSION, RUN_DIMENSION, ClusterMetric, RunMetric
+from trainflow.models.metric_names import (
+    CLUSTER_DIMENSION,
+    REPORT_FIELDS,
+    RUN_DIMENSION,
+    STEP_FIELDS,
+    ClusterMetric,
+    PublishedField,
+    RunMetric,
+)
 from trainflow.models.metrics_line import StepMetrics, StepReport
 from trainflow.models.run import MetricsCursor
 from trainflow.models.staging_line import StagingReport
-
-PER_SECOND = (RunMetric.THROUGHPUT, RunMetric.TOKENS_PER_SECOND)
 
 
 def of_staging(run_id: str, report: StagingReport, *, now: datetime) -> Iterator[Datum]:
@@ -29,23 +35,15 @@ def of_staging(run_id: str, report: StagingReport, *, now: datetime) -> Iterator
 
 
 def of_steps(run_id: str, steps: Sequence[StepMetrics]) -> Iterator[Datum]:
-    """Loss, learning rate and throughput of each step, at the time that its line names."""
+    """What the table `STEP_FIELDS` names of each step, at the time that its line names."""
     for step in steps:
-        yield _of_run(run_id, RunMetric.STEP_LOSS, step.loss, step.logged_at)
-        yield _of_run(run_id, RunMetric.LEARNING_RATE, step.learning_rate, step.logged_at)
-        yield _of_run(run_id, RunMetric.THROUGHPUT, step.throughput, step.logged_at)
+        yield from _of_fields(run_id, STEP_FIELDS, step, step.logged_at)
 
 
 def of_reports(run_id: str, reports: Sequence[tuple[datetime, StepReport]]) -> Iterator[Datum]:
-    """What a program said of its steps beside their lines, as far as it knew."""
+    """What the table `REPORT_FIELDS` names of each report, as far as the program knew it."""
     for logged_at, report in reports:
-        values = {
-            RunMetric.TOKENS_PER_SECOND: report.tokens_per_second,
-            RunMetric.MODEL_FLOPS_UTILIZATION: report.mfu_percent,
-        }
-        for metric, value in values.items():
-            if value is not None:
-                yield _of_run(run_id, metric, value, logged_at)
+        yield from _of_fields(run_id, REPORT_FIELDS, report, logged_at)
 
 
 def of_progress(
@@ -71,7 +69,7 @@ def of_progress(
 
 
 def of_fleet(cluster: str, fleet: Fleet, pods: Mapping[str, int], *, now: datetime) -> Iterator[Datum]:
-    """Nodes, pods and money."""
+    """Nodes, pods and, where every price is known, money."""
     values = {
         ClusterMetric.NODES_UP: fleet.nodes_up,
         ClusterMetric.NODES_WITHOUT_RUN: fleet.nodes_without_run,
@@ -80,20 +78,25 @@ def of_fleet(cluster: str, fleet: Fleet, pods: Mapping[str, int], *, now: dateti
         ClusterMetric.ESTIMATED_USD: fleet.usd,
     }
     for metric, value in values.items():
-        yield _of_cluster(cluster, metric, value, now)
+        if value is not None:
+            yield _of_cluster(cluster, metric, value, now)
 
 
-def _of_run(run_id: str, metric: RunMetric, value: float, at: datetime) -> Datum:
-    unit = {RunMetric.MODEL_FLOPS_UTILIZATION: "Percent"}.get(metric, "None")
-    return Datum(
-        metric=metric.value,
-        dimension=RUN_DIMENSION,
-        of=run_id,
-        value=value,
-        at=at,
-        unit="Count/Second" if metric in PER_SECOND else unit,
-        every_second=True,
-    )
+def _of_fields(
+    run_id: str, fields: Sequence[PublishedField], said: StepMetrics | StepReport, at: datetime
+) -> Iterator[Datum]:
+    for row in fields:
+        value = getattr(said, row.field)
+        if value is not None:
+            yield Datum(
+                metric=row.metric.value,
+                dimension=RUN_DIMENSION,
+                of=run_id,
+                value=value,
+                at=at,
+                unit=row.unit,
+                every_second=True,
+            )
 
 
 def _of_cluster(cluster: str, metric: ClusterMetric, value: float, at: datetime, *, unit: str = "None") -> Datum:

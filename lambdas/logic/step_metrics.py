@@ -11,8 +11,9 @@ from lambdas.gateways.backend import LogLine
 from trainflow.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
 from trainflow.models.run import LogPosition, MetricsCursor
 
-MAX_LINES_TOLD = 300
-"""Steps and reports of one batch: at three data each they fit one call of PutMetricData, which takes 1,000."""
+MAX_LINES_TOLD = 240
+"""Steps and reports of one batch: at four data each, and a few of the cluster's, they fit one call of PutMetricData,
+which takes 1,000."""
 
 
 @dataclass

@@ -196,6 +196,13 @@ def _runs(configuration: Configuration) -> list[list[cloudwatch.IWidget]]:
             _graph("Chosen run: MFU", [chosen[RunMetric.MODEL_FLOPS_UTILIZATION]], axis=PERCENT, width=QUARTER),
         ],
         [
+            _graph(title, [_chosen(configuration, metric, label)], axis=axis)
+            for metric, title, label, axis in (
+                (RunMetric.GRADIENT_NORM, "Chosen run: gradient norm before clipping", "Gradient norm", FROM_ZERO),
+                (RunMetric.DATA_WAIT, "Chosen run: wait for samples, % of the time", "Wait for samples, %", PERCENT),
+            )
+        ],
+        [
             _graph(
                 f"Staging, {title}, all runs",
                 [metrics.of_every_run(metric, deployment=configuration)],

@@ -59,6 +59,10 @@ class StepReport(BaseModel):
     """Over all ranks, padding included."""
     mfu_percent: float | None = None
     """Model FLOPs utilisation: the model's own operations, in percent of the devices' peak."""
+    grad_norm: float | None = None
+    """2-norm of the step's gradients before clipping."""
+    data_wait_percent: float | None = None
+    """Share of the time since the last logged step in which rank 0 waited for samples."""
 
 
 class _ReportLine(BaseModel):

@@ -21,6 +21,7 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.errors import ClusterUnavailable, ServiceUnavailable
+from trainflow.models.metric_names import REPORT_FIELDS, STEP_FIELDS, PublishedField
 from trainflow.models.run import MetricsCursor
 
 RUN = run_of()
@@ -160,6 +161,43 @@ def test_a_look_that_dies_before_it_answers_changes_nothing_that_is_read(aws: Aw
     look()  # with the same cursor: nobody has heard of the look before
     assert charts() == once
     assert len(once) == 7
+
+
+def told(value_of: dict[str, float]) -> str:
+    """A step's two lines with these values in their fields."""
+    line = (
+        f"LOG {NOW:%a %b %d %H:%M:%S %Y} - (0, 1) step_loss : {value_of['loss']} "
+        f"learning_rate : {value_of['learning_rate']} throughput : {value_of['throughput']}"
+    )
+    known = {"step": 1, **{row.field: value_of[row.field] for row in REPORT_FIELDS}}
+    return stamped(line) + stamped(json.dumps({"trainflow_metrics": known}))
+
+
+VALUES = {row.field: float(number) for number, row in enumerate((*STEP_FIELDS, *REPORT_FIELDS), start=1)}
+
+
+@pytest.mark.parametrize("row", [*STEP_FIELDS, *REPORT_FIELDS], ids=lambda row: row.metric.value)
+def test_every_row_of_the_tables_reaches_cloudwatch(aws: Aws, cluster: FakeKubernetesApi, row: PublishedField) -> None:
+    cluster.logs["pod"] = told(VALUES)
+    look()
+    found = aws.client("cloudwatch").get_metric_statistics(
+        Namespace="Trainflow",
+        MetricName=row.metric.value,
+        Dimensions=[{"Name": "Deployment", "Value": "twin"}, {"Name": "RunId", "Value": RUN.run_id}],
+        StartTime=NOW - timedelta(minutes=1),
+        EndTime=NOW + timedelta(minutes=1),
+        Period=1,
+        Statistics=["Average", "SampleCount"],
+    )["Datapoints"]
+    assert [(point["Average"], point["SampleCount"], point["Unit"]) for point in found] == [
+        (VALUES[row.field], 1, row.unit)
+    ]
+
+
+def test_the_largest_batch_fits_one_call_whatever_the_tables_hold() -> None:
+    of_cluster = 3
+    data = MAX_LINES_TOLD * max(len(STEP_FIELDS), len(REPORT_FIELDS)) + of_cluster
+    assert data <= metrics.MAX_DATA_PER_CALL
 
 
 class Endless:

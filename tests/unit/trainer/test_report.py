@@ -21,6 +21,7 @@ from trainer.pretraining.bert import BertPretraining
 from trainer.pretraining.config import ModelConfig
 from trainer.runtime import environment
 from trainer.runtime.errors import ConfigInvalid
+from trainflow.models.metric_names import REPORT_FIELDS
 from trainflow.models.metrics_line import StepReport, parse_report_line
 
 LARGE = ModelConfig(model="large")
@@ -71,6 +72,11 @@ def test_the_workflow_understands_the_report() -> None:
         }
     }
     assert parse_report_line(line) == StepReport(step=14, tokens_per_second=25600.0, mfu_percent=31.46)
+
+
+def test_every_field_that_is_published_is_one_of_the_report() -> None:
+    fields = {row.field: float(number) for number, row in enumerate(REPORT_FIELDS, start=1)}
+    assert parse_report_line(report(metrics(**fields))) == StepReport(step=14, **fields)
 
 
 def test_what_is_not_known_is_left_out() -> None:
