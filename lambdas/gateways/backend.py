@@ -1,65 +1,14 @@
-"""What the workflow asks of whatever runs a job, and the plain facts it gets back."""
+"""What the workflow asks of the system that runs a job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from trainflow.models.run import JobPhase, JobRef
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerPod:
-    """A pod that ended badly, or that holds a result."""
-
-    name: str
-    node: str | None = None
-    exit_code: int | None = None
-    reason: str | None = None
-    """In Kubernetes' words: Error, OOMKilled, DeadlineExceeded, Evicted. Slurm's are put into the same."""
-    message: str | None = None
-    """The container's termination message: a result, or the last lines of its log."""
-    finished_at: datetime | None = None
-
-
-DEADLINE_EXCEEDED = "DeadlineExceeded"
-"""Why a job failed: Kubernetes' word for a Job, and for a pod, that was ended for having run too long."""
-
-NO_RECORD = "NoRecord"
-"""Why a job failed that left nothing at all, not even how it ended: unless it has trained before, its nodes lack
-something, and would again."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobStatus:
-    """A job as a whole: its cost to read and its size do not grow with the number of nodes."""
-
-    phase: JobPhase | None
-    """None when the job has failed; pending until all pods of the gang run."""
-    failure_reason: str | None = None
-    failure_message: str | None = None
-    submitted_at: datetime | None = None
-    started_at: datetime | None = None
-    """When it began to run, as well as its kind tells; None while it is pending."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """What a run says that it needs, from before its nodes are asked for until it is cancelled."""
-
-    name: str
-    run_id: str
-    instance_type: str
-    num_nodes: int
-
-
-class LogLine(NamedTuple):
-    """One complete line of a container's log. Millions are made of a long log, so it is the cheapest of types."""
-
-    logged_at: datetime
-    text: str
+from trainflow.models.job_status import JobStatus, WorkerPod
+from trainflow.models.log_line import LogLine
+from trainflow.models.run import JobRef
 
 
 class Backend(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,22 +11,12 @@ from botocore.exceptions import ClientError
 
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import StorageFailed
+from trainflow.models.data_import import Import
 
 IMPORT = "IMPORT_METADATA_FROM_REPOSITORY"
 
 BUSY = ("DataRepositoryTaskExecuting", "ServiceLimitExceeded")
 """Error codes that say: another task first."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Import:
-    """A task of FSx."""
-
-    task_id: str | None
-    """None while FSx has another task to do first."""
-    names: int
-    """Imported so far, good and bad."""
-    done: bool
 
 
 def import_of(file_system_id: str, url: str, *, since: datetime) -> Import:

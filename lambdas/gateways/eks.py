@@ -12,6 +12,7 @@ from botocore.signers import RequestSigner
 
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import ClusterAccessDenied, NodegroupNotFound
+from trainflow.models.training_nodes import Nodegroup
 
 TOKEN_PREFIX = "k8s-aws-v1."  # noqa: S105  (a prefix, not a token)
 PRESIGNED_FOR_SECONDS = 60
@@ -59,26 +60,6 @@ def bearer_token(cluster: str) -> str:
         operation_name="",
     )
     return TOKEN_PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Nodegroup:
-    """A node group's size."""
-
-    name: str
-    desired: int
-    """Nodes that it shall have; those that are starting cost money too."""
-    minimum: int
-    maximum: int
-    subnets: tuple[str, ...] = ()
-    """Where its nodes are."""
-    capacity_type: str = "ON_DEMAND"
-    """As EKS calls it: ON_DEMAND, SPOT, CAPACITY_BLOCK."""
-
-    @property
-    def surplus(self) -> int:
-        """Nodes that can be given back."""
-        return max(self.desired - self.minimum, 0)
 
 
 class Nodegroups:

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from kubernetes import client
 
 from lambdas.gateways.kubernetes_api import KubernetesApi, is_status
-from lambdas.gateways.kubernetes_objects import Node
 from trainflow.errors import ClusterAccessDenied
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.kubernetes_names import JOB_LABEL
 from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
 from trainflow.models.run_spec import Compute
+from trainflow.models.training_nodes import Node
 
 SETTLED_AFTER = timedelta(minutes=5)
 """A node is ready before its device plugins are; pulling their images takes a minute or two."""

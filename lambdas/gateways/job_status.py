@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from lambdas.gateways.backend import JobStatus
 from trainflow.models.backends import BackendName
+from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobPhase, JobRef
 
 VOLCANO_FAILURES = ("Aborting", "Aborted", "Terminating", "Terminated", "Failed")

@@ -13,14 +13,14 @@ from typing import Any
 from kubernetes import client
 
 from lambdas.gateways import eks
-from lambdas.gateways.backend import Claim, JobStatus, LogLine, WorkerPod
 from lambdas.gateways.examination import Examination
 from lambdas.gateways.job_status import job_status
 from lambdas.gateways.kubernetes_api import KubernetesApi, is_status, status_message, translated
-from lambdas.gateways.kubernetes_objects import Node, claim_of, log_lines, obstacle, worker_pod
+from lambdas.gateways.kubernetes_objects import claim_of, log_lines, obstacle, worker_pod
 from trainflow.errors import BackendNotInstalled, InvalidRunSpec, JobConflict, JobNotFound
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
+from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.kubernetes_names import (
     BACKEND_LABEL,
     CLAIM_LABEL,
@@ -30,7 +30,9 @@ from trainflow.models.kubernetes_names import (
     RUN_LABEL,
     SPEC_HASH_ANNOTATION,
 )
+from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobRef
+from trainflow.models.training_nodes import Claim, Node
 
 TOKEN_LIFETIME_SECONDS = 600
 """EKS accepts a token for 15 minutes; it is renewed well before."""

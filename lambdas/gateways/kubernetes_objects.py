@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from lambdas.gateways.backend import Claim, LogLine, WorkerPod
-from trainflow.models.instances import HUGE_PAGES
+from trainflow.models.job_status import WorkerPod
 from trainflow.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
-
-BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-"""As a kubelet writes amounts of memory; without one of them it is bytes."""
-
-
-class Node:
-    """What the workflow wants to know of a node."""
-
-    def __init__(self, manifest: Any) -> None:
-        self.name: str = manifest["metadata"]["name"]
-        status, spec = manifest.get("status", {}), manifest.get("spec", {})
-        self.allocatable: dict[str, str] = status.get("allocatable", {})
-        self.ready = not spec.get("unschedulable", False) and any(
-            condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", ())
-        )
-
-    def advertised(self, wanted: Mapping[str, int]) -> frozenset[str]:
-        """Names of the devices of which it offers as many as are wanted."""
-        return frozenset(name for name, count in wanted.items() if int(self.allocatable.get(name, "0")) >= count)
-
-    @property
-    def huge_pages_mib(self) -> int:
-        """Memory that it sets aside in pages of 2 MiB, in MiB."""
-        amount = self.allocatable.get(HUGE_PAGES, "0")
-        unit = next((unit for unit in BINARY_UNITS if amount.endswith(unit)), "")
-        return int(amount.removesuffix(unit)) * BINARY_UNITS.get(unit, 1) // 2**20
+from trainflow.models.log_line import LogLine
+from trainflow.models.training_nodes import Claim
 
 
 def obstacle(pod: Any) -> str | None:

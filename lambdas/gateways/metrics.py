@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from lambdas.gateways.aws import client, translated
+from trainflow.models.metric_datum import Datum
 from trainflow.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE
 
 MAX_DATA_PER_CALL = 1000
@@ -16,22 +15,6 @@ MAX_DATA_PER_CALL = 1000
 
 LARGEST = 2.0**360
 """CloudWatch refuses what is larger (API reference, MetricDatum)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Datum:
-    """One value of one metric."""
-
-    metric: str
-    dimension: str
-    """Name of the dimension beside the deployment."""
-    of: str
-    """Value of the dimension: a run's id, a cluster's name."""
-    value: float
-    at: datetime
-    unit: str = "None"
-    every_second: bool = False
-    """Kept by the second, for three hours; otherwise by the minute."""
 
 
 def publish(data: Iterable[Datum], *, deployment: str) -> None:

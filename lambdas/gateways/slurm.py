@@ -12,13 +12,14 @@ from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 
-from lambdas.gateways.backend import NO_RECORD, JobStatus, LogLine, WorkerPod
 from lambdas.gateways.slurm_api import RestController
 from lambdas.gateways.slurm_controller import Controller
 from lambdas.gateways.slurm_files import JobFiles, failed_pods, pod_name
 from lambdas.gateways.slurm_ssm import SCHEME, SsmController
 from lambdas.gateways.slurm_status import is_over, job_status, obstacle, was_cancelled
 from trainflow.errors import JobConflict, JobNotFound
+from trainflow.models.job_status import NO_RECORD, JobStatus, WorkerPod
+from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobPhase, JobRef
 from trainflow.models.slurm import JobRecord, Partition, SlurmJob, Submission, default_of
 

@@ -18,8 +18,9 @@ from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
 from lambdas.gateways.aws import client, translated
-from lambdas.gateways.backend import LogLine, WorkerPod
 from lambdas.gateways.kubernetes_objects import log_lines
+from trainflow.models.job_status import WorkerPod
+from trainflow.models.log_line import LogLine
 from trainflow.models.slurm import MAX_RECORDED_NODES, JobRecord, NodeRecord
 
 EPOCH = datetime.fromtimestamp(0, UTC)

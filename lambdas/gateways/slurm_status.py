@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lambdas.gateways.backend import DEADLINE_EXCEEDED, JobStatus
+from trainflow.models.job_status import DEADLINE_EXCEEDED, JobStatus
 from trainflow.models.run import JobPhase
 from trainflow.models.slurm import SlurmJob
 

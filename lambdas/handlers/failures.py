@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from lambdas.gateways.backend import Backend, JobStatus
+from lambdas.gateways.backend import Backend
 from lambdas.logic.last_words import last_words
 from lambdas.logic.watching import cause_of, failure
 from trainflow.errors import TrainflowError
+from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobRef
 
 TAIL_LINES = 100

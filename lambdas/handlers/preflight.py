@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from lambdas.gateways import account, kubernetes, objects
 from lambdas.gateways.backend import Backend
 from lambdas.gateways.compile_caches import CompileCaches
-from lambdas.gateways.eks import Nodegroup, Nodegroups
+from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.examination import Examination
 from lambdas.handlers import backends
 from lambdas.handlers.environment import ArtifactEnvironment, CacheEnvironment, ClusterEnvironment, read
@@ -39,6 +39,7 @@ from trainflow.models.offerings import quota_of
 from trainflow.models.preflight import AccountFacts, DatasetFacts, Probed, Unknown, Zone
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_spec import Dataset, RunSpec, object_of
+from trainflow.models.training_nodes import Nodegroup
 
 UNFINISHED: dict[str, Any] = {"finished": False, "image_digest": None, "notes": []}
 """The probe is still looking."""

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from lambdas.gateways import metrics
-from lambdas.gateways.backend import Backend, LogLine
+from lambdas.gateways.backend import Backend
 from lambdas.handlers import backends, recording
 from lambdas.handlers.environment import ClusterEnvironment, DeploymentEnvironment, read
 from lambdas.handlers.task import logger, task
@@ -23,6 +23,7 @@ from lambdas.logic import metric_data
 from lambdas.logic.step_metrics import Batch, advanced, next_batch
 from lambdas.logic.unread_log import UnreadLines
 from trainflow.errors import TrainflowError
+from trainflow.models.log_line import LogLine
 from trainflow.models.run import MetricsCursor, Run
 
 READING_SECONDS = 30.0

@@ -10,8 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from lambdas.gateways import executions, metrics
-from lambdas.gateways.backend import Claim
-from lambdas.gateways.eks import Nodegroup, Nodegroups
+from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends
@@ -30,6 +29,7 @@ from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, obsolete, survey
 from lambdas.logic.messages import given_back
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import RunRow
+from trainflow.models.training_nodes import Claim, Nodegroup
 
 
 class Event(BaseModel):

@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lambdas.gateways.eks import Nodegroup
-from lambdas.gateways.kubernetes_objects import Node
 from trainflow.errors import CapacityTimeout, GangTooLarge
 from trainflow.models.run_spec import Compute, RunSpec
+from trainflow.models.training_nodes import Node, Nodegroup
 
 
 @dataclass(frozen=True)

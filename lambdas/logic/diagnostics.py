@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lambdas.gateways.backend import LogLine, WorkerPod
 from lambdas.logic.last_words import program_lines
+from trainflow.models.job_status import WorkerPod
+from trainflow.models.log_line import LogLine
 
 TAIL_LINES = 100
 """Lines of each failed pod's log that are read, torchrun's report among them."""

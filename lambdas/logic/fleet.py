@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lambdas.gateways.backend import Claim
-from lambdas.gateways.eks import Nodegroup
 from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
 from trainflow.models.offerings import OFFERINGS
 from trainflow.models.run_table import LastSurvey, RunRow
+from trainflow.models.training_nodes import Claim, Nodegroup
 
 LONGEST_GAP = timedelta(hours=1)
 """Between two surveys whose nodes are taken to have been up all the time; they are five minutes apart."""

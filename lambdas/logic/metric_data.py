@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from lambdas.gateways.metrics import Datum
 from lambdas.logic.fleet import Fleet
+from trainflow.models.metric_datum import Datum
 from trainflow.models.metric_names import (
     CLUSTER_DIMENSION,
     REPORT_FIELDS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from lambdas.gateways.data_repository import Import
 from lambdas.logic.jobs import DATA_MOUNT
 from trainflow.errors import StagingStalled
+from trainflow.models.data_import import Import
 from trainflow.models.run import JobRef, StagingProgress
 from trainflow.models.run_spec import Dataset, Limits
 from trainflow.models.staging_line import StagingReport, parse_staging_line

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lambdas.gateways.backend import LogLine
+from trainflow.models.log_line import LogLine
 from trainflow.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
 from trainflow.models.run import LogPosition, MetricsCursor
 

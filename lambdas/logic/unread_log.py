@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lambdas.gateways.backend import LogLine
+from trainflow.models.log_line import LogLine
 from trainflow.models.run import LogPosition
 
 SECOND = timedelta(seconds=1)

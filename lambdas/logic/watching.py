@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from lambdas.gateways.backend import DEADLINE_EXCEEDED, NO_RECORD, JobStatus, WorkerPod
 from trainflow.errors import (
     GangIncomplete,
     JobCancelled,
@@ -20,6 +19,7 @@ from trainflow.errors import (
     WorkerFailed,
     named_errors,
 )
+from trainflow.models.job_status import DEADLINE_EXCEEDED, NO_RECORD, JobStatus, WorkerPod
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from trainflow.models.run_spec import Limits
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lambdas.gateways.eks import Nodegroup
 from lambdas.logic.capacity import require_fit
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from trainflow.errors import GangTooLarge
 from trainflow.models.offerings import OFFERINGS
 from trainflow.models.preflight import AccountFacts, Quota, Unknown, Zone
 from trainflow.models.run_spec import Compute, RunSpec
+from trainflow.models.training_nodes import Nodegroup
 
 
 def of_account(spec: RunSpec, nodegroup: Nodegroup, facts: AccountFacts) -> Iterator[Finding]:

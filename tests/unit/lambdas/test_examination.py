@@ -10,11 +10,11 @@ from kubernetes import client
 
 from lambdas.gateways.examination import Examination
 from lambdas.gateways.kubernetes_api import KubernetesApi
-from lambdas.gateways.kubernetes_objects import Node
 from tests.fakes.kubernetes_api import FakeKubernetesApi, not_found
 from tests.fakes.runs import run_of, spec_with
 from trainflow.models.instances import EFA_INTERFACE, INSTANCE_TYPE_LABEL, NEURON_CORE, NEURON_DEVICE
 from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
+from trainflow.models.training_nodes import Node
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

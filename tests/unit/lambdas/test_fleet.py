@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lambdas.gateways.backend import Claim
-from lambdas.gateways.eks import Nodegroup
 from lambdas.logic.fleet import Fleet, IdleNodes, obsolete, survey, usd
 from tests.fakes.runs import STARTED_AT as NOW
 from tests.fakes.runs import run_of, spec_with
 from trainflow.models.instances import nodegroup_name
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import LastSurvey, RunRow, row_of
+from trainflow.models.training_nodes import Claim, Nodegroup
 
 BIG, SMALL = "trn1.32xlarge", "trn1.2xlarge"
 IDLE_TIME = timedelta(minutes=30)

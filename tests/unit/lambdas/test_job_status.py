@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lambdas.gateways.backend import JobStatus
 from lambdas.gateways.job_status import job_status
 from trainflow.models.backends import BackendName
+from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobPhase, JobRef, Stage
 
 RECORDINGS = Path("packages/kubetwin/tests/recordings")

@@ -11,9 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.gateways.backend import JobStatus, LogLine, WorkerPod
-from lambdas.gateways.eks import Nodegroup
-from lambdas.gateways.kubernetes_objects import Node
 from lambdas.logic.capacity import Capacity, count_ready, require_fit, require_time_left
 from lambdas.logic.compilation import compilation
 from lambdas.logic.last_words import last_words
@@ -40,8 +37,11 @@ from trainflow.errors import (
     WorkerFailed,
     named_errors,
 )
+from trainflow.models.job_status import JobStatus, WorkerPod
+from trainflow.models.log_line import LogLine
 from trainflow.models.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.models.run import JobPhase, MetricsCursor, Stage
+from trainflow.models.training_nodes import Node, Nodegroup
 from trainflow.record.failure import caught_error
 
 RUN = run_of()

@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lambdas.gateways import metrics
-from lambdas.gateways.backend import LogLine
-from lambdas.gateways.metrics import Datum
 from lambdas.handlers import publish_metrics
 from lambdas.logic import metric_data
 from lambdas.logic.last_words import last_words
@@ -23,6 +21,8 @@ from lambdas.logic.unread_log import UnreadLines
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, Aws
+from trainflow.models.log_line import LogLine
+from trainflow.models.metric_datum import Datum
 from trainflow.models.metric_names import ClusterMetric, RunMetric
 from trainflow.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
 from trainflow.models.run import MetricsCursor

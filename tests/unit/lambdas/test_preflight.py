@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lambdas.gateways import account, objects
-from lambdas.gateways.eks import Nodegroup
 from lambdas.handlers import preflight
 from lambdas.logic.jobs import job_of
 from lambdas.logic.preflight.account import of_account
@@ -41,6 +40,7 @@ from trainflow.models.preflight import (
     Zone,
 )
 from trainflow.models.run import Run, Stage
+from trainflow.models.training_nodes import Nodegroup
 
 GIB = 2**30
 DENIED = Unknown("ec2:DescribeSubnets answered UnauthorizedOperation")

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lambdas.gateways.backend import LogLine
 from lambdas.gateways.kubernetes_api import LONGEST_LINE_BYTES, complete_lines
 from lambdas.gateways.kubernetes_objects import log_lines
 from lambdas.logic.unread_log import UnreadLines
+from trainflow.models.log_line import LogLine
 from trainflow.models.run import LogPosition
 
 BEGINNING = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

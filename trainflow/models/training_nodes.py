@@ -1,0 +1,65 @@
+"""The nodes that gangs run on: what a node offers, how large its node group is, and which run claims how many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainflow.models.instances import HUGE_PAGES
+
+BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+"""Units in which a kubelet writes amounts of memory; an amount without one of them is in bytes."""
+
+
+class Node:
+    """What the workflow wants to know of a node, from the Kubernetes object `manifest`."""
+
+    def __init__(self, manifest: Any) -> None:
+        self.name: str = manifest["metadata"]["name"]
+        status, spec = manifest.get("status", {}), manifest.get("spec", {})
+        self.allocatable: dict[str, str] = status.get("allocatable", {})
+        self.ready = not spec.get("unschedulable", False) and any(
+            condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", ())
+        )
+
+    def advertised(self, wanted: Mapping[str, int]) -> frozenset[str]:
+        """Names of the devices of which it offers as many as are wanted."""
+        return frozenset(name for name, count in wanted.items() if int(self.allocatable.get(name, "0")) >= count)
+
+    @property
+    def huge_pages_mib(self) -> int:
+        """Memory that it sets aside in pages of 2 MiB, in MiB."""
+        amount = self.allocatable.get(HUGE_PAGES, "0")
+        unit = next((unit for unit in BINARY_UNITS if amount.endswith(unit)), "")
+        return int(amount.removesuffix(unit)) * BINARY_UNITS.get(unit, 1) // 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nodegroup:
+    """A node group's size."""
+
+    name: str
+    desired: int
+    """Nodes that it shall have; those that are starting cost money too."""
+    minimum: int
+    maximum: int
+    subnets: tuple[str, ...] = ()
+    """Subnets that its nodes are in."""
+    capacity_type: str = "ON_DEMAND"
+    """In EKS' words: ON_DEMAND, SPOT, CAPACITY_BLOCK."""
+
+    @property
+    def surplus(self) -> int:
+        """Nodes that can be released."""
+        return max(self.desired - self.minimum, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a run says that it needs, from before its nodes are asked for until it is cancelled."""
+
+    name: str
+    run_id: str
+    instance_type: str
+    num_nodes: int
