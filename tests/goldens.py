@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
+from lambdas.backends.slurm import job_script
 from lambdas.logic.jobs import job_of
-from lambdas.logic.slurm import job_script
 from tests.unit.lambdas import test_manifests as manifests
 from tests.unit.lambdas import test_slurm_script as scripts
 from trainflow.models.run import Run, Stage

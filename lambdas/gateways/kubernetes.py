@@ -80,7 +80,7 @@ def examine(cluster: str, *, namespace: str) -> Examination:
 
 
 class KubernetesBackend:
-    """Runs jobs of every kind in `KUBERNETES_KINDS`. Implements `lambdas.gateways.backend.Backend`."""
+    """Runs jobs of every kind in `KUBERNETES_KINDS`. Implements `lambdas.backends.backend.Backend`."""
 
     def __init__(self, api: client.ApiClient, *, namespace: str) -> None:
         self._api = KubernetesApi(api)

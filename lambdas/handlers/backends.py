@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lambdas.gateways import kubernetes, objects, slurm
-from lambdas.gateways.backend import Backend
+from lambdas.backends import job as indexed_job
+from lambdas.backends import jobset, pytorchjob, volcano
+from lambdas.backends import pod as bare_pod
+from lambdas.backends.backend import Backend
+from lambdas.backends.slurm import cluster as slurm
+from lambdas.backends.slurm import job_script
+from lambdas.backends.slurm.cluster import SlurmBackend
+from lambdas.gateways import kubernetes, objects
 from lambdas.gateways.kubernetes import KubernetesBackend
-from lambdas.gateways.slurm import SlurmBackend
 from lambdas.handlers.environment import ArtifactEnvironment, ClusterEnvironment, SlurmEnvironment, read
 from lambdas.logic.jobs import Job, announcement_key
-from lambdas.logic.manifests import bare_pod, indexed_job, jobset, pytorchjob, volcano
-from lambdas.logic.slurm import job_script
 from trainflow.errors import BackendNotInstalled
 from trainflow.models.backends import BackendName
 from trainflow.models.run import JobRef

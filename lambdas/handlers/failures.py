@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lambdas.gateways.backend import Backend
+from lambdas.backends.backend import Backend
 from lambdas.logic.last_words import last_words
 from lambdas.logic.watching import cause_of, failure
 from trainflow.errors import TrainflowError

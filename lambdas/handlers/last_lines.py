@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from lambdas.backends.backend import Backend
 from lambdas.gateways import objects
-from lambdas.gateways.backend import Backend
 from lambdas.handlers.backends import announced_pod
 from lambdas.handlers.environment import ArtifactEnvironment, read
 from lambdas.handlers.task import logger

@@ -11,8 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from lambdas.backends.backend import Backend
+from lambdas.backends.kubernetes.pods import CLAIM, SERVICE_ACCOUNT
+from lambdas.backends.kubernetes.preflight import can_run_pods, of_cluster
+from lambdas.backends.slurm.fit import of_partition
 from lambdas.gateways import account, kubernetes, objects
-from lambdas.gateways.backend import Backend
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.examination import Examination
@@ -22,15 +25,12 @@ from lambdas.handlers.program import outcome_of_program
 from lambdas.handlers.task import task
 from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.jobs import Job, job_of
-from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
 from lambdas.logic.pauses import pause_seconds
 from lambdas.logic.preflight.account import of_account, of_tools_image
 from lambdas.logic.preflight.cache import of_cache
-from lambdas.logic.preflight.cluster import can_run_pods, of_cluster
 from lambdas.logic.preflight.dataset import of_dataset
 from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, require_no_problem
 from lambdas.logic.preflight.probe import FAILURES, image_out_of_reach, never_ran, of_failure, of_probe, probed
-from lambdas.logic.slurm.fit import of_partition
 from lambdas.logic.watching import gang_is_overdue
 from trainflow.errors import NodegroupNotFound
 from trainflow.models.image_names import in_private_ecr

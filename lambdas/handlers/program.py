@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lambdas.gateways.backend import Backend
+from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.logic.jobs import Job

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from lambdas.backends.backend import Backend
 from lambdas.gateways import metrics
-from lambdas.gateways.backend import Backend
 from lambdas.handlers import backends, recording
 from lambdas.handlers.environment import ClusterEnvironment, DeploymentEnvironment, read
 from lambdas.handlers.task import logger, task

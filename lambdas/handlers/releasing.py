@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lambdas.gateways.backend import Backend
+from lambdas.backends.backend import Backend
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesBackend

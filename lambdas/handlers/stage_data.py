@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from lambdas.backends.backend import Backend
 from lambdas.gateways import data_repository, metrics
-from lambdas.gateways.backend import Backend
 from lambdas.handlers import backends
 from lambdas.handlers.environment import ArtifactEnvironment, DeploymentEnvironment, LinkEnvironment, read
 from lambdas.handlers.program import advance_program

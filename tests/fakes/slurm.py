@@ -16,7 +16,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 @dataclass
 class FakeController:
-    """Implements `lambdas.gateways.slurm_controller.Controller`."""
+    """Implements `lambdas.backends.slurm.controller.Controller`."""
 
     queue: list[SlurmJob] = field(default_factory=list)
     known_partitions: list[Partition] = field(default_factory=list)

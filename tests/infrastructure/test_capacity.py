@@ -19,8 +19,8 @@ import yaml
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 
+from lambdas.backends import job as indexed_job
 from lambdas.logic.jobs import Job
-from lambdas.logic.manifests import indexed_job
 from stacks.capacity import node_config
 from stacks.capacity.stack import CapacityStack
 from stacks.cluster.stack import ClusterStack

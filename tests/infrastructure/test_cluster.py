@@ -20,8 +20,9 @@ from aws_cdk.assertions import Template
 from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 from botocore import xform_name
 
+from lambdas.backends import job as indexed_job
+from lambdas.backends.kubernetes import pods
 from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, Job
-from lambdas.logic.manifests import indexed_job, pods
 from stacks.cluster import workload
 from stacks.cluster.stack import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
 from stacks.network.stack import NetworkStack

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from aws_cdk import cx_api
 
+from lambdas.backends import job as indexed_job
 from lambdas.logic.jobs import Job
-from lambdas.logic.manifests import indexed_job
 from stacks.images.stack import TOOLS, ImagesStack, kinds_of_images
 from tests.infrastructure.alone import PINNED, Resources, configuration, make_app, of_type, settings, the_only
 from trainflow.models.run import JobRef, Stage

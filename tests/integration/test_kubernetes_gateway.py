@@ -11,10 +11,10 @@ import pytest
 from kubernetes import client
 from kubetwin.server import ApiServer
 
+from lambdas.backends import volcano
+from lambdas.backends.job import render
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.logic.jobs import Job, job_of
-from lambdas.logic.manifests import volcano
-from lambdas.logic.manifests.indexed_job import render
 from tests.fakes.runs import run_of, spec_with
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, InvalidRunSpec, JobConflict, JobNotFound
 from trainflow.models.run import JobPhase, Stage

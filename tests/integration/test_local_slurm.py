@@ -22,7 +22,7 @@ import psutil
 import pytest
 import urllib3
 
-from lambdas.gateways.slurm_forms import partition_of
+from lambdas.backends.slurm.forms import partition_of
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import REPOSITORY, Twin

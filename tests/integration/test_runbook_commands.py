@@ -20,9 +20,9 @@ from kubetwin.node.shape import write_shape
 from kubetwin_testing.cluster import command, eventually
 from kubetwin_testing.kubernetes_cli import program
 
+from lambdas.backends.kubernetes.pods import NODEGROUP_LABEL
 from lambdas.handlers.backends import MANIFESTS
 from lambdas.logic.jobs import announcement_url, job_of
-from lambdas.logic.manifests.pods import NODEGROUP_LABEL
 from local.aws.server import AwsServer
 from local.node_shapes import instance_shape
 from local.shared_storage import offer

@@ -19,8 +19,8 @@ import pytest
 import urllib3
 from rich.console import Console
 
-from lambdas.gateways import slurm_api
-from lambdas.gateways.slurm_api import RestController
+from lambdas.backends.slurm import rest as slurm_api
+from lambdas.backends.slurm.rest import RestController
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import Twin

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from lambdas.gateways import slurm_ssm
-from lambdas.gateways.slurm_ssm import SsmController
-from lambdas.gateways.slurm_status import is_over
+from lambdas.backends.slurm import ssm as slurm_ssm
+from lambdas.backends.slurm.job_script import render
+from lambdas.backends.slurm.ssm import SsmController
+from lambdas.backends.slurm.status import is_over
 from lambdas.logic.jobs import Job, job_of
-from lambdas.logic.slurm.job_script import render
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from tests.fakes.runs import run_on

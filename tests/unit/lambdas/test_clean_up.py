@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from lambdas.backends import pytorchjob
+from lambdas.backends.job import render
+from lambdas.backends.kubernetes import pods
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers import clean_up, notify, tear_down, validate_run
 from lambdas.logic.jobs import job_of
-from lambdas.logic.manifests import pods, pytorchjob
-from lambdas.logic.manifests.indexed_job import render
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lambdas.backends.job import render
 from lambdas.logic.jobs import Job, job_of, rendezvous_port
-from lambdas.logic.manifests.indexed_job import render
 from tests.fakes.runs import TOOLS_IMAGE, run_of, run_on, spec_with
 from trainflow.models.backends import BackendName
 from trainflow.models.run import Run, Stage

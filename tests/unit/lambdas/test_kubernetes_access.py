@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from lambdas.backends.kubernetes.pods import CLAIM, SERVICE_ACCOUNT
 from lambdas.gateways.kubernetes import KubernetesBackend
 from lambdas.handlers import backends
 from lambdas.logic.jobs import job_of
-from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
 from tests.fakes.kubernetes_api import FakeKubernetesApi, Use
 from tests.fakes.runs import STARTED_AT, job_ref, run_of, run_on
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lambdas.backends.kubernetes.preflight import can_run_pods, of_cluster
 from lambdas.gateways import account, objects
 from lambdas.handlers import preflight
 from lambdas.logic.jobs import job_of
 from lambdas.logic.preflight.account import of_account
 from lambdas.logic.preflight.cache import of_cache
-from lambdas.logic.preflight.cluster import can_run_pods, of_cluster
 from lambdas.logic.preflight.findings import MAX_NOTES_BYTES, Finding, Note, Problem, notes, require_no_problem
 from lambdas.logic.preflight.probe import image_out_of_reach, never_ran, of_failure, of_probe, probed
 from tests.fakes.kubernetes_api import FakeKubernetesApi

@@ -13,8 +13,8 @@ import jwt
 import pytest
 from urllib3.exceptions import NewConnectionError
 
-from lambdas.gateways import slurm_api
-from lambdas.gateways.slurm_api import RestController
+from lambdas.backends.slurm import rest as slurm_api
+from lambdas.backends.slurm.rest import RestController
 from tests.unit.lambdas.conftest import Aws
 from tests.unit.lambdas.test_slurm_forms import JOB, newer_job, recorded, some
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, JobRefused

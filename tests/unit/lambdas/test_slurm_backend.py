@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lambdas.gateways.slurm import SlurmBackend
-from lambdas.gateways.slurm_files import JobFiles
+from lambdas.backends.slurm.cluster import SlurmBackend
+from lambdas.backends.slurm.files import JobFiles
+from lambdas.backends.slurm.job_script import render
 from lambdas.handlers import backends, ensure_capacity, locate_rank0, poll_job, preflight, tear_down
 from lambdas.logic.jobs import Job, job_of
-from lambdas.logic.slurm.job_script import render
 from tests.fakes.runs import run_on
 from tests.fakes.slurm import NOW, USER, FakeController, job_in_queue
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lambdas.backends.slurm.fit import of_partition
 from lambdas.logic.preflight.findings import Finding, Note, Problem
-from lambdas.logic.slurm.fit import of_partition
 from tests.fakes.runs import spec_with
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.models.slurm import Partition, default_of

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.gateways.slurm_forms import (
+from lambdas.backends.slurm.forms import (
     KNOWN_VERSIONS,
     comment_form,
     comment_of,

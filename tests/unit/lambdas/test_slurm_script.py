@@ -16,9 +16,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lambdas.gateways.slurm_forms import KNOWN_VERSIONS, submission_form
+from lambdas.backends.slurm.forms import KNOWN_VERSIONS, submission_form
+from lambdas.backends.slurm.job_script import render
 from lambdas.logic.jobs import Job, job_of
-from lambdas.logic.slurm.job_script import render
 from tests.fakes.runs import run_on, spec_with
 from tests.unit.lambdas.test_manifests import seed_cache, seed_run
 from trainflow.cli.spec_file import read_spec

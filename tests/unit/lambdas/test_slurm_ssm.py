@@ -17,9 +17,9 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from lambdas.gateways import slurm_ssm
-from lambdas.gateways.slurm_forms import comment_form
-from lambdas.gateways.slurm_ssm import MAX_CHARACTERS, SsmController
+from lambdas.backends.slurm import ssm as slurm_ssm
+from lambdas.backends.slurm.forms import comment_form
+from lambdas.backends.slurm.ssm import MAX_CHARACTERS, SsmController
 from tests.unit.lambdas.test_slurm_forms import COMMENT, JOB
 from trainflow.errors import ClusterUnavailable, JobRefused
 from trainflow.models.slurm import Partition, SlurmJob

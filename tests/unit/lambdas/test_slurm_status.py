@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lambdas.gateways.slurm_files import failed_pods
-from lambdas.gateways.slurm_status import is_over, job_status, obstacle
+from lambdas.backends.slurm.files import failed_pods
+from lambdas.backends.slurm.status import is_over, job_status, obstacle
 from lambdas.logic.watching import cause_of, failure
 from tests.fakes.slurm import NOW, job_in_queue
 from trainflow.errors import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lambdas.logic.manifests.pods import CLAIM, SERVICE_ACCOUNT
+from lambdas.backends.kubernetes.pods import CLAIM, SERVICE_ACCOUNT
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.instances import DEVICE_PLUGINS, HUGE_PAGES, HUGE_PAGES_OF_EFA_POD_MIB

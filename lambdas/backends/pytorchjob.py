@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lambdas.backends.kubernetes import pods
 from lambdas.logic.jobs import Job
-from lambdas.logic.manifests import pods
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.kubernetes_names import FIRST_NODE_RANK_LABEL
 from trainflow.models.run_spec import Elastic

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lambdas.backends.kubernetes import pods
 from lambdas.logic.jobs import Job
-from lambdas.logic.manifests import pods
 
 
 def render(job: Job) -> list[dict[str, Any]]:

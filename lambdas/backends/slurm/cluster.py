@@ -12,11 +12,11 @@ from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 
-from lambdas.gateways.slurm_api import RestController
-from lambdas.gateways.slurm_controller import Controller
-from lambdas.gateways.slurm_files import JobFiles, failed_pods, pod_name
-from lambdas.gateways.slurm_ssm import SCHEME, SsmController
-from lambdas.gateways.slurm_status import is_over, job_status, obstacle, was_cancelled
+from lambdas.backends.slurm.controller import Controller
+from lambdas.backends.slurm.files import JobFiles, failed_pods, pod_name
+from lambdas.backends.slurm.rest import RestController
+from lambdas.backends.slurm.ssm import SCHEME, SsmController
+from lambdas.backends.slurm.status import is_over, job_status, obstacle, was_cancelled
 from trainflow.errors import JobConflict, JobNotFound
 from trainflow.models.job_status import NO_RECORD, JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
@@ -51,7 +51,7 @@ def connect(url: str, *, key_secret: str, user: str, claims: str, bucket: str) -
 
 
 class SlurmBackend:
-    """Runs jobs with Slurm. Implements `lambdas.gateways.backend.Backend`."""
+    """Runs jobs with Slurm. Implements `lambdas.backends.backend.Backend`."""
 
     def __init__(self, controller: Controller, files: JobFiles, *, user: str) -> None:
         self._controller, self._files, self._user = controller, files, user

@@ -18,8 +18,7 @@ import jwt
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from lambdas.gateways.aws import client, translated
-from lambdas.gateways.slurm_forms import (
+from lambdas.backends.slurm.forms import (
     complaints,
     job_of,
     knows_accounting,
@@ -27,6 +26,7 @@ from lambdas.gateways.slurm_forms import (
     partition_of,
     submission_form,
 )
+from lambdas.gateways.aws import client, translated
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, JobRefused
 from trainflow.models.slurm import Partition, SlurmJob, Submission
 
@@ -73,7 +73,7 @@ class _Answer:
 
 
 class RestController:
-    """slurmctld behind slurmrestd. Implements `lambdas.gateways.slurm_controller.Controller`."""
+    """slurmctld behind slurmrestd. Implements `lambdas.backends.slurm.controller.Controller`."""
 
     def __init__(self, url: str, *, key_secret: str, user: str, claims: Mapping[str, Any] | None = None) -> None:
         """Connect when asked for something.

@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from lambdas.backends.slurm.forms import comment_form, comment_of, dependency
 from lambdas.gateways.aws import client, translated
-from lambdas.gateways.slurm_forms import comment_form, comment_of, dependency
 from trainflow.errors import ClusterUnavailable, JobRefused
 from trainflow.models.slurm import Partition, SlurmJob, Submission
 

@@ -1,0 +1,1 @@
+"""What the backends that run in a Kubernetes cluster share."""
