@@ -1,22 +1,38 @@
-"""What the workflow asks of the system that runs a job."""
+"""What the workflow asks of the system that runs jobs: all that differs between values of `compute.backend`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
+from lambdas.logic.capacity import Capacity
+from lambdas.logic.jobs import Job
+from lambdas.logic.preflight.findings import Finding
 from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
-from trainflow.models.run import JobRef
+from trainflow.models.preflight import Probed
+from trainflow.models.run import JobRef, Run
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What a backend found in the way of a run."""
+
+    findings: tuple[Finding, ...]
+    probe_started: bool
+    """Whether the probe was submitted; not, where no program of the run could start."""
 
 
 class Backend(Protocol):
-    """What runs jobs. Submitting and cancelling are safe to repeat."""
+    """What runs jobs. Submitting, cancelling and deleting are safe to repeat.
 
-    def submit(self, objects: Sequence[Any]) -> None:
-        """Create the job from what its backend makes of it; one that is there already and is the same counts as
-        created."""
+    Jobs are those of this backend; what is asked by a run's id is about all jobs of the run.
+    """
+
+    def submit(self, job: Job) -> None:
+        """Create the job; one that is there already and is the same counts as created."""
 
     def status(self, job: JobRef) -> JobStatus:
         """The job as a whole."""
@@ -27,11 +43,11 @@ class Backend(Protocol):
     def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
         """A few failed pods of any job of the run."""
 
-    def obstacle(self, job: JobRef) -> str | None:
+    def pending_reason(self, job: JobRef) -> str | None:
         """What keeps a pod of the job from running, in the cluster's words; None if nothing is known of one."""
 
     def rank0(self, job: JobRef) -> str | None:
-        """Name of the pod of index 0, which holds rank 0 unless the job is elastic; None while it is not there."""
+        """Name of the pod that holds rank 0, with one call; None while its location is unknown."""
 
     def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
         """The termination message of a pod, of index 0 if none is named; None while it runs."""
@@ -46,14 +62,39 @@ class Backend(Protocol):
             tail_lines: Only so many of the last lines.
         """
 
-    def telling_pods(self, run_id: str) -> list[str]:
-        """Names of a few pods of the run whose last words are worth keeping: rank 0's, and those that failed."""
-
-    def elastic_jobs(self, run_id: str) -> list[str]:
-        """Names of the run's jobs whose rank 0 may be in any pod, so that it has to say itself in which it is."""
+    def pods_to_diagnose(self, run_id: str) -> list[str]:
+        """Names of a few pods of the run whose last lines are worth keeping: those of rank 0, and those that failed."""
 
     def cancel(self, run_id: str) -> list[str]:
         """Delete every job of the run; returns their names."""
 
     def delete(self, job: JobRef) -> None:
         """Delete one job and its pods."""
+
+    def ensure_nodes(self, run: Run) -> Capacity:
+        """How many of the gang's nodes are ready; asks for the others. Safe to repeat.
+
+        Raises:
+            GangTooLarge: If no waiting would bring the gang together.
+        """
+
+    def release_nodes(self, instance_type: str) -> int:
+        """Let the nodes of a type go, unless a run needs them; returns how many were released. Safe to repeat."""
+
+    def examine(self, run: Run, *, start_probe: Callable[[], None], now: datetime) -> Examined:
+        """What is in the way of the run, as far as the backend and its account can tell.
+
+        Args:
+            run: The run, of which nothing has been started.
+            start_probe: Submits the small program that examines the workload from inside. Called once it is known that
+                one can run, and before anything that takes long.
+            now: The time.
+        """
+
+    def program_digest(self, probe: JobRef, seen: Probed | Finding) -> str | None:
+        """What tells the program that the run will train from any other: an image's digest, where there is one.
+
+        Args:
+            probe: The probe, which has ended.
+            seen: What it saw, or what was wrong with it.
+        """

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from lambdas.backends.kubernetes import pods
+from lambdas.backends.kubernetes.kind import JobKind
+from lambdas.backends.kubernetes.status import count, ended_by_condition, time_of, unfinished
 from lambdas.logic.jobs import Job
+from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.models.job_status import JobStatus
+from trainflow.models.run import JobRef
+
+DESCRIPTION = KUBERNETES_KINDS["job"]
 
 
 def render(job: Job) -> list[dict[str, Any]]:
@@ -29,8 +38,8 @@ def _service(job: Job) -> dict[str, Any]:
 
 def _indexed_job(job: Job) -> dict[str, Any]:
     return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
+        "apiVersion": DESCRIPTION.api_version,
+        "kind": DESCRIPTION.kind,
         "metadata": pods.metadata(job),
         "spec": {
             "completionMode": "Indexed",
@@ -43,3 +52,16 @@ def _indexed_job(job: Job) -> dict[str, Any]:
             "template": pods.template(job, pods.pod_spec(job, deadline=False) | {"subdomain": job.ref.name}),
         },
     }
+
+
+def read_status(job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
+    """How far the job is, from the Job's own counters."""
+    if (ended := ended_by_condition(status, success="Complete", submitted_at=submitted_at)) is not None:
+        return ended
+    counted = status.get("uncountedTerminatedPods") or {}
+    running = count(status, "ready", "succeeded", "failed")
+    running += len(counted.get("succeeded") or ()) + len(counted.get("failed") or ())
+    return unfinished(running >= job.gang_size, submitted_at, started_at=time_of(status.get("startTime")))
+
+
+KIND = JobKind(description=DESCRIPTION, render=render, read_status=read_status)

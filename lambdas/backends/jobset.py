@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from lambdas.backends.kubernetes import pods
+from lambdas.backends.kubernetes.kind import JobKind
+from lambdas.backends.kubernetes.status import count, ended_by_condition, unfinished
 from lambdas.logic.jobs import Job
 from trainflow.models.backends import GANG, KUBERNETES_KINDS
+from trainflow.models.job_status import JobStatus
+from trainflow.models.run import JobRef
+
+DESCRIPTION = KUBERNETES_KINDS["jobset"]
 
 
 def render(job: Job) -> list[dict[str, Any]]:
@@ -16,12 +24,12 @@ def render(job: Job) -> list[dict[str, Any]]:
     """
     return [
         {
-            "apiVersion": KUBERNETES_KINDS["jobset"].api_version,
-            "kind": "JobSet",
+            "apiVersion": DESCRIPTION.api_version,
+            "kind": DESCRIPTION.kind,
             "metadata": pods.metadata(job),
             "spec": {
                 "successPolicy": {"operator": "All", "targetReplicatedJobs": []},
-                # Started again by the workflow alone, which looks first why it failed and for the nodes.
+                # Restarts are the workflow's alone, which first finds out why it failed and asks for the nodes.
                 "failurePolicy": {"maxRestarts": 0, "restartStrategy": "Recreate"},
                 "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
                 "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
@@ -41,3 +49,18 @@ def _indexed_job(job: Job) -> dict[str, Any]:
         # The pods have the deadline: a JobSet says that one of its Jobs failed, but not that it ran too long.
         "template": pods.template(job, pods.pod_spec(job)),
     }
+
+
+def read_status(_job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
+    """How far the job is. Its Job counts as ready when all pods are.
+
+    A JobSet does not say when it started: its creation comes closest.
+    """
+    if (ended := ended_by_condition(status, success="Completed", submitted_at=submitted_at)) is not None:
+        return ended
+    replicated: list[Mapping[str, Any]] = status.get("replicatedJobsStatus") or []
+    complete = bool(replicated) and all(count(each, "ready", "succeeded", "failed") for each in replicated)
+    return unfinished(complete, submitted_at, started_at=submitted_at)
+
+
+KIND = JobKind(description=DESCRIPTION, render=render, read_status=read_status)

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from lambdas.backends.kubernetes import pods
+from lambdas.backends.kubernetes.kind import JobKind
+from lambdas.backends.kubernetes.status import time_of, unfinished
 from lambdas.logic.jobs import Job
+from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.models.job_status import JobStatus
+from trainflow.models.run import JobPhase, JobRef
+
+DESCRIPTION = KUBERNETES_KINDS["pod"]
 
 
 def render(job: Job) -> list[dict[str, Any]]:
     """The object to create."""
-    return [{"apiVersion": "v1", "kind": "Pod", "metadata": pods.metadata(job), "spec": pods.pod_spec(job)}]
+    pod = {"apiVersion": DESCRIPTION.api_version, "kind": DESCRIPTION.kind}
+    return [{**pod, "metadata": pods.metadata(job), "spec": pods.pod_spec(job)}]
+
+
+def read_status(_job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
+    """How far the pod is: it is the job."""
+    phase = status.get("phase")
+    if phase == "Succeeded":
+        return JobStatus(phase=JobPhase.SUCCEEDED, submitted_at=submitted_at)
+    if phase == "Failed":
+        reason = status.get("reason") or "PodFailed"
+        return JobStatus(
+            phase=None, failure_reason=reason, failure_message=status.get("message"), submitted_at=submitted_at
+        )
+    return unfinished(phase == "Running", submitted_at, started_at=time_of(status.get("startTime")))
+
+
+KIND = JobKind(description=DESCRIPTION, render=render, read_status=read_status)

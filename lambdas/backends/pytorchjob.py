@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from lambdas.backends.kubernetes import pods
+from lambdas.backends.kubernetes.kind import JobKind
+from lambdas.backends.kubernetes.status import count, ended_by_condition, time_of, unfinished
 from lambdas.logic.jobs import Job
 from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.models.job_status import JobStatus
 from trainflow.models.kubernetes_names import FIRST_NODE_RANK_LABEL
+from trainflow.models.run import JobRef
 from trainflow.models.run_spec import Elastic
+
+DESCRIPTION = KUBERNETES_KINDS["pytorchjob"]
 
 CONTAINER = "pytorch"
 """The operator looks for the container of this name."""
@@ -34,8 +42,8 @@ def render(job: Job) -> list[dict[str, Any]]:
         spec = {"runPolicy": run_policy, "pytorchReplicaSpecs": _master_and_workers(job)}
     return [
         {
-            "apiVersion": KUBERNETES_KINDS["pytorchjob"].api_version,
-            "kind": "PyTorchJob",
+            "apiVersion": DESCRIPTION.api_version,
+            "kind": DESCRIPTION.kind,
             "metadata": pods.metadata(job),
             "spec": spec,
         }
@@ -68,3 +76,15 @@ def _replicas(job: Job, count: int, *, restart_policy: str) -> dict[str, Any]:
     spec = pods.pod_spec(job, container=CONTAINER)
     spec["containers"][0]["ports"] = [{"name": PORT_NAME, "containerPort": job.port}]
     return {"replicas": count, "restartPolicy": restart_policy, "template": pods.template(job, spec)}
+
+
+def read_status(job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
+    """How far the job is, from the operator's conditions and counters."""
+    if (ended := ended_by_condition(status, success="Succeeded", submitted_at=submitted_at)) is not None:
+        return ended
+    replicas: Mapping[str, Any] = status.get("replicaStatuses") or {}
+    running = sum(count(each, "active", "succeeded", "failed") for each in replicas.values())
+    return unfinished(running >= job.gang_size, submitted_at, started_at=time_of(status.get("startTime")))
+
+
+KIND = JobKind(description=DESCRIPTION, render=render, read_status=read_status)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from lambdas.backends.kubernetes import pods
+from lambdas.backends.kubernetes.kind import JobKind
+from lambdas.backends.kubernetes.status import count, time_of, unfinished
 from lambdas.logic.jobs import Job
+from lambdas.logic.preflight.findings import Finding, Note, Problem
 from trainflow.models.backends import GANG, KUBERNETES_KINDS
+from trainflow.models.job_status import JobStatus
+from trainflow.models.preflight import Unknown
+from trainflow.models.run import JobPhase, JobRef
+from trainflow.models.run_spec import Compute
 from trainflow.models.volcano_queues import DEFAULT_QUEUE
+
+DESCRIPTION = KUBERNETES_KINDS["volcano"]
+
+FAILURES = ("Aborting", "Aborted", "Terminating", "Terminated", "Failed")
+"""States that a Volcano Job does not leave for a good one (volcano.sh/apis, `JobPhase`)."""
 
 
 def render(job: Job) -> list[dict[str, Any]]:
@@ -19,8 +33,8 @@ def render(job: Job) -> list[dict[str, Any]]:
     """
     return [
         {
-            "apiVersion": KUBERNETES_KINDS["volcano"].api_version,
-            "kind": "Job",
+            "apiVersion": DESCRIPTION.api_version,
+            "kind": DESCRIPTION.kind,
             "metadata": pods.metadata(job),
             "spec": {
                 "schedulerName": "volcano",
@@ -41,3 +55,41 @@ def render(job: Job) -> list[dict[str, Any]]:
             },
         }
     ]
+
+
+def read_status(job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
+    """How far the job is. Its state changes once a pod has failed only if a policy says so: so the pods are counted."""
+    state: Mapping[str, Any] = status.get("state") or {}
+    phase = state.get("phase", "Pending")
+    if phase == "Completed":
+        return JobStatus(phase=JobPhase.SUCCEEDED, submitted_at=submitted_at)
+    if phase in FAILURES or status.get("failed"):
+        reason = phase if phase in FAILURES else "PodFailed"
+        return JobStatus(
+            phase=None, failure_reason=reason, failure_message=state.get("message"), submitted_at=submitted_at
+        )
+    complete = phase == "Completing" or count(status, "running", "succeeded") >= job.gang_size
+    return unfinished(complete, submitted_at, started_at=time_of(state.get("lastTransitionTime")) or submitted_at)
+
+
+def queue_findings(compute: Compute, state: str | Unknown | None) -> Iterator[Finding]:
+    """What is wrong with the gang's queue.
+
+    Args:
+        compute: The gang.
+        state: Volcano's state of the queue; None if there is no such queue.
+    """
+    if isinstance(state, Unknown):
+        yield Note(f"compute.queue: whether there is a queue '{compute.queue}': {state.reason}.")
+    elif state is None:
+        yield Problem(
+            f"compute.queue is '{compute.queue}', but Volcano has no such queue; name one that it has, or "
+            "add it to cluster.volcano_queues in the deployment's configuration."
+        )
+    elif state != "Open":
+        yield Problem(
+            f"compute.queue is '{compute.queue}', which is {state} and takes no jobs; open it or name another."
+        )
+
+
+KIND = JobKind(description=DESCRIPTION, render=render, read_status=read_status, queue_findings=queue_findings)

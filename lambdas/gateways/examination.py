@@ -24,7 +24,6 @@ SETTLED_AFTER = timedelta(minutes=5)
 ZONE_LABELS = ("topology.kubernetes.io/zone", "topology.k8s.aws/zone-id", "failure-domain.beta.kubernetes.io/zone")
 """By which volumes say where they can be mounted: zone names, zone ids."""
 
-QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
 
@@ -51,13 +50,13 @@ class Examination:
             now: To tell nodes that have just come.
         """
         optional: dict[str, Any] = {}
-        if compute.queue is not None:
-            optional["queue"] = _asked(lambda: self._queue(str(compute.queue)))
+        kind = KUBERNETES_KINDS[compute.backend]
+        if kind.queues is not None and compute.queue is not None:
+            optional["queue"] = _asked(lambda: self._queue(f"{kind.queues}/{compute.queue}"))
         if compute.priority_class is not None:
             optional["priority_class"] = _asked(
                 lambda: self._find(f"{PRIORITY_CLASSES}/{compute.priority_class}") is not None
             )
-        kind = KUBERNETES_KINDS[compute.backend]
         if kind.software is not None:
             optional["kind_installed"] = _asked(lambda: self._knows(kind))
         return ClusterFacts(
@@ -82,9 +81,9 @@ class Examination:
         volume = self._find(f"/api/v1/persistentvolumes/{volume_name}") if volume_name else None
         return VolumeClaim(phase=phase, zones=_zones(volume or {}))
 
-    def _queue(self, name: str) -> str | None:
+    def _queue(self, path: str) -> str | None:
         """A queue's state; Volcano leaves it out of queues that it has not looked at yet."""
-        queue = self._find(f"{QUEUES}/{name}")
+        queue = self._find(path)
         return (queue.get("status") or {}).get("state") or "Open" if queue is not None else None
 
     def _knows(self, kind: KubernetesKind) -> bool:

@@ -14,13 +14,12 @@ from kubernetes import client
 
 from lambdas.gateways import eks
 from lambdas.gateways.examination import Examination
-from lambdas.gateways.job_status import job_status
 from lambdas.gateways.kubernetes_api import KubernetesApi, is_status, status_message, translated
-from lambdas.gateways.kubernetes_objects import claim_of, log_lines, obstacle, worker_pod
+from lambdas.gateways.kubernetes_objects import claim_of, log_lines, pending_reason, worker_pod
 from trainflow.errors import BackendNotInstalled, InvalidRunSpec, JobConflict, JobNotFound
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
-from trainflow.models.job_status import JobStatus, WorkerPod
+from trainflow.models.job_status import WorkerPod
 from trainflow.models.kubernetes_names import (
     BACKEND_LABEL,
     CLAIM_LABEL,
@@ -40,7 +39,7 @@ TOKEN_LIFETIME_SECONDS = 600
 MAX_FAILED_PODS = 5
 """Failed pods that are looked at: the first one is the cause, the others mostly its victims."""
 
-MAX_TELLING_PODS = 8
+MAX_PODS_TO_DIAGNOSE = 8
 """Of a kind of job: a run has one job of each stage, and one more for each failure that it is restarted after."""
 
 CORE = "/api/v1"
@@ -66,10 +65,10 @@ def _api_client(cluster: str, _token_period: int) -> client.ApiClient:
     return client.ApiClient(configuration)
 
 
-def connect(cluster: str, *, namespace: str) -> KubernetesBackend:
+def connect(cluster: str, *, namespace: str) -> KubernetesCluster:
     """A connection to the cluster; client and token are shared by the invocations of a warm Lambda."""
     with translated():
-        return KubernetesBackend(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), namespace=namespace)
+        return KubernetesCluster(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), namespace=namespace)
 
 
 def examine(cluster: str, *, namespace: str) -> Examination:
@@ -79,8 +78,8 @@ def examine(cluster: str, *, namespace: str) -> Examination:
     return Examination(api, namespace=namespace)
 
 
-class KubernetesBackend:
-    """Runs jobs of every kind in `KUBERNETES_KINDS`. Implements `lambdas.backends.backend.Backend`."""
+class KubernetesCluster:
+    """One namespace of the cluster, with jobs of every kind in `KUBERNETES_KINDS`."""
 
     def __init__(self, api: client.ApiClient, *, namespace: str) -> None:
         self._api = KubernetesApi(api)
@@ -104,19 +103,18 @@ class KubernetesBackend:
                 _require_accepted(manifest, error)
                 raise
 
-    def status(self, job: JobRef) -> JobStatus:
-        """One call, whatever the number of nodes.
+    def job(self, job: JobRef) -> Any:
+        """The job's object as the API serves it: one call, whatever the number of nodes.
 
         Raises:
             JobNotFound: If the job is not there (any more).
         """
         try:
-            found = self._api.call("GET", f"{self._jobs(KUBERNETES_KINDS[job.backend])}/{job.name}")
+            return self._api.call("GET", f"{self._jobs(KUBERNETES_KINDS[job.backend])}/{job.name}")
         except client.ApiException as error:
             if error.status == 404:
                 raise JobNotFound(f"The job '{job.name}' is not in the cluster (any more).") from None
             raise
-        return job_status(job, found)
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
         """At most five failed pods, the first to fail first."""
@@ -128,12 +126,12 @@ class KubernetesBackend:
         pods = self._pods(f"{RUN_LABEL}={run_id}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
         return [worker_pod(pod) for pod in pods]
 
-    def telling_pods(self, run_id: str) -> list[str]:
+    def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Of every job that the run still has, the pod of index 0; and the failed pods. A call a kind of job."""
         names = [pod.name for pod in self.failed_pods_of_run(run_id)]
         for backend in KUBERNETES_KINDS.values():
             labels = {RUN_LABEL: run_id, BACKEND_LABEL: backend.name, **backend.rank0}
-            names += [str(pod["metadata"]["name"]) for pod in self._pods(_selector(labels), limit=MAX_TELLING_PODS)]
+            names += [str(pod["metadata"]["name"]) for pod in self._pods(_selector(labels), limit=MAX_PODS_TO_DIAGNOSE)]
         return list(dict.fromkeys(names))
 
     def elastic_jobs(self, run_id: str) -> list[str]:
@@ -141,10 +139,10 @@ class KubernetesBackend:
         labels = {RUN_LABEL: run_id, ELASTIC_LABEL: "true"}
         return [name for kind in KUBERNETES_KINDS.values() for name in self._names_of_jobs(kind, labels)]
 
-    def obstacle(self, job: JobRef) -> str | None:
+    def pending_reason(self, job: JobRef) -> str | None:
         """What one of the pending pods waits for: a node, as the scheduler says it, or its image."""
         pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Pending", limit=1)
-        return obstacle(pods[0]) if pods else None
+        return pending_reason(pods[0]) if pods else None
 
     def rank0(self, job: JobRef) -> str | None:
         """The pod of index 0: static rendezvous gives it rank 0. One call."""

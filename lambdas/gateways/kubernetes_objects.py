@@ -12,7 +12,7 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.training_nodes import Claim
 
 
-def obstacle(pod: Any) -> str | None:
+def pending_reason(pod: Any) -> str | None:
     """What a pending pod waits for, in the words of its kubelet or of the scheduler."""
     status = pod.get("status", {})
     for container in status.get("containerStatuses") or ():

@@ -15,12 +15,10 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends, recording
 from lambdas.handlers.environment import (
     ArtifactEnvironment,
-    ClusterEnvironment,
     RunTableEnvironment,
     read,
 )
@@ -101,8 +99,7 @@ def _failure_to_record(run_id: str, detail: Detail) -> Exception | None:
 
 
 def _release(row: RunRow) -> Released:
-    nodegroups = Nodegroups(read(ClusterEnvironment).cluster_name)
-    return release_run(backends.connect(row.backend), nodegroups, row.run_id, row.instance_type)
+    return release_run(backends.connect(row.backend), row.run_id, row.instance_type)
 
 
 def _tell(row: RunRow, detail: Detail, released: Released, *, recorded: bool) -> None:

@@ -6,7 +6,6 @@ import time
 
 from lambdas.backends.backend import Backend
 from lambdas.gateways import objects
-from lambdas.handlers.backends import announced_pod
 from lambdas.handlers.environment import ArtifactEnvironment, read
 from lambdas.handlers.task import logger
 from lambdas.logic.diagnostics import KEPT_LINES, kept_text
@@ -22,9 +21,7 @@ def keep_last_lines(backend: Backend, run_id: str) -> None:
     """
     deadline = time.monotonic() + KEEPING_SECONDS
     try:
-        announced = [announced_pod(run_id, job) for job in backend.elastic_jobs(run_id)]
-        pods = dict.fromkeys([*filter(None, announced), *backend.telling_pods(run_id)])
-        for pod in pods:
+        for pod in backend.pods_to_diagnose(run_id):
             if time.monotonic() < deadline:
                 _keep(backend, run_id, pod)
             else:

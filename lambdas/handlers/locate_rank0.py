@@ -18,5 +18,5 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The pod's name, or null while nobody knows."""
-    return {"pod": backends.rank0_pod(backends.connect(event.job.backend), event.run.run_id, event.job)}
+    """The pod's name, or null while its location is unknown."""
+    return {"pod": backends.connect(event.job.backend).rank0(event.job)}

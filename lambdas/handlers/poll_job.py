@@ -33,7 +33,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     limits, now = event.run.spec.limits, datetime.now(UTC)
     phase = phase_since(event.phase, status.phase)
     if phase is JobPhase.PENDING and gang_is_overdue(status, limits=limits, now=now):
-        raise incomplete_gang(event.job, backend.obstacle(event.job), limits=limits)
+        raise incomplete_gang(event.job, backend.pending_reason(event.job), limits=limits)
     require_progress(event.job, status, event.progress, limits=limits, now=now)
     age = now - event.run.started_at
     return {"phase": phase.value, "wait_seconds": watch_seconds(age, shortest=limits.poll_seconds)}

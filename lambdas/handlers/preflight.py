@@ -12,37 +12,26 @@ from typing import Any
 from pydantic import BaseModel
 
 from lambdas.backends.backend import Backend
-from lambdas.backends.kubernetes.pods import CLAIM, SERVICE_ACCOUNT
-from lambdas.backends.kubernetes.preflight import can_run_pods, of_cluster
-from lambdas.backends.slurm.fit import of_partition
-from lambdas.gateways import account, kubernetes, objects
+from lambdas.gateways import objects
 from lambdas.gateways.compile_caches import CompileCaches
-from lambdas.gateways.eks import Nodegroups
-from lambdas.gateways.examination import Examination
 from lambdas.handlers import backends
-from lambdas.handlers.environment import ArtifactEnvironment, CacheEnvironment, ClusterEnvironment, read
+from lambdas.handlers.environment import ArtifactEnvironment, CacheEnvironment, read
 from lambdas.handlers.program import outcome_of_program
 from lambdas.handlers.task import task
 from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.pauses import pause_seconds
-from lambdas.logic.preflight.account import of_account, of_tools_image
 from lambdas.logic.preflight.cache import of_cache
 from lambdas.logic.preflight.dataset import of_dataset
 from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, require_no_problem
 from lambdas.logic.preflight.probe import FAILURES, image_out_of_reach, never_ran, of_failure, of_probe, probed
 from lambdas.logic.watching import gang_is_overdue
-from trainflow.errors import NodegroupNotFound
-from trainflow.models.image_names import in_private_ecr
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.offerings import quota_of
-from trainflow.models.preflight import AccountFacts, DatasetFacts, Probed, Unknown, Zone
+from trainflow.models.preflight import DatasetFacts, Probed, Unknown
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_spec import Dataset, RunSpec, object_of
-from trainflow.models.training_nodes import Nodegroup
 
 UNFINISHED: dict[str, Any] = {"finished": False, "image_digest": None, "notes": []}
-"""The probe is still looking."""
+"""The probe has not ended."""
 
 NO_PROBE = Note("workload: no pod can start, so image, program and free space were not looked at.")
 
@@ -50,7 +39,7 @@ NO_PROBE = Note("workload: no pod can start, so image, program and free space we
 class Event(BaseModel):
     run: Run
     waited_seconds: int = 0
-    """In the looks before."""
+    """In the polls before."""
 
 
 @task(Event)
@@ -62,39 +51,21 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     """
     run, now = event.run, datetime.now(UTC)
     job = job_of(run, Stage.PREFLIGHT, 1, artifacts_url=read(ArtifactEnvironment).url_of(run.run_id))
-    answer = _with_slurm(run, job, now=now) if job.ref.backend == "slurm" else _in_cluster(run, job, now=now)
+    answer = _examined(run, job, now=now)
     pause = pause_seconds(event.waited_seconds, shortest=run.spec.limits.poll_seconds)
     return {**answer, "wait_seconds": 0 if answer["finished"] else pause}
 
 
-def _in_cluster(run: Run, job: Job, *, now: datetime) -> dict[str, Any]:
-    backend, examination = backends.connect_cluster(), _examination()
-    facts = examination.facts(run.spec.compute, service_account=SERVICE_ACCOUNT, claim=CLAIM, now=now)
-    with_probe = can_run_pods(facts)
-    if with_probe:
-        backends.submit(backend, job)  # it starts while AWS is being asked
-    zones, found = _account(run.spec)
-    found += of_cluster(run.spec, facts, zones=zones)
-    found += _tools_image(run)
-    if not with_probe:
-        return _concluded(run, found, NO_PROBE, digest=None)
-    seen = _seen_by_probe(backend, job, run, now=now)
+def _examined(run: Run, probe: Job, *, now: datetime) -> dict[str, Any]:
+    backend, probing = backends.connect(run.spec.compute.backend), backends.connect(probe.ref.backend)
+    examined = backend.examine(run, start_probe=lambda: probing.submit(probe), now=now)
+    if not examined.probe_started:
+        return _concluded(run, [*examined.findings], NO_PROBE, digest=None)
+    seen = _seen_by_probe(probing, probe, run, now=now)
     if seen is None:
         return UNFINISHED
-    return _concluded(run, found, seen, digest=examination.image_digest(job.ref.name))
-
-
-def _with_slurm(run: Run, job: Job, *, now: datetime) -> dict[str, Any]:
-    """There is no image: the digest is that of the Python packages in its place."""
-    backend = backends.connect_slurm()
-    # First, so that a cluster that does not answer boots no node. A gang that does not fit is probed all the same:
-    # small programs have a partition of their own, and the list is to be whole.
-    found = list(of_partition(run.spec, backend.partition(run.spec.compute.queue)))
-    backends.submit(backend, job)
-    seen = _seen_by_probe(backend, job, run, now=now)
-    if seen is None:
-        return UNFINISHED
-    return _concluded(run, found, seen, digest=seen.packages if isinstance(seen, Probed) else None)
+    digest = backend.program_digest(probe.ref, seen)
+    return _concluded(run, [*examined.findings], seen, digest=digest)
 
 
 def _concluded(run: Run, found: list[Finding], seen: Probed | Finding, *, digest: str | None) -> dict[str, Any]:
@@ -107,54 +78,19 @@ def _concluded(run: Run, found: list[Finding], seen: Probed | Finding, *, digest
     return {"finished": True, "image_digest": digest, "notes": notes(found)}
 
 
-def _examination() -> Examination:
-    cluster = read(ClusterEnvironment)
-    return kubernetes.examine(cluster.cluster_name, namespace=cluster.namespace)
-
-
-def _account(spec: RunSpec) -> tuple[tuple[Zone, ...] | Unknown, list[Finding]]:
-    """The zones of the gang's nodes, and what is in the way of having them."""
-    nodegroups = Nodegroups(read(ClusterEnvironment).cluster_name)
-    try:
-        nodegroup = nodegroups.size(nodegroup_name(spec.compute.instance_type))
-    except NodegroupNotFound as error:
-        return Unknown("there is no node group"), [Problem(str(error))]
-    zones = account.zones_of(nodegroup.subnets)
-    facts = AccountFacts(
-        zones=zones,
-        offered_in=zones
-        if isinstance(zones, Unknown)
-        else account.offering_zones(spec.compute.instance_type, [zone.id for zone in zones]),
-        quota=_quota(spec, nodegroup),
-    )
-    return zones, list(of_account(spec, nodegroup, facts))
-
-
-def _tools_image(run: Run) -> Iterator[Finding]:
-    """ECR alone can be asked; whether other registries have an image, the nodes find out."""
-    image = in_private_ecr(run.tools_image) if run.tools_image else None
-    if run.tools_image and image:
-        yield from of_tools_image(run.tools_image, account.has_image(image))
-
-
-def _quota(spec: RunSpec, nodegroup: Nodegroup) -> Any:
-    quota = quota_of(spec.compute.instance, capacity_type=nodegroup.capacity_type)
-    return account.vcpu_quota(quota) if quota else None
-
-
 def _seen_by_probe(backend: Backend, job: Job, run: Run, *, now: datetime) -> Probed | Problem | None:
-    """What the probe saw, or what kept it from looking; None while it may yet look."""
+    """What the probe saw, or what kept it from running; None while it may yet run."""
     try:
         result = outcome_of_program(backend, job)
     except FAILURES as failed:
         return of_failure(run.spec, failed)
     if result is not None:
         return probed(result)
-    obstacle = backend.obstacle(job.ref)
-    if (out_of_reach := image_out_of_reach(run.spec, obstacle)) is not None:
+    pending_reason = backend.pending_reason(job.ref)
+    if (out_of_reach := image_out_of_reach(run.spec, pending_reason)) is not None:
         return out_of_reach
     if gang_is_overdue(backend.status(job.ref), limits=run.spec.limits, now=now):
-        return never_ran(run.spec, obstacle)
+        return never_ran(run.spec, pending_reason)
     return None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from lambdas.backends.backend import Backend
-from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.logic.jobs import Job
 from lambdas.logic.watching import decoded_result
@@ -18,7 +17,7 @@ def advance_program(backend: Backend, job: Job) -> dict[str, Any] | None:
     Raises:
         TrainflowError: If the program failed: the error that it named itself, if it named one.
     """
-    backends.submit(backend, job)
+    backend.submit(job)
     return outcome_of_program(backend, job)
 
 

@@ -26,15 +26,14 @@ class Event(BaseModel):
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """Whether publishing is finished, where the artifacts are, and how many steps the program says that it trained."""
-    backend = backends.connect(event.run.spec.compute.backend)
     url = read(ArtifactEnvironment).url_of(event.run.run_id)
     job = job_of(event.run, Stage.PUBLISH, 1, artifacts_url=url)
-    artifacts = advance_program(backend, job)
+    artifacts = advance_program(backends.connect(job.ref.backend), job)
     if artifacts is None:
         pause = pause_seconds(event.waited_seconds, shortest=event.run.spec.limits.poll_seconds)
         return {"finished": False, "artifacts": None, "wait_seconds": pause}
-    rank0 = backends.rank0_pod(backend, event.run.run_id, event.training)
-    trained = decoded_result(backend.result(event.training, pod=rank0)).get("result")
+    backend = backends.connect(event.training.backend)
+    trained = decoded_result(backend.result(event.training, pod=backend.rank0(event.training))).get("result")
     return {
         "finished": True,
         "artifacts": {"url": url, **artifacts},

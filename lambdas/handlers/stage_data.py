@@ -48,7 +48,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
             return _answer(event, None, importing)
     so_far = event.progress if event.progress and not event.progress.importing else StagingProgress()
     job = job_of(run, Stage.STAGE, 1, artifacts_url=read(ArtifactEnvironment).url_of(run.run_id))
-    backend = backends.connect(run.spec.compute.backend)
+    backend = backends.connect(job.ref.backend)
     result = advance_program(backend, job)
     report = _report(backend, job.ref)
     if report is not None:

@@ -26,5 +26,5 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     """The job's name and size, which is all that the other states need."""
     artifacts_url = read(ArtifactEnvironment).url_of(event.run.run_id)
     job = job_of(event.run, event.stage, event.attempt, artifacts_url=artifacts_url, cache=event.cache)
-    backends.submit(backends.connect(job.ref.backend), job)
+    backends.connect(job.ref.backend).submit(job)
     return {"job": job.ref.model_dump(mode="json")}

@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from lambdas.backends.kubernetes.node_groups import release_nodes
 from lambdas.gateways import executions, metrics
 from lambdas.gateways.eks import Nodegroups
-from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends
 from lambdas.handlers.environment import (
@@ -22,7 +23,6 @@ from lambdas.handlers.environment import (
     read,
 )
 from lambdas.handlers.notifications import notify
-from lambdas.handlers.releasing import release_nodes
 from lambdas.handlers.task import task
 from lambdas.logic import metric_data
 from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, obsolete, survey
@@ -67,7 +67,7 @@ def _groups(nodegroups: Nodegroups) -> list[Nodegroup]:
     return [nodegroups.size(name) for name in nodegroups.names() if name in BY_NODEGROUP]
 
 
-def _current_claims(backend: KubernetesBackend, table: RunTable) -> tuple[list[Claim], Sequence[Claim]]:
+def _current_claims(backend: KubernetesCluster, table: RunTable) -> tuple[list[Claim], Sequence[Claim]]:
     """The claims that count, and those that did not and are gone."""
     claims = backend.claims()
     dropped = obsolete(claims, {claim.run_id: _row_as_of_now(table, claim.run_id) for claim in claims})
@@ -88,7 +88,7 @@ def _row_as_of_now(table: RunTable, run_id: str) -> RunRow | None:
     return row.model_copy(update={"status": status})
 
 
-def _give_back(backend: KubernetesBackend, nodegroups: Nodegroups, idle: IdleNodes, *, now: datetime) -> int:
+def _give_back(backend: KubernetesCluster, nodegroups: Nodegroups, idle: IdleNodes, *, now: datetime) -> int:
     released = release_nodes(backend, nodegroups, idle.instance_type)
     if released:
         subject, message = given_back(idle, released, now=now)

@@ -9,9 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lambdas.gateways.eks import Nodegroups
 from lambdas.handlers import backends
-from lambdas.handlers.environment import ClusterEnvironment, read
 from lambdas.handlers.last_lines import keep_last_lines
 from lambdas.handlers.releasing import release_caches, release_run
 from lambdas.handlers.task import task
@@ -26,15 +24,14 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """Which jobs were deleted and how many nodes were given back."""
+    """Which jobs were deleted and how many nodes were released."""
     if event.job is not None:
         backend = backends.connect(event.job.backend)
         keep_last_lines(backend, event.run.run_id)
         backend.delete(event.job)
         return {"deleted_jobs": [event.job.name], "nodes_released": 0}
     release_caches(event.run.run_id)
-    nodegroups = Nodegroups(read(ClusterEnvironment).cluster_name)
     compute = event.run.spec.compute
     backend = backends.connect(compute.backend)
-    released = release_run(backend, nodegroups, event.run.run_id, compute.instance_type)
+    released = release_run(backend, event.run.run_id, compute.instance_type)
     return {"deleted_jobs": released.jobs, "nodes_released": released.nodes}

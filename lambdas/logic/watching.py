@@ -108,17 +108,17 @@ def gang_is_overdue(status: JobStatus, *, limits: Limits, now: datetime) -> bool
     return status.submitted_at is not None and now - status.submitted_at > limit
 
 
-def incomplete_gang(job: JobRef, obstacle: str | None, *, limits: Limits) -> GangIncomplete:
+def incomplete_gang(job: JobRef, pending_reason: str | None, *, limits: Limits) -> GangIncomplete:
     """What to raise for a gang that did not come together.
 
     Args:
         job: The job.
-        obstacle: What keeps one of its pods, in the cluster's words.
+        pending_reason: What keeps one of its pods, in the cluster's words.
         limits: The spec's.
     """
     minutes = f"{limits.gang_timeout_minutes:g} minutes"
     sentence = f"The job '{job.name}' did not have its {job.gang_size} pods running after {minutes}"
-    return GangIncomplete(f"{sentence}: {obstacle[:MAX_MESSAGE_LENGTH]}" if obstacle else f"{sentence}.")
+    return GangIncomplete(f"{sentence}: {pending_reason[:MAX_MESSAGE_LENGTH]}" if pending_reason else f"{sentence}.")
 
 
 def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *, limits: Limits, now: datetime) -> None:

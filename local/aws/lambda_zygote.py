@@ -26,9 +26,7 @@ import boto3
 PRELOADED = (
     "aws_lambda_powertools",
     "aws_xray_sdk.core",  # 0.2 s, and the tracer imports it even where it is off
-    "lambdas.gateways.kubernetes",
-    "lambdas.backends.slurm.cluster",
-    "lambdas.logic.jobs",
+    "lambdas.backends.registry",
 )
 """What handlers import, themselves or by what they import. Handler modules themselves are imported in the worker, in
 their own environment."""

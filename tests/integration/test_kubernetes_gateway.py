@@ -12,8 +12,8 @@ from kubernetes import client
 from kubetwin.server import ApiServer
 
 from lambdas.backends import volcano
-from lambdas.backends.job import render
-from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.backends.job import KIND, render
+from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.jobs import Job, job_of
 from tests.fakes.runs import run_of, spec_with
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, InvalidRunSpec, JobConflict, JobNotFound
@@ -30,7 +30,7 @@ def server() -> Iterator[ApiServer]:
     server.stop()
 
 
-def backend_for(endpoint: str, ca_pem: str, token: str) -> KubernetesBackend:
+def backend_for(endpoint: str, ca_pem: str, token: str) -> KubernetesCluster:
     configuration = client.Configuration()
     configuration.host = endpoint
     with tempfile.NamedTemporaryFile("w", suffix=".pem", delete=False) as file:
@@ -38,11 +38,11 @@ def backend_for(endpoint: str, ca_pem: str, token: str) -> KubernetesBackend:
     configuration.ssl_ca_cert = file.name
     configuration.api_key = {"authorization": f"Bearer {token}"}
     configuration.retries = False
-    return KubernetesBackend(client.ApiClient(configuration), namespace=NAMESPACE)
+    return KubernetesCluster(client.ApiClient(configuration), namespace=NAMESPACE)
 
 
 @pytest.fixture(scope="module")
-def backend(server: ApiServer) -> KubernetesBackend:
+def backend(server: ApiServer) -> KubernetesCluster:
     backend = backend_for(server.endpoint, server.ca_pem, server.admin_token)
     for path, kind, name in (
         ("/api/v1/namespaces", "Namespace", NAMESPACE),
@@ -52,7 +52,7 @@ def backend(server: ApiServer) -> KubernetesBackend:
     return backend
 
 
-def test_a_job_that_the_cluster_refuses_is_explained_in_its_words(backend: KubernetesBackend) -> None:
+def test_a_job_that_the_cluster_refuses_is_explained_in_its_words(backend: KubernetesCluster) -> None:
     run = run_of(spec_with(compute__backend="volcano", compute__queue="nobodys"), run_id="refused")
     with pytest.raises(
         InvalidRunSpec, match=r"refuses the Job '.*': .*unable to find job queue: .*\"nobodys\" not found"
@@ -70,19 +70,19 @@ COLLECTIONS = {
 }
 
 
-def names(backend: KubernetesBackend, kind: str) -> list[str]:
+def names(backend: KubernetesCluster, kind: str) -> list[str]:
     found: list[Any] = backend._api.list(COLLECTIONS[kind], "app.kubernetes.io/managed-by=trainflow")
     return sorted(item["metadata"]["name"] for item in found)
 
 
-def test_the_same_submit_twice_makes_one_job(backend: KubernetesBackend) -> None:
+def test_the_same_submit_twice_makes_one_job(backend: KubernetesCluster) -> None:
     same = job("twice-0123456789ab")
     backend.submit(render(same))
     backend.submit(render(same))
     assert [name for name in names(backend, "Job") if name.startswith("twice")] == [same.ref.name]
 
 
-def test_another_job_of_the_same_name_is_a_conflict_and_changes_nothing(backend: KubernetesBackend) -> None:
+def test_another_job_of_the_same_name_is_a_conflict_and_changes_nothing(backend: KubernetesCluster) -> None:
     first = job("clash-0123456789ab")
     backend.submit(render(first))
     with pytest.raises(JobConflict, match=f"named '{first.ref.name}' exists and was made from another"):
@@ -91,20 +91,20 @@ def test_another_job_of_the_same_name_is_a_conflict_and_changes_nothing(backend:
     assert stored["spec"]["template"]["spec"]["containers"][0]["image"] == first.image
 
 
-def test_a_submit_that_broke_off_in_between_is_completed(backend: KubernetesBackend) -> None:
+def test_a_submit_that_broke_off_in_between_is_completed(backend: KubernetesCluster) -> None:
     broken_off = job("half-0123456789ab")
     backend.submit(render(broken_off)[:1])
     backend.submit(render(broken_off))
     assert broken_off.ref.name in names(backend, "Job")
 
 
-def test_a_job_without_nodes_is_pending(backend: KubernetesBackend) -> None:
+def test_a_job_without_nodes_is_pending(backend: KubernetesCluster) -> None:
     pending = job("pending-0123456789ab")
     backend.submit(render(pending))
-    assert backend.status(pending.ref).phase is JobPhase.PENDING
+    assert KIND.status(pending.ref, backend.job(pending.ref)).phase is JobPhase.PENDING
 
 
-def test_cancelling_takes_the_runs_objects_only_and_can_be_repeated(backend: KubernetesBackend) -> None:
+def test_cancelling_takes_the_runs_objects_only_and_can_be_repeated(backend: KubernetesCluster) -> None:
     mine, other = job("mine-0123456789ab"), job("other-0123456789ab")
     for each in (mine, other):
         backend.submit(render(each))
@@ -116,10 +116,10 @@ def test_cancelling_takes_the_runs_objects_only_and_can_be_repeated(backend: Kub
     assert mine.ref.name not in names(backend, "Service")
     assert other.ref.name in names(backend, "Job")
     with pytest.raises(JobNotFound, match=mine.ref.name):
-        backend.status(mine.ref)
+        backend.job(mine.ref)
 
 
-def test_claiming_twice_counts_once(backend: KubernetesBackend) -> None:
+def test_claiming_twice_counts_once(backend: KubernetesCluster) -> None:
     for _ in range(2):
         backend.claim_nodes("claim-0123456789ab", "trn1.2xlarge", 3)
     assert backend.claimed_nodes("trn1.2xlarge") == 3
@@ -135,5 +135,5 @@ def test_a_cluster_that_does_not_answer_is_worth_a_retry(server: ApiServer) -> N
         backend_for("https://127.0.0.1:9", server.ca_pem, "any").nodes("trn1.2xlarge")
 
 
-def test_a_pod_that_is_not_there_has_no_log(backend: KubernetesBackend) -> None:
+def test_a_pod_that_is_not_there_has_no_log(backend: KubernetesCluster) -> None:
     assert list(backend.read_log("missing")) == []

@@ -15,7 +15,7 @@ from kubetwin.node.api import KubernetesApi
 from kubetwin.node.kubeconfig import load_connection
 from kubetwin_testing.cluster import command, eventually
 
-from lambdas.handlers.backends import MANIFESTS
+from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import job_of
 from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import offer
@@ -41,7 +41,7 @@ class Cluster:
         offer(self.api, self.folder / namespace, namespace=namespace)
         job = job_of(run_on(kind), Stage.TRAINING, 1, artifacts_url="s3://artifacts/runs/x/")
         made = []
-        for manifest in MANIFESTS[kind](replace(job, command=("sleep", "600"))):
+        for manifest in KINDS[kind].render(replace(job, command=("sleep", "600"))):
             group = manifest["apiVersion"]
             path = f"/apis/{group}" if "/" in group else f"/api/{group}"
             path += f"/namespaces/{namespace}/{manifest['kind'].lower()}s"

@@ -21,7 +21,7 @@ from kubetwin_testing.cluster import command, eventually
 from kubetwin_testing.kubernetes_cli import program
 
 from lambdas.backends.kubernetes.pods import NODEGROUP_LABEL
-from lambdas.handlers.backends import MANIFESTS
+from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import announcement_url, job_of
 from local.aws.server import AwsServer
 from local.node_shapes import instance_shape
@@ -109,7 +109,7 @@ def test_the_objects_of_a_run_are_listed_rank_0_is_read_and_all_is_removed(
     run = run_on(kind.name)
     says = ["sh", "-c", f"echo I am rank {kind.node_rank}; exec sleep 600"]
     job = replace(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://artifacts/runs/x/"), command=tuple(says))
-    create(api, MANIFESTS[kind.name](job), namespace=namespace)
+    create(api, KINDS[kind.name].render(job), namespace=namespace)
 
     eventually(lambda: "I am rank 0" in typed(f"rank0 {run.run_id}"), "rank 0 has written")
     assert "I am rank 1" not in typed(f"rank0 {run.run_id}")
@@ -138,7 +138,7 @@ def test_rank_0_of_an_elastic_gang_is_read_from_the_pod_that_announced_itself(
     url = f"s3://{bucket}/runs/{run.run_id}/"
     job = job_of(run, Stage.TRAINING, 2, artifacts_url=url)
     says = replace(job, command=("sh", "-c", "echo I am $TRAINFLOW_POD_NAME; exec sleep 600"))
-    create(api, MANIFESTS["pytorchjob"](says), namespace=namespace)
+    create(api, KINDS["pytorchjob"].render(says), namespace=namespace)
     pods = f"/api/v1/namespaces/{namespace}/pods"
     found = eventually(lambda: sorted(pod["metadata"]["name"] for pod in api.get(pods)["items"])[1:], "two pods")
 

@@ -59,6 +59,8 @@ class KubernetesKind(Backend):
     """What has to be installed in the cluster; None for what Kubernetes brings itself."""
     rank0: Mapping[str, str] = field(default_factory=dict)
     """Labels that, of a job's pods, only the one of node rank 0 has."""
+    queues: str | None = None
+    """Path of the API where its queues are; None for a kind without queues."""
     makes_service: bool = False
     """Whether we make a Service of the job's name beside it, which goes with the job."""
 
@@ -116,6 +118,7 @@ KUBERNETES_KINDS: Mapping[BackendName, KubernetesKind] = {
             kind="Job",
             plural="jobs",
             software="Volcano",
+            queues="/apis/scheduling.volcano.sh/v1beta1/queues",
             rank0={"volcano.sh/task-spec": GANG, "volcano.sh/task-index": "0"},
             node_rank="$(VC_TASK_INDEX)",
             rank0_host=f"{{job}}-{GANG}-0.{{job}}",

@@ -65,6 +65,11 @@ class JobRef(Fact):
     """With how many nodes an elastic job may go on; None for jobs that need all of theirs."""
 
     @property
+    def run_id(self) -> str:
+        """The run that it belongs to, of which its name is made."""
+        return self.name.removesuffix(job_name("", self.stage, self.attempt))
+
+    @property
     def elastic(self) -> bool:
         """Whether ranks are dealt out at run time, so that rank 0 has to say where it is."""
         return self.min_nodes is not None

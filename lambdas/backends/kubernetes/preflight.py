@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.kubernetes.pods import CLAIM, SERVICE_ACCOUNT
 from lambdas.logic.preflight.findings import Finding, Note, Problem
-from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.instances import DEVICE_PLUGINS, HUGE_PAGES, HUGE_PAGES_OF_EFA_POD_MIB
 from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
 from trainflow.models.run_spec import Compute, RunSpec
 
 
-def of_cluster(spec: RunSpec, facts: ClusterFacts, *, zones: tuple[Zone, ...] | Unknown) -> Iterator[Finding]:
+def of_cluster(
+    kind: JobKind, spec: RunSpec, facts: ClusterFacts, *, zones: tuple[Zone, ...] | Unknown
+) -> Iterator[Finding]:
     """Everything that is wrong with the cluster, as far as this run is concerned.
 
     Args:
-        spec: The run's.
-        facts: Of the cluster.
-        zones: That the gang's nodes can be in.
+        kind: What the gang's job is.
+        spec: Spec of the run.
+        facts: What the cluster has.
+        zones: Zones that the gang's nodes can be in.
     """
     compute = spec.compute
-    yield from _kind(compute, facts)
-    yield from _queue(compute, facts.queue)
+    yield from _kind(kind, facts)
+    yield from kind.queue_findings(compute, facts.queue)
     yield from _priority_class(compute, facts)
     yield from _service_account(facts)
     yield from _claim(facts.claim, zones)
@@ -35,25 +38,11 @@ def can_run_pods(facts: ClusterFacts) -> bool:
     return facts.service_account is not False and facts.claim is not None and bound
 
 
-def _kind(compute: Compute, facts: ClusterFacts) -> Iterator[Finding]:
+def _kind(kind: JobKind, facts: ClusterFacts) -> Iterator[Finding]:
     if isinstance(facts.kind_installed, Unknown):
-        yield Note(f"compute.backend: whether the cluster knows '{compute.backend}': {facts.kind_installed.reason}.")
+        yield Note(f"compute.backend: whether the cluster knows '{kind.name}': {facts.kind_installed.reason}.")
     elif not facts.kind_installed:
-        yield Problem(KUBERNETES_KINDS[compute.backend].not_installed)
-
-
-def _queue(compute: Compute, state: str | Unknown | None) -> Iterator[Finding]:
-    if isinstance(state, Unknown):
-        yield Note(f"compute.queue: whether there is a queue '{compute.queue}': {state.reason}.")
-    elif state is None:
-        yield Problem(
-            f"compute.queue is '{compute.queue}', but Volcano has no such queue; name one that it has, or "
-            "add it to cluster.volcano_queues in the deployment's configuration."
-        )
-    elif state != "Open":
-        yield Problem(
-            f"compute.queue is '{compute.queue}', which is {state} and takes no jobs; open it or name another."
-        )
+        yield Problem(kind.description.not_installed)
 
 
 def _priority_class(compute: Compute, facts: ClusterFacts) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Slurm as a backend: jobs in slurmctld's queue, and what they leave in S3.
+"""A Slurm cluster: jobs in slurmctld's queue, and what they leave in S3.
 
 slurmctld forgets a job minutes after its end (MinJobAge), and knows neither its results nor its output. Those, and how
 it ended, are in the job's record.
@@ -16,14 +16,14 @@ from lambdas.backends.slurm.controller import Controller
 from lambdas.backends.slurm.files import JobFiles, failed_pods, pod_name
 from lambdas.backends.slurm.rest import RestController
 from lambdas.backends.slurm.ssm import SCHEME, SsmController
-from lambdas.backends.slurm.status import is_over, job_status, obstacle, was_cancelled
+from lambdas.backends.slurm.status import is_over, job_status, pending_reason, was_cancelled
 from trainflow.errors import JobConflict, JobNotFound
 from trainflow.models.job_status import NO_RECORD, JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobPhase, JobRef
 from trainflow.models.slurm import JobRecord, Partition, SlurmJob, Submission, default_of
 
-MAX_TELLING_PODS = 10
+MAX_PODS_TO_DIAGNOSE = 10
 
 WITHOUT_RECORD = (
     "ended with an error and without a record: its nodes have to reach SLURM_SHARED_FOLDER, SLURM_ENVIRONMENT and the "
@@ -32,26 +32,26 @@ WITHOUT_RECORD = (
 
 
 @lru_cache(maxsize=2)
-def connect(url: str, *, key_secret: str, user: str, claims: str, bucket: str) -> SlurmBackend:
+def connect(url: str, *, key_secret: str, user: str, claims: str, bucket: str) -> SlurmCluster:
     """A connection to the cluster, kept as long as the Lambda is warm.
 
     Args:
-        url: Of slurmrestd; or `ssm://<instance id>` of a machine with Slurm's commands, where there is none.
+        url: URL of slurmrestd; or `ssm://<instance id>` of a machine with Slurm's commands, where there is none.
         key_secret: Secrets Manager's name of the key for slurmrestd's tokens.
-        user: Whom the jobs run as.
+        user: The user as whom the jobs run.
         claims: JSON object of what else the tokens say; may be empty.
-        bucket: Of the artifacts.
+        bucket: Bucket of the artifacts.
     """
     controller: Controller
     if url.startswith(SCHEME):
         controller = SsmController(url.removeprefix(SCHEME), user=user)
     else:
         controller = RestController(url, key_secret=key_secret, user=user, claims=json.loads(claims or "{}"))
-    return SlurmBackend(controller, JobFiles(bucket), user=user)
+    return SlurmCluster(controller, JobFiles(bucket), user=user)
 
 
-class SlurmBackend:
-    """Runs jobs with Slurm. Implements `lambdas.backends.backend.Backend`."""
+class SlurmCluster:
+    """Jobs of one user of the cluster."""
 
     def __init__(self, controller: Controller, files: JobFiles, *, user: str) -> None:
         self._controller, self._files, self._user = controller, files, user
@@ -101,18 +101,14 @@ class SlurmBackend:
         """At most five failed parts of the run's newest jobs."""
         return self._files.failed_nodes(run_id)
 
-    def telling_pods(self, run_id: str) -> list[str]:
+    def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Of the run's newest jobs, the part that has rank 0; and those that failed."""
-        return self._files.pods_with_last_lines(run_id, limit=MAX_TELLING_PODS)
+        return self._files.pods_with_last_lines(run_id, limit=MAX_PODS_TO_DIAGNOSE)
 
-    def elastic_jobs(self, _run_id: str) -> list[str]:
-        """There are none: `compute.elastic` is refused with Slurm."""
-        return []
-
-    def obstacle(self, job: JobRef) -> str | None:
+    def pending_reason(self, job: JobRef) -> str | None:
         """Why the job waits, in Slurm's words and ours."""
         found = self._find(job.name)
-        return obstacle(found) if found else None
+        return pending_reason(found) if found else None
 
     def rank0(self, job: JobRef) -> str | None:
         """The job's part on its first node: there is one as soon as the job has started."""

@@ -33,7 +33,7 @@ FAILURES: Mapping[str, tuple[str, str]] = {
 }
 """By the state of a job that has ended badly: the reason of the failure, and the sentence about it."""
 
-OBSTACLES: Mapping[str, str] = {
+PENDING_REASONS: Mapping[str, str] = {
     "Resources": "its nodes are used by other jobs",
     "Priority": "jobs of higher priority come first",
     "Dependency": "an earlier job of the run has not ended yet",
@@ -97,7 +97,7 @@ def was_cancelled(job: SlurmJob) -> bool:
     return "CANCELLED" in job.states
 
 
-def obstacle(job: SlurmJob) -> str | None:
+def pending_reason(job: SlurmJob) -> str | None:
     """What a waiting job waits for; None if Slurm has not said."""
     if "CONFIGURING" in job.states:
         return f"the nodes {job.nodes} are being started"
@@ -122,5 +122,5 @@ def _because(job: SlurmJob) -> str | None:
     word = reason.partition(",")[0]
     if description and description.startswith(word):
         reason, description = max(reason, description, key=len), None
-    said = f"{OBSTACLES[word]}: {reason}" if word in OBSTACLES else reason
+    said = f"{PENDING_REASONS[word]}: {reason}" if word in PENDING_REASONS else reason
     return f"{said}; {description}" if description else said

@@ -32,14 +32,14 @@ def probed(result: Mapping[str, Any]) -> Probed:
     return Probed(**{"machine": "", **known})
 
 
-def image_out_of_reach(spec: RunSpec, obstacle: str | None) -> Problem | None:
+def image_out_of_reach(spec: RunSpec, pending_reason: str | None) -> Problem | None:
     """What to say of a probe whose pod waits; None if it may yet start.
 
     Args:
         spec: The run's.
-        obstacle: What the pod waits for, in the words of its kubelet or of the scheduler.
+        pending_reason: What the pod waits for, in the words of its kubelet or of the scheduler.
     """
-    reason, _, message = (obstacle or "").partition(": ")
+    reason, _, message = (pending_reason or "").partition(": ")
     if reason not in NO_IMAGE or reason == FIRST_ATTEMPT:
         return None
     return Problem(
@@ -48,12 +48,14 @@ def image_out_of_reach(spec: RunSpec, obstacle: str | None) -> Problem | None:
     )
 
 
-def never_ran(spec: RunSpec, obstacle: str | None) -> Problem:
+def never_ran(spec: RunSpec, pending_reason: str | None) -> Problem:
     """What to say of a probe that did not end in time."""
     waited = f"limits.gang_timeout_minutes: a small program in {_program_place(spec)} did not end within "
     waited += f"{spec.limits.gang_timeout_minutes:g} minutes"
     return Problem(
-        f"{waited}: {shortened(obstacle)}" if obstacle else f"{waited}; look at the cluster's nodes for small programs."
+        f"{waited}: {shortened(pending_reason)}"
+        if pending_reason
+        else f"{waited}; look at the cluster's nodes for small programs."
     )
 
 

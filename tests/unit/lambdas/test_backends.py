@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from lambdas.gateways.kubernetes import KubernetesBackend
-from lambdas.handlers import backends, ensure_capacity, locate_rank0, poll_job, tear_down
+from lambdas.backends.backend import Backend
+from lambdas.backends.registry import BACKENDS
+from lambdas.gateways.kubernetes import KubernetesCluster
+from lambdas.handlers import ensure_capacity, locate_rank0, poll_job, tear_down
 from lambdas.logic.jobs import Job, job_of
+from tests.fakes.deployment import FakeDeployment
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, job_ref, run_on
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
@@ -25,8 +28,16 @@ each_backend = pytest.mark.parametrize("backend", KUBERNETES_KINDS)
 CUSTOM = [backend for backend in KUBERNETES_KINDS.values() if backend.software]
 
 
-def gateway(cluster: FakeKubernetesApi) -> KubernetesBackend:
-    return KubernetesBackend(cluster, namespace=NAMESPACE)
+def gateway(cluster: FakeKubernetesApi) -> KubernetesCluster:
+    return KubernetesCluster(cluster, namespace=NAMESPACE)
+
+
+def backend_of(job: Job) -> Backend:
+    return BACKENDS[job.ref.backend](FakeDeployment())
+
+
+def submit(job: Job) -> None:
+    backend_of(job).submit(job)
 
 
 def training(run: Run, attempt: int = 1) -> Job:
@@ -50,25 +61,25 @@ def add_pod(cluster: FakeKubernetesApi, job: Job, name: str, status: dict[str, A
 @each_backend
 def test_the_same_submit_twice_makes_one_job(cluster: FakeKubernetesApi, backend: BackendName) -> None:
     job = training(run_on(backend))
-    backends.submit(gateway(cluster), job)
+    submit(job)
     before = dict(cluster.objects)
-    backends.submit(gateway(cluster), job)
+    submit(job)
     assert cluster.objects == before
 
 
 @each_backend
 def test_another_job_of_the_same_name_is_a_conflict(cluster: FakeKubernetesApi, backend: BackendName) -> None:
     job = training(run_on(backend))
-    backends.submit(gateway(cluster), job)
+    submit(job)
     with pytest.raises(JobConflict, match=f"named '{job.ref.name}' exists and was made from another specification"):
-        backends.submit(gateway(cluster), replace(job, image="another"))
+        submit(replace(job, image="another"))
 
 
 @pytest.mark.parametrize("backend", CUSTOM, ids=lambda backend: backend.name)
 def test_a_backend_that_is_not_installed_is_named(cluster: FakeKubernetesApi, backend: Any) -> None:
     cluster.missing = {backend.group}
     with pytest.raises(BackendNotInstalled) as refused:
-        backends.submit(gateway(cluster), training(run_on(backend.name)))
+        submit(training(run_on(backend.name)))
     assert str(refused.value) == (
         f"compute.backend is '{backend.name}', but {backend.software} is not installed in the cluster: it does not "
         f"know {backend.plural}.{backend.group}."
@@ -80,7 +91,7 @@ def test_tear_down_needs_no_backend_but_the_runs_own(cluster: FakeKubernetesApi,
     cluster.missing = {kind.group for kind in CUSTOM if kind.name != backend}
     mine, other = training(run_on(backend)), training(run_on(backend).model_copy(update={"run_id": "other-1"}))
     for job in (mine, other):
-        backends.submit(gateway(cluster), job)
+        submit(job)
     assert gateway(cluster).cancel(mine.run_id) == [mine.ref.name]
     assert gateway(cluster).cancel(mine.run_id) == []
     assert {name for _, name in cluster.objects} == {other.ref.name}
@@ -88,7 +99,7 @@ def test_tear_down_needs_no_backend_but_the_runs_own(cluster: FakeKubernetesApi,
 
 def test_pods_of_a_job_are_left_to_its_controller(cluster: FakeKubernetesApi) -> None:
     job = training(run_on("job"))
-    backends.submit(gateway(cluster), job)
+    submit(job)
     add_pod(cluster, job, "gone-with-its-job", {}, **{"trainflow/backend": "job"})
     gateway(cluster).cancel(job.run_id)
     assert cluster.names("pods") == ["gone-with-its-job"]
@@ -97,7 +108,7 @@ def test_pods_of_a_job_are_left_to_its_controller(cluster: FakeKubernetesApi) ->
 @each_backend
 def test_a_job_that_is_gone_is_told(cluster: FakeKubernetesApi, backend: BackendName) -> None:
     with pytest.raises(JobNotFound, match="is not in the cluster"):
-        gateway(cluster).status(training(run_on(backend)).ref)
+        backend_of(training(run_on(backend))).status(training(run_on(backend)).ref)
 
 
 @each_backend
@@ -116,7 +127,7 @@ def test_rank_0_is_found_by_its_labels_and_with_one_call(cluster: FakeKubernetes
         return answer(path, *arguments, **options)
 
     cluster.call_api = counted  # type: ignore[method-assign]
-    assert gateway(cluster).rank0(job.ref) == "rank0"
+    assert backend_of(job).rank0(job.ref) == "rank0"
     assert len(calls) == 1
 
 
@@ -143,7 +154,7 @@ def test_a_gang_that_does_not_come_together_is_given_up_with_the_clusters_words(
 ) -> None:
     run = run_on(backend)
     job = training(run)
-    backends.submit(gateway(cluster), job)
+    submit(job)
     submitted_at = datetime.now(UTC) - timedelta(minutes=run.spec.limits.gang_timeout_minutes + 1)
     stored(cluster, job)["metadata"]["creationTimestamp"] = submitted_at.isoformat()
     words = "0/2 nodes are available: 2 Insufficient aws.amazon.com/neuron."
@@ -158,8 +169,8 @@ def test_a_pod_that_cannot_pull_its_image_says_so(cluster: FakeKubernetesApi) ->
     job = training(run_on("job"))
     waiting = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}
     add_pod(cluster, job, "waiting", {"phase": "Pending", "containerStatuses": [waiting]})
-    assert gateway(cluster).obstacle(job.ref) == "ImagePullBackOff: Back-off pulling image"
-    assert gateway(cluster).obstacle(training(run_on("volcano")).ref) is None
+    assert gateway(cluster).pending_reason(job.ref) == "ImagePullBackOff: Back-off pulling image"
+    assert gateway(cluster).pending_reason(training(run_on("volcano")).ref) is None
 
 
 @each_backend
@@ -167,7 +178,7 @@ def test_an_incomplete_gang_is_deleted_alone(aws: Aws, cluster: FakeKubernetesAp
     run = run_on(backend)
     first, second = training(run), training(run, attempt=2)
     for job in (first, second):
-        backends.submit(gateway(cluster), job)
+        submit(job)
     gateway(cluster).claim_nodes(run.run_id, "trn1.32xlarge", 2)
     event = {"run": run.model_dump(mode="json"), "job": first.ref.model_dump(mode="json")}
     for _ in range(2):

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from lambdas.backends import pytorchjob
 from lambdas.backends.job import render
 from lambdas.backends.kubernetes import pods
-from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.handlers import clean_up, notify, tear_down, validate_run
 from lambdas.logic.jobs import job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
@@ -54,7 +54,7 @@ def running(aws: Aws, cluster: FakeKubernetesApi, **fields: Any) -> Run:
     run = run_of(spec_with(**fields))
     aws.add_nodegroup(TYPE, desired=2)
     aws.table.begin(row_of(run))
-    backend = KubernetesBackend(cluster, namespace=NAMESPACE)
+    backend = KubernetesCluster(cluster, namespace=NAMESPACE)
     backend.claim_nodes(run.run_id, TYPE, 2)
     backend.submit(render(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")))
     return run
@@ -86,7 +86,7 @@ def test_cleaning_up_twice_tells_once(aws: Aws, cluster: FakeKubernetesApi) -> N
 
 def test_cleaning_up_is_what_tearing_down_is(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = running(aws, cluster)
-    KubernetesBackend(cluster, namespace=NAMESPACE).claim_nodes(OTHER, TYPE, 1)
+    KubernetesCluster(cluster, namespace=NAMESPACE).claim_nodes(OTHER, TYPE, 1)
     cleaned = clean(run)
     assert (cleaned["nodes_released"], aws.desired(TYPE)) == (0, 2), "another run's nodes stay"
     torn_down = tear_down.lambda_handler({"run": run.model_dump(mode="json")}, CONTEXT)
@@ -351,7 +351,7 @@ def test_the_last_lines_of_an_elastic_rank_0_are_kept_from_where_it_says_that_it
     aws.add_nodegroup(TYPE, desired=2)
     aws.table.begin(row_of(run))
     job = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")
-    KubernetesBackend(cluster, namespace=NAMESPACE).submit(pytorchjob.render(job))
+    KubernetesCluster(cluster, namespace=NAMESPACE).submit(pytorchjob.render(job))
     put_pod(cluster, run, "worker-0", phase="Running", index=0)
     put_pod(cluster, run, "worker-3", phase="Running", index=3)
     key = f"runs/{run.run_id}/rank0/{job.ref.name}"

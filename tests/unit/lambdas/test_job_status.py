@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lambdas.gateways.job_status import job_status
+from lambdas.backends.registry import KINDS
 from trainflow.models.backends import BackendName
 from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobPhase, JobRef, Stage
@@ -20,7 +20,7 @@ SUBMITTED_AT = "2026-11-21T03:35:30Z"
 
 def status(backend: BackendName, wrote: dict[str, Any], *, num_nodes: int = 2, **fields: Any) -> JobStatus:
     ref = JobRef(name="x", stage=Stage.TRAINING, attempt=1, num_nodes=num_nodes, backend=backend, **fields)
-    return job_status(ref, {"metadata": {"creationTimestamp": SUBMITTED_AT}, "status": wrote})
+    return KINDS[backend].status(ref, {"metadata": {"creationTimestamp": SUBMITTED_AT}, "status": wrote})
 
 
 def recorded(scenario: str, kind: str) -> list[dict[str, Any]]:

@@ -156,3 +156,9 @@ def test_ports_differ_between_jobs_and_stay_out_of_the_ephemeral_range() -> None
     ports = {rendezvous_port(f"run-{number}") for number in range(100)}
     assert len(ports) > 90
     assert all(20000 <= port < 30000 for port in ports)
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_job_knows_its_run(stage: Stage) -> None:
+    for attempt in (1, 12):
+        assert job_of(run_of(), stage, attempt, artifacts_url="s3://a/").ref.run_id == run_of().run_id

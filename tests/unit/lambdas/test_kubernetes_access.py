@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from lambdas.backends.kubernetes.pods import CLAIM, SERVICE_ACCOUNT
-from lambdas.gateways.kubernetes import KubernetesBackend
-from lambdas.handlers import backends
+from lambdas.backends.registry import KINDS
+from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.jobs import job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi, Use
 from tests.fakes.runs import STARTED_AT, job_ref, run_of, run_on
@@ -86,10 +86,12 @@ def put_jobs_into(cluster: FakeKubernetesApi, run: Run, status: State) -> None:
 def meet_everything(function: Function, cluster: FakeKubernetesApi, run: Run) -> None:
     """Call the function in every condition that its run may be in."""
     handler: Callable[..., Any] = importlib.import_module(f"lambdas.handlers.{function.module}").lambda_handler
-    others = KubernetesBackend(FakeKubernetesApi(cluster.objects), namespace=NAMESPACE)
+    others = KubernetesCluster(FakeKubernetesApi(cluster.objects), namespace=NAMESPACE)
     for status in CONDITIONS:
         if function.access is not Access.SUBMIT:
-            backends.submit(others, job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/"))
+            others.submit(
+                KINDS[run.spec.compute.backend].render(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/"))
+            )
         if function.access is not Access.SCALE:
             others.claim_nodes(run.run_id, TYPE, 2)
         put_jobs_into(cluster, run, status)

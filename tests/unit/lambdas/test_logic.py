@@ -217,9 +217,11 @@ def test_a_gang_has_its_time_to_come_together(minutes: int, overdue: bool) -> No
 
 
 def test_an_incomplete_gang_is_told_with_the_schedulers_words() -> None:
-    obstacle = "0/2 nodes are available: 2 Insufficient aws.amazon.com/neuron."
-    error = incomplete_gang(TRAINING, obstacle, limits=RUN.spec.limits)
-    assert str(error) == (f"The job '{TRAINING.name}' did not have its 2 pods running after 30 minutes: {obstacle}")
+    pending_reason = "0/2 nodes are available: 2 Insufficient aws.amazon.com/neuron."
+    error = incomplete_gang(TRAINING, pending_reason, limits=RUN.spec.limits)
+    assert str(error) == (
+        f"The job '{TRAINING.name}' did not have its 2 pods running after 30 minutes: {pending_reason}"
+    )
     assert str(incomplete_gang(TRAINING, None, limits=RUN.spec.limits)).endswith("after 30 minutes.")
 
 

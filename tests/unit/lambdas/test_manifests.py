@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from lambdas.handlers.backends import MANIFESTS
+from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import GANGS, Job, job_of
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, run_on
 from trainflow.cli.spec_file import read_spec
@@ -31,7 +31,7 @@ def job(backend: BackendName, stage: Stage = Stage.TRAINING, **fields: Any) -> J
 
 
 def rendered(job: Job) -> list[dict[str, Any]]:
-    return MANIFESTS[job.ref.backend](job)
+    return KINDS[job.ref.backend].render(job)
 
 
 def pod_templates(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:

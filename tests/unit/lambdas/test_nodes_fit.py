@@ -11,7 +11,7 @@ from kubetwin.controllers.scheduling import place, pod_requests
 from kubetwin.node.registration import NodeSpec, node_object
 from kubetwin.node.shape import extended
 
-from lambdas.handlers.backends import MANIFESTS
+from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import job_of
 from local.node_shapes import instance_shape
 from tests.fakes.runs import run_of, spec_with
@@ -56,7 +56,7 @@ def gang(instance_type: str, backend: BackendName, stage: Stage) -> list[dict[st
         "processes_per_node": instance.max_processes,
         "backend": backend,
     }
-    return MANIFESTS[backend](job_of(run_of(spec_with(compute=compute)), stage, 1, artifacts_url="s3://a/"))
+    return KINDS[backend].render(job_of(run_of(spec_with(compute=compute)), stage, 1, artifacts_url="s3://a/"))
 
 
 @pytest.mark.parametrize("stage", [Stage.PRECOMPILE, Stage.TRAINING])
@@ -80,7 +80,7 @@ def test_a_pod_of_a_gang_fits_its_node(name: str, backend: BackendName, stage: S
 @pytest.mark.parametrize("stage", [Stage.PREFLIGHT, Stage.STAGE, Stage.PUBLISH])
 def test_a_small_pod_of_each_of_two_runs_fits_the_only_system_node(stage: Stage) -> None:
     room = room_for_pods(SYSTEM_INSTANCE) - CLUSTER_PODS
-    (pod,) = pods_of(MANIFESTS["job"](job_of(run_of(spec_with()), stage, 1, artifacts_url="s3://a/")))
+    (pod,) = pods_of(KINDS["job"].render(job_of(run_of(spec_with()), stage, 1, artifacts_url="s3://a/")))
     asked = pod_requests(pod)
     assert 2 * asked["cpu"] * 1000 <= room.millicpu
     assert 2 * asked["memory"] <= room.memory_mib * 2**20
@@ -95,7 +95,7 @@ def node(name: str, *, labels: Mapping[str, str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stage", [Stage.PREFLIGHT, Stage.STAGE, Stage.PUBLISH])
 def test_small_pods_stay_off_nodes_that_are_released_and_need_no_label_on_others(stage: Stage) -> None:
-    (small,) = pods_of(MANIFESTS["job"](job_of(run_of(spec_with()), stage, 1, artifacts_url="s3://a/")))
+    (small,) = pods_of(KINDS["job"].render(job_of(run_of(spec_with()), stage, 1, artifacts_url="s3://a/")))
     released, theirs = node("released", labels=TRAINING_NODES), node("theirs", labels={})
     assert place(small, [released], {}).node == ""
     assert place(small, [released, theirs], {}).node == "theirs"

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lambdas.backends.job import KIND as INDEXED_JOB
 from lambdas.backends.kubernetes.preflight import can_run_pods, of_cluster
+from lambdas.backends.volcano import KIND as VOLCANO
 from lambdas.gateways import account, objects
 from lambdas.handlers import preflight
 from lambdas.logic.jobs import job_of
@@ -69,7 +71,7 @@ def noted(found: Iterable[Finding]) -> list[str]:
 
 
 def in_cluster(zones: tuple[Zone, ...] | Unknown = ZONES, **facts: Any) -> list[Finding]:
-    return list(of_cluster(SPEC, dataclasses.replace(CLUSTER, **facts), zones=zones))
+    return list(of_cluster(VOLCANO, SPEC, dataclasses.replace(CLUSTER, **facts), zones=zones))
 
 
 def in_account(nodegroup: Nodegroup = NODEGROUP, **facts: Any) -> list[Finding]:
@@ -148,8 +150,8 @@ def test_nodes_that_have_been_there_for_a_while_tell_more_than_daemon_sets() -> 
 def test_a_single_node_needs_no_efa_and_so_no_plugin_for_it(plugins: PluginNodes) -> None:
     alone, gang = (run_on("job", num_nodes=number).spec for number in (1, 2))
     facts = dataclasses.replace(CLUSTER, plugins=plugins)
-    assert list(of_cluster(alone, facts, zones=ZONES)) == []
-    assert len(problems(of_cluster(gang, facts, zones=ZONES))) == 1
+    assert list(of_cluster(INDEXED_JOB, alone, facts, zones=ZONES)) == []
+    assert len(problems(of_cluster(INDEXED_JOB, gang, facts, zones=ZONES))) == 1
 
 
 def test_plugins_that_the_chart_calls_otherwise_count_too() -> None:
@@ -160,7 +162,7 @@ def test_plugins_that_the_chart_calls_otherwise_count_too() -> None:
 def test_instances_without_devices_need_no_plugin() -> None:
     spec = run_of(spec_with(compute__instance_type="m5.large", compute__processes_per_node=1)).spec
     facts = dataclasses.replace(CLUSTER, plugins=PluginNodes(daemon_sets=Unknown("the cluster serves none")))
-    assert list(of_cluster(spec, facts, zones=ZONES)) == []
+    assert list(of_cluster(INDEXED_JOB, spec, facts, zones=ZONES)) == []
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,7 @@ def test_an_older_trainers_probe_is_understood_as_far_as_it_goes(result: dict[st
 
 
 @pytest.mark.parametrize(
-    ("obstacle", "stops"),
+    ("pending_reason", "stops"),
     [
         (None, False),
         ("0/1 nodes are available: 1 Insufficient cpu.", False),
@@ -297,12 +299,12 @@ def test_an_older_trainers_probe_is_understood_as_far_as_it_goes(result: dict[st
         ("InvalidImageName: couldn't parse image name", True),
     ],
 )
-def test_an_image_is_out_of_reach_once_the_kubelet_holds_off(obstacle: str | None, stops: bool) -> None:
-    found = image_out_of_reach(SPEC, obstacle)
+def test_an_image_is_out_of_reach_once_the_kubelet_holds_off(pending_reason: str | None, stops: bool) -> None:
+    found = image_out_of_reach(SPEC, pending_reason)
     assert (found is not None) is stops
     if found is not None:
-        assert obstacle is not None
-        assert obstacle.partition(": ")[2] in found.sentence
+        assert pending_reason is not None
+        assert pending_reason.partition(": ")[2] in found.sentence
 
 
 def test_a_probe_that_fails_says_why_the_image_cannot_run_it() -> None:

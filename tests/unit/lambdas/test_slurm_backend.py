@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lambdas.backends.slurm.cluster import SlurmBackend
+from lambdas.backends.slurm import cluster as slurm_cluster
+from lambdas.backends.slurm.cluster import SlurmCluster
 from lambdas.backends.slurm.files import JobFiles
 from lambdas.backends.slurm.job_script import render
 from lambdas.handlers import backends, ensure_capacity, locate_rank0, poll_job, preflight, tear_down
@@ -39,8 +40,8 @@ def slurm() -> FakeController:
 
 
 @pytest.fixture
-def backend(aws: Aws, slurm: FakeController) -> SlurmBackend:
-    return SlurmBackend(slurm, JobFiles(ARTIFACT_BUCKET), user=USER)
+def backend(aws: Aws, slurm: FakeController) -> SlurmCluster:
+    return SlurmCluster(slurm, JobFiles(ARTIFACT_BUCKET), user=USER)
 
 
 @pytest.fixture
@@ -81,13 +82,13 @@ def leave_record(aws: Aws, ref: JobRef, **fields: Any) -> None:
     leave(aws, f"jobs/{ref.name}.json", json.dumps(record))
 
 
-def test_the_same_submit_twice_makes_one_job(backend: SlurmBackend, slurm: FakeController, run: Run) -> None:
+def test_the_same_submit_twice_makes_one_job(backend: SlurmCluster, slurm: FakeController, run: Run) -> None:
     backend.submit(submission(run))
     backend.submit(submission(run))
     assert slurm.states() == [("bert-slurm-0123456789ab-training-1", "PENDING")]
 
 
-def test_a_submit_whose_answer_got_lost_makes_one_job(backend: SlurmBackend, slurm: FakeController, run: Run) -> None:
+def test_a_submit_whose_answer_got_lost_makes_one_job(backend: SlurmCluster, slurm: FakeController, run: Run) -> None:
     slurm.loses_answers = True
     with pytest.raises(ClusterUnavailable):
         backend.submit(submission(run))
@@ -96,9 +97,9 @@ def test_a_submit_whose_answer_got_lost_makes_one_job(backend: SlurmBackend, slu
 
 
 def test_of_two_submits_in_the_same_moment_the_first_job_stays(
-    backend: SlurmBackend, slurm: FakeController, run: Run, monkeypatch: pytest.MonkeyPatch
+    backend: SlurmCluster, slurm: FakeController, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other, alone = SlurmBackend(slurm, JobFiles(ARTIFACT_BUCKET), user=USER), FakeController.submit
+    other, alone = SlurmCluster(slurm, JobFiles(ARTIFACT_BUCKET), user=USER), FakeController.submit
 
     def crossed(controller: FakeController, job: Submission, *, after: Any) -> None:
         monkeypatch.setattr(FakeController, "submit", alone)
@@ -112,7 +113,7 @@ def test_of_two_submits_in_the_same_moment_the_first_job_stays(
 
 
 def test_a_job_of_that_name_from_another_spec_is_a_conflict(
-    backend: SlurmBackend, slurm: FakeController, run: Run
+    backend: SlurmCluster, slurm: FakeController, run: Run
 ) -> None:
     backend.submit(submission(run))
     with pytest.raises(JobConflict, match="exists and was made from another specification"):
@@ -120,7 +121,7 @@ def test_a_job_of_that_name_from_another_spec_is_a_conflict(
 
 
 def test_a_job_of_that_name_of_another_user_is_not_ours(
-    backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
+    backend: SlurmCluster, slurm: FakeController, run: Run, ref: JobRef
 ) -> None:
     slurm.queue.append(job_in_queue(ref.name, user="ada"))
     backend.submit(submission(run))
@@ -130,7 +131,7 @@ def test_a_job_of_that_name_of_another_user_is_not_ours(
 
 
 def test_a_job_that_slurm_has_forgotten_is_not_submitted_again(
-    backend: SlurmBackend, slurm: FakeController, aws: Aws, run: Run, ref: JobRef
+    backend: SlurmCluster, slurm: FakeController, aws: Aws, run: Run, ref: JobRef
 ) -> None:
     (wanted,) = submission(run)
     leave_record(aws, ref, spec_hash=wanted.comment.spec_hash)
@@ -141,7 +142,7 @@ def test_a_job_that_slurm_has_forgotten_is_not_submitted_again(
         backend.submit([wanted])
 
 
-def test_a_restart_waits_until_the_try_before_has_ended(backend: SlurmBackend, slurm: FakeController, run: Run) -> None:
+def test_a_restart_waits_until_the_try_before_has_ended(backend: SlurmCluster, slurm: FakeController, run: Run) -> None:
     backend.submit(submission(run, stage=Stage.PRECOMPILE))
     backend.submit(submission(run))
     slurm.change(2, states=frozenset({"COMPLETING"}))
@@ -150,7 +151,7 @@ def test_a_restart_waits_until_the_try_before_has_ended(backend: SlurmBackend, s
 
 
 def test_watching_a_job_costs_one_call_of_constant_size(
-    backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
+    backend: SlurmCluster, slurm: FakeController, run: Run, ref: JobRef
 ) -> None:
     backend.submit(submission(run))
     backend.status(ref)
@@ -161,7 +162,7 @@ def test_watching_a_job_costs_one_call_of_constant_size(
 
 
 def test_a_number_that_slurm_has_given_to_somebody_elses_job_is_not_trusted(
-    backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
+    backend: SlurmCluster, slurm: FakeController, run: Run, ref: JobRef
 ) -> None:
     backend.submit(submission(run))
     assert backend.status(ref).phase is JobPhase.PENDING
@@ -170,7 +171,7 @@ def test_a_number_that_slurm_has_given_to_somebody_elses_job_is_not_trusted(
         backend.status(ref)
 
 
-def test_a_forgotten_job_is_known_by_its_record(backend: SlurmBackend, aws: Aws, ref: JobRef) -> None:
+def test_a_forgotten_job_is_known_by_its_record(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:
     with pytest.raises(JobNotFound, match="is not in Slurm's queue \\(any more\\), and has left no record"):
         backend.status(ref)
     leave_record(aws, ref)
@@ -181,7 +182,7 @@ def test_a_forgotten_job_is_known_by_its_record(backend: SlurmBackend, aws: Aws,
 
 
 def test_a_program_that_ended_well_counts_whatever_happened_to_its_job_afterwards(
-    backend: SlurmBackend, slurm: FakeController, aws: Aws, run: Run, ref: JobRef
+    backend: SlurmCluster, slurm: FakeController, aws: Aws, run: Run, ref: JobRef
 ) -> None:
     backend.submit(submission(run))
     slurm.change(1, states=frozenset({"NODE_FAIL"}))
@@ -191,7 +192,7 @@ def test_a_program_that_ended_well_counts_whatever_happened_to_its_job_afterward
 
 
 def test_a_job_that_could_not_even_leave_a_record_says_what_to_look_at(
-    deployed: None, backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
+    deployed: None, backend: SlurmCluster, slurm: FakeController, run: Run, ref: JobRef
 ) -> None:
     backend.submit(submission(run))
     slurm.change(1, states=frozenset({"FAILED"}), reason="NonZeroExitCode")
@@ -203,7 +204,7 @@ def test_a_job_that_could_not_even_leave_a_record_says_what_to_look_at(
 
 
 def test_a_probe_that_leaves_no_record_is_one_of_the_problems_that_preflight_lists(
-    deployed: None, backend: SlurmBackend, slurm: FakeController, run: Run
+    deployed: None, backend: SlurmCluster, slurm: FakeController, run: Run
 ) -> None:
     slurm.known_partitions.append(Partition(name="trn1", num_nodes=2))
     asked = run.model_copy(update={"spec": run.spec.model_copy(update={"dataset": None})}, deep=True)
@@ -213,7 +214,7 @@ def test_a_probe_that_leaves_no_record_is_one_of_the_problems_that_preflight_lis
         preflight.lambda_handler({"run": asked.model_dump(mode="json")}, CONTEXT)
 
 
-def test_who_cancelled_a_job_is_asked_for(backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef) -> None:
+def test_who_cancelled_a_job_is_asked_for(backend: SlurmCluster, slurm: FakeController, run: Run, ref: JobRef) -> None:
     backend.submit(submission(run))
     slurm.canceller = "ada"
     slurm.cancel(1)
@@ -221,7 +222,7 @@ def test_who_cancelled_a_job_is_asked_for(backend: SlurmBackend, slurm: FakeCont
 
 
 def test_rank_0_is_on_the_first_node_once_the_job_runs(
-    backend: SlurmBackend, slurm: FakeController, run: Run, ref: JobRef
+    backend: SlurmCluster, slurm: FakeController, run: Run, ref: JobRef
 ) -> None:
     assert backend.rank0(ref) is None
     backend.submit(submission(run))
@@ -230,7 +231,7 @@ def test_rank_0_is_on_the_first_node_once_the_job_runs(
     assert backend.rank0(ref) == f"{ref.name}-0"
 
 
-def test_a_result_is_there_when_the_program_has_ended(backend: SlurmBackend, aws: Aws, ref: JobRef) -> None:
+def test_a_result_is_there_when_the_program_has_ended(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:
     assert backend.result(ref) is None
     node = {"index": 0, "node": "n0", "message": '{"result": {"steps": 3}}'}
     leave_record(aws, ref, nodes=[node])
@@ -238,13 +239,13 @@ def test_a_result_is_there_when_the_program_has_ended(backend: SlurmBackend, aws
     assert backend.result(ref, pod=f"{ref.name}-1") is None
 
 
-def test_what_is_no_record_is_none(backend: SlurmBackend, aws: Aws, ref: JobRef) -> None:
+def test_what_is_no_record_is_none(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:
     leave(aws, f"jobs/{ref.name}.json", "{}")
     assert backend.failed_pods(ref) == []
     assert backend.failed_pods_of_run("bert-slurm-0123456789ab") == []
 
 
-def test_the_failed_nodes_of_a_run_and_their_last_lines_are_found(backend: SlurmBackend, aws: Aws, ref: JobRef) -> None:
+def test_the_failed_nodes_of_a_run_and_their_last_lines_are_found(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:
     nodes = [{"index": 0, "node": "n0", "exit_code": 0}, {"index": 2, "node": "n2", "exit_code": 1, "message": "bad"}]
     leave_record(aws, ref, exit_code=1, nodes=nodes)
     leave(
@@ -253,12 +254,12 @@ def test_the_failed_nodes_of_a_run_and_their_last_lines_are_found(backend: Slurm
     (pod,) = backend.failed_pods_of_run("bert-slurm-0123456789ab")
     assert (pod.name, pod.node, pod.exit_code, pod.message) == (f"{ref.name}-2", "n2", 1, "bad")
     assert [line.text for line in backend.read_log(pod.name, tail_lines=1)] == ["two"]
-    assert backend.telling_pods("bert-slurm-0123456789ab") == [f"{ref.name}-2"]
+    assert backend.pods_to_diagnose("bert-slurm-0123456789ab") == [f"{ref.name}-2"]
     assert list(backend.read_log(f"{ref.name}-1", tail_lines=1)) == []
 
 
 def test_cancelling_a_run_ends_all_of_its_jobs_and_no_other(
-    backend: SlurmBackend, slurm: FakeController, run: Run
+    backend: SlurmCluster, slurm: FakeController, run: Run
 ) -> None:
     backend.submit(submission(run))
     backend.submit(submission(run, attempt=2))
@@ -287,7 +288,7 @@ def leave_log(aws: Aws, ref: JobRef, *, lines: int, segment: int) -> None:
 
 @pytest.mark.parametrize("segment", [1, 4, 100])
 def test_a_log_read_from_a_second_on_has_every_line_of_that_second_and_none_before(
-    backend: SlurmBackend, aws: Aws, ref: JobRef, segment: int
+    backend: SlurmCluster, aws: Aws, ref: JobRef, segment: int
 ) -> None:
     leave_log(aws, ref, lines=40, segment=segment)
     pod = f"{ref.name}-0"
@@ -297,7 +298,7 @@ def test_a_log_read_from_a_second_on_has_every_line_of_that_second_and_none_befo
 
 
 def test_older_segments_are_not_even_asked_for(
-    backend: SlurmBackend, aws: Aws, ref: JobRef, monkeypatch: pytest.MonkeyPatch
+    backend: SlurmCluster, aws: Aws, ref: JobRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_log(aws, ref, lines=40, segment=4)
     asked: list[str] = []
@@ -307,7 +308,7 @@ def test_older_segments_are_not_even_asked_for(
     assert len(asked) == 1
 
 
-def test_a_line_comes_back_as_it_was_printed(backend: SlurmBackend, aws: Aws, ref: JobRef) -> None:
+def test_a_line_comes_back_as_it_was_printed(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:
     lines = ["", " spaces  ", "50%\r100%", "\u2028\x0b\x1c", "2026-11-21T12:00:00+00:00 not its time"]
     text = "".join(f"{NOW.isoformat(timespec='microseconds')} {line}\n" for line in lines)
     leave(aws, f"logs/{ref.name}/{10**15:020d}-{1:015d}.log", text)
@@ -318,8 +319,8 @@ def test_a_line_comes_back_as_it_was_printed(backend: SlurmBackend, aws: Aws, re
 
 
 @pytest.fixture
-def deployed(backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "connect_slurm", lambda: backend)
+def deployed(backend: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_cluster, "connect", lambda *_arguments, **_options: backend)
     told = {"SLURM_SHARED_FOLDER": SITE.shared_folder, "SLURM_API_URL": "http://slurm", "SLURM_PROPERTIES": "{}"}
     for name in SLURM:
         monkeypatch.setenv(name, told.get(name, ""))
@@ -330,7 +331,7 @@ def event(run: Run, ref: JobRef, **more: Any) -> dict[str, Any]:
 
 
 def test_the_workflow_reaches_slurm_by_what_the_run_says(
-    deployed: None, slurm: FakeController, backend: SlurmBackend, run: Run, ref: JobRef
+    deployed: None, slurm: FakeController, backend: SlurmCluster, run: Run, ref: JobRef
 ) -> None:
     backend.submit(submission(run))
     assert locate_rank0.lambda_handler(event(run, ref), CONTEXT) == {"pod": None}
@@ -348,7 +349,7 @@ def test_nodes_are_slurms_to_start(deployed: None, slurm: FakeController, run: R
     assert slurm.asked == []
 
 
-def test_a_partition_is_found_by_its_name_or_by_being_the_default(backend: SlurmBackend, slurm: FakeController) -> None:
+def test_a_partition_is_found_by_its_name_or_by_being_the_default(backend: SlurmCluster, slurm: FakeController) -> None:
     slurm.known_partitions = [Partition(name="a", num_nodes=1), Partition(name="b", num_nodes=2, is_default=True)]
     found = [backend.partition(name) for name in ("a", None, "c")]
     assert [partition and partition.name for partition in found] == ["a", "b", None]
@@ -370,4 +371,4 @@ def test_a_deployment_without_slurm_says_so(aws: Aws, monkeypatch: pytest.Monkey
     for name in SLURM:
         monkeypatch.setenv(name, "")
     with pytest.raises(BackendNotInstalled, match="this deployment has no Slurm cluster"):
-        backends.connect("slurm")
+        backends.connect("slurm").cancel("bert-slurm-0123456789ab")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lambdas.backends.slurm.files import failed_pods
-from lambdas.backends.slurm.status import is_over, job_status, obstacle
+from lambdas.backends.slurm.status import is_over, job_status, pending_reason
 from lambdas.logic.watching import cause_of, failure
 from tests.fakes.slurm import NOW, job_in_queue
 from trainflow.errors import (
@@ -113,20 +113,20 @@ def test_the_first_node_that_failed_is_the_cause_and_says_why() -> None:
     ],
 )
 def test_what_a_job_waits_for_is_said_in_slurms_words_and_ours(reason: str | None, said: str | None) -> None:
-    assert obstacle(job_in_queue(NAME, reason=reason)) == said
+    assert pending_reason(job_in_queue(NAME, reason=reason)) == said
 
 
 def test_what_slurm_says_twice_is_said_once() -> None:
     job = job_in_queue(NAME, reason="ReqNodeNotAvail", description="ReqNodeNotAvail, UnavailableNodes:n[0-1]")
-    assert obstacle(job) == (
+    assert pending_reason(job) == (
         "nodes that it needs are down, drained or reserved: ReqNodeNotAvail, UnavailableNodes:n[0-1]"
     )
 
 
-def test_nodes_that_boot_are_an_obstacle_of_their_own() -> None:
+def test_nodes_that_boot_are_an_pending_reason_of_their_own() -> None:
     job = job_in_queue(NAME, states=frozenset({"CONFIGURING"}), nodes="trn1-[1-2]", started_at=datetime.now(UTC))
-    assert obstacle(job) == "the nodes trn1-[1-2] are being started"
+    assert pending_reason(job) == "the nodes trn1-[1-2] are being started"
 
 
-def test_a_job_that_runs_has_no_obstacle() -> None:
-    assert obstacle(job_in_queue(NAME, states=frozenset({"RUNNING"}), reason="Priority")) is None
+def test_a_job_that_runs_has_no_pending_reason() -> None:
+    assert pending_reason(job_in_queue(NAME, states=frozenset({"RUNNING"}), reason="Priority")) is None

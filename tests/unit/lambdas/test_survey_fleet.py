@@ -10,7 +10,7 @@ import pytest
 
 from lambdas.gateways import executions
 from lambdas.gateways.eks import Nodegroups
-from lambdas.gateways.kubernetes import KubernetesBackend
+from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.handlers.survey_fleet import lambda_handler
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
@@ -51,7 +51,7 @@ def started(aws: Aws, cluster: FakeKubernetesApi, *, nodes: int = 2, **fields: A
     execution = executions.start(aws.state_machine_arn, name=run.run_id, document="{}")
     run = run.model_copy(update={"execution_arn": execution.arn})
     aws.table.begin(row_of(run))
-    KubernetesBackend(cluster, namespace=NAMESPACE).claim_nodes(run.run_id, TYPE, nodes)
+    KubernetesCluster(cluster, namespace=NAMESPACE).claim_nodes(run.run_id, TYPE, nodes)
     return run
 
 

@@ -1,0 +1,58 @@
+"""What backends have to know of the deployment that they run in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainflow.models.slurm import Site
+
+
+class Artifacts(Protocol):
+    """Where results of runs go."""
+
+    @property
+    def artifact_bucket(self) -> str:
+        """Name of the bucket."""
+
+    def url_of(self, run_id: str) -> str:
+        """The folder of a run's artifacts."""
+
+    def key_of(self, run_id: str, name: str) -> str:
+        """The key of one of a run's artifacts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmAccess:
+    """How Slurm is reached, and what its nodes look like."""
+
+    url: str
+    """URL of slurmrestd; `ssm://<instance id>` of a machine with Slurm's commands, where there is none; empty in a
+    deployment without Slurm."""
+    key_secret: str
+    """Secrets Manager's name of the key for tokens, in base64."""
+    user: str
+    """The user as whom the jobs run."""
+    site: Site
+    claims: str = ""
+    """JSON object of what a token says beside its user and its end; may be empty."""
+
+
+class Deployment(Protocol):
+    """The deployment, read field by field as a backend asks: not every function is told all of it."""
+
+    @property
+    def cluster_name(self) -> str:
+        """Name of the EKS cluster."""
+
+    @property
+    def namespace(self) -> str:
+        """Kubernetes namespace of the runs."""
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """Where results of runs go."""
+
+    @property
+    def slurm(self) -> SlurmAccess:
+        """How Slurm is reached."""

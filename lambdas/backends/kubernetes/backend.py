@@ -1,0 +1,157 @@
+"""Jobs in the deployment's Kubernetes cluster. Kinds of objects differ by their `JobKind` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+from lambdas.backends.backend import Examined
+from lambdas.backends.deployment import Deployment
+from lambdas.backends.kubernetes import node_groups
+from lambdas.backends.kubernetes.kind import JobKind
+from lambdas.backends.kubernetes.pods import CLAIM, SERVICE_ACCOUNT
+from lambdas.backends.kubernetes.preflight import can_run_pods, of_cluster
+from lambdas.gateways import account, kubernetes, objects
+from lambdas.gateways.eks import Nodegroups
+from lambdas.gateways.examination import Examination
+from lambdas.logic.capacity import Capacity
+from lambdas.logic.jobs import Job, announcement_key
+from lambdas.logic.preflight.account import of_account, of_tools_image
+from lambdas.logic.preflight.findings import Finding, Problem
+from trainflow.errors import NodegroupNotFound
+from trainflow.models.image_names import in_private_ecr
+from trainflow.models.instances import nodegroup_name
+from trainflow.models.job_status import JobStatus, WorkerPod
+from trainflow.models.log_line import LogLine
+from trainflow.models.offerings import quota_of
+from trainflow.models.preflight import AccountFacts, Probed, Unknown, Zone
+from trainflow.models.run import JobRef, Run
+from trainflow.models.run_spec import RunSpec
+from trainflow.models.training_nodes import Nodegroup
+
+LONGEST_POD_NAME = 253
+"""RFC 1123 subdomain: what an announcement may hold."""
+
+
+class KubernetesBackend:
+    """Runs jobs of one kind. Implements `lambdas.backends.backend.Backend`."""
+
+    def __init__(self, kind: JobKind, deployment: Deployment) -> None:
+        self._kind, self._deployment = kind, deployment
+        self._cluster = kubernetes.connect(deployment.cluster_name, namespace=deployment.namespace)
+
+    def submit(self, job: Job) -> None:
+        """Create the job's objects."""
+        self._cluster.submit(self._kind.render(job))
+
+    def status(self, job: JobRef) -> JobStatus:
+        """One call, whatever the number of nodes."""
+        return self._kind.status(job, self._cluster.job(job))
+
+    def failed_pods(self, job: JobRef) -> list[WorkerPod]:
+        """A few of them, the first to fail first."""
+        return self._cluster.failed_pods(job)
+
+    def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
+        """A few of any kind of job."""
+        return self._cluster.failed_pods_of_run(run_id)
+
+    def pending_reason(self, job: JobRef) -> str | None:
+        """What one of the pending pods waits for."""
+        return self._cluster.pending_reason(job)
+
+    def rank0(self, job: JobRef) -> str | None:
+        """The pod of index 0 in a static rendezvous, which gives it rank 0.
+
+        An elastic job deals its ranks out at run time, so there rank 0 says itself where it is: in an object beside
+        the run's artifacts, because its pods may write there and may do nothing in the cluster.
+        """
+        return self._announced(job.run_id, job.name) if job.elastic else self._cluster.rank0(job)
+
+    def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
+        """The termination message of a pod's container."""
+        return self._cluster.result(job, pod=pod)
+
+    def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
+        """Complete lines, oldest first."""
+        return self._cluster.read_log(pod, since=since, tail_lines=tail_lines)
+
+    def pods_to_diagnose(self, run_id: str) -> list[str]:
+        """Rank 0 of elastic jobs, as it announced itself; then the pods of index 0, and those that failed."""
+        announced = [self._announced(run_id, job) for job in self._cluster.elastic_jobs(run_id)]
+        return list(dict.fromkeys([*filter(None, announced), *self._cluster.pods_to_diagnose(run_id)]))
+
+    def cancel(self, run_id: str) -> list[str]:
+        """Delete the run's jobs of every kind, its services, and its claim on nodes."""
+        return self._cluster.cancel(run_id)
+
+    def delete(self, job: JobRef) -> None:
+        """Delete one job with its pods and its service."""
+        self._cluster.delete(job)
+
+    def ensure_nodes(self, run: Run) -> Capacity:
+        """The node group of the instance type brings them."""
+        return node_groups.ensure_nodes(self._cluster, self._nodegroups, run)
+
+    def release_nodes(self, instance_type: str) -> int:
+        """The node group of the type shrinks, unless a run claims some of its nodes."""
+        return node_groups.release_nodes(self._cluster, self._nodegroups, instance_type)
+
+    def examine(self, run: Run, *, start_probe: Callable[[], None], now: datetime) -> Examined:
+        """What is in the way in the cluster, in the AWS account and in the registry."""
+        compute = run.spec.compute
+        facts = self._examination.facts(compute, service_account=SERVICE_ACCOUNT, claim=CLAIM, now=now)
+        with_probe = can_run_pods(facts)
+        if with_probe:
+            start_probe()  # it starts while AWS is being asked
+        zones, in_account = self._account(run.spec)
+        in_cluster = of_cluster(self._kind, run.spec, facts, zones=zones)
+        return Examined((*in_account, *in_cluster, *_tools_image(run)), probe_started=with_probe)
+
+    def program_digest(self, probe: JobRef, _seen: Probed | Finding) -> str | None:
+        """Digest of the image, from the node that runs the probe."""
+        return self._examination.image_digest(probe.name)
+
+    @property
+    def _nodegroups(self) -> Nodegroups:
+        return Nodegroups(self._deployment.cluster_name)
+
+    @property
+    def _examination(self) -> Examination:
+        return kubernetes.examine(self._deployment.cluster_name, namespace=self._deployment.namespace)
+
+    def _announced(self, run_id: str, job_name: str) -> str | None:
+        """The pod in which an elastic job's rank 0 announced itself; None before it did."""
+        artifacts = self._deployment.artifacts
+        key = artifacts.key_of(run_id, announcement_key(job_name))
+        said = objects.read(artifacts.artifact_bucket, key, version_id=None, limit_bytes=LONGEST_POD_NAME)
+        return said.decode(errors="replace").strip() or None if said else None
+
+    def _account(self, spec: RunSpec) -> tuple[tuple[Zone, ...] | Unknown, list[Finding]]:
+        """The zones of the gang's nodes, and what is in the way of having them."""
+        try:
+            nodegroup = self._nodegroups.size(nodegroup_name(spec.compute.instance_type))
+        except NodegroupNotFound as error:
+            return Unknown("there is no node group"), [Problem(str(error))]
+        zones = account.zones_of(nodegroup.subnets)
+        facts = AccountFacts(
+            zones=zones,
+            offered_in=zones
+            if isinstance(zones, Unknown)
+            else account.offering_zones(spec.compute.instance_type, [zone.id for zone in zones]),
+            quota=_quota(spec, nodegroup),
+        )
+        return zones, list(of_account(spec, nodegroup, facts))
+
+
+def _quota(spec: RunSpec, nodegroup: Nodegroup) -> Any:
+    quota = quota_of(spec.compute.instance, capacity_type=nodegroup.capacity_type)
+    return account.vcpu_quota(quota) if quota else None
+
+
+def _tools_image(run: Run) -> Iterator[Finding]:
+    """ECR alone can be asked; whether other registries have an image, the nodes find out."""
+    image = in_private_ecr(run.tools_image) if run.tools_image else None
+    if run.tools_image and image:
+        yield from of_tools_image(run.tools_image, account.has_image(image))

@@ -1,0 +1,55 @@
+"""What one kind of Kubernetes object has to say of itself to be a backend. Pure: each kind's module makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lambdas.backends.kubernetes.status import time_of
+from lambdas.logic.jobs import Job
+from lambdas.logic.preflight.findings import Finding
+from trainflow.models.backends import BackendName, KubernetesKind
+from trainflow.models.job_status import JobStatus
+from trainflow.models.preflight import Unknown
+from trainflow.models.run import JobRef
+from trainflow.models.run_spec import Compute
+
+ReadStatus = Callable[[JobRef, Mapping[str, Any], datetime | None], JobStatus]
+"""From a job, the `status` of its object and the time of its creation to how far the job is."""
+
+QueueFindings = Callable[[Compute, str | Unknown | None], Iterable[Finding]]
+"""From a gang and the state of its queue, None for a missing one, to what is wrong with that."""
+
+
+def no_queues(_compute: Compute, _state: str | Unknown | None) -> Iterable[Finding]:
+    """What kinds without queues have to say of one: nothing."""
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobKind:
+    """One kind of object that runs gangs."""
+
+    description: KubernetesKind
+    render: Callable[[Job], list[dict[str, Any]]]
+    """From a job to the objects to create, in their order."""
+    read_status: ReadStatus
+    queue_findings: QueueFindings = no_queues
+    """For kinds whose description names queues."""
+
+    @property
+    def name(self) -> BackendName:
+        """As `compute.backend` has it."""
+        return self.description.name
+
+    def status(self, job: JobRef, found: Mapping[str, Any]) -> JobStatus:
+        """The status of a job.
+
+        Args:
+            job: The job.
+            found: Its object as the API serves it.
+        """
+        submitted_at = time_of(found.get("metadata", {}).get("creationTimestamp"))
+        return self.read_status(job, found.get("status") or {}, submitted_at)

@@ -1,0 +1,63 @@
+"""What the kinds of Kubernetes objects have in common where they say how far a job is.
+
+A job is pending until all pods of its gang run. Pods that have ended count as running: they do not end all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from trainflow.models.job_status import JobStatus
+from trainflow.models.run import JobPhase
+
+
+def ended_by_condition(status: Mapping[str, Any], *, success: str, submitted_at: datetime | None) -> JobStatus | None:
+    """The end of a job that says it by a condition; None while it goes on.
+
+    Args:
+        status: The object's `status`.
+        success: Type of the condition that says that the job succeeded. A failed one has the condition `Failed`.
+        submitted_at: When the object was created.
+    """
+    started_at = time_of(status.get("startTime"))
+    for condition in status.get("conditions") or ():
+        if condition["status"] != "True":
+            continue
+        if condition["type"] == success:
+            return JobStatus(phase=JobPhase.SUCCEEDED, submitted_at=submitted_at, started_at=started_at)
+        if condition["type"] == "Failed":
+            return JobStatus(
+                phase=None,
+                failure_reason=condition.get("reason"),
+                failure_message=condition.get("message"),
+                submitted_at=submitted_at,
+                started_at=started_at,
+            )
+    return None
+
+
+def unfinished(complete: bool, submitted_at: datetime | None, *, started_at: datetime | None) -> JobStatus:
+    """The status of a job that has not ended.
+
+    Args:
+        complete: Whether all pods of the gang run.
+        submitted_at: When the object was created.
+        started_at: When the job began to run, if it does.
+    """
+    return JobStatus(
+        phase=JobPhase.RUNNING if complete else JobPhase.PENDING,
+        submitted_at=submitted_at,
+        started_at=started_at if complete else None,
+    )
+
+
+def count(status: Mapping[str, Any], *names: str) -> int:
+    """Sum of the counters of these names; one that is not there counts nothing."""
+    return sum(int(status.get(name) or 0) for name in names)
+
+
+def time_of(text: str | None) -> datetime | None:
+    """A time as the API writes it."""
+    return datetime.fromisoformat(text) if text else None

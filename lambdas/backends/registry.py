@@ -1,0 +1,25 @@
+"""Every backend by its name: the one list to which a new one is added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from lambdas.backends import job, jobset, pod, pytorchjob, volcano
+from lambdas.backends.backend import Backend
+from lambdas.backends.deployment import Deployment
+from lambdas.backends.kubernetes.backend import KubernetesBackend
+from lambdas.backends.kubernetes.kind import JobKind
+from lambdas.backends.slurm.backend import SlurmBackend
+from trainflow.models.backends import BackendName
+
+KINDS: Mapping[BackendName, JobKind] = {
+    kind.name: kind for kind in (job.KIND, jobset.KIND, volcano.KIND, pytorchjob.KIND, pod.KIND)
+}
+"""Backends that are kinds of Kubernetes objects."""
+
+BACKENDS: Mapping[BackendName, Callable[[Deployment], Backend]] = {
+    **{name: partial(KubernetesBackend, kind) for name, kind in KINDS.items()},
+    "slurm": SlurmBackend,
+}
+"""All backends, by the value of `compute.backend`: each is made for a deployment."""
