@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from trainflow.protocol.s3_urls import parse_s3_url
+
 CONSOLES = {"aws": "aws.amazon.com", "aws-us-gov": "amazonaws-us-gov.com", "aws-cn": "amazonaws.cn"}
 """Domain of the console by partition (AWS General Reference, partitions)."""
 
@@ -22,8 +24,10 @@ def object_link(url: str, execution_arn: str) -> str:
         execution_arn: Any execution of the deployment, which tells partition and Region.
     """
     _, partition, _, region, _ = execution_arn.split(":", 4)
-    bucket, _, key = url.removeprefix("s3://").partition("/")
-    return f"{_console(partition, region)}/s3/object/{bucket}?region={region}&prefix={quote(key, safe='')}"
+    place = parse_s3_url(url)
+    if place is None:
+        raise ValueError(f"{url!r} is not an S3 URL.")
+    return f"{_console(partition, region)}/s3/object/{place.bucket}?region={region}&prefix={quote(place.key, safe='')}"
 
 
 def _console(partition: str, region: str) -> str:

@@ -28,7 +28,7 @@ from lambdas.logic.preflight.probe import FAILURES, image_out_of_reach, never_ra
 from lambdas.logic.watching import gang_is_overdue
 from trainflow.models.preflight import DatasetFacts, Probed, Unknown
 from trainflow.models.run import Run, Stage
-from trainflow.models.run_spec import Dataset, RunSpec, object_of
+from trainflow.models.run_spec import Dataset, RunSpec
 
 UNFINISHED: dict[str, Any] = {"finished": False, "image_digest": None, "notes": []}
 """The probe has not ended."""
@@ -99,7 +99,8 @@ def _data(dataset: Dataset | None) -> DatasetFacts:
     if dataset is None:
         return DatasetFacts()
     where: dict[str, Any] = {"region": dataset.region, "signed": not dataset.public}
-    manifest = dataset.manifest_url is None or objects.head(*object_of(dataset.manifest_url), **where) is not None
+    listed = dataset.manifest
+    manifest = listed is None or objects.head(listed.bucket, listed.key, **where) is not None
     if not dataset.in_s3:
         unknown = Unknown("the size of what is behind https:// is known when it is fetched")
         return DatasetFacts(manifest_is_there=manifest, num_bytes=unknown, etag=f"sha256:{dataset.sha256}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from local.slurm import packages
 from local.slurm.errors import SlurmMissing
 from trainflow.errors import DatasetNotFound, InvalidRunSpec, TrainflowError
-from trainflow.models.run_spec import RunSpec, Workload, object_of
+from trainflow.models.run_spec import RunSpec, Workload
 
 
 class MachineUnfit(TrainflowError):
@@ -54,10 +54,8 @@ def require_dataset(spec: RunSpec, s3_root: Path) -> None:
         )
     if dataset.in_s3 and not dataset.is_prefix and not path.is_file():
         raise DatasetNotFound(f"dataset.url: {dataset.url} does not exist; in the twin it would be the file {path}.")
-    if (
-        dataset.manifest_url is not None
-        and not (manifest := s3_root.joinpath(*object_of(dataset.manifest_url))).is_file()
-    ):
+    listed = dataset.manifest
+    if listed is not None and not (manifest := s3_root / listed.bucket / listed.key).is_file():
         raise DatasetNotFound(
             f"dataset.manifest_url: {dataset.manifest_url} does not exist; in the twin it would be the file {manifest}."
         )

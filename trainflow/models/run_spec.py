@@ -17,6 +17,8 @@ from trainflow.errors import InvalidRunSpec
 from trainflow.models.backends import BACKENDS, MAX_HOST_NAME, BackendName
 from trainflow.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
 from trainflow.models.sentences import sentences
+from trainflow.protocol import archives
+from trainflow.protocol.s3_urls import S3Url, parse_s3_url
 
 MAX_NAME_LENGTH = 30
 """Leaves room in a pod's host name (63 characters, RFC 1123) for the run's hash, stage, attempt and index."""
@@ -35,9 +37,6 @@ ABSOLUTE_FOLDER = r"^/[^\x00-\x1f:]*$"
 MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 SHA256 = r"^[0-9a-f]{64}$"
 REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]$"
-
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
-"""How the names of archives end."""
 
 LONGEST_FOLDER = 63
 """As `dataset.name` may be."""
@@ -229,8 +228,8 @@ class Dataset(_Section):
     """The data that is staged before anything else starts: an archive, or every object below a prefix."""
 
     url: str
-    """An archive, `s3://bucket/key.tar` or `https://…/name.tar` (or `.tar.gz`, `.tgz`, `.tar.zst`), which is unpacked;
-    or `s3://bucket/prefix/` with a slash at its end for every object below it."""
+    """An archive, `s3://bucket/key.tar` or `https://…/name.tar` (or `.tar.gz`, `.tgz`, `.tar.bz2`, `.tar.xz`,
+    `.tar.zst`), which is unpacked; or `s3://bucket/prefix/` with a slash at its end for every object below it."""
     name: Annotated[str, Field(pattern=FOLDER)] | None = None
     """Folder below `/data`; runs that name the same folder share one copy, and one that has another `url` is refused.
     Default: from the last part of the archive's or prefix's name, so two of the same name need this field. Has no
@@ -251,15 +250,13 @@ class Dataset(_Section):
     @field_validator("url")
     @classmethod
     def _an_archive_or_a_prefix(cls, url: str) -> str:
-        parts = _split(url)
-        if parts.scheme not in ("s3", "https") or not parts.netloc:
-            raise ValueError(f"{url!r} must be s3://bucket/key, s3://bucket/prefix/ or https://host/path")
-        if parts.scheme == "https" and "@" in parts.netloc:
-            raise ValueError("must hold no user name and no password: specs are kept, logged and shown to everybody")
-        if not parts.path.endswith(ARCHIVES) and (parts.scheme, parts.path[-1:]) != ("s3", "/"):
-            endings = ", ".join(ARCHIVES)
+        in_s3 = parse_s3_url(url)
+        path = in_s3.key if in_s3 else _web_address(url).path
+        is_prefix = in_s3 is not None and in_s3.is_prefix
+        if not is_prefix and not archives.is_archive(path):
+            endings = ", ".join(archives.ENDINGS)
             raise ValueError(f"{url!r} must end in {endings} for an archive, or in s3://…/ for all below a prefix")
-        if parts.path.endswith("/") and {"", ".", ".."} & set(parts.path[1:-1].split("/")):
+        if is_prefix and {"", ".", ".."} & set(path[:-1].split("/")):
             raise ValueError(f"{url!r} must be a prefix of which folders can be made: no part empty, '.' or '..'")
         return url
 
@@ -268,8 +265,8 @@ class Dataset(_Section):
     def _an_object_in_s3(cls, url: str | None) -> str | None:
         if url is None:
             return None
-        parts = _split(url)
-        if parts.scheme != "s3" or not parts.netloc or parts.path in ("", "/") or parts.path.endswith("/"):
+        place = parse_s3_url(url)
+        if place is None or place.is_prefix:
             raise ValueError(f"{url!r} must be s3://bucket/key")
         return url
 
@@ -286,7 +283,7 @@ class Dataset(_Section):
     @property
     def in_s3(self) -> bool:
         """Whether the source is a bucket, and not a web server."""
-        return _split(self.url).scheme == "s3"
+        return parse_s3_url(self.url) is not None
 
     @property
     def is_prefix(self) -> bool:
@@ -295,36 +292,42 @@ class Dataset(_Section):
 
     @property
     def bucket(self) -> str:
-        """Bucket part of an s3:// URL."""
-        return _split(self.url).netloc
+        """Bucket of an s3:// URL, or host of an https:// URL."""
+        in_s3 = parse_s3_url(self.url)
+        return in_s3.bucket if in_s3 else _web_address(self.url).netloc
 
     @property
     def key(self) -> str:
-        """Object key part of an s3:// URL, or the prefix."""
-        return _split(self.url).path.removeprefix("/")
+        """Object key of an s3:// URL, or its prefix, or path of an https:// URL."""
+        in_s3 = parse_s3_url(self.url)
+        return in_s3.key if in_s3 else _web_address(self.url).path.removeprefix("/")
+
+    @property
+    def manifest(self) -> S3Url | None:
+        """The manifest's object; None if the data set has none."""
+        return None if self.manifest_url is None else parse_s3_url(self.manifest_url)
 
     @property
     def folder(self) -> str:
         """Folder below `/data` that holds the unpacked shards."""
         last = self.key.rstrip("/").rsplit("/", 1)[-1]
-        stem = last if self.is_prefix else re.sub(r"\.(tar|tar\.gz|tgz|tar\.zst)$", "", last)
+        stem = last if self.is_prefix else archives.without_ending(last)
         slug = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")
         return self.name or slug[:LONGEST_FOLDER].rstrip("-") or "dataset"
 
 
-def object_of(url: str) -> tuple[str, str]:
-    """Bucket and key of an s3:// URL."""
-    parts = _split(url)
-    return parts.netloc, parts.path.removeprefix("/")
+def _web_address(url: str) -> SplitResult:
+    """The parts of an https:// URL.
 
-
-def _split(url: str) -> SplitResult:
-    """The parts of a URL; in S3 a question mark or a hash is a character of the key like any other."""
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme == "s3":
-        bucket, slash, key = rest.partition("/")
-        return SplitResult(scheme, bucket, slash + key, "", "")
-    return urlsplit(url)
+    Raises:
+        ValueError: If it is another one, or holds credentials.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.netloc:
+        raise ValueError(f"{url!r} must be s3://bucket/key, s3://bucket/prefix/ or https://host/path")
+    if "@" in parts.netloc:
+        raise ValueError("must hold no user name and no password: specs are kept, logged and shown to everybody")
+    return parts
 
 
 class Precompile(_Section):

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.fakes.runs import SPEC, spec_with
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.run import job_name, run_id_for
-from trainflow.models.run_spec import FOLDER, MAX_NAME_LENGTH, object_of, parse_run_spec
+from trainflow.models.run_spec import FOLDER, MAX_NAME_LENGTH, parse_run_spec
+from trainflow.protocol.s3_urls import S3Url, parse_s3_url
 
 
 def elastic(**limits: int) -> dict[str, Any]:
@@ -139,7 +140,8 @@ REFUSED = {
     ),
     "a data set that is no archive": (
         dataset(url="s3://b/a.zip"),
-        "dataset.url: 's3://b/a.zip' must end in .tar, .tar.gz, .tgz, .tar.zst for an archive, or in s3://…/ for all ",
+        "dataset.url: 's3://b/a.zip' must end in .tar, .tar.gz, .tgz, .tar.bz2, .tar.xz, .tar.zst for an archive, "
+        "or in s3://…/ for all ",
     ),
     "a whole bucket": (dataset(url="s3://b/"), "dataset.url: 's3://b/' must be a prefix of which folders can be made"),
     "a prefix that leads upwards": (dataset(url="s3://b/a/../c/"), "must be a prefix of which folders can be made"),
@@ -220,6 +222,10 @@ def test_whatever_stands_in_a_field_is_a_spec_or_a_sentence(field: str, value: A
         ("x.tar.gz", "x"),
         ("y.tgz", "y"),
         ("z.tar.zst", "z"),
+        ("z.tar.bz2", "z"),
+        ("z.tar.xz", "z"),
+        ("corpus#1.tar", "corpus-1"),
+        ("a?b.tar", "a-b"),
         ("_.tar", "dataset"),
         ("data/Wiki.v2/", "wiki-v2"),
         ("what?.tar/#1.tar", "1"),
@@ -256,7 +262,7 @@ def test_any_url_is_refused_in_a_sentence_or_leads_to_one_folder_and_source(
     assert re.match(FOLDER, found.folder)
     if found.in_s3:
         assert f"s3://{found.bucket}/{found.key}" == url
-        assert object_of(url) == (found.bucket, found.key)
+        assert parse_s3_url(url) == S3Url(found.bucket, found.key)
         assert found.bucket and found.key.strip("/")
     else:
         assert found.sha256
