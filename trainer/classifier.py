@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trainer.classification.task import Classification, Classifier
     from trainer.device import Device
     from trainer.device.distributed import Gang
-    from trainer.runtime.s3 import Location
+    from trainflow.protocol.s3_urls import S3Url
 
 CHANNELS = (8, 16)
 """Of the two convolutions: enough to recognise nearly all digits, and a few seconds of a CPU."""
@@ -42,7 +42,7 @@ class ClassifierConfig(ClassificationConfig):
         super().__post_init__()
         self.model_location()
 
-    def model_location(self) -> Location | None:
+    def model_location(self) -> S3Url | None:
         """Where to put the trained model; None if that was not asked for."""
         return None if self.model_url is None else s3.parse(self.model_url, option="model_url", key_required=True)
 
@@ -84,7 +84,7 @@ def convolutional() -> Classifier:
     )
 
 
-def upload(model: nn.Module, place: Location) -> Mapping[str, Any]:
+def upload(model: nn.Module, place: S3Url) -> Mapping[str, Any]:
     """Put the weights into S3, as a file that `torch.load(…, weights_only=True)` reads.
 
     Returns:
@@ -103,11 +103,11 @@ def upload(model: nn.Module, place: Location) -> Mapping[str, Any]:
         s3.connect().put_object(Bucket=place.bucket, Key=place.key, Body=content.getvalue())
     except (Boto3Error, BotoCoreError, ClientError) as error:
         raise StorageFailed(
-            f"--model_url {place.url} cannot be written ({error}); the model is in the run's newest checkpoint, so "
+            f"--model_url {place} cannot be written ({error}); the model is in the run's newest checkpoint, so "
             "give the pod's role s3:PutObject there and run the same command again."
         ) from error
-    print(f"The model is in {place.url}.", flush=True)
-    return {"model_url": place.url}
+    print(f"The model is in {place}.", flush=True)
+    return {"model_url": str(place)}
 
 
 if __name__ == "__main__":

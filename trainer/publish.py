@@ -20,7 +20,7 @@ from trainer.checkpoints.checkpoint_files import CheckpointFile
 from trainer.runtime import arguments, program, s3
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
-from trainer.runtime.s3 import Location
+from trainflow.protocol.s3_urls import S3Url
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -55,7 +55,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
         "objects": len(files),
         "bytes": sum(file.stat().st_size for file in files.values()),
         "uploaded": uploaded,
-        "checkpoint": prefix.below(_name(checkpoint.path, source)).url if checkpoint else None,
+        "checkpoint": str(prefix.below(_name(checkpoint.path, source))) if checkpoint else None,
     }
 
 
@@ -82,7 +82,7 @@ def artifacts(source: Path, checkpoint: CheckpointFile | None) -> dict[str, Path
     return {_name(file, source): file for file in (*newest, *others)}
 
 
-def upload(client: S3Client, file: Path, target: Location) -> bool:
+def upload(client: S3Client, file: Path, target: S3Url) -> bool:
     """Upload a file unless an object with the same content is there.
 
     Returns:
@@ -102,13 +102,13 @@ def upload(client: S3Client, file: Path, target: Location) -> bool:
         client.upload_file(str(file), target.bucket, target.key, ExtraArgs={"Metadata": {CHECKSUM: checksum}})
     except (S3UploadFailedError, ClientError, BotoCoreError) as error:
         raise StorageFailed(
-            f"{file.name} could not be uploaded to {target.url} ({error}); "
+            f"{file.name} could not be uploaded to {target} ({error}); "
             "check that the bucket exists and that the pod's role has s3:PutObject on it."
         ) from error
     return True
 
 
-def _is_there(client: S3Client, target: Location, *, size: int, checksum: str) -> bool:
+def _is_there(client: S3Client, target: S3Url, *, size: int, checksum: str) -> bool:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

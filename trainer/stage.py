@@ -31,6 +31,8 @@ from trainer.staging.source import RemoteFile, Source, open_source, resolved
 from trainer.staging.stream import RemoteStream
 from trainer.staging.transfer import BYTES_IN_FLIGHT, FEW_BYTES_IN_FLIGHT, Transfer
 from trainer.staging.writer import Writer
+from trainflow.protocol import archives
+from trainflow.protocol.s3_urls import parse_s3_url
 
 Manifest = Mapping[str, str]
 
@@ -64,7 +66,8 @@ class StageConfig:
             raise ConfigInvalid(f"--sha256 is {self.sha256!r}; it has to be 64 hexadecimal digits in lower case.")
         if self.sha256 is not None and self.url.endswith("/"):
             raise ConfigInvalid("--sha256 is of one archive; for a prefix give --manifest_url instead.")
-        if self.linked_folder is not None and not re.fullmatch("s3://.+/", self.url):
+        in_s3 = parse_s3_url(self.url)
+        if self.linked_folder is not None and (in_s3 is None or not in_s3.key or not in_s3.is_prefix):
             raise ConfigInvalid(f"--linked_folder goes with a prefix, s3://bucket/prefix/, and --url is {self.url!r}.")
 
 
@@ -207,11 +210,11 @@ def _bring(
 
 
 def _transfer(source: Source, config: StageConfig) -> Transfer:
-    compressed = source.is_archive and not source.files[0].name.endswith(".tar")
+    compressed = source.is_archive and archives.is_compressed(source.files[0].name)
     return Transfer(
         encrypted=source.files[0].address.startswith("https:"),
         region=source.region,
-        renew=_same if config.url.startswith("s3:") else resolved,
+        renew=resolved if parse_s3_url(config.url) is None else _same,
         bytes_in_flight=FEW_BYTES_IN_FLIGHT if compressed else BYTES_IN_FLIGHT,
     )
 

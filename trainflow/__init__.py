@@ -1,1 +1,4 @@
-"""What the functions and the command share: the run record and the report. Pure: nothing here does I/O."""
+"""What the workflow, the command and the programs in pods agree on, and what users install.
+
+This file imports nothing: the trainer's images hold it beside `trainflow.protocol`, and none of the rest.
+"""

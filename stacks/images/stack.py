@@ -1,6 +1,7 @@
 """Where the images are kept and built: ECR, and a CodeBuild project for each kind of image.
 
-The machine that deploys needs no Docker: it uploads the folder `trainer/`, and CodeBuild makes the image. A build names
+The machine that deploys needs no Docker: it uploads the packages that run in pods
+(`context`), and CodeBuild makes the image. A build names
 its image by digest in the exported variable IMAGE, which is what `workload.image` of a run spec wants.
 
 An image's tag is made of its content, `<kind>-<16 hex digits>`, and tags cannot be moved: what was built once is never
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,17 +26,13 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
+from stacks.images import context
 from stacks.shared.acknowledgements import Reason, acknowledge
 from trainflow.configuration.deployment import Configuration
 from trainflow.models.image_names import EcrImage, in_private_ecr
 
-TRAINER = Path(__file__).parents[2] / "trainer"
-
 TOOLS = "tools"
 """The kind of image that staging and publishing run in."""
-
-LEFT_BY_PYTHON = ("**/__pycache__", "**/*.pyc")
-"""Not part of an image: the same sources make the same asset, and the same tag."""
 
 BUILD_MINUTES = 60
 """A Neuron base is some 10 GB to pull, unpack and push."""
@@ -77,7 +75,7 @@ class Kind:
     @property
     def tag(self) -> str:
         """Kind and content: what the build is given, the base and the recipe."""
-        digest = hashlib.sha256(f"{self.base}\0{self.dockerfile}\0{content_of(TRAINER)}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{self.base}\0{self.dockerfile}\0{context.digest()}".encode()).hexdigest()
         return f"{self.name}-{digest[:16]}"
 
     @property
@@ -103,7 +101,7 @@ class ImagesStack(cdk.Stack):
             removal_policy=self._removal_policy,
         )
         self.repository = self._make_repository()
-        self._source = assets.Asset(self, "Trainer", path=str(TRAINER), exclude=list(LEFT_BY_PYTHON))
+        self._source = self._make_source()
         self._log_group = logs.LogGroup(
             self,
             "BuildLog",
@@ -149,6 +147,12 @@ class ImagesStack(cdk.Stack):
             removal_policy=self._removal_policy,
             empty_on_delete=not self._configuration.production,
         )
+
+    def _make_source(self) -> assets.Asset:
+        """What the builds are given; the CDK copies it into its output folder at once."""
+        with tempfile.TemporaryDirectory(prefix="trainflow-images-") as folder:
+            context.stage(Path(folder))
+            return assets.Asset(self, "Trainer", path=folder)
 
     def _make_role(self) -> iam.Role:
         role = iam.Role(
@@ -234,20 +238,6 @@ def kinds_of_images(configuration: Configuration) -> tuple[Kind, ...]:
     return tuple(kinds)
 
 
-def content_of(folder: Path) -> str:
-    """SHA-256 over names and contents of a folder's files, but for what Python leaves there."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not _is_left_by_python(path))
-    digest = hashlib.sha256()
-    for path in files:
-        name, content = path.relative_to(folder).as_posix().encode(), path.read_bytes()
-        digest.update(b"%d %d " % (len(name), len(content)) + name + content)
-    return digest.hexdigest()
-
-
-def _is_left_by_python(path: Path) -> bool:
-    return "__pycache__" in path.parts or path.suffix == ".pyc"
-
-
 def build_spec(kind: Kind) -> dict[str, Any]:
     """What CodeBuild does, with REPOSITORY and TAG in the environment. An image that is there is not built again."""
     log_in = [LOG_IN.format(region="$AWS_REGION", registry="${REPOSITORY%%/*}")]
@@ -263,7 +253,8 @@ def build_spec(kind: Kind) -> dict[str, Any]:
                     f"find_digest() {{ {FIND_DIGEST}; }}",
                     "DIGEST=$(find_digest || true)",
                     'if [ -z "$DIGEST" ]; then'
-                    f" docker build --pull --build-arg BASE={shlex.quote(kind.base)} --file images/{kind.dockerfile}"
+                    f" docker build --pull --build-arg BASE={shlex.quote(kind.base)}"
+                    f" --file trainer/images/{kind.dockerfile}"
                     ' --tag "$REPOSITORY:$TAG" . && docker push "$REPOSITORY:$TAG" && DIGEST=$(find_digest); fi',
                     'export IMAGE="$REPOSITORY@$DIGEST"',
                     'echo "$IMAGE"',

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from stacks.images.stack import TRAINER, Kind, build_spec, content_of, kinds_of_images
+from stacks.images import context
+from stacks.images.stack import Kind, build_spec, kinds_of_images
 from tests.infrastructure.alone import PINNED, configuration
 from tests.infrastructure.test_images import _source
 
@@ -129,11 +130,11 @@ def test_an_image_that_is_there_is_not_built_again(builder: Builder) -> None:
 
 
 def test_a_build_that_fails_tells_no_image(builder: Builder) -> None:
-    (builder.folder / "context/images/tools.txt").unlink()
+    (builder.folder / "context/trainer/images/tools.txt").unlink()
     (tools,) = (kind for kind in KINDS if kind.name == "tools")
     done = builder.build(tools)
     assert done.returncode != 0 and "@sha256" not in done.stdout
-    assert "COPY images/tools.txt" in done.stderr
+    assert "COPY trainer/images/tools.txt" in done.stderr
     assert builder.state["pushed"] == []
 
 
@@ -160,11 +161,18 @@ def test_a_tag_is_made_of_everything_that_goes_into_the_image() -> None:
 
 
 def test_a_tag_changes_with_the_sources_and_not_with_what_python_leaves(tmp_path: Path) -> None:
-    folder = tmp_path / "trainer"
-    shutil.copytree(TRAINER, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    assert content_of(folder) == content_of(TRAINER) == content_of(_source())
-    (folder / "__pycache__").mkdir()
-    (folder / "__pycache__/stage.pyc").write_bytes(b"0")
-    assert content_of(folder) == content_of(TRAINER)
-    (folder / "stage.py").rename(folder / "staged.py")
-    assert content_of(folder) != content_of(TRAINER)
+    context.stage(tmp_path)
+    assert context.digest(tmp_path) == context.digest() == context.digest(_source())
+    (tmp_path / "trainer/__pycache__").mkdir()
+    (tmp_path / "trainer/__pycache__/stage.pyc").write_bytes(b"0")
+    (tmp_path / "trainflow/errors.py").write_text("# no part of an image")
+    assert context.digest(tmp_path) == context.digest()
+    (tmp_path / "trainer/stage.py").rename(tmp_path / "trainer/staged.py")
+    assert context.digest(tmp_path) != context.digest()
+
+
+@pytest.mark.parametrize("name", ["trainflow/__init__.py", "trainflow/protocol/s3_urls.py"])
+def test_a_tag_changes_with_what_the_trainer_shares_with_the_workflow(tmp_path: Path, name: str) -> None:
+    context.stage(tmp_path)
+    (tmp_path / name).write_text("# changed")
+    assert context.digest(tmp_path) != context.digest()

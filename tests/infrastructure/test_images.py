@@ -1,8 +1,9 @@
-"""Images: built by AWS from the trainer's folder alone, never overwritten, and made to run as the pods run them."""
+"""Images: built by AWS from the packages of pods alone, never overwritten, and made to run as the pods run them."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from aws_cdk import cx_api
 
 from lambdas.backends import job as indexed_job
 from lambdas.logic.jobs import Job
+from stacks.images import context
 from stacks.images.stack import TOOLS, ImagesStack, kinds_of_images
 from tests.infrastructure.alone import PINNED, Resources, configuration, make_app, of_type, settings, the_only
+from trainer.images import smoke
 from trainflow.models.run import JobRef, Stage
 
 PROJECT = "AWS::CodeBuild::Project"
@@ -92,8 +95,46 @@ def test_whoever_deploys_needs_no_docker() -> None:
 
 def test_a_build_is_given_the_trainer_and_nothing_else() -> None:
     given = {path.relative_to(_source()) for path in _source().rglob("*") if path.is_file()}
-    ours = {path.relative_to("trainer") for path in Path("trainer").rglob("*") if path.is_file()}
+    ours = {path for folder in ("trainer", "trainflow/protocol") for path in Path(folder).rglob("*") if path.is_file()}
+    ours.add(Path("trainflow/__init__.py"))
     assert given == {path for path in ours if "__pycache__" not in path.parts}
+    assert all((_source() / path).read_bytes() == path.read_bytes() for path in given)
+
+
+def _does_without_a_device(module: str) -> bool:
+    imported = {name.split(".")[0] for name, _ in smoke.imports_of(smoke.source_of(module))}
+    return not imported & smoke.OF_DEVICES
+
+
+@pytest.mark.parametrize("kind", smoke.ENTRY_POINTS)
+def test_what_a_build_is_given_can_run_every_entry_point_by_itself(tmp_path: Path, kind: str) -> None:
+    """Every module that an entry point can come to import is there, and the packages of pods are found there only."""
+    context.stage(tmp_path)
+    modules = sorted(filter(_does_without_a_device, smoke.modules_of_ours(smoke.ENTRY_POINTS[kind])))
+    assert any(module.startswith("trainflow.protocol.") for module in modules)
+    program = "import importlib, sys\nfor module in sys.argv[1:]:\n    print(importlib.import_module(module).__file__)"
+    isolated = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, *modules],
+        cwd=tmp_path,
+        env=isolated,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {Path(line).is_relative_to(tmp_path) for line in done.stdout.splitlines()} == {True}
+    assert len(done.stdout.splitlines()) == len(modules)
+
+
+def test_the_packages_in_a_context_are_compiled_as_the_recipes_do(tmp_path: Path) -> None:
+    context.stage(tmp_path)
+    for dockerfile in DOCKERFILES:
+        *_, last = _arguments(dockerfile, "RUN")
+        assert last.split("&&")[0].split() == ["python", "-m", "compileall", "-q", "trainer", "trainflow"]
+        assert ("COPY", ". /opt/trainflow/") in _instructions(dockerfile)
+    done = subprocess.run([sys.executable, "-m", "compileall", "-q", "trainer", "trainflow"], cwd=tmp_path, check=False)
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
@@ -109,7 +150,7 @@ def test_every_configured_base_has_a_build(torchneuron: str | None) -> None:
     assert {project["Name"] for project in projects} == {f"trainflow-image-{kind}" for kind in expected}
     for project in projects:
         kind = project["Name"].removeprefix("trainflow-image-")
-        assert f"--file images/{expected[kind]}.Dockerfile" in project["Source"]["BuildSpec"]
+        assert f"--file trainer/images/{expected[kind]}.Dockerfile" in project["Source"]["BuildSpec"]
         assert f"BASE={PINNED}" in project["Source"]["BuildSpec"]
         variables = {found["Name"]: found["Value"] for found in project["Environment"]["EnvironmentVariables"]}
         assert variables["TAG"].startswith(f"{kind}-")

@@ -11,7 +11,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 
 # torch from its own index, where the build without CUDA is; everything else, all of it pinned, from PyPI.
-COPY images/cpu.txt /tmp/requirements.txt
+COPY trainer/images/cpu.txt /tmp/requirements.txt
 RUN grep '^torch==' /tmp/requirements.txt > /tmp/torch.txt \
  && pip install --no-cache-dir --no-deps --index-url https://download.pytorch.org/whl/cpu --requirement /tmp/torch.txt \
  && pip install --no-cache-dir --requirement /tmp/requirements.txt \
@@ -22,12 +22,12 @@ RUN grep '^torch==' /tmp/requirements.txt > /tmp/torch.txt \
 RUN getent passwd 1000 || useradd --uid 1000 --no-create-home trainer
 
 # Owned by root and compiled now: the program can change neither itself nor its environment.
-COPY . /opt/trainflow/trainer/
+COPY . /opt/trainflow/
 ENV PYTHONPATH=/opt/trainflow \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp
 WORKDIR /opt/trainflow
-RUN python -m compileall -q trainer \
+RUN python -m compileall -q trainer trainflow \
  && python -m trainer.images.smoke training
 
 USER 1000:1000

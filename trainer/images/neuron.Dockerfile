@@ -9,7 +9,7 @@ FROM ${BASE}
 USER root
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 
-COPY images/neuron.txt /tmp/requirements.txt
+COPY trainer/images/neuron.txt /tmp/requirements.txt
 RUN pip list --format=freeze > /tmp/base.txt \
  && pip install --no-cache-dir --constraint /tmp/base.txt --requirement /tmp/requirements.txt \
  && rm /tmp/base.txt /tmp/requirements.txt
@@ -18,12 +18,12 @@ RUN pip list --format=freeze > /tmp/base.txt \
 RUN getent passwd 1000 || useradd --uid 1000 --no-create-home trainer
 
 # Owned by root and compiled now: the program can change neither itself nor its environment.
-COPY . /opt/trainflow/trainer/
+COPY . /opt/trainflow/
 ENV PYTHONPATH=/opt/trainflow \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp
 WORKDIR /opt/trainflow
-RUN python -m compileall -q trainer \
+RUN python -m compileall -q trainer trainflow \
  && python -m trainer.images.smoke training
 
 USER 1000:1000

@@ -43,7 +43,9 @@ ENTRY_POINTS: Mapping[str, Sequence[str]] = {
 OF_DEVICES = frozenset({"torch_xla", "torch_neuronx"})
 """Bound to hardware: a program imports one of them where its device is, and no two of them are in one image."""
 
-PACKAGE = "trainer"
+PACKAGES = ("trainer", "trainflow")
+"""Ours: the trainer, and the protocol that it shares with the workflow."""
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -63,22 +65,32 @@ def main(argv: Sequence[str]) -> int:
 
 
 def foreign_modules(entry_points: Iterable[str]) -> frozenset[str]:
-    """Modules of other packages, the standard library's aside, that entry points can come to import through ours."""
-    seen: set[str] = set()
+    """Modules of other packages than ours and the standard library that entry points can come to import."""
+    return _reached(entry_points)[1]
+
+
+def modules_of_ours(entry_points: Iterable[str]) -> frozenset[str]:
+    """Modules of ours that entry points are, or can come to import."""
+    return _reached(entry_points)[0]
+
+
+def _reached(entry_points: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Modules of ours, and of others, that entry points lead to."""
+    ours: set[str] = set()
     foreign: set[str] = set()
     waiting = list(entry_points)
     while waiting:
         module = waiting.pop()
-        if module in seen:
+        if module in ours:
             continue
-        seen.add(module)
+        ours.add(module)
         for imported, names in imports_of(source_of(module)):
-            if imported.split(".")[0] == PACKAGE:
+            if imported.split(".")[0] in PACKAGES and is_module(imported):
                 candidates = (imported, *(f"{imported}.{name}" for name in names))
                 waiting.extend(filter(is_module, candidates))
             elif imported.split(".")[0] not in sys.stdlib_module_names:
                 foreign.add(imported)
-    return frozenset(foreign)
+    return frozenset(ours), frozenset(foreign)
 
 
 def source_of(module: str) -> Path:

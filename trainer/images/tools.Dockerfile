@@ -6,7 +6,7 @@ USER root
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 
 # Wheels alone: there is no compiler here.
-COPY images/tools.txt /tmp/requirements.txt
+COPY trainer/images/tools.txt /tmp/requirements.txt
 RUN pip install --no-cache-dir --only-binary :all: --requirement /tmp/requirements.txt \
  && pip check \
  && rm /tmp/requirements.txt
@@ -15,12 +15,12 @@ RUN pip install --no-cache-dir --only-binary :all: --requirement /tmp/requiremen
 RUN getent passwd 1000 || useradd --uid 1000 --no-create-home trainer
 
 # Owned by root and compiled now: the program can change neither itself nor its environment.
-COPY . /opt/trainflow/trainer/
+COPY . /opt/trainflow/
 ENV PYTHONPATH=/opt/trainflow \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp
 WORKDIR /opt/trainflow
-RUN python -m compileall -q trainer \
+RUN python -m compileall -q trainer trainflow \
  && python -m trainer.images.smoke tools
 
 USER 1000:1000

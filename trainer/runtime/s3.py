@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from trainer.runtime.errors import ConfigInvalid
+from trainflow.protocol.s3_urls import S3Url, parse_s3_url
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 
-@dataclass(frozen=True)
-class Location:
-    """A bucket and a key, or the beginning of one."""
-
-    bucket: str
-    key: str
-
-    @property
-    def url(self) -> str:
-        return f"s3://{self.bucket}/{self.key}"
-
-    def below(self, name: str) -> Location:
-        """An object under this prefix."""
-        return Location(self.bucket, f"{self.key.rstrip('/')}/{name}".lstrip("/"))
-
-
-def parse(url: str, *, option: str, key_required: bool) -> Location:
-    """Take `s3://bucket/key` apart.
+def parse(url: str, *, option: str, key_required: bool) -> S3Url:
+    """Bucket and key of an option's `s3://bucket/key`.
 
     Args:
         url: As the user wrote it.
@@ -39,12 +23,11 @@ def parse(url: str, *, option: str, key_required: bool) -> Location:
     Raises:
         ConfigInvalid: If it is no S3 URL.
     """
-    parts = urlsplit(url)
-    key = parts.path.lstrip("/")
-    if parts.scheme != "s3" or not parts.netloc or (key_required and not key):
+    place = parse_s3_url(url)
+    if place is None or (key_required and not place.key):
         wanted = "s3://bucket/key" if key_required else "s3://bucket/prefix/"
         raise ConfigInvalid(f"--{option} is {url!r}; it has to look like {wanted}.")
-    return Location(parts.netloc, key)
+    return place
 
 
 def connect(*, unsigned: bool = False, region: str | None = None) -> S3Client:

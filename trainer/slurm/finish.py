@@ -22,6 +22,7 @@ from trainer.runtime.errors import ConfigInvalid, StorageFailed
 from trainer.runtime.result import MAX_BYTES
 from trainer.slurm.place import TAIL_LINES, JobFolder, JobObjects, stamped
 from trainer.slurm.ship import GIVES_UP_SECONDS
+from trainflow.protocol.s3_urls import S3Url
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -155,7 +156,7 @@ def _text(file: Path) -> str | None:
         return None
 
 
-def _put(client: S3Client, place: s3.Location, content: bytes, *, deadline: float) -> None:
+def _put(client: S3Client, place: S3Url, content: bytes, *, deadline: float) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     while True:
@@ -163,7 +164,7 @@ def _put(client: S3Client, place: s3.Location, content: bytes, *, deadline: floa
             client.put_object(Bucket=place.bucket, Key=place.key, Body=content)
             return
         except (BotoCoreError, ClientError) as error:
-            refusal = f"{place.url} cannot be written ({error}); give the nodes' role s3:PutObject there."
+            refusal = f"{place} cannot be written ({error}); give the nodes' role s3:PutObject there."
             if time.monotonic() > deadline:
                 raise StorageFailed(refusal) from error
         print(refusal, file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from trainer.runtime.s3 import Location
+from trainflow.protocol.s3_urls import S3Url
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -50,10 +50,10 @@ class JobFolder:
 class JobObjects:
     """A job's objects below the run's prefix."""
 
-    run: Location
+    run: S3Url
     job: str
 
-    def segment(self, *, stamp: int, end: int) -> Location:
+    def segment(self, *, stamp: int, end: int) -> S3Url:
         """A piece of the first node's log.
 
         Args:
@@ -62,12 +62,12 @@ class JobObjects:
         """
         return self.run.below(f"logs/{self.job}/{stamp:020d}-{end:015d}.log")
 
-    def tail(self, index: int) -> Location:
+    def tail(self, index: int) -> S3Url:
         """The last lines of a node."""
         return self.run.below(f"tails/{self.job}-{index}.log")
 
     @property
-    def record(self) -> Location:
+    def record(self) -> S3Url:
         """How the job ended."""
         return self.run.below(f"jobs/{self.job}.json")
 

@@ -21,6 +21,7 @@ from trainer.runtime.environment import Environment
 from trainer.runtime.errors import StorageFailed
 from trainer.runtime.files import written_whole
 from trainer.slurm.place import TAIL_LINES, JobFolder, JobObjects, stamped
+from trainflow.protocol.s3_urls import S3Url
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -130,7 +131,7 @@ class Shipper:
         except FileNotFoundError:
             return b""
 
-    def _put(self, place: s3.Location, content: bytes) -> None:
+    def _put(self, place: S3Url, content: bytes) -> None:
         self._client.put_object(Bucket=place.bucket, Key=place.key, Body=content, ContentType="text/plain")
 
 
@@ -151,10 +152,10 @@ def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any] | 
             may_be_more, refused_since = shipper.ship(all_of_it=has_ended), None
         except _refusals() as error:
             refused_since = refused_since or time.monotonic()
-            print(f"The log cannot be written below {objects.run.url} ({error}).", file=sys.stderr, flush=True)
+            print(f"The log cannot be written below {objects.run} ({error}).", file=sys.stderr, flush=True)
             if has_ended and time.monotonic() - refused_since > GIVES_UP_SECONDS:
                 raise StorageFailed(
-                    f"The log is not below {objects.run.url} ({error}); give the nodes' role s3:PutObject there."
+                    f"The log is not below {objects.run} ({error}); give the nodes' role s3:PutObject there."
                 ) from error
             may_be_more = False
         if has_ended and not may_be_more and refused_since is None:

@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from urllib.parse import urlsplit
 
 from trainer.runtime import s3
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
 from trainer.staging.source import refusal
+from trainflow.protocol.s3_urls import parse_s3_url
 
 LINE = re.compile(r"(?P<checksum>[0-9a-fA-F]{64}) [ *](?P<path>.+)")
 
@@ -37,7 +37,7 @@ def read(url: str, *, unsigned: bool, region: str | None) -> Mapping[str, str]:
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    if urlsplit(url).scheme != "s3":
+    if parse_s3_url(url) is None:
         raise ConfigInvalid(f"--manifest_url is {url!r}; put the manifest into a bucket and give its s3:// URL.")
     location = s3.parse(url, option="manifest_url", key_required=True)
     try:

@@ -13,8 +13,8 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from trainer.runtime import s3
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
-from trainer.runtime.s3 import Location
 from trainer.staging import marker
+from trainflow.protocol.s3_urls import S3Url, parse_s3_url
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -68,14 +68,14 @@ def open_source(url: str, *, unsigned: bool, region: str | None, sha256: str | N
         ConfigInvalid: If it is no such URL.
         DatasetNotFound: If there is nothing, or it may not be read.
     """
-    if urlsplit(url).scheme == "https":
+    if parse_s3_url(url) is None and urlsplit(url).scheme == "https":
         return _on_the_web(url, sha256)
     location = s3.parse(url, option="url", key_required=True)
     client = s3.connect(unsigned=unsigned, region=region)
     if region is None and (found := s3.region_of(client, location.bucket)) != client.meta.region_name:
         client = s3.connect(unsigned=unsigned, region=found)
     addresses = addresses_in(location.bucket, client.meta.endpoint_url)
-    is_archive = not location.key.endswith("/")
+    is_archive = not location.is_prefix
     files = (_archive(client, location, addresses),) if is_archive else objects_below(client, location, addresses)
     return Source(
         url=url,
@@ -104,7 +104,7 @@ def addresses_in(bucket: str, endpoint: str) -> str:
     return f"{parts.scheme}://{bucket}.{parts.netloc}/" if is_host else f"{endpoint.rstrip('/')}/{bucket}/"
 
 
-def _archive(client: S3Client, location: Location, addresses: str) -> RemoteFile:
+def _archive(client: S3Client, location: S3Url, addresses: str) -> RemoteFile:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:  # one byte: an answer to HEAD has no body to say what is wrong
@@ -113,22 +113,20 @@ def _archive(client: S3Client, location: Location, addresses: str) -> RemoteFile
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
         if code in ("InvalidRange", "416"):
-            raise DatasetInvalid(
-                f"The archive {location.url} is empty, so it is truncated or no tar archive."
-            ) from error
+            raise DatasetInvalid(f"The archive {location} is empty, so it is truncated or no tar archive.") from error
         raise DatasetNotFound(refusal(location, code)) from error
     except BotoCoreError as error:
-        raise DatasetNotFound(f"{location.url} cannot be read ({error}); check endpoint and credentials.") from error
+        raise DatasetNotFound(f"{location} cannot be read ({error}); check endpoint and credentials.") from error
     return RemoteFile(
         name=PurePosixPath(location.key).name,
-        url=location.url,
+        url=str(location),
         address=f"{addresses}{quote(location.key, safe=SAFE_IN_PATH)}",
-        size=_total(answer.get("ContentRange", ""), location.url),
+        size=_total(answer.get("ContentRange", ""), str(location)),
         etag=answer["ETag"],
     )
 
 
-def objects_below(client: S3Client, prefix: Location, addresses: str) -> tuple[RemoteFile, ...]:
+def objects_below(client: S3Client, prefix: S3Url, addresses: str) -> tuple[RemoteFile, ...]:
     """Every object below a prefix, in the order of their keys; markers of folders are none.
 
     Raises:
@@ -143,13 +141,13 @@ def objects_below(client: S3Client, prefix: Location, addresses: str) -> tuple[R
         code = error.response.get("Error", {}).get("Code", "")
         raise DatasetNotFound(refusal(prefix, code, action="s3:ListBucket")) from error
     except BotoCoreError as error:
-        raise DatasetNotFound(f"{prefix.url} cannot be listed ({error}); check endpoint and credentials.") from error
+        raise DatasetNotFound(f"{prefix} cannot be listed ({error}); check endpoint and credentials.") from error
     if not files:
-        raise DatasetNotFound(f"There is no object below {prefix.url}; upload the data set or correct the URL.")
+        raise DatasetNotFound(f"There is no object below {prefix}; upload the data set or correct the URL.")
     return files
 
 
-def _listed(client: S3Client, prefix: Location, addresses: str) -> Iterator[RemoteFile]:
+def _listed(client: S3Client, prefix: S3Url, addresses: str) -> Iterator[RemoteFile]:
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=prefix.bucket, Prefix=prefix.key)
     for found in (entry for page in pages for entry in page.get("Contents", [])):
         name = found["Key"].removeprefix(prefix.key)
@@ -158,18 +156,18 @@ def _listed(client: S3Client, prefix: Location, addresses: str) -> Iterator[Remo
         _require_path(name, prefix)
         yield RemoteFile(
             name=name,
-            url=f"s3://{prefix.bucket}/{found['Key']}",
+            url=str(S3Url(prefix.bucket, found["Key"])),
             address=f"{addresses}{quote(found['Key'], safe=SAFE_IN_PATH)}",
             size=found["Size"],
             etag=found["ETag"],
         )
 
 
-def _require_path(name: str, prefix: Location) -> None:
+def _require_path(name: str, prefix: S3Url) -> None:
     parts = name.split("/")
     if name.startswith("/") or not {"", ".", ".."}.isdisjoint(parts) or "\0" in name:
         raise DatasetInvalid(
-            f"The object {name!r} below {prefix.url} has no name that a file could have; rename or remove it."
+            f"The object {name!r} below {prefix} has no name that a file could have; rename or remove it."
         )
 
 
@@ -208,14 +206,14 @@ def resolved(file: RemoteFile) -> RemoteFile:
     )
 
 
-def refusal(location: Location, code: str, *, action: str = "s3:GetObject") -> str:
+def refusal(location: S3Url, code: str, *, action: str = "s3:GetObject") -> str:
     """What S3's error code means, in words."""
     known = {
-        "NoSuchBucket": f"There is no bucket {location.bucket!r}; correct the URL {location.url}.",
+        "NoSuchBucket": f"There is no bucket {location.bucket!r}; correct the URL {location}.",
         "NoSuchKey": f"The bucket {location.bucket!r} has no object {location.key!r}; upload it or correct the URL.",
-        "AccessDenied": f"{location.url} may not be read; check the URL, and give the pod's role {action} on it.",
+        "AccessDenied": f"{location} may not be read; check the URL, and give the pod's role {action} on it.",
     }
-    return known.get(code, f"{location.url} cannot be read: S3 answers {code}; check URL and permissions.")
+    return known.get(code, f"{location} cannot be read: S3 answers {code}; check URL and permissions.")
 
 
 def _total(content_range: str, url: str) -> int:

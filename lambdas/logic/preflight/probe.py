@@ -73,14 +73,15 @@ def of_failure(spec: RunSpec, failed: TrainflowError) -> Problem:
     if spec.workload.image is None:
         return Problem(
             f"workload.environment: in {_program_place(spec)}, `python -m trainer.probe` does not run ({said}); put "
-            "what it needs into that, and the trainer into SLURM_PROGRAM_FOLDER."
+            "what it needs into that, and the packages trainer and trainflow.protocol into SLURM_PROGRAM_FOLDER."
         )
     image = f"workload.image is '{spec.workload.image}'"
     if WRONG_MACHINE in str(failed).lower():
         machine = spec.compute.instance.architecture
         return Problem(f"{image}, which is not built for {machine}; build it with `--platform linux/{_oci(machine)}`.")
     return Problem(
-        f"{image}, in which `python -m trainer.probe` does not run ({said}); put the trainer package into the image."
+        f"{image}, in which `python -m trainer.probe` does not run ({said}); put the packages trainer and "
+        "trainflow.protocol into it."
     )
 
 

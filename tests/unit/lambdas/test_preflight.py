@@ -311,7 +311,7 @@ def test_a_probe_that_fails_says_why_the_image_cannot_run_it() -> None:
     built_elsewhere = of_failure(SPEC, WorkerFailed("exec /usr/bin/python: exec format error"))
     assert "not built for x86_64; build it with `--platform linux/amd64`" in built_elsewhere.sentence
     no_trainer = of_failure(SPEC, ScriptFailed("No module named trainer.probe"))
-    assert "put the trainer package into the image" in no_trainer.sentence
+    assert "put the packages trainer and trainflow.protocol into it" in no_trainer.sentence
 
 
 def test_a_probe_that_never_ran_says_what_it_waited_for() -> None:

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.trainer.conftest import BUCKET
-from trainer.runtime.s3 import Location
 from trainer.slurm import ship
 from trainer.slurm.place import TAIL_LINES, JobFolder, JobObjects
 from trainer.slurm.ship import MAX_SEGMENT_BYTES, Shipper
+from trainflow.protocol.s3_urls import S3Url
 
-OBJECTS = JobObjects(Location(BUCKET, "runs/a/"), "a-training-1")
+OBJECTS = JobObjects(S3Url(BUCKET, "runs/a/"), "a-training-1")
 
 
 class FakeS3:

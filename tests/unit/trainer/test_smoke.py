@@ -95,3 +95,14 @@ def test_an_image_that_lacks_a_package_is_told_which() -> None:
 def test_an_unknown_kind_is_refused() -> None:
     done = run_smoke("gpu")
     assert (done.returncode, done.stderr) == (2, "usage: python -m trainer.images.smoke tools|training|slurm\n")
+
+
+def test_a_module_of_ours_that_is_missing_is_told_like_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an image has a part of our packages only, what is missing there is missed by its test."""
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer/program.py").write_text("from trainflow.models import run_spec\n")
+    monkeypatch.setattr(smoke, "ROOT", tmp_path)
+    assert smoke.modules_of_ours(["trainer.program"]) == {"trainer.program"}
+    assert smoke.foreign_modules(["trainer.program"]) == {"trainflow.models"}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import signal
@@ -16,7 +19,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import zstandard
 
+from tests.fakes.runs import spec_with
 from tests.unit.trainer.conftest import BUCKET, dataset_archive, make_archive, make_rows
 from trainer import stage
 from trainer.data.shard_file import as_bytes
@@ -31,6 +36,8 @@ from trainer.runtime.errors import (
     TrainerError,
 )
 from trainer.staging import place
+from trainflow.models.run_spec import parse_run_spec
+from trainflow.protocol import archives
 
 URL = f"s3://{BUCKET}/corpus.tar"
 
@@ -82,6 +89,24 @@ def test_a_data_set_is_staged_checked_and_marked(s3: Any, destination: Path, mod
     names = {path.name for path in destination.rglob("*") if path.is_file()}
     assert names == {"vocab.txt", "demo_training_0.hdf5", "demo_training_1.hdf5"}
     assert visible(destination.parent) == ["demo"]
+
+
+@pytest.mark.parametrize("key", ["corpus#1.tar", "a?b.tar", "100%.tar", "/twice.tar"])
+def test_the_stager_brings_the_object_that_the_spec_names(s3: Any, destination: Path, key: str) -> None:
+    url = f"s3://{BUCKET}/{key}"
+    spec = parse_run_spec(spec_with(dataset={"url": url}))
+    assert spec.dataset is not None and (spec.dataset.bucket, spec.dataset.key) == (BUCKET, key)
+    etag = upload(s3, dataset_archive(num_shards=1), key)
+    assert (run_stage(destination, url=url)["etag"], marked(destination)["url"]) == (etag, url)
+
+
+@pytest.mark.parametrize("ending", archives.ENDINGS)
+def test_every_archive_that_the_spec_accepts_is_staged(s3: Any, destination: Path, ending: str) -> None:
+    compress = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress, "zstd": zstandard.compress}
+    kind = next((kind for kind, endings in archives.COMPRESSED.items() if ending in endings), None)
+    plain = dataset_archive(num_shards=1)
+    upload(s3, compress[kind](plain) if kind else plain, key := f"corpus{ending}")
+    assert run_stage(destination, url=f"s3://{BUCKET}/{key}")["num_shards"] == 1
 
 
 def test_the_same_archive_is_skipped_and_another_replaces_it(s3: Any, destination: Path) -> None:

@@ -26,6 +26,7 @@ from trainer.staging.archive import safe_member
 from trainer.staging.journal import Journal
 from trainer.staging.stream import ReadStream
 from trainer.staging.writer import Writer
+from trainflow.protocol import archives
 
 
 def unpack(content: bytes, folder: Path) -> None:
@@ -59,6 +60,10 @@ COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
         zstandard.ZstdCompressor().compress(content[at : at + 20_000]) for at in range(0, len(content), 20_000)
     ),
 }
+
+
+def test_every_compression_of_the_list_is_read() -> None:
+    assert COMPRESSIONS.keys() - {"none", "zstd in frames"} == archives.COMPRESSED.keys()
 
 
 @pytest.mark.parametrize("compress", COMPRESSIONS.values(), ids=COMPRESSIONS)
