@@ -24,7 +24,7 @@ from lambdas.logic.staging import (
     require_progress,
 )
 from trainflow.models.run import JobRef, Run, Stage, StagingProgress
-from trainflow.models.staging_line import StagingReport
+from trainflow.protocol.staging_line import StagingReport
 
 TAIL_LINES = 20
 """Of the log: the newest report is among them, whatever else the program says."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from trainflow.models.metrics_line import parse_metrics_line, parse_report_line
-from trainflow.models.staging_line import parse_staging_line
+from trainflow.protocol.metrics_line import parse_metrics_line
+from trainflow.protocol.staging_line import parse_staging_line
+from trainflow.protocol.step_report import parse_report_line
 
 _REPORT = re.compile(
     r"torch/distributed/elastic/.*failed \(exitcode: |^W\d{4} .*torch/distributed/elastic/.*Sending process "

@@ -17,9 +17,10 @@ from trainflow.models.metric_names import (
     PublishedField,
     RunMetric,
 )
-from trainflow.models.metrics_line import StepMetrics, StepReport
 from trainflow.models.run import MetricsCursor
-from trainflow.models.staging_line import StagingReport
+from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.staging_line import StagingReport
+from trainflow.protocol.step_report import StepReport
 
 
 def of_staging(run_id: str, report: StagingReport, *, now: datetime) -> Iterator[Datum]:

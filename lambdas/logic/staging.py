@@ -10,7 +10,7 @@ from trainflow.errors import StagingStalled
 from trainflow.models.data_import import Import
 from trainflow.models.run import JobRef, StagingProgress
 from trainflow.models.run_spec import Dataset, Limits
-from trainflow.models.staging_line import StagingReport, parse_staging_line
+from trainflow.protocol.staging_line import StagingReport, parse_staging_line
 
 
 def linked_folder(dataset: Dataset, linked_url: str) -> str | None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from trainflow.models.log_line import LogLine
-from trainflow.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
 from trainflow.models.run import LogPosition, MetricsCursor
+from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
+from trainflow.protocol.step_report import StepReport, parse_report_line
 
 MAX_LINES_TOLD = 240
 """Steps and reports of one batch: at four data each, and a few of the cluster's, they fit one call of PutMetricData,

@@ -25,9 +25,9 @@ from tests.integration.test_runs import (
 )
 from trainflow.cli.run_local import follow_run
 from trainflow.cli.spec_file import read_spec
-from trainflow.models.metrics_line import parse_metrics_line
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.protocol.metrics_line import parse_metrics_line
 
 pytestmark = pytest.mark.slurm
 

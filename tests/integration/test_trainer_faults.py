@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.forked_training import Forked, small_training
 from tests.unit.trainer.conftest import make_rows, write_shard
-from trainflow.models.metrics_line import parse_metrics_line
+from trainflow.protocol.metrics_line import parse_metrics_line
 
 
 @pytest.fixture

@@ -2,85 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import math
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainflow.protocol.metrics_line import StepMetrics, metrics_line
+from trainflow.protocol.step_report import StepReport, report_line
+
 FOLDER = "tensorboard"
+
+TAGS = {"sequences_per_second": "throughput"}
+"""Names of scalars in TensorBoard, where they are not those of the report: charts of earlier versions go on."""
 
 REMEMBERED = 1000
 """Laps that percentiles are taken of."""
-
-
-@dataclass(frozen=True)
-class StepMetrics:
-    """One logged step."""
-
-    epoch: int
-    step: int
-    loss: float
-    """Mean over the global batch, in nats."""
-    learning_rate: float
-    """That the schedule has come to behind the step, as in the tutorial; the step before took its own with it."""
-    throughput: float
-    """Sequences per second over all ranks, since the last logged step."""
-    tokens_per_second: float | None = None
-    """The same in tokens, padding included."""
-    mfu_percent: float | None = None
-    """Model FLOPs utilisation; None where the device's peak is not known."""
-    mfu_peak: str | None = None
-    """The peak that it is a share of, and who says so."""
-    parts: Mapping[str, float] = field(default_factory=dict)
-    """Losses that the loss is the sum of, by name; none where it is a single one."""
-    grad_norm: float | None = None
-    """2-norm of the step's gradients before clipping."""
-    data_wait_percent: float | None = None
-    """Of the time since the last logged step, what rank 0 waited for samples."""
-    step_ms_p50: float | None = None
-    """Median of the last steps' times, in milliseconds; of rank 0, which waits for the others in every step."""
-    step_ms_p95: float | None = None
-    """95th percentile of the same."""
-    memory_mib: float | None = None
-    """Of rank 0: what its device's allocator holds, or the resident memory where it trains on the CPU."""
-
-
-def line(metrics: StepMetrics, when: time.struct_time, *, with_norm: bool = False) -> str:
-    """The tutorials' line, to the letter: existing scripts and `PublishMetrics` read it."""
-    norm = f" grad-norm : {metrics.grad_norm}" if with_norm else ""
-    return (
-        f"LOG {time.asctime(when)} - ({metrics.epoch}, {metrics.step}) step_loss : {metrics.loss:.4f} "
-        f"learning_rate : {metrics.learning_rate:.2e} throughput : {metrics.throughput:.2f}{norm}"
-    )
-
-
-def report(metrics: StepMetrics) -> str:
-    """All that is known of the step, in a line of JSON of its own behind the tutorials' line."""
-    return json.dumps({"trainflow_metrics": known(metrics)})
-
-
-DIGITS = {"learning_rate": 10, "mfu_percent": 2, "data_wait_percent": 3, "memory_mib": 0, "tokens_per_second": 1}
-"""Decimals in the report, where they are not four."""
-
-
-def values(metrics: StepMetrics) -> dict[str, Any]:
-    """All fields by their names, and the parts of the loss by theirs."""
-    named = dict(vars(metrics))
-    return {**named.pop("parts"), **named}
-
-
-def known(metrics: StepMetrics) -> dict[str, Any]:
-    """The fields that have a value, rounded, under the names that a reader of JSON expects; NaN is none."""
-    named = {"sequences_per_second" if name == "throughput" else name: value for name, value in values(metrics).items()}
-    return {
-        name: round(value, DIGITS.get(name, 4)) if isinstance(value, float) else value
-        for name, value in named.items()
-        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
-    }
 
 
 class MetricsLog:
@@ -97,14 +34,21 @@ class MetricsLog:
         self._speaks = output_dir is not None
         self._events = _event_writer(output_dir / FOLDER, first_step) if output_dir is not None else None
 
-    def record(self, metrics: StepMetrics) -> None:
-        """Log one step. The time of the line is UTC, as in any pod."""
+    def record(self, metrics: StepMetrics, report: StepReport, losses: Mapping[str, float]) -> None:
+        """Log one step.
+
+        Args:
+            metrics: The step.
+            report: What is known of it beside.
+            losses: Losses that the step's is the sum of, by name; none where it is a single one.
+        """
         if self._speaks:
-            print(line(metrics, time.gmtime(), with_norm=self._with_norm), report(metrics), sep="\n", flush=True)
+            line = metrics_line(metrics, grad_norm=report.grad_norm if self._with_norm else None)
+            print(line, report_line(report, losses), sep="\n", flush=True)
         if self._events is not None:
-            for name, value in values(metrics).items():
+            for name, value in {**losses, **vars(report)}.items():
                 if isinstance(value, float):
-                    self._events.add_scalar(name, value, metrics.step)
+                    self._events.add_scalar(TAGS.get(name, name), value, metrics.step)
 
     def close(self) -> None:
         """Write out what is buffered."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple, TypedDict
 
 import torch
 
 from trainer.checkpoints.checkpoint import Progress
-from trainer.loop.metrics import MetricsLog, StepMetrics, StepTimes, Stopwatch
+from trainer.loop.metrics import MetricsLog, StepTimes, Stopwatch
 from trainer.loop.run import Run
 from trainer.loop.task import Batches
 from trainer.loop.utilization import utilization_percent
 from trainer.runtime.errors import LossNotFinite
+from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.step_report import StepReport
 
 
 class Wishes(NamedTuple):
@@ -24,9 +27,9 @@ class Wishes(NamedTuple):
 
 
 class Measured(TypedDict):
-    """Fields of `StepMetrics` that a clock decides."""
+    """Fields of `StepReport` that a clock decides."""
 
-    throughput: float
+    sequences_per_second: float
     tokens_per_second: float | None
     mfu_percent: float | None
     mfu_peak: str | None
@@ -95,16 +98,11 @@ class Journal:
         *parts, norm, share_stop, share_save = means
         loss = sum(parts)
         measured = self._measured(progress)
+        epoch = self._batches.order.epoch(progress.samples_seen - self._run.global_batch_size)
         self._log.record(
-            StepMetrics(
-                self._batches.order.epoch(progress.samples_seen - self._run.global_batch_size),
-                progress.step,
-                loss,
-                next_rate,
-                parts=dict(zip(self._run.task.losses, parts, strict=True)) if len(parts) > 1 else {},
-                grad_norm=norm,
-                **measured,
-            )
+            StepMetrics(datetime.now(UTC), epoch, progress.step, loss, next_rate, measured["sequences_per_second"]),
+            StepReport(step=progress.step, epoch=epoch, loss=loss, learning_rate=next_rate, grad_norm=norm, **measured),
+            dict(zip(self._run.task.losses, parts, strict=True)) if len(parts) > 1 else {},
         )
         # Told before it ends the training: the line is what the alarm hears.
         self._require_finite(progress.step, loss, norm)
@@ -119,7 +117,7 @@ class Journal:
         self._told = progress
         memory = run.device.memory_bytes()
         return Measured(
-            throughput=throughput,
+            sequences_per_second=throughput,
             tokens_per_second=None if samples.tokens is None else throughput * samples.tokens,
             mfu_percent=utilization_percent(
                 throughput, samples.operations, world_size=run.gang.world_size, peak_tflops=run.peak_tflops

@@ -1,24 +1,14 @@
-"""How far staging is, one line at a time. Other programs read these lines from the log: the form stays as it is.
-
-    STAGE <done>/<total> bytes <files> files <rate> B/s
-
-`done` and `total` are bytes of the source as it is stored, compressed or not; `total` is `?` while nobody knows it.
-What an earlier attempt brought counts as done. `files` are those that are complete. `rate` is of the time since the
-line before, in the last line of the whole attempt, and counts only what this attempt brought.
-"""
+"""How far staging is, one line at a time: `trainflow.protocol.staging_line`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
+from trainflow.protocol.staging_line import StagingReport, staging_line
+
 SECONDS_BETWEEN_LINES = 10.0
 """At most one line in that time, and one at the end."""
-
-
-def line(*, done: int, total: int | None, files: int, rate: float) -> str:
-    """One line of progress."""
-    return f"STAGE {done}/{'?' if total is None else total} bytes {files} files {rate:.0f} B/s"
 
 
 class Progress:
@@ -68,4 +58,7 @@ class Progress:
         self._tell(rate)
 
     def _tell(self, rate: float) -> None:
-        self._say(line(done=self._done, total=self._total, files=self._count(), rate=rate))
+        report = StagingReport(
+            done_bytes=self._done, total_bytes=self._total, files=self._count(), bytes_per_second=rate
+        )
+        self._say(staging_line(report))

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainflow.models.metrics_line import StepMetrics
 from trainflow.models.run_record import RunRecord
+from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.report import render_report
 
 

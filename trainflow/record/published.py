@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import combinations, combinations_with_replacement
 
-from trainflow.models.metrics_line import StepMetrics
 from trainflow.models.run_record import MetricsPublished
+from trainflow.protocol.metrics_line import StepMetrics
 
 MAX_EXPLANATIONS = 20_000
 """Tries for one period before only its count is believed; reached by minutes with hundreds of odd steps alone."""

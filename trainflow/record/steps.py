@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from trainflow.models.metrics_line import StepMetrics
 from trainflow.models.run import MetricsCursor
+from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.published import latest_of_each_step
 
 FILE_NAME = "steps.json"

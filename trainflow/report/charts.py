@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trainflow.models.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.wording import number
 from trainflow.report.scales import WIDTH, Scale, nice_ticks, smoothed, thinned
 

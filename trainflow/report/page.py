@@ -15,8 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 
 from trainflow.links import execution_link, object_link
-from trainflow.models.metrics_line import StepMetrics
 from trainflow.models.run_record import MetricsPublished, Pod, RunRecord, RunStatus
+from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.build import overhead_by_state
 from trainflow.record.wording import count, duration, number, rate
 from trainflow.report.charts import charts

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainflow.models.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.models.run_record import RunRecord
+from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.record import build_record
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.pods import PodView, pod_view

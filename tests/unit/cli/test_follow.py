@@ -17,7 +17,7 @@ from trainflow.cli.follow.staging import staging_line
 from trainflow.cli.observe.snapshot import RunSnapshot, total_steps
 from trainflow.errors import WorkerFailed
 from trainflow.models.run_record import RunStatus
-from trainflow.models.staging_line import StagingReport
+from trainflow.protocol.staging_line import StagingReport
 
 
 def followed(run: RecordedRun, *, looks: int = 400) -> list[str]:

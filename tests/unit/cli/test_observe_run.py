@@ -14,9 +14,9 @@ from recorded_runs import RecordedRun, recorded, statistics_of
 from test_observe_executions import FakeStepFunctions
 
 from trainflow.cli.observe import RunObserver
-from trainflow.models.metrics_line import StepMetrics
 from trainflow.models.run_record import RunError, RunStatus
-from trainflow.models.staging_line import StagingReport
+from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.staging_line import StagingReport
 
 
 class FakeCloudWatch:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_runs import recorded, statistics_of
 
-from trainflow.models.metrics_line import StepMetrics
 from trainflow.models.run_record import MetricsPublished
+from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.published import PeriodStatistics, compare, latest_of_each_step
 
 START = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)

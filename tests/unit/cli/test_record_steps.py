@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from trainflow.models.metrics_line import StepMetrics
 from trainflow.models.run import MetricsCursor
+from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.steps import MAX_STEPS, KeptSteps, kept_steps_from_json, kept_steps_of
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from recorded_runs import RecordedRun, recorded
 
 from trainflow.cli.files import write_report
-from trainflow.models.metrics_line import StepMetrics
 from trainflow.models.run_record import Job, Pod, RunError, RunRecord
+from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.published import latest_of_each_step
 from trainflow.report import render_report
 from trainflow.report.charts import charts

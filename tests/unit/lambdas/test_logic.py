@@ -39,9 +39,9 @@ from trainflow.errors import (
 )
 from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
-from trainflow.models.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.models.run import JobPhase, MetricsCursor, Stage
 from trainflow.models.training_nodes import Node, Nodegroup
+from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.record.failure import caught_error
 
 RUN = run_of()

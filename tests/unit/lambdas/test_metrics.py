@@ -24,8 +24,9 @@ from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, Aws
 from trainflow.models.log_line import LogLine
 from trainflow.models.metric_datum import Datum
 from trainflow.models.metric_names import ClusterMetric, RunMetric
-from trainflow.models.metrics_line import StepMetrics, StepReport, parse_metrics_line, parse_report_line
 from trainflow.models.run import MetricsCursor
+from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
+from trainflow.protocol.step_report import StepReport, parse_report_line
 
 NOW = STARTED_AT + timedelta(hours=1)
 

@@ -22,12 +22,11 @@ from lambdas.logic.staging import advanced, linked_folder, newest_report, requir
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, job_ref, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
-from trainer.staging.progress import line as printed
 from trainflow.errors import StagingStalled, StorageFailed
 from trainflow.models.metric_names import NAMESPACE, RUN_DIMENSION, RunMetric
 from trainflow.models.run import Run, Stage, StagingProgress
 from trainflow.models.run_spec import Dataset, Limits
-from trainflow.models.staging_line import StagingReport, parse_staging_line
+from trainflow.protocol.staging_line import StagingReport, parse_staging_line, staging_line
 
 GIB = 1024**3
 SHA256 = "0123456789abcdef" * 4
@@ -45,20 +44,15 @@ reports = st.builds(
 )
 
 
-def line(report: StagingReport) -> str:
-    """As the program prints it."""
-    return printed(done=report.done_bytes, total=report.total_bytes, files=report.files, rate=report.bytes_per_second)
-
-
 # The program's line
 
 
 @given(reports)
 def test_a_line_says_how_far_staging_is(report: StagingReport) -> None:
-    assert parse_staging_line(line(report)) == report
+    assert parse_staging_line(staging_line(report)) == report
     assert report.percent is None or 0 <= report.percent <= 100
     assert report.seconds_left is None or report.seconds_left >= 0
-    assert last_words(["OSError: no space", line(report)]) == ""
+    assert last_words(["OSError: no space", staging_line(report)]) == ""
 
 
 @given(st.text() | st.text().map(lambda text: f"STAGE {text}"))
@@ -67,7 +61,7 @@ def test_any_other_line_says_nothing_of_it(text: str) -> None:
 
 
 def test_the_newest_line_counts() -> None:
-    log = [line(StagingReport(done_bytes=done, total_bytes=9, files=0, bytes_per_second=1)) for done in (1, 2)]
+    log = [staging_line(StagingReport(done_bytes=done, total_bytes=9, files=0, bytes_per_second=1)) for done in (1, 2)]
     newest = newest_report(["Unpacking.", *log, "RuntimeWarning: slow"])
     assert newest is not None
     assert newest.done_bytes == 2
@@ -243,7 +237,7 @@ def test_a_run_submits_its_staging_once_and_tells_how_far_it_is(aws: Aws, cluste
     assert published(aws, run) == {}
 
     report = StagingReport(done_bytes=12 * GIB, total_bytes=48 * GIB, files=7, bytes_per_second=1e9)
-    let_run(cluster, f"Staging.\n{line(report)}\nStill there.")
+    let_run(cluster, f"Staging.\n{staging_line(report)}\nStill there.")
     second = look(run, first["progress"])
     assert cluster.names("jobs") == [STAGE.name]
     assert (second["finished"], second["progress"]["done_bytes"], second["progress"]["files"]) == (False, 12 * GIB, 7)

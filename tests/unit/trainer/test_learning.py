@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,12 +15,12 @@ from transformers.models.bert.configuration_bert import BertConfig
 from transformers.models.bert.modeling_bert import BertForPreTraining
 
 from tests.unit.trainer.conftest import TINY, make_rows
-from trainer.loop.metrics import StepMetrics, line
 from trainer.optimizers.building import decay_groups
 from trainer.optimizers.optimization_config import OptimizationConfig
 from trainer.optimizers.schedule import learning_rate
 from trainer.pretraining.batches import MicroBatch, as_micro_batch
 from trainer.pretraining.bert import BertPretraining
+from trainflow.protocol.metrics_line import StepMetrics, metrics_line
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +118,8 @@ def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero(warmup_steps: int
 
 
 def test_the_metrics_line_is_the_tutorials_to_the_letter() -> None:
-    when = time.strptime("2022-12-21 00:51:01", "%Y-%m-%d %H:%M:%S")
-    metrics = StepMetrics(epoch=0, step=14, loss=10.70112, learning_rate=2.8e-06, throughput=6449.361)
-    assert line(metrics, when) == (
+    when = datetime(2022, 12, 21, 0, 51, 1, tzinfo=UTC)
+    metrics = StepMetrics(when, epoch=0, step=14, loss=10.70112, learning_rate=2.8e-06, throughput=6449.361)
+    assert metrics_line(metrics) == (
         "LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 10.7011 learning_rate : 2.80e-06 throughput : 6449.36"
     )

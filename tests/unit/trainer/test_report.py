@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -13,7 +14,6 @@ from tests.unit.trainer.conftest import make_rows
 from trainer.device.cpu import CpuDevice
 from trainer.device.cuda import CudaDevice
 from trainer.device.neuron import NeuronDevice
-from trainer.loop.metrics import StepMetrics, report
 from trainer.loop.utilization import utilization_percent
 from trainer.pretraining import flops
 from trainer.pretraining.batches import as_micro_batch
@@ -22,7 +22,7 @@ from trainer.pretraining.config import ModelConfig
 from trainer.runtime import environment
 from trainer.runtime.errors import ConfigInvalid
 from trainflow.models.metric_names import REPORT_FIELDS
-from trainflow.models.metrics_line import StepReport, parse_report_line
+from trainflow.protocol.step_report import StepReport, parse_report_line, report_line
 
 LARGE = ModelConfig(model="large")
 
@@ -55,12 +55,12 @@ def test_utilisation_is_the_share_of_the_gangs_peak() -> None:
     assert utilization_percent(100, 10**12, world_size=2, peak_tflops=None) is None
 
 
-def metrics(**fields: float | None) -> StepMetrics:
-    return StepMetrics(epoch=0, step=14, loss=math.nan, learning_rate=1e-4, throughput=200.0, **fields)  # type: ignore[arg-type]
+def report(**fields: Any) -> StepReport:
+    return StepReport(epoch=0, step=14, loss=math.nan, learning_rate=1e-4, sequences_per_second=200.0, **fields)
 
 
 def test_the_workflow_understands_the_report() -> None:
-    line = report(metrics(tokens_per_second=25600.04, mfu_percent=31.456))
+    line = report_line(report(tokens_per_second=25600.04, mfu_percent=31.456))
     assert json.loads(line) == {
         "trainflow_metrics": {
             "epoch": 0,
@@ -71,16 +71,24 @@ def test_the_workflow_understands_the_report() -> None:
             "mfu_percent": 31.46,
         }
     }
-    assert parse_report_line(line) == StepReport(step=14, tokens_per_second=25600.0, mfu_percent=31.46)
+    assert parse_report_line(line) == StepReport(
+        step=14,
+        epoch=0,
+        learning_rate=1e-4,
+        sequences_per_second=200.0,
+        tokens_per_second=25600.0,
+        mfu_percent=31.46,
+    )
 
 
 def test_every_field_that_is_published_is_one_of_the_report() -> None:
     fields = {row.field: float(number) for number, row in enumerate(REPORT_FIELDS, start=1)}
-    assert parse_report_line(report(metrics(**fields))) == StepReport(step=14, **fields)
+    assert parse_report_line(report_line(StepReport(step=14, **fields))) == StepReport(step=14, **fields)
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    assert parse_report_line(report(metrics())) == StepReport(step=14)
+    known = StepReport(step=14, epoch=0, learning_rate=1e-4, sequences_per_second=200.0)
+    assert parse_report_line(report_line(report())) == known
 
 
 def test_the_pods_peak_is_of_accelerators_and_never_of_the_cpu() -> None:

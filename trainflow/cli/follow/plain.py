@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainflow.cli.follow.staging import staging_line
 from trainflow.cli.observe.snapshot import RunSnapshot
-from trainflow.models.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView
 from trainflow.record.wording import clock, number, rate

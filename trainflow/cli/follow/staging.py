@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainflow.models.staging_line import StagingReport
+from trainflow.protocol.staging_line import StagingReport
 from trainflow.record.wording import duration, number
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")

@@ -17,10 +17,10 @@ from trainflow.cli.observe.logs import LogFollower
 from trainflow.cli.observe.pods import PodWatcher
 from trainflow.cli.observe.snapshot import RunSnapshot, total_steps
 from trainflow.cli.observe.statistics import read_statistics
-from trainflow.models.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.models.run import Stage
 from trainflow.models.run_record import MetricsPublished, RunError, RunRecord, RunStatus
-from trainflow.models.staging_line import StagingReport, parse_staging_line
+from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
+from trainflow.protocol.staging_line import StagingReport, parse_staging_line
 from trainflow.record.build import all_visits, build_record
 from trainflow.record.failure import run_error
 from trainflow.record.history import Visit, current_state

@@ -8,9 +8,9 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from trainflow.models.metrics_line import StepMetrics
 from trainflow.models.run_record import RunError, RunStatus
-from trainflow.models.staging_line import StagingReport
+from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.staging_line import StagingReport
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView
 

@@ -2,7 +2,9 @@
 
     STAGE 1288490188/51539607552 bytes 42 files 429916160 B/s
 
-The total is a question mark while it is not known.
+Bytes are those of the source as it is stored, compressed or not; the total is a question mark while it is not known.
+What an earlier attempt brought counts as done. The rate is of the time since the line before, in the last line of the
+whole attempt, and counts only what this attempt brought.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ class StagingReport:
 
     done_bytes: int
     total_bytes: int | None
-    """None while nobody knows."""
+    """None while it is unknown."""
     files: int
     """Complete ones."""
     bytes_per_second: float
@@ -39,14 +41,23 @@ class StagingReport:
         return max(0, self.total_bytes - self.done_bytes) / self.bytes_per_second
 
 
+def staging_line(report: StagingReport) -> str:
+    """The line of a report; the rate is rounded to whole bytes."""
+    total = "?" if report.total_bytes is None else report.total_bytes
+    return f"STAGE {report.done_bytes}/{total} bytes {report.files} files {report.bytes_per_second:.0f} B/s"
+
+
 def parse_staging_line(line: str) -> StagingReport | None:
     """The report in a log line, or None if it is another line."""
     found = _LINE.match(line)
     if found is None:
         return None
-    return StagingReport(
-        done_bytes=int(found["done"]),
-        total_bytes=None if found["total"] == "?" else int(found["total"]),
-        files=int(found["files"]),
-        bytes_per_second=float(found["rate"]),
-    )
+    try:
+        return StagingReport(
+            done_bytes=int(found["done"]),
+            total_bytes=None if found["total"] == "?" else int(found["total"]),
+            files=int(found["files"]),
+            bytes_per_second=float(found["rate"]),
+        )
+    except ValueError:  # a number of thousands of digits
+        return None

@@ -1,0 +1,63 @@
+"""The tutorials' line: what rank 0 writes, the workflow reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainflow.protocol.metrics_line import StepMetrics, metrics_line, parse_metrics_line
+
+COUNTS = st.integers(min_value=0, max_value=10**12)
+steps = st.builds(
+    StepMetrics,
+    logged_at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC)),
+    epoch=COUNTS,
+    step=COUNTS,
+    loss=st.floats(),
+    learning_rate=st.floats(min_value=0),
+    throughput=st.floats(min_value=0),
+)
+
+
+def rounded(value: float, form: str) -> float:
+    return float(f"{value:{form}}")
+
+
+@given(step=steps, grad_norm=st.none() | st.floats(), rank=st.sampled_from(["", "[0]:", "[default0]: "]))
+def test_a_step_comes_back_from_its_line_to_the_digits_that_it_has(
+    step: StepMetrics, grad_norm: float | None, rank: str
+) -> None:
+    found = parse_metrics_line(f"{rank}{metrics_line(step, grad_norm=grad_norm)}\n")
+    assert found is not None
+    assert repr(found) == repr(
+        StepMetrics(
+            logged_at=step.logged_at.replace(microsecond=0, fold=0),
+            epoch=step.epoch,
+            step=step.step,
+            loss=rounded(step.loss, ".4f"),
+            learning_rate=rounded(step.learning_rate, ".2e"),
+            throughput=rounded(step.throughput, ".2f"),
+        )
+    )
+
+
+@given(st.text() | st.text().map(lambda text: f"LOG {text}"))
+def test_other_lines_are_none(text: str) -> None:
+    assert parse_metrics_line(text) is None
+
+
+@pytest.mark.parametrize(
+    "when",
+    ["Wed Feb 31 00:51:01 2022", "Wed Abc 21 00:51:01 2022", "Wed Dec 21 25:51:01 2022", "Wed Dec 21 00:51:01 0000"],
+)
+def test_a_time_that_does_not_exist_makes_another_line(when: str) -> None:
+    assert parse_metrics_line(f"LOG {when} - (0, 1) step_loss : 1.0 learning_rate : 1e-4 throughput : 2.0") is None
+
+
+def test_a_number_that_python_does_not_read_makes_another_line() -> None:
+    when = "Wed Dec 21 00:51:01 2022"
+    line = f"LOG {when} - (0, {'1' * 5000}) step_loss : 1.0 learning_rate : 1e-4 throughput : 2.0"
+    assert parse_metrics_line(line) is None
