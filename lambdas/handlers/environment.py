@@ -123,6 +123,13 @@ class LinkEnvironment:
 
 
 @dataclass(frozen=True)
+class RegionEnvironment:
+    """Where the function runs, as Lambda itself says (Lambda developer guide, reserved environment variables)."""
+
+    aws_region: str
+
+
+@dataclass(frozen=True)
 class ReapingEnvironment:
     """When nodes have been idle for too long."""
 
@@ -147,6 +154,7 @@ Settings = TypeVar(
     WorkflowEnvironment,
     LinkEnvironment,
     ReapingEnvironment,
+    RegionEnvironment,
 )
 
 

@@ -19,13 +19,14 @@ from lambdas.handlers.environment import (
     ClusterEnvironment,
     DeploymentEnvironment,
     ReapingEnvironment,
+    RegionEnvironment,
     RunTableEnvironment,
     read,
 )
 from lambdas.handlers.notifications import notify
-from lambdas.handlers.task import task
+from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
-from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, obsolete, survey
+from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, no_price, obsolete, survey
 from lambdas.logic.messages import given_back
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import RunRow
@@ -45,7 +46,10 @@ def lambda_handler(_event: Event) -> dict[str, Any]:
     last = table.last_survey()
     groups = _groups(nodegroups)  # before the claims: a run claims nodes before it asks for them
     claims, dropped = _current_claims(backend, table)
-    fleet = survey(groups, claims, last=last, now=now, idle_time=read(ReapingEnvironment).idle_time)
+    region = read(RegionEnvironment).aws_region
+    fleet = survey(groups, claims, last=last, now=now, idle_time=read(ReapingEnvironment).idle_time, region=region)
+    for instance_type in fleet.unpriced:
+        logger.warning(no_price(instance_type, region=region))
     if not table.remember(fleet.memory, previous=last):
         return {"superseded": True}  # the schedule called twice; the other call counts the money
     pods = backend.pods_by_phase()
@@ -56,7 +60,7 @@ def lambda_handler(_event: Event) -> dict[str, Any]:
     return {
         "nodes_up": fleet.nodes_up,
         "nodes_without_run": fleet.nodes_without_run,
-        "usd": round(fleet.usd, 4),
+        "usd": None if fleet.usd is None else round(fleet.usd, 4),
         "pods": dict(pods),
         "claims_dropped": [claim.run_id for claim in dropped],
         "nodes_released": released,
@@ -91,6 +95,6 @@ def _row_as_of_now(table: RunTable, run_id: str) -> RunRow | None:
 def _give_back(backend: KubernetesCluster, nodegroups: Nodegroups, idle: IdleNodes, *, now: datetime) -> int:
     released = release_nodes(backend, nodegroups, idle.instance_type)
     if released:
-        subject, message = given_back(idle, released, now=now)
+        subject, message = given_back(idle, released, region=read(RegionEnvironment).aws_region, now=now)
         notify(subject=subject, message=message)
     return released

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
-from trainflow.models.offerings import OFFERINGS
+from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_table import LastSurvey, RunRow
 from trainflow.models.training_nodes import Claim, Nodegroup
 
@@ -33,8 +33,10 @@ class Fleet:
 
     nodes_up: int
     nodes_without_run: int
-    usd: float
-    """What the nodes cost since the last survey, at on-demand prices."""
+    usd: float | None
+    """What the nodes cost since the last survey, at on-demand prices; None if one of them has no known price."""
+    unpriced: tuple[str, ...]
+    """Instance types of nodes that are up and have no known price in the region."""
     idle: tuple[IdleNodes, ...]
     """To be given back."""
     memory: LastSurvey
@@ -56,6 +58,7 @@ def survey(
     last: LastSurvey | None,
     now: datetime,
     idle_time: timedelta,
+    region: str,
 ) -> Fleet:
     """Count the nodes and find the idle ones.
 
@@ -68,6 +71,7 @@ def survey(
         last: What the survey before left.
         now: The time.
         idle_time: How long nodes may stand without a run.
+        region: The region whose prices the nodes have.
     """
     claimed = Counter[str]()
     for claim in claims:
@@ -78,10 +82,16 @@ def survey(
         for instance_type, group in up.items()
         if group.surplus and not claimed[instance_type]
     }
+    costs = {
+        name: usd(name, group.desired, _elapsed(last, now), region=region)
+        for name, group in up.items()
+        if group.desired
+    }
     return Fleet(
         nodes_up=sum(group.desired for group in up.values()),
         nodes_without_run=sum(max(group.desired - claimed[name], 0) for name, group in up.items()),
-        usd=sum(usd(name, group.desired, _elapsed(last, now)) for name, group in up.items()),
+        usd=None if None in costs.values() else sum(cost for cost in costs.values() if cost is not None),
+        unpriced=tuple(name for name, cost in costs.items() if cost is None),
         idle=tuple(
             IdleNodes(instance_type=instance_type, since=since)
             for instance_type, since in idle_since.items()
@@ -91,9 +101,15 @@ def survey(
     )
 
 
-def usd(instance_type: str, num_nodes: int, time: timedelta) -> float:
-    """What nodes cost in a time, at on-demand prices."""
-    return num_nodes * OFFERINGS[instance_type].usd_per_hour * (time / timedelta(hours=1))
+def usd(instance_type: str, num_nodes: int, time: timedelta, *, region: str) -> float | None:
+    """What nodes cost in a time, at on-demand prices; None where no price is known."""
+    price = usd_per_hour(instance_type, region=region)
+    return None if price is None else num_nodes * price * (time / timedelta(hours=1))
+
+
+def no_price(instance_type: str, *, region: str) -> str:
+    """The sentence that stands in the place of a cost."""
+    return f"No on-demand price of {instance_type} in {region} is known; trainflow/models/prices.json has none."
 
 
 def _elapsed(last: LastSurvey | None, now: datetime) -> timedelta:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from lambdas.logic.fleet import IdleNodes, usd
+from lambdas.logic.fleet import IdleNodes, no_price, usd
 from trainflow.errors import TrainflowError
 from trainflow.links import execution_link, object_link
 from trainflow.models.run import MetricsCursor
@@ -116,13 +116,15 @@ def stopped(
     return "\n".join([f"Run: {run_id}", f"Status: {status}", *error, done, *_where_to_look(arn, folder)])
 
 
-def given_back(idle: IdleNodes, num_nodes: int, *, now: datetime) -> tuple[str, str]:
+def given_back(idle: IdleNodes, num_nodes: int, *, region: str, now: datetime) -> tuple[str, str]:
     """Subject and message about nodes that stood idle."""
     minutes = (now - idle.since).total_seconds() / 60
-    cost = usd(idle.instance_type, num_nodes, now - idle.since)
+    cost = usd(idle.instance_type, num_nodes, now - idle.since, region=region)
     lines = [
         f"Nodes: {num_nodes} x {idle.instance_type}",
         f"What happened: no run claimed them for {minutes:.0f} minutes, so they were given back.",
-        f"They cost about {cost:.2f} USD in that time, at the on-demand price.",
+        no_price(idle.instance_type, region=region)
+        if cost is None
+        else f"They cost about {cost:.2f} USD in that time, at the on-demand price.",
     ]
     return f"Trainflow: {num_nodes} idle {idle.instance_type} given back", "\n".join(lines)

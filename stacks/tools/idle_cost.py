@@ -18,7 +18,7 @@ from typing import Any
 
 from stacks.observability.metrics import LOG_USD_PER_GB
 from trainflow.models.metric_names import ClusterMetric
-from trainflow.models.offerings import OFFERINGS
+from trainflow.models.prices import prices
 
 HOURS_PER_MONTH = 730
 
@@ -26,7 +26,7 @@ INSTANCE_USD_PER_HOUR = {
     "t3a.medium": 0.0376,
     "t3a.large": 0.0752,
     "m7i-flex.large": 0.09576,
-    **{name: offering.usd_per_hour for name, offering in OFFERINGS.items()},
+    **{instance_type: usd for (region, instance_type), usd in prices().items() if region == "us-west-2"},
 }
 """Amazon EC2 on-demand prices."""
 

@@ -38,6 +38,7 @@ def repository(tmp_path: Path) -> Path:
     (tmp_path / "lambdas" / "handler.py").write_text("work = 1\n")
     (tmp_path / "trainflow").mkdir()
     (tmp_path / "trainflow" / "report.html.j2").write_text("{{ record }}\n")
+    (tmp_path / "trainflow" / "prices.json").write_text("[]\n")
     (tmp_path / "requirements.txt").write_text(REQUIREMENTS)
     return tmp_path
 
@@ -79,7 +80,8 @@ def test_the_functions_get_the_versions_that_were_tested() -> None:
 
 
 def test_a_bundle_holds_the_sources_and_what_they_import(repository: Path, installed: list[list[str]]) -> None:
-    assert contents(bundle(repository)) == {"lambdas/handler.py", "trainflow/report.html.j2", "package/module.py"}
+    sources = {"lambdas/handler.py", "trainflow/report.html.j2", "trainflow/prices.json"}
+    assert contents(bundle(repository)) == {*sources, "package/module.py"}
     [command] = installed
     assert command[-len(PINS) :] == PINS
     assert "--only-binary" in command, "nothing is compiled on the machine that deploys"
@@ -165,6 +167,8 @@ sys.path.insert(0, {str(here)!r})
 import importlib
 for module in {modules!r}:
     assert callable(importlib.import_module(module).lambda_handler), module
+from trainflow.models.prices import prices
+assert prices(), "the archive lacks the prices"
 foreign = [name for name, module in sys.modules.items() if "site-packages" in (getattr(module, "__file__", "") or "")]
 assert not foreign, foreign
 """

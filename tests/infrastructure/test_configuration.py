@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from trainflow.configuration.deployment import (
+    REGIONS,
     Configuration,
     ConfigurationError,
     Schedule,
@@ -21,6 +24,7 @@ from trainflow.configuration.deployment import (
 )
 from trainflow.models.instances import INSTANCE_TYPES
 from trainflow.models.offerings import OFFERINGS
+from trainflow.models.prices import prices
 
 EXAMPLE = Path("config/example.yaml")
 DIGEST = "example.com/image@sha256:" + "0" * 64
@@ -63,10 +67,24 @@ def test_a_node_image_of_another_kubernetes_version_is_refused(tmp_path: Path) -
     )
 
 
-def test_every_instance_type_has_a_price_and_zones() -> None:
+def test_every_instance_type_has_zones_and_the_types_with_chips_a_price_wherever_they_are_offered() -> None:
     assert set(OFFERINGS) == set(INSTANCE_TYPES)
-    assert all(offering.usd_per_hour > 0 for offering in OFFERINGS.values())
-    assert all(OFFERINGS[name].zone_ids for name, instance in INSTANCE_TYPES.items() if instance.accelerated)
+    assert all(usd > 0 for usd in prices().values())
+    for name, instance in INSTANCE_TYPES.items():
+        if instance.accelerated:
+            assert OFFERINGS[name].zone_ids
+            prefixes = {zone.partition("-")[0] for zone in OFFERINGS[name].zone_ids}
+            offered = {region for region, prefix in REGIONS.items() if prefix in prefixes}
+            assert {region for region, priced in prices() if priced == name} == offered
+
+
+def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_exist() -> None:
+    tables = json.loads(Path("trainflow/models/prices.json").read_text())
+    for table in tables:
+        assert date.fromisoformat(table["as_of"]) <= date(2026, 11, 30)
+        assert table["source"].startswith("https://")
+    assert {region for region, _ in prices()} == set(REGIONS)
+    assert {instance_type for _, instance_type in prices()} == set(INSTANCE_TYPES)
 
 
 @pytest.mark.parametrize(

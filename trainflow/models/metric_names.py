@@ -84,5 +84,5 @@ class ClusterMetric(StrEnum):
     PODS_RUNNING = "PodsRunning"
     PODS_PENDING = "PodsPending"
     ESTIMATED_USD = "EstimatedUsd"
-    """What the nodes cost since the last survey, at on-demand prices; the sum over a day is the day's bill. Not published
-    while a node is up whose price is not known."""
+    """What the nodes cost since the last survey, at on-demand prices; the sum over a day is the day's bill. It is not
+    published while a node is up whose price is not known."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lambdas.logic.fleet import Fleet, IdleNodes, obsolete, survey, usd
+from lambdas.logic.messages import given_back
 from tests.fakes.runs import STARTED_AT as NOW
 from tests.fakes.runs import run_of, spec_with
 from trainflow.models.instances import nodegroup_name
@@ -30,9 +31,13 @@ def claim(instance_type: str, num_nodes: int, *, run_id: str = "bert-0123456789a
 
 
 def surveyed(
-    *groups: Nodegroup, claims: tuple[Claim, ...] = (), last: LastSurvey | None = None, now: datetime = NOW
+    *groups: Nodegroup,
+    claims: tuple[Claim, ...] = (),
+    last: LastSurvey | None = None,
+    now: datetime = NOW,
+    region: str = "us-west-2",
 ) -> Fleet:
-    return survey(groups, claims, last=last, now=now, idle_time=IDLE_TIME)
+    return survey(groups, claims, last=last, now=now, idle_time=IDLE_TIME, region=region)
 
 
 def ended(status: RunStatus, *, on_success: bool = True, on_failure: bool = True) -> RunRow:
@@ -52,7 +57,24 @@ def test_a_run_that_waits_for_its_nodes_does_not_hide_others_idle_ones() -> None
 def test_nodes_cost_their_price_for_the_time_since_the_last_look() -> None:
     last = LastSurvey(surveyed_at=NOW - FIVE_MINUTES)
     assert surveyed(group(BIG, 4), group(SMALL, 2), last=last).usd == pytest.approx((4 * 21.50 + 2 * 1.34375) / 12)
-    assert usd(SMALL, 10, timedelta(hours=24)) == pytest.approx(322.5)
+    assert usd(SMALL, 10, timedelta(hours=24), region="us-west-2") == pytest.approx(322.5)
+
+
+def test_nodes_without_a_known_price_make_the_cost_unknown_and_not_wrong() -> None:
+    last = LastSurvey(surveyed_at=NOW - FIVE_MINUTES)
+    fleet = surveyed(group(BIG, 4), group("trn2.48xlarge", 1), last=last)
+    assert (fleet.usd, fleet.unpriced) == (None, ("trn2.48xlarge",))
+    at_zero = surveyed(group(BIG, 4), group("trn2.48xlarge", 0), last=last)
+    assert (at_zero.usd, at_zero.unpriced) == (pytest.approx(4 * 21.50 / 12), ())
+    assert usd("trn2.48xlarge", 1, timedelta(hours=1), region="us-east-2") == 35.76
+    assert surveyed(group(BIG, 1), region="eu-north-1").usd is None, "prices of one region are not those of another"
+
+
+def test_the_message_about_idle_nodes_says_that_their_price_is_not_known() -> None:
+    idle = IdleNodes(instance_type="trn2.48xlarge", since=NOW)
+    _, message = given_back(idle, 2, region="us-west-2", now=NOW + FIVE_MINUTES)
+    assert "No on-demand price of trn2.48xlarge in us-west-2 is known" in message
+    assert "USD" not in message
 
 
 def test_the_first_look_costs_nothing_and_a_long_gap_is_not_guessed() -> None:

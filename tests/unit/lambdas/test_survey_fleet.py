@@ -82,6 +82,17 @@ def test_nodes_pods_and_money_are_published(aws: Aws, cluster: FakeKubernetesApi
     assert aws.told == []
 
 
+def test_a_cost_that_is_not_known_is_not_published_and_the_log_says_so(
+    aws: Aws, cluster: FakeKubernetesApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    aws.add_nodegroup("trn2.48xlarge", desired=1)
+    seen_before(aws)
+    assert look()["usd"] is None
+    assert "EstimatedUsd" not in published(aws)
+    assert published(aws)["NodesUp"] == 1
+    assert "No on-demand price of trn2.48xlarge in us-west-2 is known" in caplog.text
+
+
 def test_node_groups_of_others_are_none_of_its_business(aws: Aws, cluster: FakeKubernetesApi) -> None:
     aws.client("eks").create_nodegroup(
         clusterName=CLUSTER, nodegroupName="system", nodeRole="arn:aws:iam::123456789012:role/n", subnets=["subnet-1"]

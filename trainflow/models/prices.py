@@ -1,0 +1,44 @@
+"""On-demand prices of EC2 instances: USD an hour, Linux, shared tenancy, by region.
+
+`prices.json` holds them, with the date and the source of each table. A price that is not there is not known: nothing
+is estimated from another region's. To add one, add it to a table with the same source, or add a table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+
+
+class DuplicatePrice(ValueError):
+    """Two tables of `prices.json` give a price for one instance type in one region."""
+
+
+def usd_per_hour(instance_type: str, *, region: str) -> float | None:
+    """The price of one instance, or None where no price is known."""
+    return prices().get((region, instance_type))
+
+
+@cache
+def prices() -> Mapping[tuple[str, str], float]:
+    """All prices, by region and instance type.
+
+    Raises:
+        DuplicatePrice: If the file contradicts or repeats itself.
+    """
+    found: dict[tuple[str, str], float] = {}
+    for region, instance_type, usd in _entries():
+        if (region, instance_type) in found:
+            raise DuplicatePrice(f"prices.json prices {instance_type} in {region} twice; remove the older entry.")
+        found[region, instance_type] = usd
+    return found
+
+
+def _entries() -> Iterator[tuple[str, str, float]]:
+    text = resources.files(__package__).joinpath("prices.json").read_text(encoding="utf-8")
+    for table in json.loads(text):
+        for region, by_type in table["usd_per_hour"].items():
+            for instance_type, usd in by_type.items():
+                yield region, instance_type, float(usd)
