@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.result import BenchmarkFailed, Result, this_machine
-from trainflow.cli.files import read_record
+from trainflow.client.files import read_record
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.record import overhead_by_state
 

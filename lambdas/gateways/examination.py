@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from kubernetes import client
 
-from lambdas.gateways.kubernetes_api import KubernetesApi, is_status
 from trainflow.errors import ClusterAccessDenied
+from trainflow.kubernetes.api import KubernetesApi, is_status
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.kubernetes_names import JOB_LABEL

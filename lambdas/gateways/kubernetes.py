@@ -14,9 +14,9 @@ from kubernetes import client
 
 from lambdas.gateways import eks
 from lambdas.gateways.examination import Examination
-from lambdas.gateways.kubernetes_api import KubernetesApi, is_status, status_message, translated
 from lambdas.gateways.kubernetes_objects import claim_of, log_lines, pending_reason, worker_pod
 from trainflow.errors import BackendNotInstalled, InvalidRunSpec, JobConflict, JobNotFound
+from trainflow.kubernetes.api import KubernetesApi, is_status, status_message, translated
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.job_status import WorkerPod

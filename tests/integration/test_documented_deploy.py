@@ -18,7 +18,7 @@ from local.twin import REPOSITORY, Twin
 from tests.integration.make_command import CONFIGURATION, Make
 from tests.integration.test_cdk_deploy import push_tools_image, wait_until
 from tests.integration.test_runs import steps_spec
-from trainflow.cli.observe.executions import HistoryReader
+from trainflow.client.observe.executions import HistoryReader
 from trainflow.record.failure import run_error
 from trainflow.record.history import visits
 

@@ -20,11 +20,11 @@ from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
 from trainflow.cli import preflight
-from trainflow.cli.files import write_record, write_report
 from trainflow.cli.follow import follow, summarize
-from trainflow.cli.observe import ClusterError, RunObserver
-from trainflow.cli.observe.slurm import SlurmJobs
 from trainflow.cli.spec_file import read_spec
+from trainflow.client.files import write_record, write_report
+from trainflow.client.observe import ClusterError, RunObserver
+from trainflow.client.observe.slurm import SlurmJobs
 from trainflow.errors import named_errors
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec

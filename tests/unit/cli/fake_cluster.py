@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from trainflow.cli.observe.cluster import ClusterError
+from trainflow.client.observe.cluster import ClusterError
 
 
 class FakeStream:

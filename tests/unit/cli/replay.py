@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from recorded_runs import RecordedRun
 
-from trainflow.cli.observe.snapshot import RunSnapshot, total_steps
+from trainflow.client.observe.snapshot import RunSnapshot, total_steps
 from trainflow.models.run_record import RunStatus
 from trainflow.record.build import all_visits
 from trainflow.record.failure import run_error

@@ -12,7 +12,7 @@ from benchmarks import __main__ as command
 from benchmarks import overhead
 from benchmarks.overhead import MeasuredRun, summary
 from benchmarks.result import BenchmarkFailed, Result, this_machine
-from trainflow.cli.files import write_record
+from trainflow.client.files import write_record
 
 MACHINE = {"cores": 2}
 

@@ -14,7 +14,7 @@ from trainflow.cli.follow import follow, summarize
 from trainflow.cli.follow.plain import PlainView
 from trainflow.cli.follow.screen import screen
 from trainflow.cli.follow.staging import staging_line
-from trainflow.cli.observe.snapshot import RunSnapshot, total_steps
+from trainflow.client.observe.snapshot import RunSnapshot, total_steps
 from trainflow.errors import WorkerFailed
 from trainflow.models.run_record import RunStatus
 from trainflow.protocol.staging_line import StagingReport

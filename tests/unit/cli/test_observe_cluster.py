@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from trainflow.cli.observe.cluster import ClusterError, KubernetesPods
+from trainflow.client.observe.cluster import ClusterError, KubernetesPods
 
 
 class Server(ThreadingHTTPServer):

@@ -6,7 +6,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 from recorded_runs import RecordedRun, recorded
 
-from trainflow.cli.observe.executions import ExecutionTree, HistoryReader
+from trainflow.client.observe.executions import ExecutionTree, HistoryReader
 from trainflow.models.run_record import RunStatus
 
 

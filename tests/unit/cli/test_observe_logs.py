@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polling import eventually
 
-from trainflow.cli.observe.logs import LogFollower, Resumption
+from trainflow.client.observe.logs import LogFollower, Resumption
 
 STAMP = "2026-11-21T09:30:"
 

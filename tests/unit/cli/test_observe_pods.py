@@ -6,8 +6,8 @@ import pytest
 from fake_cluster import FakeCluster, event, finished_pod, running_pod
 from polling import eventually
 
-from trainflow.cli.observe.cluster import ClusterError
-from trainflow.cli.observe.pods import PodWatcher
+from trainflow.client.observe.cluster import ClusterError
+from trainflow.client.observe.pods import PodWatcher
 from trainflow.record.pods import PodView
 
 

@@ -9,7 +9,7 @@ from moto import mock_aws
 from mypy_boto3_cloudwatch.client import CloudWatchClient
 from recorded_runs import recorded
 
-from trainflow.cli.observe.statistics import finest_period, read_statistics
+from trainflow.client.observe.statistics import finest_period, read_statistics
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.published import compare
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from recorded_runs import recorded
 
-from trainflow.cli.files import read_record, write_record
+from trainflow.client.files import read_record, write_record
 from trainflow.models.run_record import Compilation, RunError, RunStatus, Training
 from trainflow.record import overhead_by_state
 from trainflow.record.history import ExecutionHistory

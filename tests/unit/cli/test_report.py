@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_runs import RecordedRun, recorded
 
-from trainflow.cli.files import write_report
+from trainflow.client.files import write_report
 from trainflow.models.run_record import Job, Pod, RunError, RunRecord
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.published import latest_of_each_step

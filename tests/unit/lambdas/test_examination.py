@@ -9,9 +9,9 @@ import pytest
 from kubernetes import client
 
 from lambdas.gateways.examination import Examination
-from lambdas.gateways.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_api import FakeKubernetesApi, not_found
 from tests.fakes.runs import run_of, spec_with
+from trainflow.kubernetes.api import KubernetesApi
 from trainflow.models.instances import EFA_INTERFACE, INSTANCE_TYPE_LABEL, NEURON_CORE, NEURON_DEVICE
 from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
 from trainflow.models.training_nodes import Node

@@ -14,7 +14,7 @@ from kubetwin.kubeconfig import write_kubeconfig
 
 from local import runtime_folder
 from local.aws.session import SettingsAside, isolated_session
-from trainflow.cli.kubernetes_settings import kubernetes_settings
+from trainflow.kubernetes.connection import kubernetes_settings
 
 DEEPEST = "pods/volumes/123456789012/tmp/pymp-12345678/listener-12345678"
 

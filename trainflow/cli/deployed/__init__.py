@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainflow.cli.deployed.deployment import Deployment, DeploymentError, NotDeployed, read_deployment
 from trainflow.cli.deployed.images import build_images
 from trainflow.cli.deployed.rest import bring_to_rest, refuse_during_runs, run_names, running_executions
 from trainflow.cli.deployed.versions import delete_old_versions
+from trainflow.client.deployment import Deployment, DeploymentError, NotDeployed, read_deployment
 
 __all__ = [
     "Deployment",

@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainflow.cli.deployed.deployment import Deployment, DeploymentError
+from trainflow.client.deployment import Deployment, DeploymentError
 
 PROJECT_PREFIX = "Build"
 """Outputs of the images stack that name a CodeBuild project: `BuildNeuron`, `BuildCpu`, `BuildTools`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from trainflow.cli.deployed.deployment import Deployment, DeploymentError, NotDeployed
+from trainflow.client.deployment import Deployment, DeploymentError, NotDeployed
 from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
 
 CAUSE = "The deployment is being taken away."

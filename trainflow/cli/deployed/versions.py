@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from trainflow.cli.deployed.deployment import Deployment, DeploymentError
 from trainflow.cli.deployed.rest import STATE_MACHINE_OUTPUT, running_executions
+from trainflow.client.deployment import Deployment, DeploymentError
 from trainflow.models.functions import FUNCTIONS
 
 SETTLED = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")

@@ -14,7 +14,7 @@ from kubernetes import client, config, stream
 from urllib3.exceptions import HTTPError
 from websocket import WebSocketException
 
-from trainflow.cli.kubernetes_settings import kubernetes_settings
+from trainflow.kubernetes.connection import kubernetes_settings
 
 Object = Mapping[str, Any]
 

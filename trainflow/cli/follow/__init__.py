@@ -12,7 +12,7 @@ from rich.live import Live
 from trainflow.cli.follow.plain import PlainView
 from trainflow.cli.follow.screen import screen
 from trainflow.cli.follow.summary import summarize
-from trainflow.cli.observe.snapshot import RunSnapshot
+from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
 
 __all__ = ["follow", "summarize"]
@@ -25,7 +25,7 @@ FRAMES_PER_SECOND = 4
 
 
 class Observer(Protocol):
-    """What is followed: `trainflow.cli.observe.RunObserver`, or a test's replay."""
+    """What is followed: `trainflow.client.observe.RunObserver`, or a test's replay."""
 
     def snapshot(self) -> RunSnapshot:
         """What is known now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainflow.cli.follow.staging import staging_line
-from trainflow.cli.observe.snapshot import RunSnapshot
+from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from trainflow.cli.follow.plain import is_told
 from trainflow.cli.follow.staging import staging_line
-from trainflow.cli.observe.snapshot import RunSnapshot
+from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from trainflow.cli.observe.cluster import ClusterError, LineStream, PodSource
+from trainflow.client.observe.cluster import ClusterError, LineStream, PodSource
 
 NUM_LAST_LINES = 20
 """Lines of each log that are kept for the terminal: a traceback and what came before it."""

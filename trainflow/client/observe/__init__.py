@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainflow.cli.observe.cluster import ClusterError
-from trainflow.cli.observe.observer import RunObserver
-from trainflow.cli.observe.snapshot import RunSnapshot
+from trainflow.client.observe.cluster import ClusterError
+from trainflow.client.observe.observer import RunObserver
+from trainflow.client.observe.snapshot import RunSnapshot
 
 __all__ = ["ClusterError", "RunObserver", "RunSnapshot"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from trainflow.cli.observe.cluster import ClusterError, LineStream, PodSource
+from trainflow.client.observe.cluster import ClusterError, LineStream, PodSource
 from trainflow.models.kubernetes_names import RUN_LABEL
 from trainflow.record.pods import PodView, deleted_view, pod_view
 

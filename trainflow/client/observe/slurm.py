@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
-from trainflow.cli.observe.cluster import ClusterError, LineStream
+from trainflow.client.observe.cluster import ClusterError, LineStream
 from trainflow.models.kubernetes_names import ATTEMPT_LABEL, FIRST_NODE_RANK_LABEL, JOB_LABEL, STAGE_LABEL
 from trainflow.models.slurm import JobRecord, NodeRecord
 

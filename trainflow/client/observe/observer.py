@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainflow.cli.observe.cluster import KubernetesPods, PodSource
-from trainflow.cli.observe.executions import ExecutionTree
-from trainflow.cli.observe.logs import LogFollower
-from trainflow.cli.observe.pods import PodWatcher
-from trainflow.cli.observe.snapshot import RunSnapshot, total_steps
-from trainflow.cli.observe.statistics import read_statistics
+from trainflow.client.observe.cluster import KubernetesPods, PodSource
+from trainflow.client.observe.executions import ExecutionTree
+from trainflow.client.observe.logs import LogFollower
+from trainflow.client.observe.pods import PodWatcher
+from trainflow.client.observe.snapshot import RunSnapshot, total_steps
+from trainflow.client.observe.statistics import read_statistics
 from trainflow.models.run import Stage
 from trainflow.models.run_record import MetricsPublished, RunError, RunRecord, RunStatus
 from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line

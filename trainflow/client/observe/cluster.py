@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
-from trainflow.cli.kubernetes_settings import kubernetes_settings
+from trainflow.kubernetes.connection import kubernetes_settings
 
 CONNECT_SECONDS = 5.0
 """Time to connect; a cluster that does not answer is asked again."""
