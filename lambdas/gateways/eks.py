@@ -8,15 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 import boto3
-from botocore.signers import RequestSigner
 
 from lambdas.gateways.aws import client, translated
-from trainflow.errors import ClusterAccessDenied, NodegroupNotFound
+from trainflow.errors import NodegroupNotFound
+from trainflow.kubernetes import eks as kubernetes_eks
 from trainflow.models.training_nodes import Nodegroup
-
-TOKEN_PREFIX = "k8s-aws-v1."  # noqa: S105  (a prefix, not a token)
-PRESIGNED_FOR_SECONDS = 60
-"""As the AWS CLI signs it; the cluster accepts the token for 15 minutes."""
 
 
 @dataclass(frozen=True)
@@ -38,28 +34,8 @@ def describe_cluster(name: str) -> ClusterEndpoint:
 
 
 def bearer_token(cluster: str) -> str:
-    """A token as `aws eks get-token` makes it: a presigned STS GetCallerIdentity that names the cluster."""
-    sts = client("sts")
-    session = boto3.session.Session()
-    credentials = session.get_credentials()
-    if credentials is None:
-        raise ClusterAccessDenied("This function has no AWS credentials to log in to the cluster with.")
-    signer = RequestSigner(
-        sts.meta.service_model.service_id, sts.meta.region_name, "sts", "v4", credentials, session.events
-    )
-    url = signer.generate_presigned_url(
-        {
-            "method": "GET",
-            "url": f"{sts.meta.endpoint_url}/?Action=GetCallerIdentity&Version=2011-06-15",
-            "body": {},
-            "headers": {"x-k8s-aws-id": cluster},
-            "context": {},
-        },
-        region_name=sts.meta.region_name,
-        expires_in=PRESIGNED_FOR_SECONDS,
-        operation_name="",
-    )
-    return TOKEN_PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
+    """A token for the cluster, from the function's own credentials."""
+    return kubernetes_eks.bearer_token(boto3.session.Session(), client("sts"), cluster)
 
 
 class Nodegroups:

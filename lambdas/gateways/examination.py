@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from kubernetes import client
-
 from trainflow.errors import ClusterAccessDenied
-from trainflow.kubernetes.api import KubernetesApi, is_status
+from trainflow.kubernetes.api import KubernetesApi
+from trainflow.kubernetes.faults import NotFound, RequestRefused
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.kubernetes_names import JOB_LABEL
@@ -55,12 +54,14 @@ class Examination:
             optional["queue"] = _asked(lambda: self._queue(f"{kind.queues}/{compute.queue}"))
         if compute.priority_class is not None:
             optional["priority_class"] = _asked(
-                lambda: self._find(f"{PRIORITY_CLASSES}/{compute.priority_class}") is not None
+                lambda: self._api.find(f"{PRIORITY_CLASSES}/{compute.priority_class}") is not None
             )
         if kind.software is not None:
             optional["kind_installed"] = _asked(lambda: self._knows(kind))
         return ClusterFacts(
-            service_account=_asked(lambda: self._find(f"{self._core}/serviceaccounts/{service_account}") is not None),
+            service_account=_asked(
+                lambda: self._api.find(f"{self._core}/serviceaccounts/{service_account}") is not None
+            ),
             claim=_asked(lambda: self._claim(claim)),
             plugins=_asked(lambda: self._plugins(compute, now=now)),
             **optional,
@@ -74,24 +75,24 @@ class Examination:
         return found[0] if found else None
 
     def _claim(self, name: str) -> VolumeClaim | None:
-        claim = self._find(f"{self._core}/persistentvolumeclaims/{name}")
+        claim = self._api.find(f"{self._core}/persistentvolumeclaims/{name}")
         if claim is None:
             return None
         phase, volume_name = (claim.get("status") or {}).get("phase", "Pending"), claim["spec"].get("volumeName")
-        volume = self._find(f"/api/v1/persistentvolumes/{volume_name}") if volume_name else None
+        volume = self._api.find(f"/api/v1/persistentvolumes/{volume_name}") if volume_name else None
         return VolumeClaim(phase=phase, zones=_zones(volume or {}))
 
     def _queue(self, path: str) -> str | None:
         """A queue's state; Volcano leaves it out of queues that it has not looked at yet."""
-        queue = self._find(path)
+        queue = self._api.find(path)
         return (queue.get("status") or {}).get("state") or "Open" if queue is not None else None
 
     def _knows(self, kind: KubernetesKind) -> bool:
         """Asks for an object that is not there: an API group that is installed answers with a Status."""
         try:
             self._api.call("GET", f"{kind.api}/namespaces/{self._namespace}/{kind.plural}/trainflow-preflight")
-        except client.ApiException as error:
-            return error.status != 404 or is_status(error)
+        except RequestRefused as error:
+            return not isinstance(error, NotFound) or error.from_api_group
         return True
 
     def _plugins(self, compute: Compute, *, now: datetime) -> PluginNodes:
@@ -107,20 +108,9 @@ class Examination:
     def _daemon_sets(self) -> frozenset[str] | Unknown:
         try:
             found = self._api.list(DAEMON_SETS, "")
-        except client.ApiException as error:
-            if error.status == 404:
-                return Unknown("the cluster does not serve daemon sets")
-            raise
+        except NotFound:
+            return Unknown("the cluster does not serve daemon sets")
         return frozenset(str(each["metadata"]["name"]) for each in found)
-
-    def _find(self, path: str) -> Any:
-        """An object; None if it is not there."""
-        try:
-            return self._api.call("GET", path)
-        except client.ApiException as error:
-            if error.status == 404:
-                return None
-            raise
 
 
 def _asked(ask: Callable[[], Answer]) -> Answer | Unknown:

@@ -6,17 +6,18 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
-
-from kubernetes import client
 
 from lambdas.gateways import eks
 from lambdas.gateways.examination import Examination
 from lambdas.gateways.kubernetes_objects import claim_of, log_lines, pending_reason, worker_pod
 from trainflow.errors import BackendNotInstalled, InvalidRunSpec, JobConflict, JobNotFound
-from trainflow.kubernetes.api import KubernetesApi, is_status, status_message, translated
+from trainflow.kubernetes.api import KubernetesApi
+from trainflow.kubernetes.connection import from_endpoint
+from trainflow.kubernetes.faults import AlreadyExists, NotFound, RequestRefused
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.job_status import WorkerPod
@@ -56,32 +57,25 @@ def _ca_file(cluster: str) -> str:
 
 
 @lru_cache(maxsize=2)
-def _api_client(cluster: str, _token_period: int) -> client.ApiClient:
-    configuration = client.Configuration()
-    configuration.host = eks.describe_cluster(cluster).url
-    configuration.ssl_ca_cert = _ca_file(cluster)
-    configuration.api_key = {"authorization": f"Bearer {eks.bearer_token(cluster)}"}
-    configuration.retries = False
-    return client.ApiClient(configuration)
+def _api_client(cluster: str, _token_period: int) -> Any:
+    return from_endpoint(eks.describe_cluster(cluster).url, ca_file=_ca_file(cluster), token=eks.bearer_token(cluster))
 
 
 def connect(cluster: str, *, namespace: str) -> KubernetesCluster:
     """A connection to the cluster; client and token are shared by the invocations of a warm Lambda."""
-    with translated():
-        return KubernetesCluster(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), namespace=namespace)
+    return KubernetesCluster(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), namespace=namespace)
 
 
 def examine(cluster: str, *, namespace: str) -> Examination:
     """The same connection, for looking at what the cluster has for a run."""
-    with translated():
-        api = KubernetesApi(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)))
+    api = KubernetesApi(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)))
     return Examination(api, namespace=namespace)
 
 
 class KubernetesCluster:
     """One namespace of the cluster, with jobs of every kind in `KUBERNETES_KINDS`."""
 
-    def __init__(self, api: client.ApiClient, *, namespace: str) -> None:
+    def __init__(self, api: Any, *, namespace: str) -> None:
         self._api = KubernetesApi(api)
         self._namespace = namespace
 
@@ -95,10 +89,9 @@ class KubernetesCluster:
         for manifest in objects:
             try:
                 self._api.call("POST", self._collection_of(manifest), body=manifest)
-            except client.ApiException as error:
-                if error.status == 409:
-                    self._expect_same(manifest)
-                    continue
+            except AlreadyExists:
+                self._expect_same(manifest)
+            except RequestRefused as error:
                 _require_installed(manifest, error)
                 _require_accepted(manifest, error)
                 raise
@@ -109,12 +102,10 @@ class KubernetesCluster:
         Raises:
             JobNotFound: If the job is not there (any more).
         """
-        try:
-            return self._api.call("GET", f"{self._jobs(KUBERNETES_KINDS[job.backend])}/{job.name}")
-        except client.ApiException as error:
-            if error.status == 404:
-                raise JobNotFound(f"The job '{job.name}' is not in the cluster (any more).") from None
-            raise
+        found = self._api.find(f"{self._jobs(KUBERNETES_KINDS[job.backend])}/{job.name}")
+        if found is None:
+            raise JobNotFound(f"The job '{job.name}' is not in the cluster (any more).")
+        return found
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
         """At most five failed pods, the first to fail first."""
@@ -155,19 +146,13 @@ class KubernetesCluster:
         return worker_pod(found).message if found else None
 
     def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
-        """Complete lines, oldest first, read as they are asked for: whatever a log's size, few are held at a time.
-
-        The kubelet knows `since` to the second only. Its `limitBytes` is not used: what it cuts off within a second
-        could never be asked for.
-        """
-        query: list[tuple[str, Any]] = [("timestamps", "true")]
-        if since is not None:
-            query.append(("sinceTime", since.strftime("%Y-%m-%dT%H:%M:%SZ")))
-        if tail_lines is not None:
-            query.append(("tailLines", tail_lines))
+        """Complete lines, oldest first, read as they are asked for: whatever a log's size, few are held at a time."""
+        second = since.strftime("%Y-%m-%dT%H:%M:%SZ") if since else None
         try:
-            yield from log_lines(self._api.lines(f"{self._core('pods')}/{pod}/log", query=query))
-        except client.ApiException as error:
+            yield from log_lines(
+                self._api.log(f"{self._core('pods')}/{pod}", since=second, tail_lines=tail_lines).complete()
+            )
+        except RequestRefused as error:
             # 400: the container has not started; 404: the pod is gone. Neither has a log to read.
             if error.status not in (400, 404):
                 raise
@@ -200,11 +185,8 @@ class KubernetesCluster:
             "metadata": {"name": f"{run_id}-nodes", "labels": labels},
             "data": {"num_nodes": str(num_nodes)},
         }
-        try:
+        with suppress(AlreadyExists):
             self._api.call("POST", self._core("configmaps"), body=claim)
-        except client.ApiException as error:
-            if error.status != 409:
-                raise
 
     def claimed_nodes(self, instance_type: str) -> int:
         """Nodes that all runs together claim."""
@@ -250,8 +232,8 @@ class KubernetesCluster:
         try:
             # The pods of other kinds of jobs go with those; of a JobSet's own Job nothing is labelled so.
             found = self._api.list(self._jobs(backend), _selector({**labels, BACKEND_LABEL: backend.name}))
-        except client.ApiException as error:
-            if backend.software and error.status == 404:
+        except NotFound:
+            if backend.software:
                 return []
             raise
         return [str(job["metadata"]["name"]) for job in found]
@@ -272,12 +254,7 @@ class KubernetesCluster:
         return pods[0] if pods else None
 
     def _pod(self, name: str) -> Any:
-        try:
-            return self._api.call("GET", f"{self._core('pods')}/{name}")
-        except client.ApiException as error:
-            if error.status == 404:
-                return None
-            raise
+        return self._api.find(f"{self._core('pods')}/{name}")
 
     def _pods(self, label_selector: str, *, field_selector: str = "", limit: int = 0) -> list[Any]:
         return self._api.list(self._core("pods"), label_selector, field_selector=field_selector, limit=limit)
@@ -287,24 +264,23 @@ def _selector(labels: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in labels.items())
 
 
-def _require_installed(manifest: dict[str, Any], error: client.ApiException) -> None:
+def _require_installed(manifest: dict[str, Any], error: RequestRefused) -> None:
     """A path that no API group answers for is plain text; a missing namespace would be a Status.
 
     Raises:
         BackendNotInstalled: If it was such a path.
     """
-    if error.status != 404 or is_status(error):
+    if not isinstance(error, NotFound) or error.from_api_group:
         return
     for backend in KUBERNETES_KINDS.values():
         if backend.software and (backend.api_version, backend.kind) == (manifest["apiVersion"], manifest["kind"]):
             raise BackendNotInstalled(backend.not_installed) from None
 
 
-def _require_accepted(manifest: dict[str, Any], error: client.ApiException) -> None:
+def _require_accepted(manifest: dict[str, Any], error: RequestRefused) -> None:
     """What was refused as it is will be refused again; somebody changed the cluster since the preflight."""
     if error.status in (400, 422):
         name = f"{manifest['kind']} '{manifest['metadata']['name']}'"
         raise InvalidRunSpec(
-            f"The cluster refuses the {name}: {status_message(error)} Correct what it names, in the spec or in the "
-            "cluster."
+            f"The cluster refuses the {name}: {error} Correct what it names, in the spec or in the cluster."
         ) from None

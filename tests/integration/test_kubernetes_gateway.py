@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kubernetes import client
 from kubetwin.server import ApiServer
 
 from lambdas.backends import volcano
@@ -17,6 +16,7 @@ from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.jobs import Job, job_of
 from tests.fakes.runs import run_of, spec_with
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, InvalidRunSpec, JobConflict, JobNotFound
+from trainflow.kubernetes.connection import from_endpoint
 from trainflow.models.run import JobPhase, Stage
 
 NAMESPACE = "training"
@@ -31,14 +31,9 @@ def server() -> Iterator[ApiServer]:
 
 
 def backend_for(endpoint: str, ca_pem: str, token: str) -> KubernetesCluster:
-    configuration = client.Configuration()
-    configuration.host = endpoint
     with tempfile.NamedTemporaryFile("w", suffix=".pem", delete=False) as file:
         file.write(ca_pem)
-    configuration.ssl_ca_cert = file.name
-    configuration.api_key = {"authorization": f"Bearer {token}"}
-    configuration.retries = False
-    return KubernetesCluster(client.ApiClient(configuration), namespace=NAMESPACE)
+    return KubernetesCluster(from_endpoint(endpoint, ca_file=file.name, token=token), namespace=NAMESPACE)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from trainflow.cli import preflight
 from trainflow.cli.follow import follow, summarize
 from trainflow.cli.spec_file import read_spec
 from trainflow.client.files import write_record, write_report
-from trainflow.client.observe import ClusterError, RunObserver
+from trainflow.client.observe import RunObserver
 from trainflow.client.observe.slurm import SlurmJobs
 from trainflow.errors import named_errors
 from trainflow.models.run_record import RunRecord, RunStatus
@@ -86,7 +86,7 @@ def run_local(
         )
         with console.status("Starting the twin …"):
             twin.start()
-    except (TwinError, SlurmError, ClusterError, OSError) as error:
+    except (TwinError, SlurmError, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise Refused(str(error)) from None
     try:

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from trainflow.client.observe.cluster import ClusterError
+from trainflow.errors import ClusterUnavailable, TrainflowError
+from trainflow.kubernetes.faults import refusal
 
 
 class FakeStream:
@@ -24,7 +25,7 @@ class FakeStream:
             yield line
 
     def close(self) -> None:
-        self.lines.put(ClusterError("closed"))
+        self.lines.put(ClusterUnavailable("closed"))
 
 
 class FakeLog:
@@ -54,7 +55,7 @@ class FakeLog:
 
     def open(self, since: str | None, follow: bool) -> FakeLogStream:
         if self.gone or len(self.opened_since) == self.gone_after:
-            raise ClusterError("not found", status=404)
+            raise refusal(404, "Not Found", None)
         self.opened_since.append(since)
         return FakeLogStream(self, since, follow, self.break_after.pop(0) if self.break_after else None)
 
@@ -72,7 +73,7 @@ class FakeLogStream:
                     if not self._follow or self._log.ended:
                         return
                     if self._closed:
-                        raise ClusterError("closed")
+                        raise ClusterUnavailable("closed")
                     self._log.grew.wait(timeout=10)
                 line = self._log.lines[place]
             place += 1
@@ -82,7 +83,7 @@ class FakeLogStream:
                 if self._log.cut_mid_line:
                     yield line[: len(line) // 2]
                     return
-                raise ClusterError("connection reset")
+                raise ClusterUnavailable("connection reset")
             served += 1
             yield line
 
@@ -100,7 +101,7 @@ class FakeCluster:
         self.logs: dict[str, FakeLog] = {}
         self.watches: queue.Queue[FakeStream] = queue.Queue()
         self.version = 100
-        self.refusals: list[ClusterError] = []
+        self.refusals: list[TrainflowError] = []
         self.selectors: list[str] = []
         self.on_list: Callable[[], None] = lambda: None
 

@@ -9,7 +9,7 @@ from trainflow.cli.documents import path_of
 
 
 def test_every_page_that_the_command_names_exists() -> None:
-    sources = "".join(path.read_text() for path in Path("trainflow/cli").rglob("*.py"))
+    sources = "".join(path.read_text() for path in Path("trainflow").rglob("*.py"))
     named = set(re.findall(r"\bpath_of\(['\"]([^'\"]+)['\"]\)", sources))
     assert named
     for name in named:
@@ -17,6 +17,6 @@ def test_every_page_that_the_command_names_exists() -> None:
 
 
 def test_no_message_names_a_page_by_a_path_that_depends_on_the_folder() -> None:
-    for path in Path("trainflow/cli").rglob("*.py"):
+    for path in Path("trainflow").rglob("*.py"):
         code = re.sub(r'"""(?s:.*?)"""|#[^\n]*', "", path.read_text())
         assert not re.findall(r"docs/[a-z-]+\.md", code), path

@@ -6,8 +6,8 @@ import pytest
 from fake_cluster import FakeCluster, event, finished_pod, running_pod
 from polling import eventually
 
-from trainflow.client.observe.cluster import ClusterError
 from trainflow.client.observe.pods import PodWatcher
+from trainflow.errors import ClusterUnavailable
 from trainflow.record.pods import PodView
 
 
@@ -82,14 +82,14 @@ def test_a_deletion_that_nobody_saw_is_found_by_the_next_list(watched: Watched) 
     stream = watched.cluster.watches.get(timeout=10)
     del watched.cluster.pods["a"]
 
-    stream.lines.put(ClusterError("connection reset"))
+    stream.lines.put(ClusterUnavailable("connection reset"))
 
     eventually(lambda: watched.phases() == {"a": "Unknown"})
     assert watched.watcher.pods()[0].message == "deleted while it ran"
 
 
 def test_a_cluster_that_does_not_answer_is_trouble_until_it_does(watched: Watched) -> None:
-    watched.cluster.refusals = [ClusterError("The Kubernetes API does not answer: refused") for _ in range(2)]
+    watched.cluster.refusals = [ClusterUnavailable("The Kubernetes API does not answer: refused") for _ in range(2)]
     seen: list[str | None] = []
     watched.cluster.on_list = lambda: seen.append(watched.watcher.trouble)
     watched.watcher.start()

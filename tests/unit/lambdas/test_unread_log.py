@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from lambdas.gateways.kubernetes_objects import log_lines
 from lambdas.logic.unread_log import UnreadLines
-from trainflow.kubernetes.api import LONGEST_LINE_BYTES, complete_lines
+from trainflow.kubernetes.lines import LONGEST_LINE_BYTES, complete_lines
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import LogPosition
 

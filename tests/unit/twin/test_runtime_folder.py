@@ -14,7 +14,7 @@ from kubetwin.kubeconfig import write_kubeconfig
 
 from local import runtime_folder
 from local.aws.session import SettingsAside, isolated_session
-from trainflow.kubernetes.connection import kubernetes_settings
+from trainflow.kubernetes.connection import from_kubeconfig
 
 DEEPEST = "pods/volumes/123456789012/tmp/pymp-12345678/listener-12345678"
 
@@ -89,4 +89,4 @@ def test_a_cluster_of_this_machine_is_behind_no_proxy(tmp_path: Path, monkeypatc
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     for host, proxy in {"127.0.0.1": None, "cluster.example": "http://proxy.example:3128"}.items():
         write_kubeconfig(tmp_path / host, endpoint=f"https://{host}:6443", ca_pem="", token="t")
-        assert kubernetes_settings(tmp_path / host).proxy == proxy
+        assert from_kubeconfig(tmp_path / host).configuration.proxy == proxy

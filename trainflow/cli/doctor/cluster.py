@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from kubernetes import client, config, stream
-from urllib3.exceptions import HTTPError
-from websocket import WebSocketException
-
-from trainflow.kubernetes.connection import kubernetes_settings
+from trainflow.errors import ClusterAccessDenied, ClusterUnavailable
+from trainflow.kubernetes.api import KubernetesApi
+from trainflow.kubernetes.connection import from_kubeconfig
+from trainflow.kubernetes.faults import CommandNotRun, KubeconfigInvalid, RequestRefused
 
 Object = Mapping[str, Any]
 
-CONNECT_SECONDS, READ_SECONDS = 5.0, 30.0
-EXEC_SECONDS = 60.0
+READ_SECONDS = 30.0
 POLL_SECONDS = 0.5
 
 
@@ -61,81 +58,44 @@ class KubernetesCluster:
             DoctorError: If the kubeconfig cannot be used.
         """
         try:
-            configuration = kubernetes_settings(kubeconfig)
-        except (config.ConfigException, OSError) as unusable:
-            named = f"'{kubeconfig}'" if kubeconfig else "of this shell (KUBECONFIG or ~/.kube/config)"
-            raise DoctorError(f"--kubeconfig: the file {named} cannot be used: {unusable}") from None
-        configuration.retries = False
-        self._api = client.ApiClient(configuration)
-        self._streaming = client.ApiClient(configuration)  # the stream module changes its client for good
+            self._api = KubernetesApi(from_kubeconfig(kubeconfig), read_seconds=READ_SECONDS)
+        except KubeconfigInvalid as unusable:
+            raise DoctorError(f"--kubeconfig: {unusable}") from None
 
     def get(self, path: str, **query: str) -> Object | None:
         """See `Cluster`."""
-        try:
-            return self._call("GET", path, query=query)
-        except client.ApiException as refused:
-            if refused.status == 404:
-                return None
-            raise _explained(refused, f"read {path}") from None
+        with _explained(f"read {path}"):
+            found: Object | None = self._api.find(f"/api/v1/{path}", query=list(query.items()))
+        return found
 
     def create(self, path: str, body: Object) -> Object:
         """See `Cluster`."""
-        try:
-            return self._call("POST", path, body=body)
-        except client.ApiException as refused:
-            raise _explained(refused, f"make {path}") from None
+        with _explained(f"make {path}"):
+            made: Object = self._api.call("POST", f"/api/v1/{path}", body=body)
+        return made
 
     def delete(self, path: str) -> None:
         """See `Cluster`."""
-        with suppress(client.ApiException):
-            self._call("DELETE", path, query={"gracePeriodSeconds": "0"})
+        with suppress(RequestRefused, ClusterAccessDenied, ClusterUnavailable):
+            self._api.delete(f"/api/v1/{path}", grace_period_seconds=0)
 
     def execute(self, pod: str, container: str, command: Sequence[str]) -> str:
         """See `Cluster`."""
         namespace, _, name = pod.partition("/")
-        connect = client.CoreV1Api(self._streaming).connect_get_namespaced_pod_exec
         try:
-            answer = stream.stream(
-                connect,
-                name,
-                namespace,
-                container=container,
-                command=list(command),
-                stdout=True,
-                stderr=False,
-                _request_timeout=EXEC_SECONDS,
-            )
-        except (client.ApiException, WebSocketException, OSError, ValueError) as refused:
-            raise CannotLook(f"{name} does not take commands: {refused}") from None
-        return str(answer)
-
-    def _call(
-        self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Object | None = None
-    ) -> Object:
-        try:
-            response = self._api.call_api(
-                f"/api/v1/{path}",
-                method,
-                query_params=list((query or {}).items()),
-                header_params={"Accept": "application/json", "Content-Type": "application/json"},
-                body=body,
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _return_http_data_only=True,
-                _request_timeout=(CONNECT_SECONDS, READ_SECONDS),
-            )
-            answer: dict[str, Any] = json.loads(response.read())
-        except (HTTPError, OSError, ValueError) as unreachable:
-            raise DoctorError(f"The cluster does not answer: {unreachable}") from None
-        return answer
+            return self._api.execute(namespace, name, container, command)
+        except CommandNotRun as refused:
+            raise CannotLook(str(refused)) from None
 
 
-def _explained(refused: client.ApiException, wish: str) -> DoctorError:
+@contextmanager
+def _explained(wish: str) -> Iterator[None]:
     try:
-        reason = json.loads(refused.body)["message"]
-    except (ValueError, KeyError, TypeError):
-        reason = refused.reason
-    return DoctorError(f"The cluster did not let the doctor {wish} ({refused.status}): {reason}")
+        yield
+    except (RequestRefused, ClusterAccessDenied) as refused:
+        raise DoctorError(f"The cluster did not let the doctor {wish}: {refused}") from None
+    except ClusterUnavailable as unreachable:
+        raise DoctorError(str(unreachable)) from None
 
 
 def run_pod(cluster: Cluster, namespace: str, manifest: Object, *, seconds: float) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainflow.client.observe.cluster import ClusterError
 from trainflow.client.observe.observer import RunObserver
 from trainflow.client.observe.snapshot import RunSnapshot
 
-__all__ = ["ClusterError", "RunObserver", "RunSnapshot"]
+__all__ = ["RunObserver", "RunSnapshot"]

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from trainflow.client.observe.cluster import ClusterError, LineStream, PodSource
+from trainflow.client.observe.cluster import LineStream, PodSource
+from trainflow.errors import TrainflowError
+from trainflow.kubernetes.faults import NotFound
 
 NUM_LAST_LINES = 20
 """Lines of each log that are kept for the terminal: a traceback and what came before it."""
@@ -131,11 +133,11 @@ class LogFollower:
             num_lines, cut_off = self._num_lines, self._unfinished
             try:
                 self._read(file, follow=not ended)
-            except ClusterError as broken:
+            except NotFound:
+                self._unfinished = cut_off
+                break
+            except TrainflowError:
                 ended = False
-                if broken.status == 404:
-                    self._unfinished = cut_off
-                    break
             # A last line without its line break is the end of the log, or of a connection: seen twice it is the log's.
             if ended and self._unfinished == cut_off:
                 break

@@ -76,7 +76,7 @@ class RunObserver:
             clock: Tells the time.
 
         Raises:
-            ClusterError: If the kubeconfig cannot be used.
+            KubeconfigInvalid: If the kubeconfig cannot be used.
         """
         self._clock = clock
         self._cloudwatch = cloudwatch
@@ -84,7 +84,7 @@ class RunObserver:
         self._deployment = deployment
         self._log_dir = log_dir
         self._poll_seconds = poll_seconds
-        self._cluster = cluster if cluster is not None else KubernetesPods(kubeconfig, namespace)
+        self._cluster = cluster if cluster is not None else KubernetesPods.of_kubeconfig(kubeconfig, namespace)
         self._executions = ExecutionTree(stepfunctions, execution_arn)
         self._watcher = PodWatcher(self._cluster, run_id, self._on_pod)
         self._followers: dict[str, LogFollower] = {}

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from trainflow.client.observe.cluster import ClusterError, LineStream, PodSource
+from trainflow.client.observe.cluster import LineStream, PodSource
+from trainflow.errors import ClusterUnavailable, TrainflowError
+from trainflow.kubernetes.faults import Expired, refusal
 from trainflow.models.kubernetes_names import RUN_LABEL
 from trainflow.record.pods import PodView, deleted_view, pod_view
 
@@ -56,7 +58,7 @@ class PodWatcher:
             self._thread.join(timeout=5)
         try:
             self._list()
-        except ClusterError as unreachable:
+        except TrainflowError as unreachable:
             self.trouble = str(unreachable)
 
     def _run(self) -> None:
@@ -66,10 +68,10 @@ class PodWatcher:
             try:
                 version = self._watch(version or self._list())
                 failures, self.trouble = 0, None
-            except ClusterError as broken:
-                # 410: what came after that version is forgotten. Listing anew is right after any other failure too.
+            except TrainflowError as broken:
+                # What came after an expired version is forgotten. Listing anew is right after any other failure too.
                 version = None
-                if broken.status != 410 and not self._stopping.is_set():
+                if not isinstance(broken, Expired) and not self._stopping.is_set():
                     self.trouble = str(broken)
                     self._stopping.wait(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
                     failures += 1
@@ -114,8 +116,8 @@ def _watch_event(line: str) -> dict[str, Any]:
     try:
         event: dict[str, Any] = json.loads(line)
     except ValueError:
-        raise ClusterError("The watch broke off in the middle of an event.") from None
+        raise ClusterUnavailable("The watch broke off in the middle of an event.") from None
     if event.get("type") == "ERROR":
         status = event.get("object") or {}
-        raise ClusterError(f"The watch ended: {status.get('message')}", status=status.get("code"))
+        raise refusal(int(status.get("code") or 0), "The watch ended", json.dumps(status))
     return event

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
-from trainflow.client.observe.cluster import ClusterError, LineStream
+from trainflow.client.observe.cluster import LineStream
+from trainflow.errors import ServiceUnavailable
 from trainflow.models.kubernetes_names import ATTEMPT_LABEL, FIRST_NODE_RANK_LABEL, JOB_LABEL, STAGE_LABEL
 from trainflow.models.slurm import JobRecord, NodeRecord
 
@@ -113,7 +114,7 @@ class SlurmJobs:
         except self._s3.exceptions.NoSuchKey:
             return
         except (BotoCoreError, ClientError) as error:
-            raise ClusterError(f"s3://{self._bucket}/{key} cannot be read: {error}") from error
+            raise ServiceUnavailable(f"s3://{self._bucket}/{key} cannot be read: {error}") from error
 
     def _list(self, prefix: str, *, what: str, field: str, delimiter: str = "", after: str = "") -> Iterator[str]:
         pages = self._s3.get_paginator("list_objects_v2").paginate(
@@ -124,7 +125,7 @@ class SlurmJobs:
                 found: Any = page.get(what, ())
                 yield from (str(each[field]) for each in found)
         except (BotoCoreError, ClientError) as error:
-            raise ClusterError(f"s3://{self._bucket}/{prefix} cannot be listed: {error}") from error
+            raise ServiceUnavailable(f"s3://{self._bucket}/{prefix} cannot be listed: {error}") from error
 
 
 class _Stream:
