@@ -21,7 +21,7 @@ from tests.integration.test_runs import (
     processes_of,
     steps_spec,
 )
-from trainflow.cli.run_local import follow_run
+from trainflow.cli.following import follow_run
 from trainflow.cli.spec_file import read_spec
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec

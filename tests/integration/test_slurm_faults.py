@@ -35,7 +35,7 @@ from tests.integration.test_slurm_runs import (
     on_slurm,
     workers,
 )
-from trainflow.cli.run_local import follow_run
+from trainflow.cli.following import follow_run
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec
 

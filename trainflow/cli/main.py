@@ -61,7 +61,7 @@ def run(
         _refuse(
             console, "Say where to run: `--local` runs in the twin; deployed runs are started by an upload of SPEC."
         )
-    from trainflow.cli.run_local import Refused, run_local  # the twin's imports take a second: `validate` need not wait
+    from trainflow.cli.following import Refused, run_local  # the twin's imports take a second: `validate` need not wait
 
     try:
         status = run_local(

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from local import preflight
 from tests.fakes.runs import SPEC, spec_with
-from trainflow.cli import preflight
 from trainflow.cli.main import app
 from trainflow.errors import DatasetNotFound
 from trainflow.models.run_spec import parse_run_spec

@@ -14,12 +14,12 @@ from typing import Any
 
 from rich.console import Console
 
+from local import preflight
 from local.aws import folder_buckets
 from local.aws.deployment import ARTIFACT_BUCKET, DEPLOYMENT_NAME
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
-from trainflow.cli import preflight
 from trainflow.cli.follow import follow, summarize
 from trainflow.cli.spec_file import read_spec
 from trainflow.client.files import write_record, write_report
