@@ -74,6 +74,7 @@ benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks trainer --out benchmarks/results/trainer.json
 	$(BIN)/python -m benchmarks scaling --out benchmarks/results/scaling.json
 	$(BIN)/python -m benchmarks scale --out benchmarks/results/scale.json
+	$(BIN)/python -m benchmarks cli --out benchmarks/results/cli.json
 	$(BIN)/python -m benchmarks staging --out benchmarks/results/staging.json
 
 synth: $(INSTALLED) $(NODE_TOOLS) ## The templates of config/$(CONFIG).yaml into cdk.out/, with every check; no credentials, no Docker
@@ -117,13 +118,13 @@ format: $(INSTALLED) ## Format the code
 clean: ## Remove what was installed and what runs left behind (out/ stays)
 	rm -rf .venv .venv-checkov .venv-xla node_modules cdk.out .trainflow *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-$(INSTALLED): requirements.txt pyproject.toml packages/kubetwin/pyproject.toml
+$(INSTALLED): requirements.txt pyproject.toml packages/checkout/pyproject.toml packages/kubetwin/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Trainflow needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	@$(if $(TORCH_INDEX),grep '^torch==' requirements.txt > .venv/torch.txt)
 	$(if $(TORCH_INDEX),$(BIN)/python $(PIP_INSTALL) --retries 2 --no-deps --extra-index-url $(TORCH_INDEX) -r .venv/torch.txt)
 	$(BIN)/python $(PIP_INSTALL) -r requirements.txt
-	PYTHONWARNINGS=ignore $(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e . -e packages/kubetwin
+	PYTHONWARNINGS=ignore $(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e . -e packages/checkout -e packages/kubetwin
 	@touch $@
 
 $(CHECKOV): requirements/tools/checkov.txt

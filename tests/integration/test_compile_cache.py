@@ -15,8 +15,8 @@ from rich.console import Console
 
 from local.aws import deployment
 from local.twin import Twin
+from tests.integration.running import follow_run
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, state_names
-from trainflow.cli.following import follow_run
 from trainflow.models.run_record import RunRecord, StateVisit
 from trainflow.models.run_spec import parse_run_spec
 

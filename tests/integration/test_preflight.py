@@ -16,7 +16,7 @@ from rich.console import Console
 
 from local.aws import deployment
 from local.twin import Twin
-from trainflow.cli.following import follow_run
+from tests.integration.running import follow_run
 from trainflow.models.instances import SYSTEM_NODEGROUP
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import parse_run_spec

@@ -16,9 +16,9 @@ from local.slurm import packages
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmMissing
 from local.twin import Twin
+from tests.integration.running import follow_run
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, demo_spec, processes_of, steps_spec
 from tests.integration.test_slurm_runs import on_slurm
-from trainflow.cli.following import follow_run
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 

@@ -21,8 +21,8 @@ from rich.console import Console
 from local.aws.deployment import ARTIFACT_BUCKET
 from local.aws.server import REGION
 from local.twin import Twin
+from tests.integration.running import follow_run
 from tests.integration.test_runs import TIME_SCALE, steps_spec, subscription
-from trainflow.cli.following import follow_run
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import parse_run_spec
 

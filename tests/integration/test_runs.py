@@ -17,7 +17,7 @@ from rich.console import Console
 
 from local.aws import deployment, folder_buckets
 from local.twin import Twin
-from trainflow.cli.following import follow_run
+from tests.integration.running import follow_run
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import parse_run_spec
 

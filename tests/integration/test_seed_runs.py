@@ -15,13 +15,13 @@ from rich.console import Console
 
 from local.aws import deployment, folder_buckets
 from local.twin import Twin
+from tests.integration.running import follow_run
 from tests.integration.test_runs import (
     assert_nothing_is_left,
     assert_training_took_its_graphs_from_the_cache,
     processes_of,
     steps_spec,
 )
-from trainflow.cli.following import follow_run
 from trainflow.cli.spec_file import read_spec
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec

@@ -24,6 +24,7 @@ from lambdas.backends.slurm.rest import RestController
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import Twin
+from tests.integration.running import follow_run
 from tests.integration.test_local_slurm import API, wait_until
 from tests.integration.test_many_runs import artifacts, deployment_of, published_losses
 from tests.integration.test_runs import steps_spec
@@ -35,7 +36,6 @@ from tests.integration.test_slurm_runs import (
     on_slurm,
     workers,
 )
-from trainflow.cli.following import follow_run
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec
 

@@ -17,13 +17,13 @@ from local.aws import folder_buckets
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import Twin
+from tests.integration.running import follow_run
 from tests.integration.test_runs import (
     assert_training_took_its_graphs_from_the_cache,
     demo_spec,
     processes_of,
     steps_spec,
 )
-from trainflow.cli.following import follow_run
 from trainflow.cli.spec_file import read_spec
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec

@@ -1,22 +1,23 @@
 """The `trainflow` command."""
 
+# Each command imports what it needs: `--help` waits for no model, `validate` for no cluster (benchmarks/cli.py).
+
 from __future__ import annotations
 
 import io
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
-from trainflow.cli.spec_file import read_spec
-from trainflow.cli.spec_reference import spec_reference
 from trainflow.errors import TrainflowError
-from trainflow.models.run_spec import RunSpec
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
 BAD_INPUT = 2
 """Exit status when what was handed in is at fault: the spec, the data set, the program, a folder."""
@@ -32,8 +33,20 @@ Overrides = Annotated[
 Kubeconfig = Annotated[Path | None, typer.Option(help="A cluster to use instead of the twin's own.")]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"trainflow {version('trainflow')}")
+        raise typer.Exit
+
+
 @app.callback(help=__doc__)
-def prepare_output() -> None:
+def prepare_output(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """Print `?` for a character that the terminal's encoding lacks, instead of ending the run."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -56,25 +69,19 @@ def run(
 
     Exit status: 0 succeeded, 1 failed, 2 what was handed in is at fault, 130 aborted.
     """
-    console = Console()
     if not local:
-        _refuse(
-            console, "Say where to run: `--local` runs in the twin; deployed runs are started by an upload of SPEC."
-        )
-    from trainflow.cli.following import Refused, run_local  # the twin's imports take a second: `validate` need not wait
+        _refuse("Say where to run: `--local` runs in the twin; deployed runs are started by an upload of SPEC.")
+    from rich.console import Console
 
+    from trainflow.cli.run import run_at
+    from trainflow.client.place import LOCAL, PlaceOptions
+
+    console = Console()
+    options = PlaceOptions(out=out, home=home, time_scale=time_scale, kubeconfig=kubeconfig, busy=console.status)
     try:
-        status = run_local(
-            spec,
-            override or (),
-            out=out,
-            home=home,
-            time_scale=time_scale,
-            kubeconfig=kubeconfig,
-            console=console,
-        )
-    except (TrainflowError, Refused) as error:
-        _refuse(console, str(error))
+        status = run_at(LOCAL, spec, override or (), options=options, console=console)
+    except TrainflowError as error:
+        _refuse(str(error))
     except KeyboardInterrupt:
         console.print("Stopped before the run began; nothing is left running.")
         status = ABORTED
@@ -84,17 +91,16 @@ def run(
 @app.command()
 def validate(spec: SpecPath, override: Overrides = None) -> None:
     """Say whether SPEC can be run, without starting anything."""
-    console = Console()
+    from trainflow.cli.spec_file import read_spec
+
     try:
         valid = read_spec(spec, override or ())
     except TrainflowError as error:
-        _refuse(console, str(error))
+        _refuse(str(error))
     compute = valid.compute
-    console.print(
+    print(
         f"{spec}: valid. {valid.name}: {compute.num_nodes} × {compute.instance_type}, "
-        f"{compute.world_size} processes, backend {compute.backend}.",
-        highlight=False,
-        soft_wrap=True,
+        f"{compute.world_size} processes, backend {compute.backend}."
     )
 
 
@@ -103,6 +109,9 @@ def schema(
     markdown: Annotated[bool, typer.Option("--markdown", help="A reference for people instead.")] = False,
 ) -> None:
     """Print the JSON Schema of run specs, from which editors complete them."""
+    from trainflow.cli.spec_reference import spec_reference
+    from trainflow.models.run_spec import RunSpec
+
     typer.echo(spec_reference() if markdown else json.dumps(RunSpec.model_json_schema(), indent=2))
 
 
@@ -113,6 +122,8 @@ def doctor(
     namespace: Annotated[str, typer.Option(help="Where runs live.")] = "training",
 ) -> None:
     """Say why a run's pods do not find each other, their files, their devices or their image."""
+    from rich.console import Console
+
     from trainflow.cli.doctor import DoctorError
     from trainflow.cli.doctor import doctor as examine
 
@@ -120,7 +131,7 @@ def doctor(
     try:
         status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console)
     except DoctorError as error:
-        _refuse(console, str(error))
+        _refuse(str(error))
     raise typer.Exit(status)
 
 
@@ -137,6 +148,8 @@ def check_account(
 
     Exit status: 0 nothing fails, 1 something would fail, 2 what was handed in is at fault.
     """
+    from rich.console import Console
+
     from trainflow.cli.account import BadInput
     from trainflow.cli.account import check_account as check
 
@@ -144,7 +157,7 @@ def check_account(
     try:
         status = check(config, as_json=as_json, console=console)
     except BadInput as error:
-        _refuse(console, str(error))
+        _refuse(str(error))
     raise typer.Exit(status)
 
 
@@ -162,7 +175,7 @@ def images(
         for kind, image in deployed.build_images(deployment, say=console.print, only=only):
             typer.echo(f"{kind}: {image}")
     except deployed.DeploymentError as error:
-        _refuse(console, str(error))
+        _refuse(str(error))
 
 
 @app.command("check-idle")
@@ -179,7 +192,7 @@ def check_idle(
         if not force:
             deployed.refuse_during_runs(executions)
     except deployed.DeploymentError as error:
-        _refuse(console, str(error))
+        _refuse(str(error))
     if executions:
         names = ", ".join(deployed.run_names(executions))
         console.print(f"These runs go on with the code that they began with: {names}.")
@@ -196,7 +209,7 @@ def delete_old_versions(config: Configuration = EXAMPLE) -> None:
     except deployed.NotDeployed as error:
         console.print(f"No versions to delete: {error}")
     except deployed.DeploymentError as error:
-        _refuse(console, str(error))
+        _refuse(str(error))
 
 
 @app.command()
@@ -216,23 +229,20 @@ def rest(
             raise typer.Exit(ABORTED)
         deployed.bring_to_rest(deployment, executions, say=console.print)
     except deployed.DeploymentError as error:
-        _refuse(console, str(error))
+        _refuse(str(error))
     console.print(f"{deployment.name} is at rest: nothing runs, no training node is up.")
 
 
 def _console_for_sentences() -> Console:
     """Prints text as it is: names in brackets are no markup, numbers have no colour, and no line is broken."""
+    from rich.console import Console
+
     return Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
 
 
-def _refuse(console: Console, sentence: str) -> NoReturn:
-    error_console = Console(stderr=True, width=console.width)
-    error_console.print(f"[red]trainflow:[/] {_escaped(sentence)}", highlight=False, soft_wrap=True)
+def _refuse(sentence: str) -> NoReturn:
+    from rich.console import Console
+    from rich.markup import escape  # file names and values may hold brackets
+
+    Console(stderr=True).print(f"[red]trainflow:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
     raise typer.Exit(BAD_INPUT)
-
-
-def _escaped(text: str) -> str:
-    """Text without markup: file names and values may hold brackets."""
-    from rich.markup import escape
-
-    return escape(text)

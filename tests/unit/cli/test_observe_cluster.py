@@ -15,6 +15,8 @@ import yaml
 
 from trainflow.client.observe.cluster import KubernetesPods
 from trainflow.errors import ClusterUnavailable
+from trainflow.kubernetes.api import KubernetesApi
+from trainflow.kubernetes.connection import from_kubeconfig
 from trainflow.kubernetes.faults import KubeconfigInvalid, NotFound
 
 
@@ -98,7 +100,7 @@ def pods(server: Server, tmp_path: Path) -> KubernetesPods:
     }
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(kubeconfig))
-    return KubernetesPods.of_kubeconfig(path, "training")
+    return KubernetesPods(KubernetesApi(from_kubeconfig(path)), "training")
 
 
 def test_a_list_is_asked_for_with_the_kubeconfigs_token(server: Server, pods: KubernetesPods) -> None:
@@ -182,4 +184,4 @@ def test_a_server_that_is_not_there_is_said_plainly(tmp_path: Path, server: Serv
 
 def test_a_kubeconfig_that_is_not_there_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigInvalid, match=r"kubeconfig '.*missing' cannot be used"):
-        KubernetesPods.of_kubeconfig(tmp_path / "missing", "training")
+        from_kubeconfig(tmp_path / "missing")

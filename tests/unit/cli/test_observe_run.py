@@ -48,13 +48,12 @@ class Observed:
         self.observer = RunObserver(
             stepfunctions=self.stepfunctions,  # type: ignore[arg-type]
             cloudwatch=self.cloudwatch,  # type: ignore[arg-type]
-            kubeconfig=Path("unused"),
             run_id=run.run_id,
             execution_arn=run.history.arn,
             deployment="twin",
             log_dir=log_dir,
             poll_seconds=0.01,
-            cluster=self.cluster,
+            pods=self.cluster,
             clock=lambda: run.end + self.age,
         )
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 from trainflow.kubernetes.api import KubernetesApi
-from trainflow.kubernetes.connection import from_kubeconfig
 
 READ_SECONDS = 30.0
 """Time without a byte after which a list counts as lost."""
@@ -46,15 +44,6 @@ class KubernetesPods:
     def __init__(self, api: KubernetesApi, namespace: str) -> None:
         self._api = api
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
-
-    @classmethod
-    def of_kubeconfig(cls, kubeconfig: Path, namespace: str) -> KubernetesPods:
-        """The pods of a kubeconfig's cluster; makes no request yet.
-
-        Raises:
-            KubeconfigInvalid: If the kubeconfig cannot be used.
-        """
-        return cls(KubernetesApi(from_kubeconfig(kubeconfig), read_seconds=READ_SECONDS), namespace)
 
     def list_pods(self, selector: str) -> Mapping[str, Any]:
         """See `PodSource`."""

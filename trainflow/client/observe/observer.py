@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainflow.client.observe.cluster import KubernetesPods, PodSource
+from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.logs import LogFollower
 from trainflow.client.observe.pods import PodWatcher
@@ -50,14 +50,12 @@ class RunObserver:
         *,
         stepfunctions: SFNClient,
         cloudwatch: CloudWatchClient,
-        kubeconfig: Path,
+        pods: PodSource,
         run_id: str,
         execution_arn: str,
         deployment: str,
         log_dir: Path,
-        namespace: str = "training",
         poll_seconds: float = 1.0,
-        cluster: PodSource | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Prepares to observe; makes no request yet.
@@ -65,18 +63,13 @@ class RunObserver:
         Args:
             stepfunctions: boto3's client.
             cloudwatch: boto3's client.
-            kubeconfig: The cluster in which the run's pods are.
+            pods: The run's pods.
             run_id: Label value of the run's pods and dimension of its metrics.
             execution_arn: The run's execution.
             deployment: The other dimension of its metrics.
             log_dir: Folder for the pods' logs, one `<pod>.log` each.
-            namespace: Namespace of the pods.
             poll_seconds: Time between two looks at the execution's history.
-            cluster: Takes the place of the kubeconfig.
             clock: Tells the time.
-
-        Raises:
-            KubeconfigInvalid: If the kubeconfig cannot be used.
         """
         self._clock = clock
         self._cloudwatch = cloudwatch
@@ -84,7 +77,7 @@ class RunObserver:
         self._deployment = deployment
         self._log_dir = log_dir
         self._poll_seconds = poll_seconds
-        self._cluster = cluster if cluster is not None else KubernetesPods.of_kubeconfig(kubeconfig, namespace)
+        self._cluster = pods
         self._executions = ExecutionTree(stepfunctions, execution_arn)
         self._watcher = PodWatcher(self._cluster, run_id, self._on_pod)
         self._followers: dict[str, LogFollower] = {}

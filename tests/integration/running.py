@@ -1,0 +1,20 @@
+"""Runs in a twin that a test has started, followed as the command follows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from local.place import TwinRuns
+from local.twin import Twin
+from trainflow.cli.run import follow_to_end
+from trainflow.models.run_record import RunRecord
+from trainflow.models.run_spec import RunSpec
+
+
+def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console: Console) -> RunRecord:
+    """Start a run and follow it to its end; its record and report are left in `folder`."""
+    place = TwinRuns(twin)
+    place.start(spec, run_id=run_id)
+    return follow_to_end(place, run_id, folder=folder, console=console)

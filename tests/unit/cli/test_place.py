@@ -1,0 +1,96 @@
+"""Places are found by their entry points; a run is started, listed, described and stopped through AWS's APIs alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from tests.fakes.runs import SPEC
+from trainflow.client import place as places
+from trainflow.client.place import PlaceOptions, PlaceUnavailable, RunNotFound, open_place
+from trainflow.client.runs import DeployedRuns
+from trainflow.kubernetes.api import KubernetesApi
+from trainflow.models.run_record import RunError, RunStatus
+from trainflow.models.run_spec import parse_run_spec
+
+REASON = RunError(name="Aborted", message="It was stopped.", what_to_do="Start it again.")
+
+
+def offered(monkeypatch: pytest.MonkeyPatch, **entry_points: str) -> None:
+    """Let the installed packages offer these places and no others."""
+    found = [EntryPoint(name, value, places.GROUP) for name, value in entry_points.items()]
+    monkeypatch.setattr(
+        places, "entry_points", lambda *, group, name=None: [each for each in found if name in (None, each.name)]
+    )
+
+
+def test_a_place_is_what_its_entry_point_makes_of_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, here="contextlib:nullcontext")
+    options = PlaceOptions()
+    with open_place("here", options) as place:
+        assert place is options  # type: ignore[comparison-overlap]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("local", "The twin needs a checkout of the Trainflow repository, .*`make run`.*SPEC --local"),
+        ("elsewhere", "There is no place 'elsewhere'; those that are installed: broken."),
+        ("broken", "The place 'broken' cannot be loaded: No module named 'absent'. Install what its package needs"),
+    ],
+)
+def test_a_place_that_is_not_installed_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: str, sentence: str
+) -> None:
+    offered(monkeypatch, broken="absent:opener")
+    with pytest.raises(PlaceUnavailable, match=sentence):
+        open_place(name, PlaceOptions())
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeployedRuns]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        session = boto3.Session(region_name="us-west-2")
+        machine = session.client("stepfunctions").create_state_machine(
+            name="training", definition=json.dumps({}), roleArn="arn:aws:iam::123456789012:role/states"
+        )
+
+        def no_cluster() -> KubernetesApi:
+            raise AssertionError("no pod is asked for")
+
+        yield DeployedRuns(
+            client=lambda service: session.client(service),  # type: ignore[call-overload]
+            state_machine_arn=machine["stateMachineArn"],
+            deployment="twin",
+            artifact_bucket="artifacts",
+            kubernetes=no_cluster,
+        )
+
+
+def test_a_run_is_started_once_listed_and_stopped(runs: DeployedRuns) -> None:
+    spec = parse_run_spec(SPEC)
+    first, second = runs.start(spec), runs.start(spec)
+    assert first != second
+    assert {run.run_id for run in runs.runs()} == {first, second}
+    assert (runs.describe(first).status, runs.describe(first).ended_at) == (RunStatus.RUNNING, None)
+    runs.stop(first, reason=REASON)
+    stopped, other = runs.describe(first), runs.describe(second)
+    assert (stopped.status, other.status) == (RunStatus.ABORTED, RunStatus.RUNNING)
+    assert stopped.ended_at is not None
+
+
+def test_a_run_that_is_not_there_is_named(runs: DeployedRuns) -> None:
+    def ask(call: Any) -> None:
+        with pytest.raises(RunNotFound, match="There is no run 'absent' in the deployment 'twin'"):
+            call()
+
+    ask(lambda: runs.describe("absent"))
+    ask(lambda: runs.stop("absent", reason=REASON))
