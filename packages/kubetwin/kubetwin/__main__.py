@@ -136,22 +136,22 @@ def node(
 
 @app.command()
 def gateway(
-    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig that names the cluster behind the door.")],
+    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the cluster behind the gateway.")],
     sts_endpoint: Annotated[str, typer.Option(help="AWS endpoint that checks EKS login tokens, knows access entries.")],
     cluster_name: Annotated[str, typer.Option(help="EKS cluster name that login tokens are for.")],
     until_stdin_closes: StdinOption = False,
 ) -> None:
-    """Let clients that log in as on EKS into the cluster that a kubeconfig names. Loopback only."""
+    """Serve the cluster that a kubeconfig names to clients that log in as on EKS. Loopback only."""
     from kubetwin.gateway import serving
 
     stop = _stop_signal(until_stdin_closes)
-    with serving(kubeconfig, sts_endpoint=sts_endpoint, cluster_name=cluster_name) as door:
-        _announce({"endpoint": door.endpoint, "ca_data": door.ca_data})
+    with serving(kubeconfig, sts_endpoint=sts_endpoint, cluster_name=cluster_name) as served:
+        _announce({"endpoint": served.endpoint, "ca_data": served.ca_data})
         stop.wait()
 
 
 def main() -> None:
-    """Run the command; what a user can put right is one sentence on standard error and exit code 2."""
+    """Run the command; errors that a user can correct become one sentence on standard error and exit code 2."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # users need no warning about a full connection pool
     from kubetwin.node.api import ApiError, ApiUnreachable
@@ -240,7 +240,7 @@ def _node_options(
 
 @contextlib.contextmanager
 def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: Path | None) -> Iterator[None]:
-    """Have nodes Ready inside of the block."""
+    """Run nodes; they are Ready inside the block."""
     from kubetwin.node.agent import ProcessNode
     from kubetwin.node.api import KubernetesApi
     from kubetwin.node.fleet import running
@@ -269,7 +269,7 @@ def _no_ops(
     run_seconds: float,
     log_lines: LogLines,
 ) -> Iterator[None]:
-    """Have nodes whose pods run nothing Ready inside of the block."""
+    """Run nodes whose pods run no program; they are Ready inside the block."""
     from kubetwin.node.api import KubernetesApi
     from kubetwin.node.kubeconfig import load_connection
     from kubetwin.node.no_op import NoOpNodes

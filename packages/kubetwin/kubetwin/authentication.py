@@ -71,11 +71,11 @@ Identify = Callable[[str], Awaitable[User | None]]
 
 
 def identify_with(own: Sequence[Authenticator], others: Sequence[Authenticator]) -> Identify:
-    """Ask authenticators one after the other.
+    """Identify a user by authenticators, tried one after the other.
 
     Args:
-        own: The server's own, which answer at once from its memory; asked on its event loop.
-        others: Those that may ask another server; asked in a thread, so that requests do not wait for each other's.
+        own: Authenticators that answer from memory; called on the event loop.
+        others: Authenticators that may call another server; called in a thread, so that they block no other request.
     """
 
     async def identify(token: str) -> User | None:

@@ -1,6 +1,6 @@
 """A gateway to a foreign cluster for clients that log in as on EKS.
 
-The Lambdas know one way in: a presigned STS token. A kind or k3d cluster does not accept it, and need not: this server
+Programs that run on EKS log in with a presigned STS token. A kind or k3d cluster does not accept it: this server
 on loopback checks the token as EKS would, and passes the request on with the identity that a kubeconfig has.
 """
 

@@ -44,11 +44,11 @@ class HttpsServer(ThreadingHTTPServer):
             super().finish_request(secured, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that hang up are nothing to report."""
+        """Report no error of a client that disconnected."""
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """What handlers of such servers have in common."""
+    """Base of the servers' handlers."""
 
     protocol_version = "HTTP/1.1"
     timeout = 60

@@ -53,7 +53,7 @@ class ApiServer:
         Args:
             host: Address to listen on; anything but a loopback address exposes the machine's processes.
             port: Port to listen on, 0 for a free one.
-            authenticators: Asked after the administrator's token and service account tokens.
+            authenticators: Tried after the administrator's token and service account tokens.
         """
         self.endpoint = ""
         self.admin_token = secrets.token_urlsafe(32)
@@ -153,7 +153,7 @@ class ApiServer:
         return Application(cluster, self._identify, Discovery(registry, address), logs, subresources)
 
     def _kubelet_context(self) -> ssl.SSLContext:
-        """Shows a client certificate to kubelets; theirs are not checked, as kube-apiserver does by default."""
+        """Context with a client certificate for kubelets; theirs are not checked (kube-apiserver's default)."""
         client = issue_certificate(
             self.authority, "kube-apiserver-kubelet-client", organization="system:masters", client=True
         )
@@ -185,7 +185,7 @@ class _Server(uvicorn.Server):
         self._ready.set()
 
     def hurry(self) -> None:
-        """Wait for no client: an idle TLS connection would take half a minute to say good-bye."""
+        """Close connections without waiting: an idle TLS connection would take half a minute to shut down."""
         self.force_exit = True
 
 

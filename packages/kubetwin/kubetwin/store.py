@@ -70,7 +70,7 @@ class Store:
         return [obj for place in chosen for _, obj in sorted(by_namespace[place].items())]
 
     def labelled(self, key: str, namespace: str, labels: Iterable[Label]) -> list[Object]:
-        """Objects that have at least the rarest of some labels; what it costs does not grow with all the others."""
+        """Objects that have at least the rarest of some labels; the cost does not grow with the others."""
         places = min((self._labelled[key].get(label, set()) for label in labels), key=len)
         found = sorted(place for place in places if namespace in ("", place[0]))
         return [self._objects[key][place][name] for place, name in found]

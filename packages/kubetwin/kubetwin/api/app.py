@@ -1,4 +1,4 @@
-"""The ASGI application: who asks, may they, and which verb answers."""
+"""The ASGI application: authentication, authorization, and dispatch to the verbs."""
 
 from __future__ import annotations
 

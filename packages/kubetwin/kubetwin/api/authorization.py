@@ -29,7 +29,7 @@ class Authorizer:
         self._store = store
 
     def check(self, user: User, info: RequestInfo) -> None:
-        """Let a request pass.
+        """Return if the user may make the request.
 
         Raises:
             ApiError: 403.

@@ -129,7 +129,7 @@ def check_kind(obj: Object, resource: Resource, registry: Registry) -> None:
 
 
 def _check_custom_kind(obj: Object, resource: Resource) -> None:
-    """Custom objects have to say what they are."""
+    """Check that a custom object has apiVersion and kind."""
     if not obj.get("kind"):
         shown = json.dumps(obj)
         raise bad_request(

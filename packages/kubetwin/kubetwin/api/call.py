@@ -1,4 +1,4 @@
-"""One request, read completely, with what the path resolved to."""
+"""One request, read completely, and the resource that its path names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kubetwin.resources.resource import Resource
 
 @dataclass(frozen=True)
 class Call:
-    """What a verb works with."""
+    """The arguments of a verb."""
 
     info: RequestInfo
     resource: Resource

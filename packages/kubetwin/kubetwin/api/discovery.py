@@ -1,4 +1,4 @@
-"""Discovery: what kubectl and the client libraries ask first."""
+"""Discovery: the documents that kubectl and the client libraries request first."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def negotiate(accept: str, kinds: tuple[str, ...] = (), *, offered: tuple[str, .
 
     Args:
         accept: The header; empty takes JSON.
-        kinds: What `as=` may ask for here.
+        kinds: Values that `as=` may have here.
         offered: The media types that the 406 lists.
 
     Raises:

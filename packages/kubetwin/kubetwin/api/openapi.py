@@ -32,7 +32,7 @@ _DRY_RUN = {"name": "dryRun", "in": "query", "schema": {"type": "string", "uniqu
 
 
 class OpenApi:
-    """The documents of one registry. They are made at the first request: most clients never ask."""
+    """The documents of one registry. They are made at the first request: most clients make none."""
 
     def __init__(self, registry: Registry) -> None:
         self._resources: dict[str, list[Resource]] = {}
@@ -117,7 +117,7 @@ def _with_references(types: dict[str, Schema]) -> dict[str, Schema]:
 
 
 def _published(value: Any, wanted: set[str]) -> Any:
-    """A schema without what JSON Schema has and OpenAPI 3.0 has not; notes the names of the types in it."""
+    """A schema without the keywords that OpenAPI 3.0 lacks; records the names of the types in it."""
     if isinstance(value, list):
         return [_published(item, wanted) for item in value]
     if not isinstance(value, dict):

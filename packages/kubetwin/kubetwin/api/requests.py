@@ -1,4 +1,4 @@
-"""What a request is about, read from its method, path and query alone."""
+"""Verb, resource and options of a request, read from its method, path and query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that are asked by creating an object: who am I, may I, whose token is this. Nothing is stored."""
+"""Reviews of access, identity and tokens: objects that are answered at creation and not stored."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Reviews:
         return {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
 
     def _rules(self, user: User, namespace: str) -> Object:
-        """What a user may do in a namespace: each resource with the verbs that would be allowed.
+        """The rights of a user in a namespace: each resource with its allowed verbs.
 
         Rights to single objects (`resourceNames`) are not in it, and the rules are not those of the roles.
         """

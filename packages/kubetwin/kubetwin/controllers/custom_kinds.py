@@ -1,4 +1,4 @@
-"""What the installation of the operators leaves in a cluster: their definitions' short memory, and Volcano's queues.
+"""Objects that the operators' installations create: Volcano's queues, and records of their definitions.
 
 New queues are opened, as Volcano's queue controller does, and jobs for a queue that is not open are refused, as its
 webhook does (volcano, pkg/webhooks/admission/jobs/validate/admit_job.go).

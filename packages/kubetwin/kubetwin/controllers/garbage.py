@@ -1,4 +1,4 @@
-"""The garbage collector: what happens to the objects that a deleted object owned."""
+"""The garbage collector: deletes or releases the dependents of a deleted object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failed pod means for its Job: the failure policy, the counting and the back-off."""
+"""Effect of failed pods on their Job: the failure policy, the counting and the back-off."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The next steps of the Job controller, as a function of the Job, its pods and the time.
 
 Follows kubernetes/pkg/controller/job: pods are counted once, when their tracking finalizer is taken off; a Job that
-is decided first carries SuccessCriteriaMet or FailureTarget, and becomes Complete or Failed when its pods are gone.
+is decided first carries SuccessCriteriaMet or FailureTarget, and becomes Complete or Failed when its pods have ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CREATE_BATCH = 100
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: in this order, create, delete, release, write the status and the events."""
+    """The steps of one reconciliation, in this order: create, delete, release, write the status and the events."""
 
     status: Object
     create: tuple[int | None, ...] = ()
@@ -152,7 +152,7 @@ class _Planner:
             self.status.setdefault("startTime", times.seconds(self.now))
 
     def _count_ended_pods(self) -> None:
-        """Count the pods that have ended since the last time, and let them go."""
+        """Count the pods that have ended since the last time, and release them."""
         decided = condition({"conditions": self.conditions}, "SuccessCriteriaMet") is not None
         ended = [pod for pod in self.pods if has_finalizer(pod) and (is_terminal(pod) or _vanished(pod))]
         for pod in ended:

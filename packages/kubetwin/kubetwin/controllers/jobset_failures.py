@@ -1,4 +1,4 @@
-"""What a failed child Job means for its JobSet: the failure policy. After JobSet's failure_policy.go."""
+"""Effect of a failed child Job on its JobSet: the failure policy, after JobSet's failure_policy.go."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESTART, FAIL, RESTART_UNCOUNTED = "RestartJobSet", "FailJobSet", "RestartJobSet
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to do, and how to say it."""
+    """The action for a failure, with its reason and message."""
 
     restart: bool
     counts: bool

@@ -1,4 +1,4 @@
-"""What JobSet makes of its replicated jobs: child Jobs with their labels, and the headless Service. Pure.
+"""Objects of a JobSet: child Jobs with their labels, and the headless Service. Pure.
 
 After sigs.k8s.io/jobset, pkg/controllers/jobset_controller.go (constructJob, labelAndAnnotateObject).
 """
@@ -88,7 +88,7 @@ def job_of(jobset: Object, child: Child, restarts: int) -> Object:
             part[kind] = {**(part.get(kind) or {}), **marks}
     if has_names(jobset):
         pod_template["spec"]["subdomain"] = subdomain(jobset)
-    # What the webhook would have put into the JobSet.
+    # Defaults of the webhook.
     spec.setdefault("completionMode", "Indexed")
     if spec["completionMode"] == "Indexed":
         spec.setdefault("completions", spec.get("parallelism", 1))

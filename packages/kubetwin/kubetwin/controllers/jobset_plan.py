@@ -1,4 +1,4 @@
-"""What JobSet has to do next, as a function of the JobSet, its child Jobs and the time.
+"""The next steps of the JobSet controller, as a function of the JobSet, its child Jobs and the time.
 
 After sigs.k8s.io/jobset 0.12, pkg/controllers: jobset_controller.go, success_policy.go, startup_policy.go.
 """
@@ -27,7 +27,7 @@ RESTARTING = "RestartingJobSet"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: delete, create, suspend or resume, write the status and the events."""
+    """The steps of one reconciliation: delete, create, suspend or resume, write the status and the events."""
 
     status: Object
     create: tuple[Child, ...] = ()

@@ -1,4 +1,4 @@
-"""What every namespace gets when it is made, and the emptying of one that is deleted."""
+"""Objects that every new namespace has, and the deletion of a namespace's contents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kubetwin.store import Change
 
 
 class NamespaceController:
-    """Gives namespaces their service account, and takes everything away from those that go."""
+    """Creates the service account of new namespaces, and deletes the objects of deleted ones."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

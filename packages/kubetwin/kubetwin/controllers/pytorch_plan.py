@@ -1,4 +1,4 @@
-"""What the training operator has to do next with a PyTorchJob, as a function of the job, its objects and the time.
+"""The next steps of the training operator, as a function of a PyTorchJob, its objects and the time.
 
 After kubeflow/training-operator 1.9: pkg/controller.v1/common/job.go and pytorch/pytorchjob_controller.go.
 """
@@ -29,7 +29,7 @@ RETRYABLE_EXIT_CODE = 128
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: delete, create, write the status and the events."""
+    """The steps of one reconciliation: delete, create, write the status and the events."""
 
     status: Object
     create: tuple[Replica, ...] = ()
@@ -129,7 +129,7 @@ class _Planner:
         return self._result(create, (*gone, *surplus), idle, remade=len(gone), requeue=self._seconds_to_deadline())
 
     def _judge(self, kind: str, lost: Sequence[Object], unretryable: Object | None) -> None:
-        """What the state of one replica type means for the job."""
+        """Effect of the state of one replica type on the job."""
         if is_finished(self.status):
             return
         counts, spec = self.status["replicaStatuses"][kind], self.specs[kind]
@@ -153,7 +153,7 @@ class _Planner:
             self._fail(f"PyTorchJob {self.name} is failed because {failed} {kind} replica(s) failed.")
 
     def _is_lost(self, pod: Object) -> bool:
-        """Failed, and to be made again."""
+        """Whether the pod failed and is created again."""
         policy = self._policy_of(pod)
         if pod["status"].get("phase") != "Failed":
             return False

@@ -1,4 +1,4 @@
-"""What the training operator makes of a PyTorchJob's replicas: pods, their variables, a Service each. Pure.
+"""Objects of a PyTorchJob's replicas: pods, their variables, a Service each. Pure.
 
 After kubeflow/training-operator 1.9, pkg/controller.v1/pytorch: envvar.go, elastic.go, initcontainer.go.
 """
@@ -61,7 +61,7 @@ def replicas_of(job: Object) -> list[Replica]:
 
 
 def base_labels(job: Object, kind: str) -> dict[str, str]:
-    """What selects the pods of one replica type."""
+    """Labels of the pods of one replica type."""
     return {
         f"{PREFIX}job-name": job["metadata"]["name"],
         f"{PREFIX}operator-name": "pytorchjob-controller",
@@ -114,7 +114,7 @@ def service_of(job: Object, replica: Replica) -> Object:
 
 
 def variables(job: Object, replica: Replica) -> list[Object]:
-    """What is added to the environment of every container, in the operator's order."""
+    """Variables that are added to every container, in the operator's order."""
     return [{"name": name, "value": value} for name, value in _variables(job, replica)]
 
 

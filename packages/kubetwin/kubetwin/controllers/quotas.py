@@ -1,4 +1,4 @@
-"""ResourceQuotas: refuse what exceeds them, and show what is used."""
+"""ResourceQuotas: objects beyond them are refused, and their status shows the use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLAIN = ("cpu", "memory")
 
 
 def _charge(key: str, obj: Object) -> dict[str, Fraction]:
-    """What one object counts against each name that a quota may limit."""
+    """Amount that one object counts against each name that a quota may limit."""
     counted = {key if "." not in key else f"count/{key}": Fraction(1), f"count/{key}": Fraction(1)}
     if key != "pods":
         return counted
@@ -36,7 +36,7 @@ def _limits(pod: Object) -> dict[str, Fraction]:
 
 
 def used(store: Store, quota: Object) -> dict[str, Fraction]:
-    """The sum of what the quota limits, over its namespace."""
+    """Use of each resource that the quota limits, over its namespace."""
     hard = quota["spec"].get("hard") or {}
     totals = {name: Fraction(0) for name in hard}
     for key in {_counted_resource(name) for name in hard}:

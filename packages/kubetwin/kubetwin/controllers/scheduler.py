@@ -122,7 +122,7 @@ class Scheduler:
 
 
 def bind(cluster: Cluster, namespace: str, name: str, node: str) -> Object | None:
-    """Give a pod its node."""
+    """Bind a pod to its node."""
 
     def write(pod: Object) -> None:
         pod["spec"]["nodeName"] = node
@@ -132,7 +132,7 @@ def bind(cluster: Cluster, namespace: str, name: str, node: str) -> Object | Non
 
 
 def mark_unscheduled(cluster: Cluster, pod: Object, message: str, reason: str = "Unschedulable") -> None:
-    """Say on a pod why it has no node."""
+    """Report on a pod the reason why it has no node."""
 
     def write(stored: Object) -> None:
         new = {

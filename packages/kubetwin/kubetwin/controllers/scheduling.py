@@ -64,7 +64,7 @@ def place(pod: Object, nodes: Sequence[Object], usage: Mapping[str, Usage]) -> P
     Args:
         pod: A pod without a node.
         nodes: All nodes, in the order of their names.
-        usage: What is in use on each, by name.
+        usage: Resources in use on each, by name.
     """
     if not nodes:
         return Placement(message="no nodes available to schedule pods")

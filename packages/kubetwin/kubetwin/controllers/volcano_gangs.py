@@ -36,7 +36,7 @@ class GangPlacement:
 
 
 def min_resources(group: Object) -> Amounts:
-    """What the smallest gang needs of nodes; what only quotas count is left out."""
+    """Resources that the smallest gang needs on nodes, without those that only quotas count."""
     wanted = group["spec"].get("minResources") or {}
     return {
         name: parse_quantity(amount)
@@ -46,7 +46,7 @@ def min_resources(group: Object) -> Amounts:
 
 
 def room(nodes: Sequence[Object], usage: Mapping[str, Usage]) -> Amounts:
-    """What may still be promised to gangs."""
+    """Resources that gangs may still reserve."""
     usable = [node for node in nodes if not node["spec"].get("unschedulable")]
     total = add_quantities(*(allocatable(node) for node in usable))
     used = add_quantities(*(usage[n].amounts for node in usable if (n := node["metadata"]["name"]) in usage))
@@ -83,10 +83,10 @@ def place_gang(
 
     Args:
         waiting: Its pods without a node.
-        placed: How many of its pods have one, or have ended well.
+        placed: Number of its pods that have one, or have succeeded.
         needed: The gang's size, `minMember`.
         nodes: All nodes.
-        usage: What is in use on each; it is not changed.
+        usage: Resources in use on each; not changed.
     """
     trial = {name: copy.copy(used) for name, used in usage.items()}
     chosen: dict[str, str] = {}

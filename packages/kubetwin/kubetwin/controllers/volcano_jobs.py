@@ -24,7 +24,7 @@ JobKey = tuple[str, str]
 
 
 class VolcanoJobController:
-    """Handles what happens to Volcano Jobs, one event after the other."""
+    """Handles the events of Volcano Jobs, one after the other."""
 
     def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         self.cluster, self.recorder = cluster, recorder
@@ -102,13 +102,13 @@ class VolcanoJobController:
             except ApiError as fault:
                 self.recorder.record(job, "Warning", "FailedCreate", f"Error creating pod: {fault}", COMPONENT)
                 self.queue.add_after((namespace, job["metadata"]["name"]), 1.0)
-                return  # the status counts what was made, not what was refused
+                return  # the status counts the created pods, not the refused ones
         self._write_status(job, steps)
         for kind, reason, message in steps.events:
             self.recorder.record(job, kind, reason, message, COMPONENT)
 
     def _belongings(self, job: Object) -> Iterator[tuple[Resource, Object]]:
-        """The PodGroup and what the plugins own."""
+        """The objects that belong to a Job beside its pods: its PodGroup and those of its plugins."""
         for name, arguments in (job["spec"].get("plugins") or {}).items():
             for key, obj in PLUGINS[name].objects(job, arguments).items():
                 yield self.cluster.registry.by_key(key), obj

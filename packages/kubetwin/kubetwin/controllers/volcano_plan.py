@@ -1,4 +1,4 @@
-"""What Volcano's job controller has to do next, as a function of the Job, an event, its objects and the time.
+"""The next steps of Volcano's job controller, as a function of the Job, an event, its objects and the time.
 
 After volcano-sh/volcano 1.15: pkg/controllers/job/state (the phases) and job_controller_actions.go (sync and kill).
 """
@@ -21,12 +21,12 @@ _KILLING = {Action.ABORT: "Aborting", Action.TERMINATE: "Terminating", Action.CO
 _KILLED = {"Aborting": "Aborted", "Terminating": "Terminated", "Completing": "Completed"}
 _ENDED = ("Succeeded", "Failed")
 _KEPT = ("state", "conditions", "minAvailable", "retryCount", "version")
-"""What of a status outlives a kill."""
+"""Fields of a status that remain after a kill."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: delete, keep or drop what belongs to the gang, create, write the status and the events."""
+    """The steps of one reconciliation: delete, keep or drop the gang's objects, create, write status and events."""
 
     status: Object
     create: tuple[tuple[Object, int], ...] = ()
@@ -173,7 +173,7 @@ class _Planner:
         )
 
     def _sync(self) -> Plan:
-        """Make what is missing, once the scheduler has let the gang in, and count."""
+        """Create the missing pods, once the scheduler has admitted the gang, and count."""
         present = {pod["metadata"]["name"] for pod in self.pods}
         names = {pod_name(self.job, task["name"], index): (task, index) for task, index in wanted_pods(self.job)}
         admitted = self.group_phase not in ("", "Pending")

@@ -24,7 +24,7 @@ def _no_objects(_job: Object, _arguments: Arguments) -> Mapping[str, Object]:
 
 @dataclass(frozen=True)
 class Plugin:
-    """What one plugin does."""
+    """Effects of one plugin."""
 
     on_pod: Callable[[Object, Object, Arguments], None]
     objects: Callable[[Object, Arguments], Mapping[str, Object]] = _no_objects

@@ -1,4 +1,4 @@
-"""What Volcano makes of a Job's tasks: pods, a PodGroup, and what its plugins add. Pure.
+"""Objects of a Volcano Job: pods, a PodGroup, and the additions of its plugins. Pure.
 
 After volcano-sh/volcano 1.15, pkg/controllers/job: job_controller_util.go, job_controller_actions.go.
 """
@@ -22,7 +22,7 @@ SCHEDULER = "volcano"
 
 
 def tasks_of(job: Object) -> list[Object]:
-    """The tasks with what the admission webhook would add: names and replicas."""
+    """The tasks with the defaults of the admission webhook: names and replicas."""
     return [{"name": f"default{n}", "replicas": 1, **task} for n, task in enumerate(job["spec"]["tasks"])]
 
 

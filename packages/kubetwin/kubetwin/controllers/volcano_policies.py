@@ -1,4 +1,4 @@
-"""What happened to a Volcano Job, and what its policies make of it. Pure.
+"""Events of a Volcano Job, and the actions of its policies. Pure.
 
 After volcano-sh/volcano 1.15, pkg/controllers/job: job_controller_handler.go and applyPolicies.
 """
@@ -14,7 +14,7 @@ from kubetwin.model.errors import Object
 
 
 class Event(StrEnum):
-    """What policies can name."""
+    """Events that policies can name."""
 
     OUT_OF_SYNC = "OutOfSync"
     POD_PENDING = "PodPending"

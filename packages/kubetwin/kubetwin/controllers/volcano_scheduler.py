@@ -85,7 +85,7 @@ class VolcanoScheduler:
         return -int(priority), metadata["creationTimestamp"], int(metadata["resourceVersion"])
 
     def _enqueue(self, group: Object, groups: list[Object]) -> None:
-        """Let a gang in when the cluster and its queue have room for it."""
+        """Admit a gang when the cluster and its queue have room for it."""
         wait = self._foreign_wait(group)
         if wait > 0:
             self.queue.add_after("", wait)
@@ -144,7 +144,7 @@ class VolcanoScheduler:
         return placed, [p for p in waiting if p["spec"].get("schedulerName") == SCHEDULER]
 
     def _allocate(self, group: Object) -> None:
-        """Bind a gang that fits; say on its pods why it does not."""
+        """Bind a gang that fits; otherwise report the reason on its pods."""
         placed, waiting = self._pods(group)
         needed = int(group["spec"].get("minMember", 1))
         if not waiting:

@@ -1,1 +1,1 @@
-"""What Kubernetes objects are: types, selectors, quantities, patches and errors; no I/O but reading the schemas."""
+"""The model of Kubernetes objects: types, selectors, quantities, patches and errors; no I/O but reading the schemas."""

@@ -1,4 +1,4 @@
-"""Decode JSON into a typed object as the server's Go structs do: complain about types, drop what is unknown.
+"""Decode JSON into a typed object as the server's Go structs do: report wrong types, drop unknown fields.
 
 Messages follow encoding/json: `json: cannot unmarshal number into Go struct field EnvVar.spec.containers.env.value of
 type string`.

@@ -95,7 +95,7 @@ class ApiError(Exception):
 
 
 class PageNotFound(Exception):
-    """A path below no known API group: answered in plain text, without a `Status`."""
+    """The answer for a path of an unknown API group: plain text, without a `Status`."""
 
 
 def _details(resource: GroupResource, name: str = "", kind: str = "") -> Object:
@@ -158,7 +158,7 @@ def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
 
 
 def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> ApiError:
-    """HTTP 422 that lists every fault; one that repeats is worded once, as Go's aggregate does."""
+    """HTTP 422 that lists every fault; repeated ones are listed once, as Go's aggregate does."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind

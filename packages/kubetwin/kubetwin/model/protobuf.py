@@ -19,7 +19,7 @@ _EMPTY: tuple[Any, ...] = ("", {}, [], None)
 
 
 class NotProtobuf(ValueError):
-    """The bytes are no Kubernetes object in protobuf, or one with a message or field that is not known here."""
+    """The bytes are not a Kubernetes object in protobuf, or hold an unknown message or field."""
 
 
 def parse_protobuf(data: bytes) -> Object:
@@ -88,7 +88,7 @@ def _bytes(value: int | bytes) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field: a whole number, or the bytes of what has a length."""
+    """Number and value of each field: a whole number, or the bytes of a field with a length."""
     place = 0
     while place < len(data):
         tag, place = _varint(data, place)

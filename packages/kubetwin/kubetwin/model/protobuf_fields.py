@@ -1,6 +1,6 @@
-"""Field numbers of the messages that kubectl sends as protobuf: what `kubectl create KIND` and `kubectl auth` make.
+"""Field numbers of the messages that kubectl sends as protobuf: those of `kubectl create KIND` and `kubectl auth`.
 
-Source: `generated.proto` of k8s.io/api and k8s.io/apimachinery; numbers are never given away again. A field is written
+Source: `generated.proto` of k8s.io/api and k8s.io/apimachinery; numbers are never reused. A field is written
 `name:type`, with `[]` for a list and `{}` for a map with text as keys. Types: `text`, `number`, `flag`, `bytes`
 (base64 in JSON), `quantity` and `either` (IntOrString), `ignored`, or the name of another message here.
 """

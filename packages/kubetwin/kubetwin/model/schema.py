@@ -55,7 +55,7 @@ def short_name(full_name: str) -> str:
 
 
 def property_schema(schema: Schema, key: str) -> Schema:
-    """The schema of one field of an object: a property, or what a map holds, or nothing known."""
+    """The schema of one field of an object: a property, or a map's values; empty if unknown."""
     properties = schema.get("properties") or {}
     if key in properties:
         found: Schema = properties[key]

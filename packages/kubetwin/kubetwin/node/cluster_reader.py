@@ -1,4 +1,4 @@
-"""Reads from the API what pods refer to: configuration, volumes, services."""
+"""Reads from the API the objects that pods refer to: configuration, volumes, services."""
 
 from __future__ import annotations
 

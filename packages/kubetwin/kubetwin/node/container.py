@@ -102,7 +102,7 @@ class ContainerProcess:
         """Kill everything of the container (SIGKILL).
 
         Args:
-            reason: What to report as the reason of the end.
+            reason: Reason of the end, as it is reported.
         """
         self._kill_reason = reason or self._kill_reason
         self._order(b"K")

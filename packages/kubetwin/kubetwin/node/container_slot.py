@@ -29,7 +29,7 @@ from kubetwin.node.volumes import VolumeError
 
 @dataclass(frozen=True)
 class SlotTools:
-    """What a slot needs from its pod and its node."""
+    """The facts of its pod and its node that a slot uses."""
 
     reader: ClusterReader
     events: EventRecorder
@@ -69,7 +69,7 @@ class ContainerSlot:
         tools.logs.waits(self._folder, self.status.name, reason)
 
     def restore(self) -> None:
-        """Take up what an earlier life of this node has reported; what ran then is dead."""
+        """Continue from the status that this node reported before its restart; its processes ended with it."""
         statuses = self._pod.get("status") or {}
         reported = [*(statuses.get("initContainerStatuses") or []), *(statuses.get("containerStatuses") or [])]
         before = next((status for status in reported if status["name"] == self.status.name), None)
@@ -114,7 +114,7 @@ class ContainerSlot:
 
         Args:
             exit_: Exit of the run.
-            restart: Whether the pod goes on, so that the restart policy counts.
+            restart: Whether the pod continues, so that the restart policy counts.
         """
         process = self.process
         if process is None:
@@ -140,7 +140,7 @@ class ContainerSlot:
         )
 
     def terminate(self, *, immediately: bool) -> None:
-        """Have the current run ended, and start no other."""
+        """End the current run, and start no other."""
         self._wants_start = False
         if self.process is None:
             return
@@ -155,8 +155,8 @@ class ContainerSlot:
         if self.process is not None:
             self.process.kill()
 
-    def give_up(self) -> None:
-        """The pod has ended: a container that waits will wait for nothing."""
+    def abandon(self) -> None:
+        """End the wait of a container that has not started: its pod has ended."""
         if isinstance(self.status.state, Waiting):
             last = self.status.last_termination or _lost(datetime.now(UTC))
             self.status = replace(self.status, state=last, last_termination=None)

@@ -70,7 +70,7 @@ def read_key(kind: str, reference: Mapping[str, Any], key: str, namespace: str, 
 
     Args:
         kind: `configmap` or `secret`, as Kubernetes writes it in its messages.
-        reference: What names the object: `name` and perhaps `optional`.
+        reference: Reference to the object: `name` and perhaps `optional`.
         key: The key to read.
         namespace: Namespace of the object.
         source: Reader of ConfigMaps and Secrets.

@@ -28,7 +28,7 @@ class EventRecorder:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send what is recorded, then stop."""
+        """Send the recorded events, then stop."""
         self._queue.put(None)
         self._thread.join(timeout=2)
 

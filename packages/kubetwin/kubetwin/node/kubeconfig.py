@@ -25,7 +25,7 @@ class KubeconfigError(Exception):
 
 @dataclass(frozen=True)
 class Connection:
-    """What is needed to talk to an API server."""
+    """Address and credentials of an API server."""
 
     server: str
     """Base URL, without a slash at its end."""

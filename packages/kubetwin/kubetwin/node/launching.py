@@ -1,4 +1,4 @@
-"""Everything that one run of a container needs, worked out from its pod."""
+"""The inputs of one run of a container, computed from its pod."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMMANDS = Path(__file__).with_name("commands")
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeSettings:
-    """What is the same for every container of a node."""
+    """Settings that all containers of a node share."""
 
     pods_dir: Path
     """Holds a folder `<namespace>_<pod>_<uid>` for each pod."""
@@ -87,7 +87,7 @@ def prepare_launch(
     )
     names = NameRewriter(pod["metadata"]["namespace"], reader.is_headless_service, reader.names_one_pod)
     # A value of the downward API is not an address: the pod's name stays as it is.
-    told = {entry["name"] for entry in container.get("env") or [] if "fieldRef" in (entry.get("valueFrom") or {})}
+    downward = {entry["name"] for entry in container.get("env") or [] if "fieldRef" in (entry.get("valueFrom") or {})}
     command = [*(container.get("command") or []), *(container.get("args") or [])]
     if not command:
         raise ContainerConfigError("no command specified: a process node does not know the image's own")
@@ -98,7 +98,7 @@ def prepare_launch(
             "TMPDIR": paths.path("/tmp"),  # noqa: S108  (the container's own, where one is mounted)
             **settings.environment,
             **{
-                name: paths.value(value) if name in told else names.value(paths.value(value))
+                name: paths.value(value) if name in downward else names.value(paths.value(value))
                 for name, value in asked.items()
             },
         },
@@ -109,7 +109,7 @@ def prepare_launch(
 
 
 def _given_environment(pod: Mapping[str, Any], folder: Path, settings: RuntimeSettings) -> dict[str, str]:
-    """What an image and a container runtime would set."""
+    """Variables that an image and a container runtime would set."""
     home = folder / "home"
     home.mkdir(parents=True, exist_ok=True)
     hostname = (pod.get("spec") or {}).get("hostname") or pod["metadata"]["name"]

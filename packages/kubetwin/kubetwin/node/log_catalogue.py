@@ -75,7 +75,7 @@ class Logs:
             namespace: Namespace of the pod.
             pod: Name of the pod.
             container: Name of the container.
-            previous: Whether the log of the run before is wanted: the last that has ended.
+            previous: Whether to read the log of the last run that has ended.
 
         Raises:
             NoLog: If there is none.

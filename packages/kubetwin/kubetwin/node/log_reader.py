@@ -57,7 +57,7 @@ def read_log(log: BinaryIO, options: LogOptions, wait_for_more: Callable[[int], 
     Args:
         log: The stored log, open for reading.
         options: Options of the request.
-        wait_for_more: For `follow`: waits until the log goes on behind an offset, and tells whether it
+        wait_for_more: For `follow`: waits until the log is longer than an offset, and returns whether it
             may still grow. None for a log that is complete.
     """
     blocks = _lines_from(log, start_offset(log, options), wait_for_more if options.follow else None)

@@ -1,4 +1,4 @@
-"""Takes the output of a container and stores it with the time of every line."""
+"""Stores the output of a container with the time of every line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LineStamper:
     """Puts times in front of lines.
 
     Times rise strictly, even where the clock stands still or steps back: readers find a line by its
-    time, and go on behind the last one they have seen.
+    time, and continue after the last one that they have read.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class LineStamper:
         self._second_text = b""
 
     def stamp(self, chunk: bytes, now: int) -> bytes:
-        """What to store now that `chunk` has arrived; an unfinished line is held back.
+        """The bytes to store after the arrival of `chunk`; an unfinished line is held back.
 
         Args:
             chunk: Output as it was read, cut anywhere.
@@ -51,7 +51,7 @@ class LineStamper:
         return b"".join(parts)
 
     def flush(self, now: int) -> bytes:
-        """What to store of the unfinished line, of which no more is waited for."""
+        """The bytes to store of the unfinished line at the end of the output."""
         if not self._held:
             return b""
         text = self._prefix(now) + self._held
@@ -104,7 +104,7 @@ class ContainerLog:
         self._store(self._stamper.stamp(text.encode() + b"\n", time.time_ns()))
 
     def close(self) -> None:
-        """Store what is held back; there is no more to come."""
+        """Store the held-back line; the output is complete."""
         if self._closed:
             return
         with contextlib.suppress(OSError):

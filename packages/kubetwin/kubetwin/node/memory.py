@@ -12,7 +12,7 @@ _INTERVAL_SECONDS = 0.5
 
 
 class MemoryWatch:
-    """Kills containers that use more memory than they may. Costs nothing while none has a limit."""
+    """Kills containers that exceed their memory limit. Does not poll while none has a limit."""
 
     def __init__(self) -> None:
         self._watched: dict[int, tuple[int, Callable[[], None]]] = {}

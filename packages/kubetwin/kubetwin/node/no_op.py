@@ -229,14 +229,14 @@ class NoOpNodes:
         containers = [
             ContainerStatus(name=each["name"], image=each["image"], state=state) for each in spec["containers"]
         ]
-        told = PodState(
+        pod_state = PodState(
             uid=metadata["uid"],
             generation=metadata.get("generation") or 1,
             restart_policy=spec.get("restartPolicy") or "Always",
             started_at=pod.started_at,
             containers=containers,
         )
-        status = pod_status(told, reported, datetime.now(UTC))
+        status = pod_status(pod_state, reported, datetime.now(UTC))
         self._api.patch(f"{_path(pod.manifest)}/status", strategic_patch(metadata["uid"], status, reported))
 
     def _delete(self, pod: dict[str, Any]) -> None:

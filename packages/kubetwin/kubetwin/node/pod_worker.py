@@ -1,4 +1,4 @@
-"""Takes one pod from its binding to its end."""
+"""Runs one pod from its binding to its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DEFAULT_GRACE_SECONDS = 30
 
 @dataclass(frozen=True)
 class NodeTools:
-    """What a node lends to the workers of its pods."""
+    """Parts of a node that the workers of its pods share."""
 
     api: KubernetesApi
     reader: ClusterReader
@@ -78,7 +78,7 @@ class PodWorker:
 
     Attributes:
         pod: The pod as it was last seen.
-        removed: Whether the pod's object is gone.
+        removed: Whether the pod's object was deleted.
     """
 
     def __init__(self, pod: dict[str, Any], tools: NodeTools, on_finished: Callable[[PodWorker], None]) -> None:
@@ -128,7 +128,7 @@ class PodWorker:
         self._inbox.put(_PodRemoved())
 
     def shut_down(self, grace_seconds: float) -> None:
-        """The node stops: end the pod within `grace_seconds`, and say so once."""
+        """End the pod within `grace_seconds`, because the node stops, and report it once."""
         self._inbox.put(_NodeStops(grace_seconds))
 
     def join(self, timeout_seconds: float) -> None:
@@ -180,7 +180,7 @@ class PodWorker:
             self._end(message.pod["metadata"].get("deletionGracePeriodSeconds") or 0)
 
     def _step(self) -> bool:
-        """Do what is to be done now. Whether that was the last of it."""
+        """Do the steps that are due. Returns whether the pod's work is finished."""
         now = self._now = time.monotonic()
         self._retry_at = None
         if self._kill_at is not None and now >= self._kill_at:
@@ -237,7 +237,7 @@ class PodWorker:
         return self._volumes
 
     def _end(self, grace_seconds: float, reason: str = "", message: str = "") -> None:
-        """Have everything ended after `grace_seconds` at the latest. The first reason stands."""
+        """End all containers within `grace_seconds`. The first reason stays."""
         if not self._ending:
             self._ending, self._reason, self._message = True, reason, message
             for slot in self._all_slots():
@@ -255,7 +255,7 @@ class PodWorker:
         if self._ending and not runs:
             self._kill_at = None
             for slot in self._all_slots():
-                slot.give_up()
+                slot.abandon()
         state = self._state()
         over = not runs and (self._ending or phase_of(state) in ("Succeeded", "Failed"))
         if self.removed:

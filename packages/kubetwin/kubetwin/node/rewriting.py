@@ -2,7 +2,7 @@
 
 A pod's process lives in the host's own file system and network. So a container's environment values,
 command and arguments have their mount paths replaced by host folders, and the names of pods behind a
-headless Service by the loopback address. Only what is clearly a path or a name is touched.
+headless Service by the loopback address. Only clear paths and names are changed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _REPLICA_NAME = re.compile(
     r"(?<![\w.@/-])((?:[a-z][a-z0-9+.-]*:)?//)?([a-z](?:[-a-z0-9]{0,60}[a-z0-9])?-\d+)"
     rf"(?:\.({_LABEL})\.svc(?:\.cluster\.local\.?)?)?(?![\w.@-])"
 )
-"""What a Service of one replica is called (`job-master-0`, or its whole name), standing free."""
+"""Pattern of the name of one replica's Service (`job-master-0`, or its full name), matched as a whole."""
 
 
 class PathRewriter:
     """Replaces container paths by host paths.
 
-    A value is touched where it equals a container path or continues it with `/`: as a whole, behind
+    A value is changed where it equals a container path or continues it with `/`: as a whole, behind
     `--flag=`, and in each part of a list separated by `:`.
 
     Args:
@@ -66,7 +66,7 @@ class NameRewriter:
 
     Args:
         namespace: Namespace of the pod whose values are rewritten.
-        is_headless_service: Whether the Service (name, namespace) exists and is headless. Asked at most
+        is_headless_service: Whether the Service (name, namespace) exists and is headless. Called at most
             once for each name.
         names_one_pod: Whether it is the Service of one replica, so that its name alone is a pod's name
             (the training operator's `<job>-master-0`).

@@ -32,12 +32,12 @@ _TAINT_FIELDS = ("key", "value", "effect")
 
 
 class ShapeError(Exception):
-    """A node shape cannot be used; the text names the field and what is wrong with it."""
+    """A node shape cannot be used; the text names the field and its fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShape:
-    """What nodes of one kind have in common."""
+    """The properties that nodes of one kind share."""
 
     capacity: Mapping[str, str]
     """Resource name to quantity; holds `cpu`, `memory` and `pods`."""

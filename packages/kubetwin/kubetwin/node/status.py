@@ -73,7 +73,7 @@ class PodState:
     init_containers: Sequence[ContainerStatus] = ()
     containers: Sequence[ContainerStatus] = ()
     ending: bool = False
-    """Nothing is started any more: the pod is deleted, over its deadline, or its node stops."""
+    """Whether no container is started any more: the pod is deleted, over its deadline, or its node stops."""
     reason: str = ""
     """Reason for which the node ended the pod, such as DeadlineExceeded; its final phase is then Failed."""
     message: str = ""

@@ -7,7 +7,7 @@ the node:
 
 * to the node go the lines `started PID`, `failed ERRNO` and `exited CODE` (128 + n for signal n);
 * from the node come the bytes `T` (SIGTERM to the process group) and `K` (SIGKILL to everything);
-* its end of file means that the node is gone, however it went: everything is killed.
+* its end of file means that the node has ended in some way: everything is killed.
 
 On Linux the supervisor adopts every orphan below it, so that processes which left the group, such as the
 workers that torchrun starts in sessions of their own, are found and killed too. Elsewhere only the
@@ -120,7 +120,7 @@ def _reap(pid: int) -> int | None:
 
 
 def _kill_everything(pid: int) -> None:
-    """Kill what is left of the group, and every process that came down to us from it."""
+    """Kill the rest of the group, and every process that was reparented to this one."""
     _signal_group(pid, signal.SIGKILL)
     while True:
         for child in _children():
@@ -130,7 +130,7 @@ def _kill_everything(pid: int) -> None:
             except ProcessLookupError:
                 continue
         try:
-            os.waitpid(-1, 0)  # its children become ours: another round
+            os.waitpid(-1, 0)  # its children are reparented to this process: another round
         except ChildProcessError:
             return
 

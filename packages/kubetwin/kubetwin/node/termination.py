@@ -14,13 +14,13 @@ _MAX_LOG_LINES = 80
 
 
 def termination_message(file: Path, log: Path, *, policy: str, exit_code: int) -> str:
-    """What the container wrote to its termination message file, or failing that the end of its log.
+    """Content of the container's termination message file, or else the end of its log.
 
     Args:
         file: Host path of the file that `terminationMessagePath` names.
         log: The container's stored log.
         policy: `File`, or `FallbackToLogsOnError` to use the log where the file is empty.
-        exit_code: The fallback is for failed containers alone.
+        exit_code: Exit code of the container; only failed ones use the log.
     """
     message = b""
     with contextlib.suppress(OSError), file.open("rb") as written:

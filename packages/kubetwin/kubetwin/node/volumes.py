@@ -16,7 +16,7 @@ class VolumeError(Exception):
 
 
 class VolumeSource(ConfigSource, Protocol):
-    """Reads what volumes refer to."""
+    """Reader of the objects that volumes refer to."""
 
     def claim(self, namespace: str, name: str) -> dict[str, Any] | None:
         """The PersistentVolumeClaim, or None if there is none."""

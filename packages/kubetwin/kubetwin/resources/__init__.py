@@ -1,4 +1,4 @@
-"""The registry of resources: every module of this package that has a `RESOURCES` adds what it lists."""
+"""The registry of resources: every module of this package adds the list `RESOURCES` if it has one."""
 
 from __future__ import annotations
 

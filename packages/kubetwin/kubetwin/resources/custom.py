@@ -20,7 +20,7 @@ _UNCHECKED = FieldError(
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation",
 )
-"""What kinds with CEL rules add to every refusal by their schema."""
+"""Fault that kinds with CEL rules add to every refusal by their schema."""
 
 NAME = Column("Name", lambda obj: obj["metadata"]["name"], format="name")
 AGE = Column("Age", lambda obj: times.age(obj["metadata"].get("creationTimestamp", ""), times.now()))
@@ -44,7 +44,7 @@ def custom_resource(
         spec: Schema of `spec`.
         webhook: Faults that the operator's admission webhook finds in an object that fits the schema.
         rules: Whether its definition has CEL rules.
-        has_status: Whether it has the status subresource; without it everybody may write the status.
+        has_status: Whether it has the status subresource; without it every update may write the status.
         settings: As of `Resource`.
     """
     schema = fields(

@@ -138,7 +138,7 @@ def validate_job_update(new: Object, old: Object) -> list[FieldError]:
 
 
 def _fixed_template(job: Object, old: Object) -> Object:
-    """The template without what a suspended Job may change (node selectors, tolerations, affinity, resources)."""
+    """The template without the fields that a suspended Job may change (node selectors, tolerations, resources, …)."""
     template: Object = job["spec"]["template"]
     if not old["spec"]["suspend"] or old["status"].get("startTime"):
         return template

@@ -41,7 +41,7 @@ _SPEC = fields(
     ttlSecondsAfterFinished=whole(minimum=0),
 )
 _LABEL_LENGTH, _SUFFIX_LENGTH = 63, 6
-"""A host name's limit, and what a generated pod name adds (`-xxxxx`)."""
+"""Limit of a host name, and length of a generated pod name's suffix (`-xxxxx`)."""
 
 _FIXED = ("network", "successPolicy", "failurePolicy", "startupPolicy", "managedBy")
 

@@ -1,4 +1,4 @@
-"""Defaults of pods and pod templates, and what admission adds to a new pod."""
+"""Defaults of pods and pod templates, and the additions of admission to a new pod."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def default_pod(pod: Object) -> None:
 
 
 def prepare_pod(pod: Object, store: Store) -> None:
-    """What admission plugins add: service account, priority, tolerations; and the first status."""
+    """Add the fields of admission plugins (service account, priority, tolerations) and the first status."""
     spec = pod["spec"]
     _admit_service_account(pod, store)
     _admit_priority(pod, store)

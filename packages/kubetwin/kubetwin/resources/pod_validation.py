@@ -1,4 +1,4 @@
-"""What makes a pod, or the template of one, invalid."""
+"""Validation of pods and pod templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds that limit others: quotas, disruption budgets, priorities; and the accounts and roles that may do what."""
+"""Kinds that limit others: quotas, disruption budgets, priorities; and accounts, roles and their bindings."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Resource:
     """Whether DELETE answers the object instead of a Status."""
     orphans_by_default: bool = False
     default: Callable[[Object], None] = _nothing
-    """Fill in what is missing, at create and update."""
+    """Sets the defaults of missing fields, at creation and update."""
     prepare: Callable[[Object, Store], None] = _nothing_from_store
     """Sets the fields that the server owns at creation: addresses, selectors, admission."""
     validate: Callable[[Object], Sequence[FieldError]] = _valid

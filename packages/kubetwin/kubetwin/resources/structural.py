@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition's schema does with an object: drop, default, complain. Pure.
+"""Structural schemas of custom resources: pruning, defaulting, validation. Pure.
 
 Schemas are written as in OpenAPI and may refer to built-in types (`reference`). Messages are those of
 apiextensions-apiserver (go-openapi/validate), as recorded.
@@ -87,7 +87,7 @@ def _prune_object(value: Object, schema: Schema, path: str) -> tuple[Object, lis
 
 
 def fill(value: Any, schema: Schema) -> None:
-    """Put the schema's defaults where nothing is."""
+    """Set the schema's defaults of missing fields."""
     _, schema = resolve(schema)
     if isinstance(value, dict):
         for key, inner in (schema.get("properties") or {}).items():
@@ -105,7 +105,7 @@ def fill(value: Any, schema: Schema) -> None:
 
 
 def check(value: Any, schema: Schema, path: str = "") -> Iterator[FieldError]:
-    """What is wrong with the value; the first fault of a place hides those below it."""
+    """Faults of the value; the first fault of a place hides those below it."""
     name, schema = resolve(schema)
     if name in (_QUANTITY, _INT_OR_STRING):
         yield from _check_special(value, name, path)

@@ -112,7 +112,7 @@ def _job_webhook(job: Object) -> Iterator[FieldError]:
 
 
 def _not_imitated(job: Object) -> Iterator[FieldError]:
-    """What would be ignored in silence otherwise."""
+    """Faults of fields that would be ignored silently otherwise."""
     places = [("spec", job["spec"])]
     places += [(f"spec.tasks[{place}]", task) for place, task in enumerate(job["spec"]["tasks"])]
     for path, part in places:

@@ -105,7 +105,7 @@ class Cluster:
         return new if dry_run else self.write(resource, new, old)
 
     def write(self, resource: Resource, new: Object, old: Object) -> Object:
-        """Store a checked state, or remove the object when nothing holds its deletion any more."""
+        """Store a validated state, or remove the object when no finalizer holds its deletion any more."""
         if new["metadata"].get("deletionTimestamp") and not must_stay(resource, new):
             return self.store.remove(resource.key, old)
         return self.store.put(resource.key, new)
@@ -184,7 +184,7 @@ def _content(obj: Object) -> Object:
 
 
 def _specified(resource: Resource, obj: Object) -> Object:
-    """What a new generation stands for; without a status subresource the status is a field like any other."""
+    """The fields whose change makes a new generation; without a status subresource the status is one of them."""
     left_out = ("metadata", "status") if resource.has_status or not resource.custom else ("metadata",)
     return {key: value for key, value in obj.items() if key not in left_out}
 
@@ -206,7 +206,7 @@ def _check_preconditions(resource: Resource, old: Object, new: Object) -> None:
 
 
 def _updated(resource: Resource, old: Object, obj: Object, subresource: str) -> Object:
-    """The new state before defaults: what the server owns stays, and status changes only through its subresource."""
+    """The new state before defaults: fields of the server stay, and the status changes only through its subresource."""
     new = copy.deepcopy(obj)
     metadata = dict(new.get("metadata") or {})
     for server_field in (*_OWNED_BY_SERVER, "name", "namespace", "generateName"):

@@ -15,7 +15,7 @@ POLICIES = ("Background", "Foreground", "Orphan")
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """The part of `DeleteOptions` that changes what happens."""
+    """The part of `DeleteOptions` that changes the effect."""
 
     grace_seconds: int | None = None
     propagation: str = ""
