@@ -1,4 +1,4 @@
-"""What holds for every test of the package."""
+"""Settings of all tests of the package."""
 
 from __future__ import annotations
 

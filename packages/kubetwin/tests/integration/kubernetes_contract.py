@@ -1,4 +1,4 @@
-"""Replays the recorded Kubernetes scenarios against the twin, and writes what came out into the documentation.
+"""Replays the recorded Kubernetes scenarios against kubetwin, and writes the outcomes into the documentation.
 
 python packages/kubetwin/tests/integration/kubernetes_contract.py          # shows the table
 python packages/kubetwin/tests/integration/kubernetes_contract.py --write  # puts it into docs/kubernetes-contract.md
@@ -92,7 +92,7 @@ def _replayer() -> ModuleType:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[ApiServer]:
-    """An API server with the node that the recordings know."""
+    """An API server with the node of the recordings."""
     with ApiServer() as server:
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
@@ -130,7 +130,7 @@ def _step(replayer: ModuleType, scenario: dict[str, Any], result: dict[str, Any]
 
 
 def table(outcomes: dict[str, Outcome]) -> str:
-    """The outcomes and the reasons for what differs, in Markdown."""
+    """The outcomes and the reasons of the differences, in Markdown."""
     known = known_differences()
     lines = ["| scenario | what it shows | steps that match |", "|---|---|---|"]
     for name, outcome in sorted(outcomes.items()):

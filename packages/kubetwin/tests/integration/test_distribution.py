@@ -93,7 +93,7 @@ def serving(environment: Path, folder: Path) -> Iterator[Path]:
             process.kill()
 
 
-def test_nothing_of_the_repository_is_importable_and_kubetwin_is_the_installed_one(
+def test_no_package_of_the_repository_is_importable_and_kubetwin_is_the_installed_one(
     environment: Path, tmp_path: Path
 ) -> None:
     program = (

@@ -1,4 +1,4 @@
-"""The door to somebody's cluster: tokens as on EKS outside, the kubeconfig's identity inside."""
+"""The gateway to a foreign cluster: tokens as on EKS outside, the kubeconfig's identity inside."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def call(
 
 
 @pytest.mark.parametrize("token", [None, "wrong"])
-def test_nobody_enters_without_a_valid_token(gateway: ClusterGateway, token: str | None) -> None:
+def test_requests_without_a_valid_token_are_refused(gateway: ClusterGateway, token: str | None) -> None:
     status, answer = call(gateway, "/api/v1/namespaces", token=token)
     assert (status, answer["message"]) == (401, "Unauthorized")
 
@@ -87,12 +87,12 @@ def test_watches_arrive_while_they_last(gateway: ClusterGateway) -> None:
         assert json.loads(stream.readline())["type"] == "ADDED"
 
 
-def test_the_door_is_found_as_eks_describes_clusters_and_closed_to_strangers(tmp_path: Path) -> None:
+def test_the_gateway_is_described_as_an_eks_cluster_and_refuses_other_tokens(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     with ApiServer() as server:
         write_kubeconfig(kubeconfig, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
-        with serving(kubeconfig, sts_endpoint="http://localhost:1", cluster_name="c") as door:
-            assert base64.b64decode(door.ca_data).decode() == door.ca_pem
-            assert call(door, "/version", token=server.admin_token)[0] == 401
+        with serving(kubeconfig, sts_endpoint="http://localhost:1", cluster_name="c") as served:
+            assert base64.b64decode(served.ca_data).decode() == served.ca_pem
+            assert call(served, "/version", token=server.admin_token)[0] == 401
     with pytest.raises(KubeconfigError), serving(tmp_path / "no", sts_endpoint="http://localhost:1", cluster_name="c"):
         pass

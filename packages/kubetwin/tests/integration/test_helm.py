@@ -34,7 +34,7 @@ def helm(kubectl: Cli, served: Path, tmp_path: Path, pytestconfig: pytest.Config
     return Cli(program("helm", pytestconfig.cache.mkdir("kubernetes-cli")), served, tmp_path, kubectl.namespace)
 
 
-def said(kubectl: Cli) -> str:
+def greeting(kubectl: Cli) -> str:
     kubectl("wait", "--for=condition=complete", "job", "-l", "app.kubernetes.io/instance=greeting", "--timeout=30s")
     return kubectl("logs", "-l", "batch.kubernetes.io/job-completion-index=0")
 
@@ -42,7 +42,7 @@ def said(kubectl: Cli) -> str:
 def test_a_rendered_chart_is_applied_with_kubectl(helm: Cli, kubectl: Cli) -> None:
     rendered = helm("template", "greeting", CHART, "--set", "text=good morning,nodes=2")
     kubectl("apply", "-f", "-", stdin=rendered)
-    assert said(kubectl) == "good morning\n"
+    assert greeting(kubectl) == "good morning\n"
     assert kubectl("apply", "-f", "-", stdin=rendered).count(" unchanged\n") == 2
     kubectl("delete", "-f", "-", stdin=rendered)
     assert kubectl("get", "jobs,configmaps", "-l", "app.kubernetes.io/instance=greeting", "-o", "name") == ""
@@ -50,7 +50,7 @@ def test_a_rendered_chart_is_applied_with_kubectl(helm: Cli, kubectl: Cli) -> No
 
 def test_a_chart_is_installed_upgraded_and_taken_away(helm: Cli, kubectl: Cli) -> None:
     helm("install", "greeting", CHART, "--wait", "--wait-for-jobs", "--timeout=30s")
-    assert said(kubectl) == "hello\n"
+    assert greeting(kubectl) == "hello\n"
     helm("upgrade", "greeting", CHART, "--set", "text=good evening", "--timeout=30s")
     assert kubectl("get", "configmap", "greeting", "-o", "jsonpath={.data.text}") == "good evening"
     [release] = json.loads(helm("list", "-o", "json"))

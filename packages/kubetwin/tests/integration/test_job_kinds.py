@@ -30,7 +30,7 @@ else:
             sys.exit()
         except OSError:
             time.sleep(0.05)
-    sys.exit("nobody there")
+    sys.exit("rank 0 does not listen")
 """
 GROUPS = {
     "jobset": "jobset.x-k8s.io/v1alpha2",
@@ -53,11 +53,11 @@ class Kinds(Cluster):
         return self.api.find(path)
 
     def until(self, backend: str, name: str, holds: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
+        def poll() -> dict[str, Any] | None:
             status = (self.job(backend, name) or {}).get("status") or {}
             return status if holds(status) else None
 
-        return eventually(look, f"{backend} {name} {what}")
+        return eventually(poll, f"{backend} {name} {what}")
 
     def pods(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.api.find(self.path("pods"))["items"]  # type: ignore[index]
@@ -190,7 +190,7 @@ def test_hosts_of_a_volcano_job_are_in_a_file_too(cluster: Kinds) -> None:
     assert set(cluster.logs().values()) == {"vj-worker-0.vj"}
 
 
-def test_a_failed_pod_of_a_volcano_job_aborts_it_as_its_policy_says(cluster: Kinds) -> None:
+def test_a_failed_pod_of_a_volcano_job_aborts_it_under_its_policy(cluster: Kinds) -> None:
     policies = [{"event": "PodFailed", "action": "AbortJob"}]
     cluster.submit("volcano", "vj", volcano(template(*SLEEP), template(*FAIL), policies=policies))
     cluster.until("volcano", "vj", is_in("Aborted"), "is aborted")
@@ -226,7 +226,7 @@ def test_a_worker_killed_by_a_signal_is_made_again_under_exit_code(cluster: Kind
     assert cluster.phase("pt-worker-0", "Succeeded")
 
 
-def test_a_gang_waits_without_pods_for_its_nodes_and_goes_when_one_goes(cluster: Kinds, tmp_path: Path) -> None:
+def test_a_gang_waits_without_pods_for_its_nodes_and_ends_with_one_of_them(cluster: Kinds, tmp_path: Path) -> None:
     """Three nodes' worth of devices on two nodes; the third appears, and leaves again."""
     tasks = [{"name": "node", "replicas": 3, "template": template(*SLEEP, devices=16)}]
     policies = [{"event": "PodEvicted", "action": "TerminateJob"}]
@@ -250,7 +250,7 @@ def test_a_gang_waits_without_pods_for_its_nodes_and_goes_when_one_goes(cluster:
 
 
 @pytest.mark.parametrize("backend", ["jobset", "volcano", "pytorchjob"])
-def test_what_a_job_made_goes_with_it(cluster: Kinds, backend: str) -> None:
+def test_the_objects_of_a_job_are_deleted_with_it(cluster: Kinds, backend: str) -> None:
     pod = template(*SLEEP, name="pytorch")
     specs = {
         "jobset": jobset(pod),

@@ -76,7 +76,7 @@ def run_gang(kubectl: Cli, manifest: str = LONG) -> None:
         kubectl("wait", "--for=condition=complete", "job/gang", "--timeout=30s")
 
 
-def test_the_server_says_who_and_what_it_is(kubectl: Cli) -> None:
+def test_the_server_shows_its_version_address_and_kinds(kubectl: Cli) -> None:
     assert re.search(r"Server Version: v1\.36\.\d+", kubectl("version"))
     assert "control plane is running at https://127.0.0.1:" in kubectl("cluster-info")
     kinds = rows(kubectl("api-resources"))
@@ -93,9 +93,9 @@ def test_a_job_is_applied_waited_for_and_shown(kubectl: Cli) -> None:
     assert header[:7] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE"]
     assert [pod[1:4] for pod in pods] == [["0/1", "Completed", "0"]] * 2
     assert {pod[6] for pod in pods} <= {"local-0", "local-1"}
-    said = rows(kubectl("get", "events"))
-    assert said[0] == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
-    assert ["Normal", "Completed", "job/gang", "Job completed"] in [row[1:] for row in said]
+    events = rows(kubectl("get", "events"))
+    assert events[0] == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    assert ["Normal", "Completed", "job/gang", "Job completed"] in [row[1:] for row in events]
 
 
 def test_objects_come_in_every_form_that_is_asked_for(kubectl: Cli) -> None:
@@ -145,7 +145,7 @@ def test_logs_of_a_job_are_followed_to_their_end(kubectl: Cli) -> None:
     assert "rank 1" in together
 
 
-def test_descriptions_tell_what_happened(kubectl: Cli) -> None:
+def test_descriptions_show_states_and_events(kubectl: Cli) -> None:
     run_gang(kubectl)
     pod = kubectl("describe", "pod", "-l", "batch.kubernetes.io/job-completion-index=0")
     for text in ("Controlled By:  Job/gang", "State:          Running", "Started container main"):
@@ -158,7 +158,7 @@ def test_descriptions_tell_what_happened(kubectl: Cli) -> None:
     assert re.search(rf"{kubectl.namespace} +gang-\d-\w+", node + kubectl("describe", "node", "local-1"))
 
 
-def test_apply_takes_away_what_the_file_no_longer_says_and_nothing_else(kubectl: Cli) -> None:
+def test_apply_removes_the_fields_that_the_file_dropped_and_no_others(kubectl: Cli) -> None:
     kubectl("apply", "-f", "-", stdin=CONFIG)
     kubectl("patch", "configmap", "settings", "--type=merge", "-p", '{"data": {"others": "3"}}')
     assert kubectl("apply", "-f", "-", stdin=CONFIG) == "configmap/settings unchanged\n"
@@ -202,7 +202,7 @@ def test_unknown_fields_and_kinds_are_named(kubectl: Cli) -> None:
     )
 
 
-def test_what_kubectl_makes_by_itself_arrives_whole(kubectl: Cli) -> None:
+def test_objects_that_kubectl_creates_as_protobuf_arrive_complete(kubectl: Cli) -> None:
     """kubectl sends these as protobuf."""
     kubectl("create", "configmap", "made", "--from-literal=a=b", "--from-literal=c=")
     assert json.loads(kubectl("get", "cm", "made", "-o", "jsonpath={.data}")) == {"a": "b", "c": ""}
@@ -211,10 +211,8 @@ def test_what_kubectl_makes_by_itself_arrives_whole(kubectl: Cli) -> None:
     kubectl("create", "job", "once", "--image=busybox", "--", "echo", "said -n", "")
     kubectl("wait", "--for=condition=complete", "job/once", "--timeout=30s")
     assert kubectl("logs", "job/once") == "said -n \n"
-    kubectl("create", "service", "clusterip", "door", "--tcp=80:http")
-    assert (
-        kubectl("get", "svc", "door", "-o", "jsonpath={.spec.ports[0].port} {.spec.ports[0].targetPort}") == "80 http"
-    )
+    kubectl("create", "service", "clusterip", "web", "--tcp=80:http")
+    assert kubectl("get", "svc", "web", "-o", "jsonpath={.spec.ports[0].port} {.spec.ports[0].targetPort}") == "80 http"
     kubectl("create", "quota", "limits", "--hard=pods=30,requests.cpu=500m")
     assert rows(kubectl("get", "quota"))[1][1] == "pods: 0/30, requests.cpu: 0/500m"
     kubectl("create", "poddisruptionbudget", "budget", "--selector=app=x", "--min-available=50%")
@@ -290,7 +288,7 @@ def test_a_drained_node_loses_its_pods_and_gets_no_others(kubectl: Cli) -> None:
         kubectl("uncordon", "local-0", "local-1")
 
 
-def test_nodes_are_shown_with_what_they_are(kubectl: Cli) -> None:
+def test_nodes_are_listed_with_their_columns(kubectl: Cli) -> None:
     header, *nodes = rows(kubectl("get", "nodes", "-o", "wide"))
     assert header == [
         *("NAME", "STATUS", "ROLES", "AGE", "VERSION", "INTERNAL-IP"),
@@ -300,12 +298,12 @@ def test_nodes_are_shown_with_what_they_are(kubectl: Cli) -> None:
 
 
 def test_fields_are_explained(kubectl: Cli) -> None:
-    told = kubectl("explain", "job.spec.completionMode")
-    assert "FIELD: completionMode <string>" in told
-    assert "Indexed" in told
+    explanation = kubectl("explain", "job.spec.completionMode")
+    assert "FIELD: completionMode <string>" in explanation
+    assert "Indexed" in explanation
 
 
-def test_commands_in_pods_are_refused_with_what_to_do_instead(kubectl: Cli) -> None:
+def test_commands_in_pods_are_refused(kubectl: Cli) -> None:
     run_gang(kubectl)
     pod = kubectl("get", "pods", "-o", "name").split()[0]
     assert "pods/exec is not offered by this cluster" in kubectl.refused("exec", pod, "--", "ls")

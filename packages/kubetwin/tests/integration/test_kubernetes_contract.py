@@ -1,4 +1,4 @@
-"""The twin's Kubernetes side answers as a recorded v1.36.2 cluster did, step by step."""
+"""kubetwin answers as a recorded v1.36.2 cluster did, step by step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_step_is_answered_as_recorded_but_for_the_known_differences(
 
 
 @pytest.mark.parametrize("scenario", [path.stem for path in scenarios()])
-def test_a_difference_that_is_gone_is_no_longer_listed(scenario: str, outcomes: dict[str, Outcome]) -> None:
+def test_a_difference_that_no_longer_exists_is_not_listed(scenario: str, outcomes: dict[str, Outcome]) -> None:
     matching = {step.number for step in outcomes[scenario].steps if not step.faults}
     stale = [
         number

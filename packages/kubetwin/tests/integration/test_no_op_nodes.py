@@ -1,4 +1,4 @@
-"""Nodes whose pods run nothing, against the twin's own API server."""
+"""Nodes whose pods run no program, against kubetwin's API server."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_pod_whose_log_function_raises_fails_and_names_the_exception(api: Kube
         fleet.stop()
 
 
-def test_a_pod_that_runs_on_goes_when_it_is_deleted(api: KubernetesApi) -> None:
+def test_a_running_pod_is_removed_when_it_is_deleted(api: KubernetesApi) -> None:
     fleet = nodes(api, run_seconds=3600.0)
     fleet.start()
     try:

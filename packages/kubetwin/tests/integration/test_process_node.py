@@ -1,4 +1,4 @@
-"""The process node under the twin's API server, as `python -m kubetwin` runs them."""
+"""The process node and the API server, as `python -m kubetwin` runs them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_pod_that_succeeds_leaves_its_log_and_its_message(cluster: Cluster) ->
     assert cluster.log("ok") == "hello\noops\n"
 
 
-def test_a_pod_that_fails_says_how_and_its_log_speaks_for_it(cluster: Cluster) -> None:
+def test_a_pod_that_fails_reports_its_exit_code_and_the_end_of_its_log(cluster: Cluster) -> None:
     cluster.run("bad", "echo boom; exit 3", container={"terminationMessagePolicy": "FallbackToLogsOnError"})
     end = cluster.end_of("bad")
     assert (end["exitCode"], end["reason"], end["message"]) == (3, "Error", "boom\n")
@@ -179,7 +179,7 @@ def test_init_containers_run_one_after_the_other_before_the_rest(cluster: Cluste
     assert cluster.log("ordered", container="c") == "1\n2\n"
 
 
-def test_what_a_pod_writes_to_its_scratch_folder_goes_with_the_pod(cluster: Cluster) -> None:
+def test_files_in_a_pods_scratch_folder_are_removed_with_the_pod(cluster: Cluster) -> None:
     container = {
         "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
         "env": [{"name": "SCRATCH_DIR", "value": "/scratch"}],
@@ -234,12 +234,12 @@ def test_a_log_can_be_followed_and_cut(cluster: Cluster, tmp_path: Path) -> None
     assert cluster.log("talker", sinceTime=moment) == "two\nthree"
 
 
-def test_what_happens_is_told_in_events(cluster: Cluster) -> None:
-    cluster.run("told", "true")
-    cluster.end_of("told")
+def test_the_kubelets_events_are_recorded(cluster: Cluster) -> None:
+    cluster.run("short", "true")
+    cluster.end_of("short")
 
     def reasons() -> set[str]:
-        events = cluster.api.get(cluster.path("events"), fieldSelector="involvedObject.name=told")["items"]
+        events = cluster.api.get(cluster.path("events"), fieldSelector="involvedObject.name=short")["items"]
         return {event["reason"] for event in events}
 
     eventually(lambda: {"Pulled", "Created", "Started"} <= reasons(), "the kubelet's events")
@@ -314,7 +314,7 @@ def test_an_image_root_is_the_working_directory_and_the_python_path(cluster: Clu
 
 
 def fails(*arguments: str) -> str:
-    """What the command says when it fails."""
+    """The message of the command, which has to fail."""
     ended = subprocess.run(
         [sys.executable, "-m", "kubetwin", *arguments], capture_output=True, text=True, timeout=WAIT_SECONDS
     )
@@ -324,13 +324,13 @@ def fails(*arguments: str) -> str:
     return ended.stderr
 
 
-def test_a_port_in_use_is_said_plainly() -> None:
+def test_a_port_in_use_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"--port: port {port} on 127.0.0.1 is in use by another program" in fails("--port", str(port))
 
 
-def test_a_missing_kubeconfig_is_said_plainly(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_one_sentence(tmp_path: Path) -> None:
     assert "cannot read the kubeconfig" in fails("node", "--kubeconfig", str(tmp_path / "none"))
 
 
@@ -343,11 +343,11 @@ def test_a_missing_kubeconfig_is_said_plainly(tmp_path: Path) -> None:
         (("--no-op", "1", "--no-op-log", "json:__name__"), "--no-op-log json:__name__: is not a function"),
     ],
 )
-def test_a_log_function_that_cannot_be_used_is_said_plainly(options: tuple[str, ...], message: str) -> None:
+def test_a_log_function_that_cannot_be_used_is_one_sentence(options: tuple[str, ...], message: str) -> None:
     assert message in fails("node", "--kubeconfig", "unread", *options)
 
 
-def test_an_api_server_that_is_not_there_is_said_plainly(tmp_path: Path) -> None:
+def test_an_unreachable_api_server_is_one_sentence(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(
         "{current-context: x, contexts: [{name: x, context: {cluster: c}}],"
@@ -365,5 +365,5 @@ def test_an_api_server_that_is_not_there_is_said_plainly(tmp_path: Path) -> None
         (["--sts-endpoint", "http://localhost:1"], "--sts-endpoint and --cluster-name belong together"),
     ],
 )
-def test_arguments_that_make_no_sense_are_said_plainly(arguments: list[str], message: str) -> None:
+def test_malformed_options_are_one_sentence(arguments: list[str], message: str) -> None:
     assert message in fails(*arguments)

@@ -56,7 +56,7 @@ def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, 
             assert process.stdout is not None
             ready, _, _ = select.select([process.stdout], [], [], WAIT_SECONDS)
             line = process.stdout.readline() if ready else ""
-            assert line, "the command ended or said nothing"
+            assert line, "the command ended or printed nothing"
             yield process, json.loads(line)
         finally:
             process.terminate()

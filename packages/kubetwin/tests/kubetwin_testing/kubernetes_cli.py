@@ -59,20 +59,20 @@ class Cli:
         self._environment = {"PATH": os.environ["PATH"], "HOME": str(home), "KUBECONFIG": str(kubeconfig)}
 
     def __call__(self, *arguments: str, stdin: str = "") -> str:
-        """What the program prints; it has to succeed."""
+        """The output of the program, which has to succeed."""
         done = self._run(arguments, stdin)
         assert done.returncode == 0, f"{self.path.name} {' '.join(arguments)}:\n{done.stdout}{done.stderr}"
         return done.stdout
 
     def refused(self, *arguments: str, stdin: str = "") -> str:
-        """What the program complains about; it has to fail."""
+        """The error message of the program, which has to fail."""
         done = self._run(arguments, stdin)
         assert done.returncode != 0, f"{self.path.name} {' '.join(arguments)}:\n{done.stdout}{done.stderr}"
         return done.stderr
 
     @contextmanager
     def streaming(self, *arguments: str) -> Iterator[Iterator[str]]:
-        """Lines of a command that goes on until it is stopped."""
+        """Lines of a command that runs until it is stopped."""
         process = subprocess.Popen(
             self._command(arguments), env=self._environment, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
         )

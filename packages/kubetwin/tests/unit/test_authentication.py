@@ -26,7 +26,7 @@ ANSWER = f"""<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/201
 
 
 class FakeSts:
-    """Answers every URL, and remembers what was asked."""
+    """Answers every URL, and records the requests."""
 
     def __init__(self, answer: str = ANSWER) -> None:
         self.answer = answer
@@ -59,15 +59,15 @@ def test_a_presigned_token_is_fetched_with_the_clusters_name_and_gives_the_calle
     assert sts.asked[0][1]["x-k8s-aws-id"] == "twin"
 
 
-def test_the_access_entry_decides_the_groups_and_who_has_none_is_nobody() -> None:
+def test_the_access_entry_decides_the_groups_and_a_caller_without_one_is_refused() -> None:
     def groups_of(arn: str) -> tuple[str, ...] | None:
         return ("example:watch",) if arn == ARN else None
 
     user = StsAuthenticator(ENDPOINT, "twin", fetch=FakeSts(), groups_of=groups_of).authenticate(token())
     assert user is not None
     assert user.groups == ("example:watch", "system:authenticated")
-    stranger = FakeSts(ANSWER.replace("PollJob", "Other"))
-    assert StsAuthenticator(ENDPOINT, "twin", fetch=stranger, groups_of=groups_of).authenticate(token()) is None
+    other_role = FakeSts(ANSWER.replace("PollJob", "Other"))
+    assert StsAuthenticator(ENDPOINT, "twin", fetch=other_role, groups_of=groups_of).authenticate(token()) is None
 
 
 def test_access_entries_are_asked_for_by_the_role_of_a_session() -> None:
@@ -81,7 +81,7 @@ def test_access_entries_are_asked_for_by_the_role_of_a_session() -> None:
     assert asked == [f"{ENDPOINT}/clusters/twin/access-entries/arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2FPollJob"]
 
 
-def test_somebody_without_an_access_entry_has_no_groups() -> None:
+def test_a_caller_without_an_access_entry_has_no_groups() -> None:
     def fetch(_url: str, _headers: dict[str, str]) -> bytes:
         raise OSError("404")
 
@@ -89,7 +89,7 @@ def test_somebody_without_an_access_entry_has_no_groups() -> None:
 
 
 def test_a_user_of_iam_is_a_principal_itself() -> None:
-    assert role_of("arn:aws:iam::123456789012:user/somebody") == "arn:aws:iam::123456789012:user/somebody"
+    assert role_of("arn:aws:iam::123456789012:user/alice") == "arn:aws:iam::123456789012:user/alice"
 
 
 @pytest.mark.parametrize(
@@ -122,18 +122,18 @@ def test_an_accepted_token_is_believed_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("answer", ["<ErrorResponse><Error/></ErrorResponse>", "no xml", ""])
-def test_an_answer_that_names_no_caller_accepts_nobody(answer: str) -> None:
+def test_an_answer_without_a_caller_accepts_no_token(answer: str) -> None:
     assert StsAuthenticator(ENDPOINT, "twin", fetch=FakeSts(answer)).authenticate(token()) is None
 
 
-def test_an_sts_that_does_not_answer_accepts_nobody() -> None:
+def test_no_token_is_accepted_while_sts_does_not_answer() -> None:
     def refuse(_url: str, _headers: dict[str, str]) -> bytes:
         raise ConnectionRefusedError
 
     assert StsAuthenticator(ENDPOINT, "twin", fetch=refuse).authenticate(token()) is None
 
 
-def test_a_token_is_known_to_one_of_the_authenticators_or_to_nobody() -> None:
+def test_a_token_is_accepted_by_one_of_the_authenticators_or_by_none() -> None:
     identify = identify_with([StaticTokenAuthenticator("secret")], [StaticTokenAuthenticator("other", user=ANONYMOUS)])
     assert asyncio.run(identify("secret")) == ADMIN
     assert asyncio.run(identify("other")) == ANONYMOUS
@@ -148,7 +148,7 @@ def test_only_bearer_tokens_count(header: str, found: str | None) -> None:
     assert bearer_token(header) == found
 
 
-def test_a_service_account_token_stands_for_its_account_until_that_is_gone() -> None:
+def test_a_service_account_token_is_accepted_until_its_account_is_deleted() -> None:
     account = {"metadata": {"namespace": "ns", "name": "sub", "uid": "u1"}}
     accounts = {("ns", "sub"): account}
     tokens = ServiceAccountTokens(lambda namespace, name: accounts.get((namespace, name)))

@@ -32,7 +32,7 @@ def test_a_kubeconfig_is_private_and_replaced_as_a_whole(tmp_path: Path) -> None
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_port_in_use_is_said_in_one_sentence() -> None:
+def test_a_port_in_use_raises_one_sentence() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

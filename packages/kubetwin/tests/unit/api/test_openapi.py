@@ -38,7 +38,7 @@ def test_every_reference_leads_to_a_type_of_the_same_document(place: str) -> Non
     assert {ref.removeprefix("#/components/schemas/") for ref in references(found)} <= set(types)
 
 
-def test_lists_say_by_which_key_they_merge() -> None:
+def test_lists_have_the_key_by_which_they_merge() -> None:
     containers = document("apis/batch/v1")["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"][
         "containers"
     ]
@@ -56,5 +56,5 @@ def test_only_built_in_kinds_take_strategic_patches() -> None:
     assert strategic not in patches("apis/jobset.x-k8s.io/v1alpha2", custom)
 
 
-def test_a_group_that_nobody_knows_has_no_document() -> None:
+def test_an_unknown_group_has_no_document() -> None:
     assert OPENAPI.document("apis/example.com/v1") is None

@@ -178,7 +178,7 @@ def test_a_suspended_set_suspends_its_jobs_and_resumes_them() -> None:
     assert conditions(after) == {"Suspended": ("False", "ResumeJobs")}
 
 
-def test_a_finished_set_goes_after_its_time_to_live() -> None:
+def test_a_finished_set_is_deleted_after_its_time_to_live() -> None:
     done = {"conditions": [{"type": "Completed", "status": "True", "lastTransitionTime": times.seconds(NOW)}]}
     early = plan(jobset(status=done, ttlSecondsAfterFinished=60), [], NOW + timedelta(seconds=59))
     assert (early.expired, early.requeue_seconds) == (False, 1.0)

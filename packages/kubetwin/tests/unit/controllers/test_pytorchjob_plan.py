@@ -135,7 +135,7 @@ def test_pods_made_again_count_towards_the_back_off_limit() -> None:
     assert conditions(plan(wanted, pods, BOTH, NOW, remade=1))["Failed"] == "True"
 
 
-def test_a_job_that_takes_too_long_fails_and_is_looked_at_in_time() -> None:
+def test_a_job_over_its_deadline_fails_and_is_reconciled_in_time() -> None:
     started = {
         "startTime": times.seconds(NOW - timedelta(seconds=50)),
         "conditions": [{"type": "Created", "status": "True"}],
@@ -156,7 +156,7 @@ def finished(**run: Any) -> dict[str, Any]:
     return job(status, run=run)
 
 
-def test_pods_of_a_finished_job_stay_unless_it_says_otherwise() -> None:
+def test_pods_of_a_finished_job_stay_by_default() -> None:
     pods = [pod("master", "Succeeded"), pod("worker")]
     kept = plan(finished(), pods, BOTH, NOW)
     assert (kept.delete_pods, kept.delete_services) == ((), ())
@@ -167,7 +167,7 @@ def test_pods_of_a_finished_job_stay_unless_it_says_otherwise() -> None:
     assert (everything.delete_pods, everything.delete_services) == (tuple(BOTH), tuple(BOTH))
 
 
-def test_a_finished_job_goes_after_its_time_to_live() -> None:
+def test_a_finished_job_is_deleted_after_its_time_to_live() -> None:
     assert plan(finished(ttlSecondsAfterFinished=5), [], [], NOW).requeue_seconds == 5
     assert plan(finished(ttlSecondsAfterFinished=5), [], [], NOW + timedelta(seconds=5)).expired
 
@@ -200,7 +200,7 @@ def test_the_named_port_is_the_masters_port_and_the_services() -> None:
     assert service_of(wanted, Replica("Master", 0, "pt-master-0"))["spec"]["ports"][0]["port"] == 29400
 
 
-def test_elastic_workers_are_told_limits_and_a_rendezvous() -> None:
+def test_elastic_workers_have_variables_for_limits_and_rendezvous() -> None:
     policy = {
         "minReplicas": 1,
         "maxReplicas": 3,
@@ -208,8 +208,8 @@ def test_elastic_workers_are_told_limits_and_a_rendezvous() -> None:
         "rdzvId": "x",
         "rdzvConf": [{"key": "a", "value": "b"}],
     }
-    told = environment(job(masterless=True, elasticPolicy=policy), "Worker")
-    assert told == {
+    found = environment(job(masterless=True, elasticPolicy=policy), "Worker")
+    assert found == {
         "PYTHONUNBUFFERED": "1",
         "PET_NPROC_PER_NODE": "auto",
         "PET_RDZV_ENDPOINT": "pt-worker-0:23456",

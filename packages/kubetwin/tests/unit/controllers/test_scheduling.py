@@ -18,12 +18,12 @@ def pod(requests: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"resources": {"requests": requests or {}}}], **spec}}
 
 
-def test_a_pod_goes_to_the_node_that_is_used_least() -> None:
+def test_a_pod_is_placed_on_the_least_used_node() -> None:
     usage = {"a": Usage({"cpu": Fraction(4)}, 1), "b": Usage({"cpu": Fraction(2)}, 1)}
     assert place(pod({"cpu": "1"}), [node("a"), node("b")], usage).node == "b"
 
 
-def test_a_pod_that_asks_for_more_than_a_node_has_is_told_what_is_missing() -> None:
+def test_a_pod_that_requests_more_than_a_node_has_is_refused_with_the_missing_resources() -> None:
     assert place(pod({NEURON: "64"}), [node()], {}).message == (
         "0/1 nodes are available: 1 Insufficient aws.amazon.com/neuron. no new claims to deallocate, "
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
@@ -39,7 +39,7 @@ def test_a_node_takes_no_more_pods_than_it_allows() -> None:
     assert "Too many pods" in place(pod(), [node()], {"n": Usage({}, 10)}).message
 
 
-def test_no_node_at_all_is_said_so() -> None:
+def test_a_cluster_without_nodes_has_a_message_of_its_own() -> None:
     assert place(pod(), [], {}).message == "no nodes available to schedule pods"
 
 
@@ -66,7 +66,7 @@ def test_a_taint_keeps_pods_away_that_do_not_tolerate_it() -> None:
     assert place(tolerant, [tainted], {}).node == "n"
 
 
-def test_a_cordoned_node_takes_nothing() -> None:
+def test_a_cordoned_node_takes_no_pod() -> None:
     assert "node(s) were unschedulable" in place(pod(), [node(unschedulable=True)], {}).message
 
 

@@ -36,7 +36,7 @@ def refusal(devices: int, nodes: list[dict[str, Any]], queue: dict[str, Any] | N
     return why_not_admitted(group(devices), queue, room(nodes, {}), {NEURON: Fraction(held)})
 
 
-def test_a_gang_that_fits_goes_to_one_node_each() -> None:
+def test_the_pods_of_a_gang_that_fits_are_placed_on_one_node_each() -> None:
     found = place_gang([pod("a"), pod("b")], 0, 2, [node("x"), node("y")], {})
     assert sorted(found.nodes.values()) == ["x", "y"]
     assert not found.message

@@ -121,7 +121,7 @@ def test_a_restart_kills_everything_and_takes_the_pod_group_away() -> None:
     assert steps.status["runningDuration"] == "3s"
 
 
-def test_a_restarted_job_is_pending_again_when_its_pods_are_gone() -> None:
+def test_a_restarted_job_is_pending_again_when_its_pods_are_deleted() -> None:
     status = {"retryCount": 1, "version": 1}
     assert phase(sync(job("Restarting", status=status), [pod(0, gone=True)])) == "Restarting"
     assert phase(sync(job("Restarting", status=status), [])) == "Pending"
@@ -158,7 +158,7 @@ def test_one_pod_or_one_task_can_be_made_again_alone() -> None:
     assert phase(act("RestartPod", pods, status={"retryCount": 1}, maxRetry=1)) == "Failed"
 
 
-def test_a_finished_job_goes_after_its_time_to_live() -> None:
+def test_a_finished_job_is_deleted_after_its_time_to_live() -> None:
     assert sync(job("Completed", ttlSecondsAfterFinished=5), []).requeue_seconds == 5
     assert sync(job("Failed", ttlSecondsAfterFinished=0), []).expired
     assert not sync(job("Failed"), []).expired
@@ -170,7 +170,7 @@ def test_a_condition_is_the_newest_of_its_kind_and_stands_last() -> None:
     assert [c["status"] for c in steps.status["conditions"]] == ["Running", "Restarting", "Pending"]
 
 
-def test_a_policy_of_the_task_goes_before_one_of_the_job() -> None:
+def test_a_policy_of_the_task_overrides_one_of_the_job() -> None:
     wanted = job(
         "Running",
         task(policies=[{"event": "PodFailed", "action": "CompleteJob"}]),
@@ -212,7 +212,7 @@ def variables(pod_made: dict[str, Any]) -> dict[str, str]:
     return {v["name"]: v.get("value", "") for v in pod_made["spec"]["containers"][0]["env"]}
 
 
-def test_the_pytorch_plugin_tells_each_pod_its_rank_and_the_masters_address() -> None:
+def test_the_pytorch_plugin_sets_each_pods_rank_and_the_masters_address() -> None:
     wanted = job("Pending", task("master", 1), task("worker", 2), plugins={"pytorch": ["--port=29500"]})
     made = pod_of(wanted, tasks_of(wanted)[1], 1)
     assert variables(made) == {"MASTER_ADDR": "vj-master-0.vj", "MASTER_PORT": "29500", "WORLD_SIZE": "3", "RANK": "2"}
@@ -232,11 +232,11 @@ def test_the_svc_plugin_gives_names_and_lists_of_hosts() -> None:
     assert owned["services"]["spec"]["publishNotReadyAddresses"] is True
 
 
-def test_plugins_that_nobody_imitates_are_named() -> None:
+def test_plugins_that_are_not_imitated_are_named() -> None:
     assert unknown_plugins(job(plugins={"svc": [], "mpi": [], "ssh": []})) == ["mpi", "ssh"]
 
 
-def test_the_pod_group_asks_for_what_the_smallest_gang_needs() -> None:
+def test_the_pod_group_requests_the_resources_of_the_smallest_gang() -> None:
     template = {"spec": {"containers": [{"name": "c", "resources": {"limits": {"aws.amazon.com/neuron": "16"}}}]}}
     wanted = job("", task(replicas=3) | {"template": template}, minAvailable=2, queue="q", priorityClassName="high")
     spec = pod_group(wanted)["spec"]

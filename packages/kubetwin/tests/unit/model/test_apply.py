@@ -62,7 +62,7 @@ def test_keyed_lists_are_merged_by_their_keys() -> None:
     assert [c["name"] for c in without["spec"]["containers"]] == ["b"]
 
 
-def test_what_an_apply_says_about_owners_is_not_undone_by_the_update_that_stores_it() -> None:
+def test_the_owners_of_an_apply_are_not_undone_by_the_update_that_stores_it() -> None:
     live = applied({"metadata": {"name": "c"}}, "m1", a="1")
     forced = applied(live, "m2", force=True, a="9")
     assert release_changed(live, forced, CONFIG_MAP) == forced

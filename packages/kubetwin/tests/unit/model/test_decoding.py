@@ -55,7 +55,7 @@ def test_quantities_are_exact(text: str | int, value: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1 Gi", "1Zi", "Mi", "1..2", "--1"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_malformed_quantities_are_refused(text: str) -> None:
     with pytest.raises(BadQuantity):
         parse_quantity(text)
 

@@ -60,6 +60,6 @@ def test_the_status_that_clients_write_is_ignored() -> None:
         (body("ConfigMap", field(1, 5)), "wrong wireType"),
     ],
 )
-def test_what_cannot_be_read_completely_is_refused(data: bytes, sentence: str) -> None:
+def test_messages_that_cannot_be_read_completely_are_refused(data: bytes, sentence: str) -> None:
     with pytest.raises(NotProtobuf, match=sentence):
         parse_protobuf(data)

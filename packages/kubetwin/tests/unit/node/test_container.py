@@ -82,14 +82,14 @@ def test_output_and_errors_are_stored_in_the_order_in_which_they_came(tmp_path: 
     assert output == b"out\nerr\nend"
 
 
-def test_the_environment_is_what_was_given_and_what_the_shell_adds(tmp_path: Path) -> None:
+def test_the_environment_is_the_given_one_and_the_shells_variables(tmp_path: Path) -> None:
     _, output = run(tmp_path, "env")
     names = {line.partition("=")[0] for line in output.decode().splitlines()}
     assert names - {"PWD", "OLDPWD", "SHLVL", "_"} == {"HERE", "PATH"}
 
 
 @pytest.mark.parametrize(("command", "exit_code"), [("no-such-command", 127), ("/etc/passwd", 126)])
-def test_what_cannot_be_started_says_why(tmp_path: Path, command: str, exit_code: int) -> None:
+def test_a_command_that_cannot_be_started_has_a_reason(tmp_path: Path, command: str, exit_code: int) -> None:
     with pytest.raises(CannotStart, match=command) as error:
         ContainerProcess([command], {"PATH": "/usr/bin"}, tmp_path, ContainerLog(tmp_path / "c.log"), print)
     assert error.value.exit_code == exit_code

@@ -84,13 +84,13 @@ def test_env_from_takes_valid_names_and_env_wins() -> None:
         ({"fieldRef": {"fieldPath": "spec.nope"}}, "unsupported fieldPath: spec.nope"),
     ],
 )
-def test_what_is_missing_is_named(reference: dict[str, Any], message: str) -> None:
+def test_a_missing_object_is_named(reference: dict[str, Any], message: str) -> None:
     with pytest.raises(ContainerConfigError) as error:
         environment(env=[{"name": "X", "valueFrom": reference}])
     assert str(error.value) == message
 
 
-def test_limits_fall_back_on_what_the_node_has() -> None:
+def test_limits_default_to_the_nodes_resources() -> None:
     env = [
         {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
         {"name": "MEM", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},

@@ -20,7 +20,7 @@ class FakeWatch(list[dict[str, Any]]):
     """Events that come at once, before the watch ends."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close no connection: none is open."""
 
 
 class FakeApi:
@@ -48,8 +48,8 @@ class FakeApi:
         return answer
 
 
-class Told:
-    """Remembers what an observer is told."""
+class RecordingObserver:
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -68,19 +68,19 @@ class Told:
 
 
 def play(*script: dict[str, Any] | FakeWatch | Exception) -> tuple[list[str], list[str]]:
-    """The requests made and what was told while the script lasted."""
-    api, told = FakeApi(*script), Told()
-    watch = PodWatch(cast(KubernetesApi, api), "node-a", told)
+    """The requests, and the calls of the observer, while the script lasted."""
+    api, observer = FakeApi(*script), RecordingObserver()
+    watch = PodWatch(cast(KubernetesApi, api), "node-a", observer)
     watch.start()
     assert api.played.wait(30)
     watch.stop()
-    return api.requests, told.seen
+    return api.requests, observer.seen
 
 
 LIST = {"metadata": {"resourceVersion": "10"}, "items": [pod("a", 5)]}
 
 
-def test_changes_are_told_in_order_and_a_watch_that_ends_goes_on_where_it_stopped() -> None:
+def test_changes_arrive_in_order_and_a_watch_that_ends_continues_where_it_stopped() -> None:
     first = FakeWatch([event("ADDED", "b", 11), event("BOOKMARK", "", 15)])
     second = FakeWatch([event("MODIFIED", "b", 16), event("DELETED", "b", 17)])
     requests, seen = play(LIST, first, second)
@@ -95,7 +95,7 @@ def test_a_watch_that_is_too_old_is_followed_by_a_new_list() -> None:
     assert seen[:2] == ["listed a", "listed a"]
 
 
-def test_a_server_that_was_away_is_told_of_the_node_again_before_the_list() -> None:
+def test_the_node_registers_again_before_the_list_when_a_server_returns() -> None:
     requests, seen = play(LIST, ApiUnreachable("away"), ApiUnreachable("still"), LIST)
     assert requests == ["list", "watch 10", "list", "list"]
     assert seen[:4] == ["listed a", "reconnected", "reconnected", "listed a"]

@@ -46,7 +46,7 @@ def test_mount_paths_become_host_paths(value: str, expected: str) -> None:
         "",
     ],
 )
-def test_what_only_looks_like_a_mount_path_stays(value: str) -> None:
+def test_texts_that_only_resemble_a_mount_path_are_not_changed(value: str) -> None:
     assert PATHS.value(value) == value
 
 
@@ -101,7 +101,7 @@ def test_pod_names_become_the_loopback_address(value: str, expected: str) -> Non
         "job",
     ],
 )
-def test_what_is_no_name_of_a_pod_stays(value: str) -> None:
+def test_other_words_than_names_of_pods_are_not_changed(value: str) -> None:
     assert names_of(("job", "training")).value(value) == value
 
 

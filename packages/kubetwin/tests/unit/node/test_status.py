@@ -144,7 +144,7 @@ def test_a_waiting_container_has_neither_image_nor_id() -> None:
     assert (ready["reason"], ready["message"]) == ("ContainersNotReady", "containers with unready status: [c0]")
 
 
-def test_a_patch_removes_what_a_condition_says_no_longer() -> None:
+def test_a_patch_removes_fields_that_a_condition_no_longer_has() -> None:
     before = by_type(pod_status(pod(CREATING), {}, NOW))
     patch = strategic_patch("u", pod_status(pod(RUNNING), before, LATER), before)
     ready = by_type(patch["status"])["Ready"]

@@ -60,7 +60,7 @@ def test_an_empty_dir_is_a_folder_of_the_pod(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_volumes_of_files_hold_what_the_api_has(
+def test_volumes_of_files_hold_the_objects_of_the_api(
     tmp_path: Path, volume: dict[str, Any], files: dict[str, bytes]
 ) -> None:
     folder = prepare(tmp_path, **volume)
@@ -78,7 +78,7 @@ def test_volumes_of_files_hold_what_the_api_has(
         ({"nfs": {"server": "s"}}, "kind nfs"),
     ],
 )
-def test_what_cannot_be_mounted_is_named(tmp_path: Path, volume: dict[str, Any], message: str) -> None:
+def test_a_volume_that_cannot_be_mounted_is_named(tmp_path: Path, volume: dict[str, Any], message: str) -> None:
     with pytest.raises(VolumeError, match=message):
         prepare(tmp_path, **volume)
 

@@ -159,7 +159,7 @@ def test_status_changes_only_through_its_subresource(cluster: Cluster) -> None:
     assert through_status["spec"] == made["spec"]
 
 
-def test_an_unscheduled_pod_goes_at_once_and_a_bound_one_keeps_its_grace(cluster: Cluster) -> None:
+def test_an_unscheduled_pod_is_removed_at_once_and_a_bound_one_has_its_grace_period(cluster: Cluster) -> None:
     resource = cluster.registry.by_key("pods")
     create(cluster, "pods", pod())
     assert cluster.delete(resource, "ns", "p").gone
@@ -179,14 +179,14 @@ def test_the_last_finalizer_lets_a_deleted_object_go(cluster: Cluster) -> None:
     assert cluster.store.get("configmaps", "ns", "c") is None
 
 
-def test_a_job_is_orphaned_unless_the_client_says_otherwise(cluster: Cluster) -> None:
+def test_pods_of_a_deleted_job_are_orphaned_by_default(cluster: Cluster) -> None:
     resource = cluster.registry.by_key("jobs.batch")
     create(cluster, "jobs.batch", job())
     assert cluster.delete(resource, "ns", "j").object["metadata"]["finalizers"] == ["orphan"]
     assert cluster.delete(resource, "ns", "j", DeleteOptions(propagation="Background")).gone
 
 
-def test_nothing_new_comes_into_a_namespace_that_goes(cluster: Cluster) -> None:
+def test_no_object_is_created_in_a_namespace_that_is_being_deleted(cluster: Cluster) -> None:
     assert not cluster.delete(cluster.registry.by_key("namespaces"), "", "ns").gone
     with pytest.raises(ApiError, match="because it is being terminated"):
         create(cluster, "configmaps", {"metadata": {"name": "c"}})
@@ -204,7 +204,7 @@ def test_a_dry_run_stores_nothing(cluster: Cluster) -> None:
     assert cluster.store.get("configmaps", "ns", "dry") is None
 
 
-def test_a_store_says_when_it_has_forgotten_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_refuses_a_revision_that_it_no_longer_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubetwin.store.WINDOW", 3)
     store = Store()
     for number in range(5):

@@ -1,4 +1,4 @@
-"""What a custom kind's schema does with objects."""
+"""Pruning, defaulting and validation by a custom kind's schema."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def test_an_unknown_field_is_dropped_and_named_with_its_place() -> None:
     assert unknown == ["tasks[0].oops", "bogus"]
 
 
-def test_keys_of_a_map_are_nobodys_mistake() -> None:
+def test_keys_of_a_map_are_no_unknown_fields() -> None:
     assert prune({"counts": {"anything": 1}}, SCHEMA) == ({"counts": {"anything": 1}}, [])
 
 
-def test_defaults_fill_only_what_is_not_there() -> None:
+def test_defaults_fill_missing_fields_only() -> None:
     value: dict[str, Any] = {"retries": 0, "tasks": []}
     fill(value, SCHEMA)
     assert value == {"queue": "default", "retries": 0, "tasks": []}
 
 
-def test_a_wrong_type_is_said_in_the_servers_words() -> None:
+def test_a_wrong_type_is_refused_with_the_servers_message() -> None:
     assert faults({"tasks": [{}], "retries": "two"}) == [
         'spec.retries: Invalid value: "string": spec.retries in body must be of type integer: "string"'
     ]
@@ -70,7 +70,7 @@ def test_the_jobs_of_a_running_set_cannot_change_and_those_of_a_suspended_one_ca
     assert not jobset.validate_update(changed, suspended)
 
 
-def test_a_kind_that_nothing_would_run_is_refused_with_what_to_do_instead() -> None:
+def test_a_kind_that_is_not_run_is_refused_with_an_alternative() -> None:
     kind = load_registry().by_key("trainjobs.trainer.kubeflow.org")
     [fault] = kind.validate({"spec": {}})
     assert str(fault) == "spec: Forbidden: this cluster runs no Kubeflow Trainer v2: use a JobSet or a PyTorchJob"
