@@ -28,8 +28,8 @@ from typing import Any
 
 import urllib3
 import yaml
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 from kubetwin.node.shape import write_shape
 
 from benchmarks.result import BenchmarkFailed, Result, this_machine
@@ -147,7 +147,7 @@ class Gang:
         """
         asked = {"run": self._run_document, "stage": "training", "attempt": 1, "cache": None}
         self.job = JobRef.model_validate(self._invoke("SubmitJob", asked)["job"])
-        api = KubernetesApi(load_connection(self.kubeconfig))
+        api = ApiClient(load_connection(self.kubeconfig))
         path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{self.job.name}"
         deadline = time.monotonic() + START_SECONDS
         while (api.get(path).get("status") or {}).get("ready") != self.job.num_nodes:
@@ -315,7 +315,7 @@ def _gang(size: int, aws: AwsServer, runtime: LambdaRuntime, folder: Path) -> It
         authority = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["certificate-authority-data"]
         deployment.set_endpoint(kubernetes_endpoint=endpoint, ca_data=authority, cluster_name=name)
         run = _run_of(size)
-        api = KubernetesApi(load_connection(kubeconfig))
+        api = ApiClient(load_connection(kubeconfig))
         offer(api, folder / name, namespace=NAMESPACE)
         grant(api, namespace=NAMESPACE)
         api.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kubetwin.node.api import ApiError, KubernetesApi
+from kubetwin.client import ApiClient, ApiError
 from kubetwin.resources.daemonsets import NOWHERE
 
 from trainflow.models.instances import DEVICE_PLUGINS
@@ -22,7 +22,7 @@ FOLDERS = ("data", "runs", "cache")
 """What pods mount by sub-path."""
 
 
-def offer(api: KubernetesApi, folder: Path, *, namespace: str) -> None:
+def offer(api: ApiClient, folder: Path, *, namespace: str) -> None:
     """Make `folder` the file system of the pods in `namespace`; safe to repeat."""
     for name in FOLDERS:
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -59,12 +59,12 @@ def offer(api: KubernetesApi, folder: Path, *, namespace: str) -> None:
     )
 
 
-def open_queue(api: KubernetesApi) -> None:
+def open_queue(api: ApiClient) -> None:
     """Make the queue that `config/example.yaml` has; safe to repeat."""
     _ensure(api, "/apis/scheduling.volcano.sh/v1beta1/queues", queue_manifest(TUTORIAL_QUEUE))
 
 
-def announce_plugins(api: KubernetesApi, *, namespace: str) -> None:
+def announce_plugins(api: ApiClient, *, namespace: str) -> None:
     """Say who advertises devices, as charts do on EKS. Here it is the process node; so they run nowhere."""
     for name in dict.fromkeys(DEVICE_PLUGINS.values()):
         labels = {"name": name}
@@ -79,14 +79,14 @@ def announce_plugins(api: KubernetesApi, *, namespace: str) -> None:
         _ensure(api, f"/apis/apps/v1/namespaces/{namespace}/daemonsets", manifest)
 
 
-def grant(api: KubernetesApi, *, namespace: str) -> None:
+def grant(api: ApiClient, *, namespace: str) -> None:
     """Let the functions' groups do what they are for, and nothing else; safe to repeat."""
     for manifest in access_manifests(namespace):
         place = f"/namespaces/{namespace}" if manifest["metadata"].get("namespace") else ""
         _ensure(api, f"/apis/{manifest['apiVersion']}{place}/{manifest['kind'].lower()}s", manifest)
 
 
-def _ensure(api: KubernetesApi, collection: str, manifest: dict[str, Any]) -> None:
+def _ensure(api: ApiClient, collection: str, manifest: dict[str, Any]) -> None:
     try:
         api.create(collection, {"apiVersion": "v1", **manifest})
     except ApiError as error:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 
 from local import runtime_folder
 from local.aws import deployment, folder_buckets, kept_tables
@@ -171,7 +171,7 @@ class Twin:
         self._lambdas.wait_ready()
 
     def _prepare_cluster(self) -> None:
-        api = KubernetesApi(load_connection(self.kubeconfig))
+        api = ApiClient(load_connection(self.kubeconfig))
         offer(api, self._volumes, namespace=NAMESPACE)
         announce_plugins(api, namespace=NAMESPACE)
         if self._foreign_kubeconfig is None:  # whoever comes through the door has the kubeconfig's rights

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 
 from local.aws import deployment, folder_buckets
 from local.aws.schedules import next_time
@@ -185,7 +185,7 @@ def test_a_spec_that_cannot_be_run_is_told_and_not_tried_again(account: Account)
 
 def test_a_run_that_is_stopped_is_cleaned_up_after(account: Account) -> None:
     account.upload("long", {**steps_spec(max_steps=600), "name": "long"})
-    api = KubernetesApi(load_connection(account.twin.kubeconfig))
+    api = ApiClient(load_connection(account.twin.kubeconfig))
     pods = f"/api/v1/namespaces/{deployment.NAMESPACE}/pods?labelSelector=trainflow/stage%3Dtraining"
     wait_until(lambda: any(pod["status"].get("phase") == "Running" for pod in api.get(pods)["items"]), seconds=120)
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from kubetwin.access_entries import AccessEntries
 from kubetwin.authentication import StsAuthenticator
-from kubetwin.kubeconfig import write_kubeconfig
-from kubetwin.node.api import ApiError, KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient, ApiError
+from kubetwin.kubeconfig import load_connection, write_kubeconfig
 from kubetwin.server import ApiServer
 
 from lambdas.gateways.aws import client
@@ -46,19 +45,19 @@ def server(aws: AwsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield server
 
 
-def api(server: ApiServer, token: str, folder: Path) -> KubernetesApi:
+def api(server: ApiServer, token: str, folder: Path) -> ApiClient:
     write_kubeconfig(folder / "kubeconfig", endpoint=server.endpoint, ca_pem=server.ca_pem, token=token)
-    return KubernetesApi(load_connection(folder / "kubeconfig"))
+    return ApiClient(load_connection(folder / "kubeconfig"))
 
 
-As = Callable[[str], KubernetesApi]
+As = Callable[[str], ApiClient]
 
 
 @pytest.fixture
 def as_role(aws: AwsServer, server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[As]:
     """Log in as functions do: with a role's credentials and a presigned request."""
 
-    def log_in(role: str) -> KubernetesApi:
+    def log_in(role: str) -> ApiClient:
         for name, value in {**aws.client_environment, **aws.credentials_of(role, "tests")}.items():
             monkeypatch.setenv(name, value)
         client.cache_clear()
@@ -70,7 +69,7 @@ def as_role(aws: AwsServer, server: ApiServer, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.fixture
 def as_function(aws: AwsServer, as_role: As) -> As:
-    def log_in(name: str) -> KubernetesApi:
+    def log_in(name: str) -> ApiClient:
         function = aws.client("lambda").get_function_configuration(FunctionName=f"trainflow-{name}")
         return as_role(function["Role"])
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 from kubetwin.node.shape import write_shape
 from kubetwin_testing.cluster import command, eventually
 from rich.console import Console
@@ -36,13 +36,13 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     write_shape(shape, instance_shape(INSTANCE_TYPES["trn1.32xlarge"]))
     with command("--state", str(folder), "--shape", str(shape), "--env", "AWS_ACCESS_KEY_ID=twin") as (_, ready):
         file = Path(ready["kubeconfig"])
-        offer(KubernetesApi(load_connection(file)), folder / "volumes", namespace=NAMESPACE)
+        offer(ApiClient(load_connection(file)), folder / "volumes", namespace=NAMESPACE)
         yield file
 
 
 def start(kubeconfig: Path, run: str, *, port: int, listens: bool, **resources: Any) -> None:
     """A gang of one node, as the manifests of a run have it."""
-    api, name = KubernetesApi(load_connection(kubeconfig)), f"{run}-training-1"
+    api, name = ApiClient(load_connection(kubeconfig)), f"{run}-training-1"
     labels = {"trainflow/run": run, "trainflow/stage": "training", "trainflow/attempt": "1"}
     base = f"/api/v1/namespaces/{NAMESPACE}"
     selector = {"batch.kubernetes.io/job-name": name}
@@ -103,7 +103,7 @@ def test_a_run_in_good_order_passes_and_nothing_of_the_doctor_stays(kubeconfig: 
     assert "every node offers the 16" in starting_with(lines, "ok      aws.amazon.com/neuron:")
     assert "writable" in starting_with(lines, "ok      cache folder /cache:")
     assert "well-0a1b-training-1-0.well-0a1b-training-1:23401" in starting_with(lines, "ok      rendezvous port:")
-    pods = KubernetesApi(load_connection(kubeconfig)).get(
+    pods = ApiClient(load_connection(kubeconfig)).get(
         f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector="trainflow/doctor"
     )
     assert pods["items"] == []

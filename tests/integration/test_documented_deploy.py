@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 
 from local.aws.deployment import CLUSTER_NAME, desired_sizes
 from local.twin import REPOSITORY, Twin
@@ -54,7 +54,7 @@ class Account:
         arn = self.twin.client("stepfunctions").start_execution(
             stateMachineArn=self.outputs()["TrainingStateMachine"], name=f"{name}-1", input=json.dumps(spec)
         )["executionArn"]
-        api = KubernetesApi(load_connection(self.twin.kubeconfig))
+        api = ApiClient(load_connection(self.twin.kubeconfig))
         pods = "/api/v1/namespaces/training/pods?labelSelector=trainflow/stage%3Dtraining"
 
         def trains() -> bool:

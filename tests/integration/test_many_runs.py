@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 
 from local.aws import deployment
 from local.no_op_logs import STEPS, step_loss
@@ -118,10 +118,10 @@ def test_two_hundred_runs_at_once_all_end_and_none_is_mixed_with_another(twin: T
         assert {found for text in logs.values() for found in RUN_ID.findall(text)} == {run_id}
 
     assert deployment.gang_nodes() == 0
-    assert_nothing_is_left(KubernetesApi(load_connection(Path(twin.kubeconfig))))
+    assert_nothing_is_left(ApiClient(load_connection(Path(twin.kubeconfig))))
 
 
-def assert_nothing_is_left(api: KubernetesApi) -> None:
+def assert_nothing_is_left(api: ApiClient) -> None:
     """Deleted pods take a moment: their node agents have the last word."""
     paths = ["/api/v1/pods", "/api/v1/services", "/api/v1/configmaps", "/apis/batch/v1/jobs"]
     deadline = time.monotonic() + 30

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 from kubetwin_testing.cluster import command, eventually
 
 from lambdas.backends.registry import KINDS
@@ -31,7 +31,7 @@ each_kind = pytest.mark.parametrize("kind", KUBERNETES_KINDS)
 
 @dataclass(frozen=True)
 class Cluster:
-    api: KubernetesApi
+    api: ApiClient
     folder: Path
 
     @contextmanager
@@ -93,7 +93,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         nodegroups = Nodegroups(lambda: {nodegroup_name(INSTANCE.name): (INSTANCE.name, 2)}, settings)
         nodegroups.start()
         try:
-            api = KubernetesApi(load_connection(kubeconfig))
+            api = ApiClient(load_connection(kubeconfig))
             eventually(lambda: len(api.get("/api/v1/nodes")["items"]) == 2, "two nodes")
             yield Cluster(api, folder)
         finally:

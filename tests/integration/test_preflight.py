@@ -10,8 +10,8 @@ from typing import Any
 
 import psutil
 import pytest
-from kubetwin.node.api import ApiError, KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient, ApiError
+from kubetwin.kubeconfig import load_connection
 from rich.console import Console
 
 from local.aws import deployment
@@ -37,8 +37,8 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
 
 
 @pytest.fixture
-def api(twin: Twin) -> KubernetesApi:
-    return KubernetesApi(load_connection(twin.kubeconfig))
+def api(twin: Twin) -> ApiClient:
+    return ApiClient(load_connection(twin.kubeconfig))
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def states(record: RunRecord) -> list[str]:
     return list(dict.fromkeys(visit.name for visit in record.states if visit.execution == record.run_id))
 
 
-def assert_nothing_is_left(api: KubernetesApi, run_id: str) -> None:
+def assert_nothing_is_left(api: ApiClient, run_id: str) -> None:
     assert deployment.gang_nodes() == 0
     deadline = time.monotonic() + 20
     while (left := leavings(api, run_id)) and time.monotonic() < deadline:
@@ -70,7 +70,7 @@ def assert_nothing_is_left(api: KubernetesApi, run_id: str) -> None:
     assert left == []
 
 
-def leavings(api: KubernetesApi, run_id: str) -> list[str]:
+def leavings(api: ApiClient, run_id: str) -> list[str]:
     kept = [each["metadata"]["name"] for path in (PODS, JOBS) for each in api.get(path)["items"]]
     return [name for name in kept if name.startswith(run_id)] + [str(pid) for pid in processes_of(run_id)]
 
@@ -86,7 +86,7 @@ def processes_of(run_id: str) -> list[int]:
     return found
 
 
-def test_a_good_run_passes_with_nothing_left_unchecked(run: Run, api: KubernetesApi) -> None:
+def test_a_good_run_passes_with_nothing_left_unchecked(run: Run, api: ApiClient) -> None:
     record = run("good-0000000000aa")
     assert (record.status, record.error, record.not_checked) == ("SUCCEEDED", None, [])
     assert states(record)[:3] == ["ValidateRun", "Preflight", "IsPreflightDone"]
@@ -95,7 +95,7 @@ def test_a_good_run_passes_with_nothing_left_unchecked(run: Run, api: Kubernetes
     assert_nothing_is_left(api, record.run_id)
 
 
-def test_everything_that_is_wrong_is_named_at_once_and_nothing_was_scaled(run: Run, api: KubernetesApi) -> None:
+def test_everything_that_is_wrong_is_named_at_once_and_nothing_was_scaled(run: Run, api: ApiClient) -> None:
     record = run(
         "five-0000000000aa",
         workload={"module": "trainer.pretrian", "script": None},
@@ -131,7 +131,7 @@ def test_everything_that_is_wrong_is_named_at_once_and_nothing_was_scaled(run: R
     assert_nothing_is_left(api, record.run_id)
 
 
-def test_wrong_arguments_cost_no_node(run: Run, api: KubernetesApi) -> None:
+def test_wrong_arguments_cost_no_node(run: Run, api: ApiClient) -> None:
     record = run("args-0000000000aa", workload={"module": "trainer.mlp", "script": None, "arguments": {"epochs": 0}})
     assert record.error is not None
     assert record.error.message == "workload.arguments: --epochs is 0; it has to be above 0."
@@ -140,7 +140,7 @@ def test_wrong_arguments_cost_no_node(run: Run, api: KubernetesApi) -> None:
 
 
 @pytest.fixture
-def without_plugin(api: KubernetesApi) -> Iterator[None]:
+def without_plugin(api: ApiClient) -> Iterator[None]:
     path = f"{DAEMON_SETS}/neuron-device-plugin"
     removed = api.get(path)
     api.delete(path)
@@ -158,14 +158,14 @@ def test_a_cluster_without_the_neuron_device_plugin_gets_no_nodes_that_nobody_co
     assert "EnsureCapacity" not in states(record)
 
 
-def test_the_twin_runs_no_daemon_sets_but_those_that_only_say_who_advertises(api: KubernetesApi) -> None:
+def test_the_twin_runs_no_daemon_sets_but_those_that_only_say_who_advertises(api: ApiClient) -> None:
     [first, *_] = api.get(DAEMON_SETS)["items"]
     first["spec"]["template"]["spec"]["nodeSelector"] = {}
     with pytest.raises(ApiError, match="this cluster runs no DaemonSets"):
         api.create(DAEMON_SETS, {**first, "metadata": {"name": "agent"}, "apiVersion": "apps/v1", "kind": "DaemonSet"})
 
 
-def test_small_pods_have_a_node_that_is_always_there(api: KubernetesApi) -> None:
+def test_small_pods_have_a_node_that_is_always_there(api: ApiClient) -> None:
     [node] = api.get("/api/v1/nodes")["items"]
     labels = node["metadata"]["labels"]
     assert labels["eks.amazonaws.com/nodegroup"] == SYSTEM_NODEGROUP

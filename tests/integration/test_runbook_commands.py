@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 from kubetwin.node.shape import write_shape
 from kubetwin_testing.cluster import command, eventually
 from kubetwin_testing.kubernetes_cli import program
@@ -86,7 +86,7 @@ def shell(text: str, environment: Mapping[str, str], *folders: Path) -> str:
     return done.stdout
 
 
-def create(api: KubernetesApi, manifests: Sequence[Mapping[str, Any]], *, namespace: str) -> None:
+def create(api: ApiClient, manifests: Sequence[Mapping[str, Any]], *, namespace: str) -> None:
     for manifest in manifests:
         group = manifest["apiVersion"]
         path = f"/apis/{group}" if "/" in group else f"/api/{group}"
@@ -104,7 +104,7 @@ def test_the_objects_of_a_run_are_listed_rank_0_is_read_and_all_is_removed(
         environment = {"HOME": str(tmp_path), "KUBECONFIG": str(kubeconfig)}
         return shell(f"NS={namespace}\n{FUNCTIONS}{line}\n", environment, kubectl)
 
-    api = KubernetesApi(load_connection(kubeconfig))
+    api = ApiClient(load_connection(kubeconfig))
     offer(api, tmp_path / "shared", namespace=namespace)
     run = run_on(kind.name)
     says = ["sh", "-c", f"echo I am rank {kind.node_rank}; exec sleep 600"]
@@ -132,7 +132,7 @@ def test_rank_0_of_an_elastic_gang_is_read_from_the_pod_that_announced_itself(
     (stack,) = aws.client("cloudformation").describe_stacks(StackName=f"{name}-storage")["Stacks"]
     bucket = stack["Outputs"][0]["OutputValue"]
 
-    api = KubernetesApi(load_connection(kubeconfig))
+    api = ApiClient(load_connection(kubeconfig))
     offer(api, tmp_path / "shared", namespace=namespace)
     run = run_on("pytorchjob", elastic=True)
     url = f"s3://{bucket}/runs/{run.run_id}/"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 from rich.console import Console
 
 from local.aws import deployment, folder_buckets
@@ -147,7 +147,7 @@ def test_a_gang_that_lacks_a_pod_is_submitted_again_and_given_up_by_name(run: Ru
     document["compute"] |= {"backend": backend, "priority_class": "soon-gone"}
     document["limits"] = {"gang_timeout_minutes": 0.1, "poll_seconds": 20}
     run_id = f"lacks-{backend}"
-    api = KubernetesApi(load_connection(twin.kubeconfig))
+    api = ApiClient(load_connection(twin.kubeconfig))
     api.create(PRIORITY_CLASSES, {"metadata": {"name": "soon-gone"}, "value": 1})
 
     def take_away() -> None:

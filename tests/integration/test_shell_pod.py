@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 from kubetwin_testing.cluster import command, eventually
 from kubetwin_testing.kubernetes_cli import Cli, program
 
@@ -41,7 +41,7 @@ def test_a_shell_pod_runs_on_the_shared_file_system_under_the_bounds_of_the_name
     document = yaml.safe_load(Path("config/example.yaml").read_text())
     configuration = tmp_path / "mine.yaml"
     configuration.write_text(yaml.safe_dump({**document, "namespace": kubectl.namespace}))
-    offer(KubernetesApi(load_connection(served)), tmp_path / "shared", namespace=kubectl.namespace)
+    offer(ApiClient(load_connection(served)), tmp_path / "shared", namespace=kubectl.namespace)
     for arguments in ([], ["--shell"]):
         printed = subprocess.run(
             [sys.executable, "-m", "stacks.tools.manifests", *arguments, str(configuration)],

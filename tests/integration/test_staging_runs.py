@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 
 from local.aws import folder_buckets
 from local.twin import Twin
@@ -95,7 +95,7 @@ def eventually(what: Callable[[], bool], *, seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
-def staging_phases(api: KubernetesApi, namespace: str) -> dict[str, str]:
+def staging_phases(api: ApiClient, namespace: str) -> dict[str, str]:
     """Phase of the staging pod of each run that has one."""
     pods = api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     return {
@@ -134,7 +134,7 @@ def published(twin: Twin, run_id: str, metric: str) -> float:
 
 
 def test_two_runs_that_want_one_data_set_at_once_fetch_it_once(twin: Twin, home: Path) -> None:
-    api = KubernetesApi(load_connection(twin.kubeconfig))
+    api = ApiClient(load_connection(twin.kubeconfig))
     # As long as somebody else stages the data set, neither of the two can begin: so they do it at once.
     with (home / "volumes" / "data" / ".shared.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

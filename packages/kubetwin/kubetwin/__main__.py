@@ -154,8 +154,8 @@ def main() -> None:
     """Run the command; errors that a user can correct become one sentence on standard error and exit code 2."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # users need no warning about a full connection pool
-    from kubetwin.node.api import ApiError, ApiUnreachable
-    from kubetwin.node.kubeconfig import KubeconfigError
+    from kubetwin.client import ApiError, ApiUnreachable
+    from kubetwin.kubeconfig import KubeconfigError
     from kubetwin.node.shape import ShapeError
 
     try:
@@ -241,16 +241,16 @@ def _node_options(
 @contextlib.contextmanager
 def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: Path | None) -> Iterator[None]:
     """Run nodes; they are Ready inside the block."""
+    from kubetwin.client import ApiClient
+    from kubetwin.kubeconfig import load_connection
     from kubetwin.node.agent import ProcessNode
-    from kubetwin.node.api import KubernetesApi
     from kubetwin.node.fleet import running
-    from kubetwin.node.kubeconfig import load_connection
 
     def node_named(name: str) -> ProcessNode:
         spec = options.node_named(name)
         return ProcessNode(api, spec, pods_dir=pods_dir, image_root=options.image_root, environment=options.environment)
 
-    with contextlib.closing(KubernetesApi(load_connection(kubeconfig))) as api:
+    with contextlib.closing(ApiClient(load_connection(kubeconfig))) as api:
         try:
             nodes = [node_named(name) for name in names]
         except OSError as error:
@@ -270,11 +270,11 @@ def _no_ops(
     log_lines: LogLines,
 ) -> Iterator[None]:
     """Run nodes whose pods run no program; they are Ready inside the block."""
-    from kubetwin.node.api import KubernetesApi
-    from kubetwin.node.kubeconfig import load_connection
+    from kubetwin.client import ApiClient
+    from kubetwin.kubeconfig import load_connection
     from kubetwin.node.no_op import NoOpNodes
 
-    with contextlib.closing(KubernetesApi(load_connection(kubeconfig))) as api:
+    with contextlib.closing(ApiClient(load_connection(kubeconfig))) as api:
         specs = [options.node_named(name) for name in names]
         nodes = NoOpNodes(api, specs, run_seconds=run_seconds, pods_dir=pods_dir, log_lines=log_lines)
         nodes.start()

@@ -18,7 +18,7 @@ from kubetwin.access_entries import AccessEntries
 from kubetwin.authentication import Authenticator, StsAuthenticator, bearer_token
 from kubetwin.certificates import create_authority, issue_certificate
 from kubetwin.https_server import LOOPBACK, HttpsServer, QuietHandler
-from kubetwin.node.kubeconfig import Connection, load_connection
+from kubetwin.kubeconfig import Connection, load_connection
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 3600.0

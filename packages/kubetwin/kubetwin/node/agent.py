@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kubetwin.node.api import ApiError, ApiUnreachable, KubernetesApi
+from kubetwin.client import ApiClient, ApiError, ApiUnreachable
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.events import EventRecorder
 from kubetwin.node.launching import RuntimeSettings, pod_folder, volume_folder
@@ -50,7 +50,7 @@ class ProcessNode:
 
     def __init__(
         self,
-        api: KubernetesApi,
+        api: ApiClient,
         spec: NodeSpec,
         *,
         pods_dir: Path | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubetwin.node.api import KubernetesApi
+from kubetwin.client import ApiClient
 
 _REPLICA_INDEX = "training.kubeflow.org/replica-index"
 
@@ -12,7 +12,7 @@ _REPLICA_INDEX = "training.kubeflow.org/replica-index"
 class ClusterReader:
     """Reads the objects that variables, volumes and host names refer to; None for those that do not exist."""
 
-    def __init__(self, api: KubernetesApi) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
 
     def config_map(self, namespace: str, name: str) -> dict[str, Any] | None:

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kubetwin.client import ApiError, ApiUnreachable
 from kubetwin.model import times
-from kubetwin.node.api import ApiError, ApiUnreachable
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.container import CannotStart, ContainerProcess, Exit
 from kubetwin.node.environment import ContainerConfigError

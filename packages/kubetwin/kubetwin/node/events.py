@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from kubetwin.client import ApiClient, ApiError, ApiUnreachable
 from kubetwin.model import times
-from kubetwin.node.api import ApiError, ApiUnreachable, KubernetesApi
 
 
 class EventRecorder:
     """Sends Events in the order in which they are recorded. One that cannot be sent is dropped."""
 
-    def __init__(self, api: KubernetesApi, node_name: str) -> None:
+    def __init__(self, api: ApiClient, node_name: str) -> None:
         self._api = api
         self._node_name = node_name
         self._queue: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()

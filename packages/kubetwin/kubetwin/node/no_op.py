@@ -21,8 +21,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from kubetwin.client import ApiClient, ApiError, ApiUnreachable
 from kubetwin.model import times
-from kubetwin.node.api import ApiError, ApiUnreachable, KubernetesApi
 from kubetwin.node.log_catalogue import Logs
 from kubetwin.node.log_server import LogServer
 from kubetwin.node.pod_watch import PodWatch
@@ -85,7 +85,7 @@ class NoOpNodes:
 
     def __init__(
         self,
-        api: KubernetesApi,
+        api: ApiClient,
         specs: Sequence[NodeSpec],
         *,
         run_seconds: float = 0.0,

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Protocol
 
-from kubetwin.node.api import ApiError, ApiUnreachable, KubernetesApi, Watch
+from kubetwin.client import ApiClient, ApiError, ApiUnreachable, Watch
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class PodWatch:
         observer: Receives every change, in order and from one thread.
     """
 
-    def __init__(self, api: KubernetesApi, node_name: str | None, observer: PodObserver) -> None:
+    def __init__(self, api: ApiClient, node_name: str | None, observer: PodObserver) -> None:
         self._api = api
         self._selector = f"spec.nodeName={node_name}" if node_name else ""
         self._observer = observer

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kubetwin.client import ApiClient, ApiError, ApiUnreachable
 from kubetwin.model import times
-from kubetwin.node.api import ApiError, ApiUnreachable, KubernetesApi
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.container import Exit
 from kubetwin.node.container_slot import ContainerSlot, SlotTools
@@ -36,7 +36,7 @@ _DEFAULT_GRACE_SECONDS = 30
 class NodeTools:
     """Parts of a node that the workers of its pods share."""
 
-    api: KubernetesApi
+    api: ApiClient
     reader: ClusterReader
     events: EventRecorder
     memory: MemoryWatch

@@ -18,10 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kubetwin.kubeconfig import write_kubeconfig
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection, write_kubeconfig
 from kubetwin.node.agent import ProcessNode
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
 from kubetwin.node.registration import NodeSpec
 from kubetwin.node.shape import read_shape
 from kubetwin.server import ApiServer
@@ -97,7 +96,7 @@ def cluster(folder: Path) -> Iterator[ApiServer]:
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
         spec = NodeSpec(name=RECORDED_NODE, shape=read_shape(ASSETS / "node-shape.yaml"))
-        node = ProcessNode(KubernetesApi(load_connection(kubeconfig)), spec, pods_dir=folder / "pods")
+        node = ProcessNode(ApiClient(load_connection(kubeconfig)), spec, pods_dir=folder / "pods")
         node.start()
         try:
             yield server

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from kubetwin.authentication import User
 from kubetwin.gateway import ClusterGateway, serving
-from kubetwin.kubeconfig import write_kubeconfig
-from kubetwin.node.kubeconfig import KubeconfigError, load_connection
+from kubetwin.kubeconfig import KubeconfigError, load_connection, write_kubeconfig
 from kubetwin.server import ApiServer
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubetwin.node.api import ApiError
+from kubetwin.client import ApiError
 from kubetwin_testing.cluster import Cluster, command, eventually
 
 DEVICE = "aws.amazon.com/neuron"

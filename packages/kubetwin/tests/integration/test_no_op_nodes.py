@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import urllib3
-from kubetwin.kubeconfig import write_kubeconfig
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection, write_kubeconfig
 from kubetwin.node.no_op import NoOpNodes
 from kubetwin.node.registration import NodeSpec
 from kubetwin.node.shape import this_machine
@@ -30,11 +29,11 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def api(kubeconfig: Path) -> KubernetesApi:
-    return KubernetesApi(load_connection(kubeconfig))
+def api(kubeconfig: Path) -> ApiClient:
+    return ApiClient(load_connection(kubeconfig))
 
 
-def nodes(api: KubernetesApi, *, run_seconds: float, **options: Any) -> NoOpNodes:
+def nodes(api: ApiClient, *, run_seconds: float, **options: Any) -> NoOpNodes:
     specs = [NodeSpec(name=f"quiet-{index}", shape=this_machine()) for index in range(3)]
     return NoOpNodes(api, specs, run_seconds=run_seconds, **options)
 
@@ -81,7 +80,7 @@ def text(kubeconfig: Path, path: str) -> str:
     ids=["default", "caller's function"],
 )
 def test_a_job_of_no_op_pods_succeeds_and_each_pod_prints_its_lines(
-    api: KubernetesApi, kubeconfig: Path, options: dict[str, Any], form: str
+    api: ApiClient, kubeconfig: Path, options: dict[str, Any], form: str
 ) -> None:
     fleet = nodes(api, run_seconds=0.0, **options)
     fleet.start()
@@ -97,7 +96,7 @@ def test_a_job_of_no_op_pods_succeeds_and_each_pod_prints_its_lines(
     assert api.get("/api/v1/nodes")["items"] == []
 
 
-def test_a_pod_whose_log_function_raises_fails_and_names_the_exception(api: KubernetesApi, kubeconfig: Path) -> None:
+def test_a_pod_whose_log_function_raises_fails_and_names_the_exception(api: ApiClient, kubeconfig: Path) -> None:
     def broken(pod: Mapping[str, Any]) -> Iterator[str]:
         yield "first"
         raise ValueError("no second line")
@@ -114,7 +113,7 @@ def test_a_pod_whose_log_function_raises_fails_and_names_the_exception(api: Kube
         fleet.stop()
 
 
-def test_a_running_pod_is_removed_when_it_is_deleted(api: KubernetesApi) -> None:
+def test_a_running_pod_is_removed_when_it_is_deleted(api: ApiClient) -> None:
     fleet = nodes(api, run_seconds=3600.0)
     fleet.start()
     try:
@@ -126,14 +125,14 @@ def test_a_running_pod_is_removed_when_it_is_deleted(api: KubernetesApi) -> None
         fleet.stop()
 
 
-def test_the_server_counts_its_requests(api: KubernetesApi, kubeconfig: Path) -> None:
+def test_the_server_counts_its_requests(api: ApiClient, kubeconfig: Path) -> None:
     for _ in range(2):
         api.get(PODS, labelSelector="of=job", limit="1")
     line = 'apiserver_request_total{group="",version="v1",resource="pods",subresource="",verb="LIST"} 2'
     assert line in text(kubeconfig, "/metrics").splitlines()
 
 
-def test_a_list_by_label_finds_what_has_the_label_now(api: KubernetesApi) -> None:
+def test_a_list_by_label_finds_what_has_the_label_now(api: ApiClient) -> None:
     path = "/api/v1/namespaces/default/configmaps"
 
     def labelled(selector: str) -> list[str]:

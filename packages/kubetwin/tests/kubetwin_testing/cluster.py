@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from kubetwin.node.api import KubernetesApi
-from kubetwin.node.kubeconfig import load_connection
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 
 WAIT_SECONDS = 60.0
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Cluster:
     def __init__(self, kubeconfig: Path, folder: Path, namespace: str) -> None:
         self.kubeconfig = kubeconfig
         self.folder = folder
-        self.api = KubernetesApi(load_connection(kubeconfig))
+        self.api = ApiClient(load_connection(kubeconfig))
         self.namespace = namespace
         self.api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
         eventually(lambda: self.api.find(self.path("serviceaccounts/default")), "the default service account")

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
-from kubetwin.node.api import ApiUnreachable, KubernetesApi
+from kubetwin.client import ApiClient, ApiUnreachable
 from kubetwin.node.pod_watch import PodWatch
 
 
@@ -70,7 +70,7 @@ class RecordingObserver:
 def play(*script: dict[str, Any] | FakeWatch | Exception) -> tuple[list[str], list[str]]:
     """The requests, and the calls of the observer, while the script lasted."""
     api, observer = FakeApi(*script), RecordingObserver()
-    watch = PodWatch(cast(KubernetesApi, api), "node-a", observer)
+    watch = PodWatch(cast(ApiClient, api), "node-a", observer)
     watch.start()
     assert api.played.wait(30)
     watch.stop()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kubetwin.node.kubeconfig import KubeconfigError, load_connection
+from kubetwin.kubeconfig import KubeconfigError, load_connection
 
 
 def kubeconfig(tmp_path: Path, *, user: dict[str, Any] | None = None, server: str = "http://127.0.0.1:1/") -> Path:

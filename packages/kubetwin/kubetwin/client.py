@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from kubetwin.node.kubeconfig import Connection, KubeconfigError
+from kubetwin.kubeconfig import Connection, KubeconfigError
 
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
@@ -42,7 +42,7 @@ class ApiUnreachable(Exception):
     """No answer came from the API server."""
 
 
-class KubernetesApi:
+class ApiClient:
     """Requests to one API server. Safe for use by several threads."""
 
     def __init__(self, connection: Connection) -> None:
