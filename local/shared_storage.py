@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kubetwin.client import ApiClient, ApiError
+from kubetwin.client import ApiClient, RequestRefused
 from kubetwin.resources.daemonsets import NOWHERE
 
 from trainflow.models.instances import DEVICE_PLUGINS
@@ -89,6 +89,6 @@ def grant(api: ApiClient, *, namespace: str) -> None:
 def _ensure(api: ApiClient, collection: str, manifest: dict[str, Any]) -> None:
     try:
         api.create(collection, {"apiVersion": "v1", **manifest})
-    except ApiError as error:
+    except RequestRefused as error:
         if error.status != 409:
             raise

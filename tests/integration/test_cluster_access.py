@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubetwin.access_entries import AccessEntries
 from kubetwin.authentication import StsAuthenticator
-from kubetwin.client import ApiClient, ApiError
+from kubetwin.client import ApiClient, RequestRefused
 from kubetwin.kubeconfig import load_connection, write_kubeconfig
 from kubetwin.server import ApiServer
 
@@ -114,7 +114,7 @@ def test_nobody_reads_secrets(as_function: As) -> None:
 
 def test_a_function_without_an_entry_is_not_let_in(as_function: As) -> None:
     notifier = as_function("Notify")
-    with pytest.raises(ApiError) as refusal:
+    with pytest.raises(RequestRefused) as refusal:
         notifier.get(f"/api/v1/namespaces/{NAMESPACE}/pods")
     assert refusal.value.status == 401
 
@@ -124,7 +124,7 @@ def test_who_loses_the_entry_loses_the_way_in(aws: AwsServer, as_role: As) -> No
     eks.create_access_entry(clusterName=CLUSTER, principalArn=role, kubernetesGroups=[Access.WATCH.value])
     assert as_role(role).get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"] == []
     eks.delete_access_entry(clusterName=CLUSTER, principalArn=role)
-    with pytest.raises(ApiError) as refusal:
+    with pytest.raises(RequestRefused) as refusal:
         as_role(role).get(f"/api/v1/namespaces/{NAMESPACE}/pods")
     assert refusal.value.status == 401
 
@@ -133,6 +133,6 @@ def refused(call: Callable[[], object]) -> bool:
     """Whether RBAC forbids it."""
     try:
         call()
-    except ApiError as error:
+    except RequestRefused as error:
         return error.status == 403
     return False

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from kubetwin.client import ApiClient, ApiError
+from kubetwin.client import ApiClient, RequestRefused
 from kubetwin.kubeconfig import load_connection
 from rich.console import Console
 
@@ -161,7 +161,7 @@ def test_a_cluster_without_the_neuron_device_plugin_gets_no_nodes_that_nobody_co
 def test_the_twin_runs_no_daemon_sets_but_those_that_only_say_who_advertises(api: ApiClient) -> None:
     [first, *_] = api.get(DAEMON_SETS)["items"]
     first["spec"]["template"]["spec"]["nodeSelector"] = {}
-    with pytest.raises(ApiError, match="this cluster runs no DaemonSets"):
+    with pytest.raises(RequestRefused, match="this cluster runs no DaemonSets"):
         api.create(DAEMON_SETS, {**first, "metadata": {"name": "agent"}, "apiVersion": "apps/v1", "kind": "DaemonSet"})
 
 

@@ -154,13 +154,13 @@ def main() -> None:
     """Run the command; errors that a user can correct become one sentence on standard error and exit code 2."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # users need no warning about a full connection pool
-    from kubetwin.client import ApiError, ApiUnreachable
+    from kubetwin.client import ApiUnreachable, RequestRefused
     from kubetwin.kubeconfig import KubeconfigError
     from kubetwin.node.shape import ShapeError
 
     try:
         app()
-    except (BadArgument, ApiError, ApiUnreachable, KubeconfigError, ShapeError) as error:
+    except (BadArgument, RequestRefused, ApiUnreachable, KubeconfigError, ShapeError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 

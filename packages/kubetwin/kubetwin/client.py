@@ -26,7 +26,7 @@ STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 
 
-class ApiError(Exception):
+class RequestRefused(Exception):
     """The API server refused a request.
 
     Attributes:
@@ -60,7 +60,7 @@ class ApiClient:
         """Read an object or a list.
 
         Raises:
-            ApiError: If the server refuses. (All requests.)
+            RequestRefused: If the server refuses. (All requests.)
             ApiUnreachable: If it does not answer. (All requests.)
         """
         return self._json("GET", path, query)
@@ -69,7 +69,7 @@ class ApiClient:
         """Read an object; None if there is none."""
         try:
             return self.get(path)
-        except ApiError as error:
+        except RequestRefused as error:
             if error.status == 404:
                 return None
             raise
@@ -86,7 +86,7 @@ class ApiClient:
         """Delete an object; it is no error if it does not exist."""
         try:
             self._json("DELETE", path, {}, body)
-        except ApiError as error:
+        except RequestRefused as error:
             if error.status not in (404, 409):  # 409: another object of that name, not the one meant
                 raise
 
@@ -145,14 +145,14 @@ class ApiClient:
             raise self._refusal(method, path, response)
         return response
 
-    def _refusal(self, method: str, path: str, response: urllib3.BaseHTTPResponse) -> ApiError:
+    def _refusal(self, method: str, path: str, response: urllib3.BaseHTTPResponse) -> RequestRefused:
         content = b""
         with contextlib.suppress(HTTPError):
             content = response.data
         response.release_conn()
         status = _parsed(content)
         message = status.get("message") if isinstance(status, dict) else content.decode(errors="replace").strip()
-        return ApiError(response.status, f"{method} {path}: {response.status} {message}")
+        return RequestRefused(response.status, f"{method} {path}: {response.status} {message}")
 
 
 class Watch:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kubetwin.client import ApiClient, ApiError, ApiUnreachable
+from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.events import EventRecorder
 from kubetwin.node.launching import RuntimeSettings, pod_folder, volume_folder
@@ -87,13 +87,13 @@ class ProcessNode:
         """Register the node and run its pods. Returns when the node is Ready.
 
         Raises:
-            ApiError: If the API server does not let the node register.
+            RequestRefused: If the API server does not let the node register.
             ApiUnreachable: If it does not answer.
         """
         self._log_server.start()
         try:
             self.register()
-        except (ApiError, ApiUnreachable):
+        except (RequestRefused, ApiUnreachable):
             self._close()
             raise
         self._events.start()
@@ -104,7 +104,7 @@ class ProcessNode:
     def stop(self) -> None:
         """Drain: take no more pods, end all, report how they ended, and remove the node from the cluster."""
         self._stopping.set()
-        with contextlib.suppress(ApiError, ApiUnreachable):
+        with contextlib.suppress(RequestRefused, ApiUnreachable):
             self._api.patch(f"/api/v1/nodes/{self.spec.name}", {"spec": {"unschedulable": True}})
         self._watch.stop()
         with self._lock:
@@ -117,9 +117,9 @@ class ProcessNode:
         self._memory.stop()
         self._events.stop()
         self._cleaner.shutdown(wait=True)
-        with contextlib.suppress(ApiError, ApiUnreachable):
+        with contextlib.suppress(RequestRefused, ApiUnreachable):
             self._api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{self.spec.name}")
-        with contextlib.suppress(ApiError, ApiUnreachable):
+        with contextlib.suppress(RequestRefused, ApiUnreachable):
             self._api.delete(f"/api/v1/nodes/{self.spec.name}")
         self._close()
 
@@ -133,7 +133,7 @@ class ProcessNode:
         node = node_object(self.spec)
         try:
             self._api.create("/api/v1/nodes", node)
-        except ApiError as error:
+        except RequestRefused as error:
             if error.status != 409:
                 raise
             changes = {"metadata": {"labels": node["metadata"]["labels"]}, "spec": node.get("spec", {})}
@@ -205,7 +205,7 @@ class ProcessNode:
             with contextlib.suppress(ApiUnreachable):
                 try:
                     self._api.delete(path, final_delete_options(metadata["uid"]))
-                except ApiError as error:
+                except RequestRefused as error:
                     _LOG.warning("pod %s cannot be deleted: %s", metadata["name"], error)
                 break
             self._stopping.wait(1)
@@ -225,7 +225,7 @@ class ProcessNode:
                 self._renew_lease()
                 if beats % _STATUS_EVERY_HEARTBEATS == 0:
                     self._report_status()
-            except (ApiError, ApiUnreachable) as error:
+            except (RequestRefused, ApiUnreachable) as error:
                 _LOG.info("heartbeat of node %s is missed: %s", self.spec.name, error)
 
     def _renew_lease(self) -> None:
@@ -234,10 +234,10 @@ class ProcessNode:
         body = lease(self.spec.name, datetime.now(UTC))
         try:
             self._api.patch(f"{leases}/{self.spec.name}", {"spec": body["spec"]})
-        except ApiError as error:
+        except RequestRefused as error:
             if error.status != 404:
                 raise
-            with contextlib.suppress(ApiError):
+            with contextlib.suppress(RequestRefused):
                 self._api.create(leases, body)
 
     def _report_status(self) -> None:

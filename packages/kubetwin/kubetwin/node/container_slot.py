@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kubetwin.client import ApiError, ApiUnreachable
+from kubetwin.client import ApiUnreachable, RequestRefused
 from kubetwin.model import times
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.container import CannotStart, ContainerProcess, Exit
@@ -98,7 +98,7 @@ class ContainerSlot:
             return self._not_yet("CreateContainerConfigError", str(error))
         except (VolumeError, OSError) as error:
             return self._not_yet("CreateContainerError", str(error))
-        except (ApiError, ApiUnreachable):
+        except (RequestRefused, ApiUnreachable):
             return False
         self._wants_start = False
         self._message_file = launch.message_file

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from kubetwin.client import ApiClient, ApiError, ApiUnreachable
+from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.model import times
 
 
@@ -47,7 +47,7 @@ class EventRecorder:
 
     def _run(self) -> None:
         while (recorded := self._queue.get()) is not None:
-            with contextlib.suppress(ApiError, ApiUnreachable):
+            with contextlib.suppress(RequestRefused, ApiUnreachable):
                 self._api.create(*recorded)
 
 

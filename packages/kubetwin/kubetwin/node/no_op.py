@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from kubetwin.client import ApiClient, ApiError, ApiUnreachable
+from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.model import times
 from kubetwin.node.log_catalogue import Logs
 from kubetwin.node.log_server import LogServer
@@ -116,7 +116,7 @@ class NoOpNodes:
         """Register the nodes and take their pods. Returns when all are Ready.
 
         Raises:
-            ApiError: If the API server does not let a node register.
+            RequestRefused: If the API server does not let a node register.
             ApiUnreachable: If it does not answer.
         """
         self._log_server.start()
@@ -134,7 +134,7 @@ class NoOpNodes:
             for path in (f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases", "/api/v1/nodes"):
                 try:
                     self._api.delete(f"{path}/{name}")
-                except (ApiError, ApiUnreachable):
+                except (RequestRefused, ApiUnreachable):
                     break
         self._log_server.stop()
         if self._temporary:
@@ -181,7 +181,7 @@ class NoOpNodes:
     def _create(self, path: str, body: dict[str, Any]) -> None:
         try:
             self._api.create(path, body)
-        except ApiError as error:
+        except RequestRefused as error:
             if error.status != 409:  # it was registered before
                 raise
 
@@ -260,7 +260,7 @@ class NoOpNodes:
             if now - self._renewed_at[name] > _BELIEVED_FOR:
                 self._report_ready(self._specs[name], now)
             self._renewed_at[name] = now
-        except (ApiError, ApiUnreachable) as error:
+        except (RequestRefused, ApiUnreachable) as error:
             _LOG.info("heartbeat of node %s is missed: %s", name, error)
 
     def _report_ready(self, spec: NodeSpec, now: datetime) -> None:
@@ -274,7 +274,7 @@ class NoOpNodes:
     def _carry_out(self, work: Any, *arguments: Any) -> None:
         try:
             work(*arguments)
-        except (ApiError, ApiUnreachable) as error:
+        except (RequestRefused, ApiUnreachable) as error:
             if getattr(error, "status", None) not in (404, 409):  # the pod was deleted, or another pod has its name
                 _LOG.warning("the status of a pod could not be reported: %s", error)
 

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Protocol
 
-from kubetwin.client import ApiClient, ApiError, ApiUnreachable, Watch
+from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused, Watch
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class PodWatch:
                     version = self._follow(version)
             except _ListAgain:
                 continue
-            except (ApiError, ApiUnreachable) as error:
+            except (RequestRefused, ApiUnreachable) as error:
                 lost = True
                 _LOG.info("watch of %s is interrupted: %s", self._selector, error)
                 self._wait()

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kubetwin.client import ApiClient, ApiError, ApiUnreachable
+from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.model import times
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.container import Exit
@@ -229,7 +229,7 @@ class PodWorker:
             own = volume_folder(self._tools.settings, self.pod)
             own.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._volumes = prepare_volumes(self.pod, own, self._tools.reader)
-        except (VolumeError, OSError, ApiError, ApiUnreachable) as error:
+        except (VolumeError, OSError, RequestRefused, ApiUnreachable) as error:
             if self._mount_error != str(error):
                 self._tools.events.warning(self.pod, "FailedMount", f"MountVolume.SetUp failed: {error}")
             self._mount_error = str(error)
@@ -275,7 +275,7 @@ class PodWorker:
             return True
         try:
             self._tools.api.patch(self._path("/status"), strategic_patch(self.uid, status, self._reported))
-        except ApiError as error:
+        except RequestRefused as error:
             if error.status in (404, 409):  # deleted, or another pod of that name
                 self.removed = True
                 self._end(0)
@@ -292,7 +292,7 @@ class PodWorker:
     def _delete_object(self) -> bool:
         try:
             self._tools.api.delete(self._path(), final_delete_options(self.uid))
-        except (ApiError, ApiUnreachable) as error:
+        except (RequestRefused, ApiUnreachable) as error:
             _LOG.info("deletion of pod %s has to wait: %s", self.pod["metadata"]["name"], error)
             return False
         return True

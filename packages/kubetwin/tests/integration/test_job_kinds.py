@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubetwin.client import ApiError
+from kubetwin.client import RequestRefused
 from kubetwin_testing.cluster import Cluster, command, eventually
 
 DEVICE = "aws.amazon.com/neuron"
@@ -176,7 +176,7 @@ def test_a_new_queue_is_opened_and_takes_jobs(cluster: Kinds) -> None:
 def test_a_job_for_a_queue_that_takes_none_is_refused_as_volcanos_webhook_does(
     cluster: Kinds, queue: str, why: str
 ) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(RequestRefused) as refused:
         cluster.submit("volcano", "vj", volcano(template("true"), template("true"), queue=queue))
     assert refused.value.status == 400
     assert f'admission webhook "validatejob.volcano.sh" denied the request: {why}' in str(refused.value)
