@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from kubetwin_testing.cluster import command, eventually
 
 from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import job_of
+from local.no_op_logs import STEPS, step_loss
 from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import offer
 from tests.fakes.runs import run_on
@@ -33,6 +35,11 @@ each_kind = pytest.mark.parametrize("kind", KUBERNETES_KINDS)
 class Cluster:
     api: ApiClient
     folder: Path
+
+    def log(self, pod: dict[str, Any]) -> str:
+        metadata = pod["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+        return b"".join(self.api._open("GET", path, {}).stream()).decode()
 
     @contextmanager
     def gang(self, kind: str, *, tolerant: bool) -> Iterator[Callable[[], list[dict[str, Any]]]]:
@@ -122,3 +129,12 @@ def test_our_gang_runs_on_tainted_nodes(kind: str, cluster: Cluster) -> None:
     num_nodes = 1 if kind == "pod" else 2
     with cluster.gang(kind, tolerant=True) as pods:
         eventually(lambda: [pod["status"]["phase"] for pod in pods()] == ["Running"] * num_nodes, "all pods run")
+
+
+def test_rank_0_of_a_gang_without_programs_prints_the_losses_of_its_run(cluster: Cluster) -> None:
+    with cluster.gang("job", tolerant=True) as pods:
+        eventually(lambda: [pod["status"]["phase"] for pod in pods()] == ["Running"] * 2, "all pods run")
+        printed = "".join(cluster.log(pod) for pod in pods())
+        [run_id] = {pod["metadata"]["labels"][RUN_LABEL] for pod in pods()}
+        losses = [f"step_loss : {step_loss(run_id, step):.4f}" for step in range(1, STEPS + 1)]
+        assert re.findall(r"step_loss : [\d.]+", printed) == losses
