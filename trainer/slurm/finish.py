@@ -6,12 +6,11 @@ of those that failed are put beside the log.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,24 +18,28 @@ from typing import TYPE_CHECKING, Any
 from trainer.runtime import arguments, program, s3
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, StorageFailed
-from trainer.runtime.result import MAX_BYTES
-from trainer.slurm.place import TAIL_LINES, JobFolder, JobObjects, stamped
+from trainer.slurm.place import TAIL_LINES, JobFolder, JobObjects
 from trainer.slurm.ship import GIVES_UP_SECONDS
+from trainflow.protocol.result import MAX_BYTES
 from trainflow.protocol.s3_urls import S3Url
+from trainflow.protocol.slurm_job import (
+    DEADLINE_EXCEEDED,
+    EPOCH,
+    MAX_RECORDED_NODES,
+    JobRecord,
+    NodeRecord,
+    record_to_bytes,
+    stamped,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
-
-MAX_FAILED_NODES = 5
-"""The first one is the cause, the others mostly its victims."""
 
 LAST_WORDS_BYTES = 2048
 """Of the log where a program left no result: what Kubernetes takes (`FallbackToLogsOnError`)."""
 
 TAIL_BYTES = 256 * 1024
 """Of a log that is looked through for its last lines."""
-
-DEADLINE_EXCEEDED = "DeadlineExceeded"
 
 RETRY_SECONDS = 2.0
 """Between two tries to write to S3; as long in all as the log's shipper has patience."""
@@ -64,19 +67,6 @@ class FinishConfig:
     """Of the job."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeRecord:
-    """How the program of one node ended."""
-
-    index: int
-    node: str
-    exit_code: int | None
-    """None if it was ended together with the job."""
-    message: str | None
-    """The result that it left; else its last words, if it failed."""
-    finished_at: str | None
-
-
 def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any] | None:
     """Write the record and the last lines."""
     config = arguments.parse(FinishConfig, argv, program="trainer.slurm.finish")
@@ -88,35 +78,35 @@ def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any] | 
     for node in nodes:
         if node.index and node.exit_code:
             _put(client, objects.tail(node.index), _tail(folder.log(node.index)), deadline=deadline)
-    document = record(config, nodes, job_id=int(os.environ["SLURM_JOB_ID"]), now=datetime.now(UTC))
-    _put(client, objects.record, json.dumps(document, ensure_ascii=False).encode(), deadline=deadline)
+    ended = record(config, nodes, job_id=int(os.environ["SLURM_JOB_ID"]), now=datetime.now(UTC))
+    _put(client, objects.record, record_to_bytes(ended), deadline=deadline)
     return None
 
 
-def record(config: FinishConfig, nodes: Sequence[NodeRecord], *, job_id: int, now: datetime) -> dict[str, Any]:
+def record(config: FinishConfig, nodes: Sequence[NodeRecord], *, job_id: int, now: datetime) -> JobRecord:
     """The job's record, as the workflow reads it."""
     warned = config.exit_code != 0 and config.seconds >= config.warned_from
-    return {
-        "job_id": job_id,
-        "spec_hash": config.spec_hash,
-        "exit_code": config.exit_code,
-        "reason": DEADLINE_EXCEEDED if warned else None,
-        "started_at": (now - timedelta(seconds=config.seconds)).isoformat(),
-        "ended_at": now.isoformat(),
-        "nodes": [asdict(node) for node in nodes],
-    }
+    return JobRecord(
+        job_id=job_id,
+        spec_hash=config.spec_hash,
+        exit_code=config.exit_code,
+        reason=DEADLINE_EXCEEDED if warned else None,
+        started_at=now - timedelta(seconds=config.seconds),
+        ended_at=now,
+        nodes=tuple(nodes),
+    )
 
 
 def told_nodes(folder: JobFolder, *, num_nodes: int, first_node: str) -> list[NodeRecord]:
     """The first node, and those that were the first to fail."""
     known = [node for index in range(num_nodes) if (node := _node(folder, index)) is not None]
     failed = [node for node in known if node.exit_code]
-    failed.sort(key=lambda node: (node.finished_at or "", node.index))
+    failed.sort(key=lambda node: (node.finished_at or EPOCH, node.index))
     first = next((node for node in known if node.index == 0), None)
     if first is None:
         message = _text(folder.result(0))
         first = NodeRecord(index=0, node=first_node, exit_code=None, message=message, finished_at=None)
-    return [first, *(node for node in failed[:MAX_FAILED_NODES] if node.index)]
+    return [first, *(node for node in failed[:MAX_RECORDED_NODES] if node.index)]
 
 
 def _node(folder: JobFolder, index: int) -> NodeRecord | None:
@@ -128,7 +118,7 @@ def _node(folder: JobFolder, index: int) -> NodeRecord | None:
     message = _text(folder.result(index))
     if message is None and code != "0":
         message = _end_of(folder.log(index), LAST_WORDS_BYTES).decode(errors="replace").strip() or None
-    finished_at = datetime.fromtimestamp(folder.exit(index).stat().st_mtime, UTC).isoformat(timespec="microseconds")
+    finished_at = datetime.fromtimestamp(folder.exit(index).stat().st_mtime, UTC)
     return NodeRecord(index=index, node=node, exit_code=int(code), message=message, finished_at=finished_at)
 
 

@@ -1,17 +1,15 @@
-"""Names of what a Slurm job keeps: files in its folder on the shared file system, objects in S3.
+"""Places of what a Slurm job keeps: files in its folder on the shared file system, objects in S3.
 
-The workflow's Lambda functions read the objects; they know the names from here by text alone, as the job script does.
+The job script knows the files' names by text; the objects' names are those of `trainflow.protocol.slurm_job`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from trainflow.protocol import slurm_job
 from trainflow.protocol.s3_urls import S3Url
-
-EPOCH = datetime.fromtimestamp(0, UTC)
 
 TAIL_LINES = 200
 """Of each log that is kept as its end: more than anybody asks for."""
@@ -60,19 +58,13 @@ class JobObjects:
             stamp: Time of its last line, in microseconds since 1970.
             end: Offset behind it in the file.
         """
-        return self.run.below(f"logs/{self.job}/{stamp:020d}-{end:015d}.log")
+        return self.run.below(slurm_job.segment_name(self.job, stamp=stamp, end=end))
 
     def tail(self, index: int) -> S3Url:
         """The last lines of a node."""
-        return self.run.below(f"tails/{self.job}-{index}.log")
+        return self.run.below(slurm_job.tail_name(self.job, index))
 
     @property
     def record(self) -> S3Url:
         """How the job ended."""
-        return self.run.below(f"jobs/{self.job}.json")
-
-
-def stamped(line: bytes, stamp: int) -> bytes:
-    """A line with its time before it."""
-    logged_at = (EPOCH + timedelta(microseconds=stamp)).isoformat(timespec="microseconds")
-    return logged_at.encode() + b" " + line + b"\n"
+        return self.run.below(slurm_job.record_name(self.job))

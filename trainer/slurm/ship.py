@@ -20,8 +20,9 @@ from trainer.runtime import arguments, program, s3
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import StorageFailed
 from trainer.runtime.files import written_whole
-from trainer.slurm.place import TAIL_LINES, JobFolder, JobObjects, stamped
+from trainer.slurm.place import TAIL_LINES, JobFolder, JobObjects
 from trainflow.protocol.s3_urls import S3Url
+from trainflow.protocol.slurm_job import stamped
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

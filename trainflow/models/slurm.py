@@ -6,13 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from trainflow.models.run import Fact
-
 SIGNAL_BEFORE_LIMIT_SECONDS = 120
 """Time for a checkpoint between SIGTERM and the end of the time limit, as Spot and pods have it."""
-
-MAX_RECORDED_NODES = 5
-"""Nodes that failed of which a job's record tells: the first one is the cause, the others mostly its victims."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,32 +97,3 @@ def default_of(partitions: Sequence[Partition]) -> Partition | None:
     if len(partitions) == 1:
         return partitions[0]
     return next((partition for partition in partitions if partition.is_default), None)
-
-
-class NodeRecord(Fact):
-    """How the program of one node ended."""
-
-    index: int
-    node: str
-    exit_code: int | None = None
-    """None if it was ended together with the job."""
-    message: str | None = None
-    """The result that it left."""
-    finished_at: datetime | None = None
-
-
-class JobRecord(Fact):
-    """What a job script leaves in S3 when its program has ended: `trainer.slurm.finish` writes it.
-
-    It outlasts slurmctld's memory of the job, which is of minutes.
-    """
-
-    job_id: int
-    spec_hash: str
-    exit_code: int
-    reason: str | None = None
-    """Why it ended, where the script knows more than its exit code."""
-    started_at: datetime
-    ended_at: datetime
-    nodes: tuple[NodeRecord, ...]
-    """The first one, and those that failed."""

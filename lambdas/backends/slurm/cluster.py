@@ -21,7 +21,8 @@ from trainflow.errors import JobConflict, JobNotFound
 from trainflow.models.job_status import NO_RECORD, JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobPhase, JobRef
-from trainflow.models.slurm import JobRecord, Partition, SlurmJob, Submission, default_of
+from trainflow.models.slurm import Partition, SlurmJob, Submission, default_of
+from trainflow.protocol.slurm_job import JobRecord
 
 MAX_PODS_TO_DIAGNOSE = 10
 

@@ -1,32 +1,23 @@
 """Amazon S3: what Slurm's jobs leave there, because a Lambda function mounts no file system.
 
-Below `runs/<run id>/` of the artifact bucket, written by `trainer.slurm` on the first node of each job:
-
-* `logs/<job>/<time>-<offset>.log`: the first node's output, in segments. The time is that of the last line, in
-  microseconds; every line begins with its own. So whoever knows a time lists the newer segments alone.
-* `tails/<job>-<index>.log`: the last lines of a node, the same way: of the first one always, of others if they failed.
-* `jobs/<job>.json`: the job's record.
+Written below `runs/<run id>/` of the artifact bucket by `trainer.slurm` on the first node of each job, in the form of
+`trainflow.protocol.slurm_job`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from botocore.exceptions import ClientError
-from pydantic import ValidationError
 
 from lambdas.gateways.aws import client, translated
 from lambdas.gateways.kubernetes_objects import log_lines
 from trainflow.models.job_status import WorkerPod
 from trainflow.models.log_line import LogLine
-from trainflow.models.slurm import MAX_RECORDED_NODES, JobRecord, NodeRecord
-
-EPOCH = datetime.fromtimestamp(0, UTC)
-MICROSECONDS = 10**6
-DIGITS = 20
-"""Of the time in a segment's name: names sort as times do."""
+from trainflow.protocol import slurm_job
+from trainflow.protocol.slurm_job import EPOCH, MAX_RECORDED_NODES, JobRecord, NodeRecord, parse_record
 
 
 def pod_name(job: str, index: int) -> str:
@@ -42,39 +33,40 @@ class JobFiles:
 
     def record(self, job: str) -> JobRecord | None:
         """The record of a job; None before its program has ended, or if the job was ended by force."""
-        body = self._get(_key(job, f"jobs/{job}.json"))
-        return _parsed(body.read()) if body else None
+        body = self._get(_key(job, slurm_job.record_name(job)))
+        return parse_record(body.read()) if body else None
 
     def failed_nodes(self, run_id: str) -> list[WorkerPod]:
         """A few failed nodes of the run's newest jobs."""
         failed: list[WorkerPod] = []
-        for key in self._newest(f"runs/{run_id}/jobs/", limit=MAX_RECORDED_NODES):
+        for key in self._newest(f"runs/{run_id}/{slurm_job.RECORDS}", limit=MAX_RECORDED_NODES):
             body, job = self._get(key), key.rsplit("/", 1)[-1].removesuffix(".json")
-            record = _parsed(body.read()) if body else None
+            record = parse_record(body.read()) if body else None
             failed += failed_pods(job, record) if record else []
         return failed[:MAX_RECORDED_NODES]
 
     def pods_with_last_lines(self, run_id: str, *, limit: int) -> list[str]:
         """Parts of the run's newest jobs whose last lines are here."""
-        keys = self._newest(f"runs/{run_id}/tails/", limit=limit)
+        keys = self._newest(f"runs/{run_id}/{slurm_job.TAILS}", limit=limit)
         return [key.rsplit("/", 1)[-1].removesuffix(".log") for key in keys]
 
     def tail(self, pod: str, *, lines: int) -> list[LogLine]:
         """The last lines of a part of a job; none if nobody has kept them."""
-        body = self._get(_key(pod.rpartition("-")[0], f"tails/{pod}.log"))
+        job, _, index = pod.rpartition("-")
+        body = self._get(_key(job, slurm_job.tail_name(job, int(index)))) if index.isdecimal() else None
         return list(log_lines(_lines(body)))[-lines:] if body else []
 
     def log(self, job: str, *, since: datetime | None) -> Iterator[LogLine]:
         """The first node's lines, oldest first, read segment by segment as they are asked for."""
-        folder = _key(job, f"logs/{job}/")
-        for key in self._keys_after(folder, since or EPOCH):
+        for key in self._segments(job, since or EPOCH):
             body = self._get(key)
             for line in log_lines(_lines(body)) if body else ():
                 if since is None or line.logged_at >= since:
                     yield line
 
-    def _keys_after(self, folder: str, since: datetime) -> Iterator[str]:
-        first = f"{folder}{int((since - EPOCH).total_seconds() * MICROSECONDS):0{DIGITS}d}"
+    def _segments(self, job: str, since: datetime) -> Iterator[str]:
+        folder = _key(job, slurm_job.log_folder(job))
+        first = _key(job, slurm_job.segments_from(job, (since - EPOCH) // timedelta(microseconds=1)))
         with translated("s3:ListObjectsV2"):
             pages = (
                 client("s3")
@@ -135,11 +127,3 @@ def _lines(body: Any) -> list[bytes]:
     """Of an object of a mebibyte at most; a carriage return is a character like any other."""
     content: bytes = body.read()
     return content.removesuffix(b"\n").split(b"\n")
-
-
-def _parsed(text: bytes) -> JobRecord | None:
-    """None for what is no record: the bucket is writable by every program of the run."""
-    try:
-        return JobRecord.model_validate_json(text)
-    except ValidationError:
-        return None

@@ -20,7 +20,7 @@ from trainflow.errors import (
     WorkerFailed,
 )
 from trainflow.models.run import JobPhase, JobRef, Stage
-from trainflow.models.slurm import JobRecord, NodeRecord
+from trainflow.protocol.slurm_job import JobRecord, NodeRecord
 
 NAME = "bert-0123456789ab-training-1"
 REF = JobRef(name=NAME, stage=Stage.TRAINING, attempt=1, num_nodes=2, backend="slurm")

@@ -8,24 +8,22 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import ValidationError
 
 from trainflow.client.observe.cluster import LineStream
 from trainflow.errors import ServiceUnavailable
 from trainflow.models.kubernetes_names import ATTEMPT_LABEL, FIRST_NODE_RANK_LABEL, JOB_LABEL, STAGE_LABEL
-from trainflow.models.slurm import JobRecord, NodeRecord
+from trainflow.protocol import slurm_job
+from trainflow.protocol.slurm_job import EPOCH, JobRecord, NodeRecord, parse_record
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 LOOK_SECONDS = 1.0
 """Between two looks at what is new."""
-
-EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class SlurmJobs:
@@ -58,9 +56,9 @@ class SlurmJobs:
         del container
         job, _, index = pod.rpartition("-")
         if index != "0":
-            return _Stream(lambda _: self._lines_of(f"{self._folder}/tails/{pod}.log"))
+            return _Stream(lambda _: self._lines_of(f"{self._folder}/{slurm_job.TAILS}{pod}.log"))
         start = datetime.fromisoformat(since) if since else EPOCH
-        return _Stream(lambda closed: self._log(f"{self._folder}/logs/{job}/", start, closed if follow else None))
+        return _Stream(lambda closed: self._log(self._log_folder(job), start, closed if follow else None))
 
     def _changes(self, closed: threading.Event) -> Iterator[str]:
         while not closed.wait(LOOK_SECONDS):
@@ -75,20 +73,21 @@ class SlurmJobs:
             record = self._record(job)
             if record is not None:
                 yield from (_ended_pod(job, node, record) for node in record.nodes)
-            elif (began := next(self._segments(f"{self._folder}/logs/{job}/", EPOCH), None)) is not None:
+            elif (began := next(self._segments(self._log_folder(job), EPOCH), None)) is not None:
                 yield _pod(job, 0, phase="Running", state={"running": {"startedAt": _stamp_of(began).isoformat()}})
 
     def _jobs(self) -> list[str]:
         """Names of the jobs that have said something, or have ended."""
-        folders = self._list(f"{self._folder}/logs/", delimiter="/", what="CommonPrefixes", field="Prefix")
-        records = self._list(f"{self._folder}/jobs/", what="Contents", field="Key")
+        folders = self._list(f"{self._folder}/{slurm_job.LOGS}", delimiter="/", what="CommonPrefixes", field="Prefix")
+        records = self._list(f"{self._folder}/{slurm_job.RECORDS}", what="Contents", field="Key")
         return sorted({folder.split("/")[-2] for folder in folders} | {key.split("/")[-1][:-5] for key in records})
 
+    def _log_folder(self, job: str) -> str:
+        return f"{self._folder}/{slurm_job.log_folder(job)}"
+
     def _record(self, job: str) -> JobRecord | None:
-        try:
-            return JobRecord.model_validate_json(b"".join(self._bodies(f"{self._folder}/jobs/{job}.json")))
-        except ValidationError:
-            return None  # it has not ended
+        """The job's record; None while it has not ended."""
+        return parse_record(b"".join(self._bodies(f"{self._folder}/{slurm_job.record_name(job)}")))
 
     def _log(self, folder: str, start: datetime, closed: threading.Event | None) -> Iterator[str]:
         while True:
@@ -143,7 +142,7 @@ class _Stream:
 
 
 def _stamp_of(segment: str) -> datetime:
-    return EPOCH + timedelta(microseconds=int(segment.rsplit("/", 1)[-1].partition("-")[0]))
+    return EPOCH + timedelta(microseconds=slurm_job.stamp_of(segment))
 
 
 def _ended_pod(job: str, node: NodeRecord, record: JobRecord) -> dict[str, Any]:

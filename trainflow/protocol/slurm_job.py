@@ -1,0 +1,152 @@
+"""What a Slurm job leaves in S3 below its run's prefix, because a Lambda function mounts no file system.
+
+* `logs/<job>/<time>-<offset>.log`: the first node's output, in segments. The time is that of the last line, in
+  microseconds; every line begins with its own. So a reader who knows a time lists the newer segments alone.
+* `tails/<job>-<index>.log`: the last lines of a node, the same way: of the first one always, of others if they failed.
+* `jobs/<job>.json`: the job's record, which outlasts slurmctld's memory of the job by far.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+LOGS = "logs/"
+TAILS = "tails/"
+RECORDS = "jobs/"
+
+MAX_RECORDED_NODES = 5
+"""Nodes that failed of which a job's record tells: the first one is the cause, the others mostly its victims."""
+
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+"""Reason of a job that Slurm ended at its time limit, in Kubernetes's word."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRecord:
+    """How the program of one node ended."""
+
+    index: int
+    node: str
+    exit_code: int | None = None
+    """None if it was ended together with the job."""
+    message: str | None = None
+    """The result that it left; else its last words, if it failed."""
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """How a job ended."""
+
+    job_id: int
+    spec_hash: str
+    exit_code: int
+    reason: str | None = None
+    """Why it ended, where the script knows more than its exit code."""
+    started_at: datetime
+    ended_at: datetime
+    nodes: tuple[NodeRecord, ...]
+    """The first one, and those that failed."""
+
+
+def record_to_bytes(record: JobRecord) -> bytes:
+    """The record as it is kept."""
+    text = json.dumps(asdict(record), ensure_ascii=False, default=datetime.isoformat)
+    return text.encode(errors="replace")
+
+
+def parse_record(content: str | bytes) -> JobRecord | None:
+    """The record that an object holds; None if it holds none: every program of the run may write to the bucket."""
+    try:
+        said = json.loads(content)
+        return JobRecord(
+            job_id=_whole(said["job_id"]),
+            spec_hash=_text(said["spec_hash"]),
+            exit_code=_whole(said["exit_code"]),
+            reason=_or_none(_text, said.get("reason")),
+            started_at=_time(said["started_at"]),
+            ended_at=_time(said["ended_at"]),
+            nodes=tuple(map(_node, said["nodes"])),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def log_folder(job: str) -> str:
+    """What the names of all segments of a job begin with."""
+    return f"{LOGS}{job}/"
+
+
+def segment_name(job: str, *, stamp: int, end: int) -> str:
+    """Name of a piece of the first node's log.
+
+    Args:
+        job: The job's name.
+        stamp: Time of the piece's last line, in microseconds since 1970.
+        end: Offset behind it in the file.
+    """
+    return f"{segments_from(job, stamp)}-{end:015d}.log"
+
+
+def segments_from(job: str, stamp: int) -> str:
+    """What stands before the name of every segment whose last line is not older: names sort as times do."""
+    return f"{log_folder(job)}{stamp:020d}"
+
+
+def stamp_of(segment: str) -> int:
+    """Time of a segment's last line, in microseconds since 1970, from its name or key."""
+    return int(segment.rsplit("/", 1)[-1].partition("-")[0])
+
+
+def tail_name(job: str, index: int) -> str:
+    """Name of the last lines of a node."""
+    return f"{TAILS}{job}-{index}.log"
+
+
+def record_name(job: str) -> str:
+    """Name of a job's record."""
+    return f"{RECORDS}{job}.json"
+
+
+def stamped(line: bytes, stamp: int) -> bytes:
+    """A line of a log with its time, in microseconds since 1970, before it."""
+    logged_at = (EPOCH + timedelta(microseconds=stamp)).isoformat(timespec="microseconds")
+    return logged_at.encode() + b" " + line + b"\n"
+
+
+def _node(said: dict[str, Any]) -> NodeRecord:
+    return NodeRecord(
+        index=_whole(said["index"]),
+        node=_text(said["node"]),
+        exit_code=_or_none(_whole, said.get("exit_code")),
+        message=_or_none(_text, said.get("message")),
+        finished_at=_or_none(_time, said.get("finished_at")),
+    )
+
+
+def _or_none(read: Any, value: object) -> Any:
+    return None if value is None else read(value)
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _time(value: object) -> datetime:
+    found = datetime.fromisoformat(_text(value))
+    if found.tzinfo is None:
+        raise ValueError(f"{value!r} has no time zone")
+    return found
