@@ -70,7 +70,7 @@ def parse_report_line(line: str) -> StepReport | None:
         return None
     try:
         said = json.loads(found["report"])[_NAME]
-        known = {field.name: _READERS[field.name](said.get(field.name)) for field in fields(StepReport)}
+        known: dict[str, Any] = {field.name: _READERS[field.name](said.get(field.name)) for field in fields(StepReport)}
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
     return None if known["step"] is None else StepReport(**known)
