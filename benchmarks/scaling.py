@@ -23,6 +23,7 @@ from rich.table import Table
 
 from benchmarks import scaling_plot
 from benchmarks.result import BenchmarkFailed, Result, this_machine
+from trainflow.protocol import variables
 
 PLOT = Path(__file__).parent / "results" / "scaling.svg"
 
@@ -154,7 +155,7 @@ def _throughput(data: Path, run_dir: Path, world_size: int, accumulation: int) -
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc_per_node", str(world_size)]
     rendezvous = ["--master_addr", "127.0.0.1", "--master_port", str(_free_port()), "-m", "trainer.pretrain"]
     arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    _run([*torchrun, *rendezvous, *arguments], {"TRAINFLOW_RESULT_FILE": str(result_file)})
+    _run([*torchrun, *rendezvous, *arguments], {variables.RESULT_FILE: str(result_file)})
     return float(json.loads(result_file.read_text())["result"]["sequences_per_second"])
 
 

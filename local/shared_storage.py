@@ -15,11 +15,7 @@ from kubetwin.resources.daemonsets import NOWHERE
 from trainflow.models.instances import DEVICE_PLUGINS
 from trainflow.models.kubernetes_access import access_manifests
 from trainflow.models.volcano_queues import TUTORIAL_QUEUE, queue_manifest
-
-CLAIM = "fsx-claim"
-SERVICE_ACCOUNT = "training"
-FOLDERS = ("data", "runs", "cache")
-"""What pods mount by sub-path."""
+from trainflow.protocol.pods import CLAIM, FOLDERS, SERVICE_ACCOUNT
 
 
 def offer(api: ApiClient, folder: Path, *, namespace: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from trainer.runtime import program, s3
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, StorageFailed
+from trainflow.protocol import announcement, variables
 
 
 def announce(environ: Mapping[str, str]) -> None:
@@ -24,12 +25,12 @@ def announce(environ: Mapping[str, str]) -> None:
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    url, pod = environ.get("TRAINFLOW_RANK0_URL"), environ.get("TRAINFLOW_POD_NAME")
+    url, pod = environ.get(variables.RANK0_URL), environ.get(variables.POD_NAME)
     if not url or not pod:
-        raise ConfigInvalid("TRAINFLOW_RANK0_URL and TRAINFLOW_POD_NAME are missing; trainer.announce needs both.")
-    place = s3.parse(url, option="TRAINFLOW_RANK0_URL", key_required=True)
+        raise ConfigInvalid(f"{variables.RANK0_URL} and {variables.POD_NAME} are missing; trainer.announce needs both.")
+    place = s3.parse(url, option=variables.RANK0_URL, key_required=True)
     try:
-        s3.connect().put_object(Bucket=place.bucket, Key=place.key, Body=pod.encode())
+        s3.connect().put_object(Bucket=place.bucket, Key=place.key, Body=announcement.to_bytes(pod))
     except (BotoCoreError, ClientError) as error:
         raise StorageFailed(f"{url} cannot be written ({error}); give the pods' role s3:PutObject there.") from error
 

@@ -18,6 +18,7 @@ from trainer.classification.config import ClassificationConfig
 from trainer.runtime import arguments, program, s3
 from trainer.runtime.environment import Environment, folder
 from trainer.runtime.errors import StorageFailed
+from trainflow.protocol import variables
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,7 +52,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
     """Check the arguments, meet the other processes, train, and put the model where it was asked to be."""
     program.raise_on_sigterm()
     config = arguments.parse(ClassifierConfig, argv, program="trainer.classifier")
-    output_dir = folder(config.output_dir, environment.run_dir, "output_dir", "TRAINFLOW_RUN_DIR")
+    output_dir = folder(config.output_dir, environment.run_dir, "output_dir", variables.RUN_DIR)
     place, data_dir = config.model_location(), config.data_dir or environment.data_dir
 
     from trainer.classification.task import make_task  # torch takes a second: wrong arguments need not wait for it

@@ -24,6 +24,7 @@ from trainer.runtime.arguments import parse
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import CompileCacheGone, ConfigInvalid, StorageFailed
 from trainer.runtime.files import written_whole
+from trainflow.protocol.compile_cache import environment
 
 MARKER = "_READY"
 """In the folder of a cache that is whole: with how many graphs."""
@@ -53,19 +54,9 @@ def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
     config = parse(CopyConfig, argv[:end], program="trainer.compile_cache")
     folder = copy(config.source, config.scratch or Path(tempfile.gettempdir()))
     try:
-        os.execvpe(command[0], command, {**os.environ, **variables(folder)})  # noqa: S606  (the command that was given)
+        os.execvpe(command[0], command, {**os.environ, **environment(str(folder))})  # noqa: S606  (the command that was given)
     except OSError as error:
         raise ConfigInvalid(f"The command {command[0]!r} cannot be started ({error}).") from error
-
-
-def variables(folder: Path) -> dict[str, str]:
-    """What tells each compiler where its cache is: torch's own, Neuron's for PyTorch/XLA, Neuron's for TorchNeuron."""
-    return {
-        "TRAINFLOW_CACHE_DIR": str(folder),
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        "NEURON_COMPILE_CACHE_URL": str(folder / "neuron"),
-        "TORCH_NEURONX_NEFF_CACHE_DIR": str(folder / "torch_neuronx"),
-    }
 
 
 def copy(source: Path, scratch: Path) -> Path:

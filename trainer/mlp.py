@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trainer.classification.config import ClassificationConfig
 from trainer.runtime import arguments, program
 from trainer.runtime.environment import Environment, folder
+from trainflow.protocol import variables
 
 if TYPE_CHECKING:
     from trainer.classification.task import Classifier
@@ -25,7 +26,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
     """Check the arguments, meet the other processes, and train."""
     program.raise_on_sigterm()
     config = arguments.parse(ClassificationConfig, argv, program="trainer.mlp")
-    output_dir = folder(config.output_dir, environment.run_dir, "output_dir", "TRAINFLOW_RUN_DIR")
+    output_dir = folder(config.output_dir, environment.run_dir, "output_dir", variables.RUN_DIR)
     data_dir = config.data_dir or environment.data_dir
 
     from trainer.classification.task import make_task  # torch takes a second: wrong arguments need not wait for it

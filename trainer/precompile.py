@@ -21,8 +21,10 @@ from types import FrameType
 
 from trainer import compile_cache
 from trainer.compiler.compiler_log import CompilerLog
-from trainer.runtime import environment, result
-from trainer.runtime.errors import BAD_INPUT, TrainerError
+from trainer.runtime import environment
+from trainer.runtime.errors import BAD_INPUT, GraphCompilationFailed, TrainerError
+from trainer.runtime.files import leave_result
+from trainflow.protocol import result, variables
 
 NEURON_COMPILER = "neuron_parallel_compile"
 
@@ -46,8 +48,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return _precompile(argv, environ)
     except TrainerError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        if result_file := environ.get("TRAINFLOW_RESULT_FILE"):
-            result.write(result.failure(type(error).__name__, str(error)), Path(result_file))
+        if result_file := environ.get(variables.RESULT_FILE):
+            leave_result(result.failure(type(error).__name__, str(error)), Path(result_file))
         return error.exit_code
 
 
@@ -71,12 +73,12 @@ def _precompile(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if log.totals.get("failed"):
         message = failure(log, again=again)
         print(message, file=sys.stderr, flush=True)
-        result.write(result.failure("GraphCompilationFailed", message), place.result_file)
+        leave_result(result.failure(GraphCompilationFailed.__name__, message), place.result_file)
         return exit_code or 1
     if exit_code == 0 and cache is not None:
         compile_cache.finish(cache, log.totals)
     if exit_code == 0 and log.totals:
-        result.write(result.success(log.totals), place.result_file)
+        leave_result(result.success(log.totals), place.result_file)
     return exit_code
 
 
@@ -97,7 +99,7 @@ def failure(log: CompilerLog, *, again: bool) -> str:
 def _mode(compiler: str | None, environ: Mapping[str, str], *, again: bool) -> dict[str, str]:
     """What tells the program to compile only; `neuron_parallel_compile` says it in its own way."""
     if not compiler:
-        return {"TRAINFLOW_PRECOMPILE": "1"}
+        return {variables.PRECOMPILE: "1"}
     flags = environ.get("NEURON_CC_FLAGS", "")
     return {"NEURON_CC_FLAGS": f"{flags} {RETRY_FLAG}".strip()} if again and RETRY_FLAG not in flags else {}
 

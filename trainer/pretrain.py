@@ -19,6 +19,7 @@ from trainer.pretraining.config import PretrainConfig
 from trainer.pretraining.presets import with_preset
 from trainer.runtime import arguments, program
 from trainer.runtime.environment import Environment, folder
+from trainflow.protocol import variables
 
 if TYPE_CHECKING:
     from trainer.device import Device
@@ -30,8 +31,8 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
     """Check the arguments, meet the other processes, look at the data, and train (or only compile)."""
     program.raise_on_sigterm()
     config = parse(argv, os.environ)
-    data_dir = folder(config.data_dir, environment.data_dir, "data_dir", "TRAINFLOW_DATA_DIR")
-    output_dir = folder(config.output_dir, environment.run_dir, "output_dir", "TRAINFLOW_RUN_DIR")
+    data_dir = folder(config.data_dir, environment.data_dir, "data_dir", variables.DATA_DIR)
+    output_dir = folder(config.output_dir, environment.run_dir, "output_dir", variables.RUN_DIR)
     micro_batches = micro_batches_per_step(
         config.optimization, world_size=environment.world_size, local_world_size=environment.local_world_size
     )

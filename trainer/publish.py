@@ -20,6 +20,7 @@ from trainer.checkpoints.checkpoint_files import CheckpointFile
 from trainer.runtime import arguments, program, s3
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
+from trainflow.protocol import variables
 from trainflow.protocol.s3_urls import S3Url
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
     config = arguments.parse(PublishConfig, argv, program="trainer.publish")
     source = config.source or environment.run_dir
     if source is None:
-        raise ConfigInvalid("--source is missing; give it, or set TRAINFLOW_RUN_DIR.")
+        raise ConfigInvalid(f"--source is missing; give it, or set {variables.RUN_DIR}.")
     prefix = s3.parse(config.url, option="url", key_required=False)
     checkpoint = newest_checkpoint(source)
     files = artifacts(source, checkpoint)

@@ -31,7 +31,7 @@ from trainer.staging.source import RemoteFile, Source, open_source, resolved
 from trainer.staging.stream import RemoteStream
 from trainer.staging.transfer import BYTES_IN_FLIGHT, FEW_BYTES_IN_FLIGHT, Transfer
 from trainer.staging.writer import Writer
-from trainflow.protocol import archives
+from trainflow.protocol import archives, variables
 from trainflow.protocol.s3_urls import parse_s3_url
 
 Manifest = Mapping[str, str]
@@ -78,7 +78,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
     config = arguments.parse(StageConfig, argv, program="trainer.stage")
     destination = config.linked_folder or config.destination or environment.data_dir
     if destination is None:
-        raise ConfigInvalid("--destination is missing; give it, or set TRAINFLOW_DATA_DIR.")
+        raise ConfigInvalid(f"--destination is missing; give it, or set {variables.DATA_DIR}.")
     if config.linked_folder is not None:
         staged, skipped = _unless_there(_open(config), destination, config, link)
     else:

@@ -7,8 +7,8 @@ from typing import Any
 from lambdas.backends.backend import Backend
 from lambdas.handlers.failures import failure_of
 from lambdas.logic.jobs import Job
-from lambdas.logic.watching import decoded_result
 from trainflow.models.run import JobPhase
+from trainflow.protocol.result import read_result
 
 
 def advance_program(backend: Backend, job: Job) -> dict[str, Any] | None:
@@ -32,5 +32,5 @@ def outcome_of_program(backend: Backend, job: Job) -> dict[str, Any] | None:
         raise failure_of(backend, job.ref, status, last_step=None)
     if status.phase is not JobPhase.SUCCEEDED:
         return None
-    result = decoded_result(backend.result(job.ref)).get("result")
+    result = read_result(backend.result(job.ref)).get("result")
     return result if isinstance(result, dict) else {}

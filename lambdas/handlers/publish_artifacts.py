@@ -12,8 +12,8 @@ from lambdas.handlers.program import advance_program
 from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
 from lambdas.logic.pauses import pause_seconds
-from lambdas.logic.watching import decoded_result
 from trainflow.models.run import JobRef, Run, Stage
+from trainflow.protocol.result import read_result
 
 
 class Event(BaseModel):
@@ -33,7 +33,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         pause = pause_seconds(event.waited_seconds, shortest=event.run.spec.limits.poll_seconds)
         return {"finished": False, "artifacts": None, "wait_seconds": pause}
     backend = backends.connect(event.training.backend)
-    trained = decoded_result(backend.result(event.training, pod=backend.rank0(event.training))).get("result")
+    trained = read_result(backend.result(event.training, pod=backend.rank0(event.training))).get("result")
     return {
         "finished": True,
         "artifacts": {"url": url, **artifacts},

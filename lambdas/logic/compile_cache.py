@@ -16,6 +16,7 @@ from typing import Any
 from lambdas.logic.jobs import NEURON_ENVIRONMENT, as_text
 from trainflow.models.instances import InstanceType
 from trainflow.models.run_spec import RunSpec
+from trainflow.protocol.compile_cache import NEVER_SHAPE_GRAPHS
 
 VERSION = 1
 """Of the key: to be raised when something joins it that older keys did not know of."""
@@ -25,20 +26,6 @@ HASH_LENGTH = 12
 
 LONGEST_WAIT = timedelta(hours=6)
 """For another run's compilation; BERT-large's takes a quarter of an hour. Then a run compiles for itself."""
-
-NEVER_SHAPE_GRAPHS = frozenset(
-    {
-        # How long, how fast and from where: numbers that reach the graphs as data.
-        *("max_steps", "steps_this_run", "num_train_steps", "max_train_steps", "epochs", "num_epochs"),
-        *("learning_rate", "lr", "warmup_steps", "schedule", "seed"),
-        # What is written down, how often and where.
-        *("log_steps", "logging_steps", "checkpoint_steps", "checkpoint_minutes", "keep_checkpoints"),
-        *("save_steps", "num_ckpts_to_keep", "output_dir", "model_url", "print_grad_norm"),
-        # Where things are read from. Their shapes are other arguments.
-        *("data_dir", "initial_weights"),
-    }
-)
-"""Arguments that do not count: of our own programs under all their spellings, and the same of Hugging Face's."""
 
 
 def cache_key(spec: RunSpec, *, image_digest: str | None) -> str:

@@ -16,15 +16,9 @@ from trainflow.models.compile_cache import CacheUse, own_folder
 from trainflow.models.instances import HUGE_PAGES_OF_EFA_POD_MIB, InstanceType
 from trainflow.models.run import JobRef, Run, Stage, job_name
 from trainflow.models.run_spec import Argument, Dataset, Elastic, RunSpec
-
-DATA_MOUNT = "/data"
-RUNS_MOUNT = "/runs"
-CACHE_MOUNT = "/cache"
-SCRATCH_MOUNT = "/scratch"
-"""The node's own NVMe disks, where the instance type has some; what is there goes with the pod."""
-
-RESULT_FILE = "/dev/termination-log"
-"""Where a program leaves its result: Kubernetes carries the file's text in the pod's status."""
+from trainflow.protocol import announcement, compile_cache, variables
+from trainflow.protocol.pods import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, SCRATCH_MOUNT
+from trainflow.protocol.result import RESULT_FILE
 
 GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
 """Stages that take the run's nodes and run on its backend; the others are one small program."""
@@ -32,9 +26,6 @@ GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
 TOOLS = (Stage.STAGE, Stage.PUBLISH)
 """Stages that have nothing to do with the workload's program: they run in Trainflow's own image. The preflight's probe
 is about that program, so it runs in the workload's."""
-
-POD_NAME_VARIABLE = "TRAINFLOW_POD_NAME"
-"""In pods whose program has to tell where it is: the manifests fill it from the pod itself."""
 
 EFA_ENVIRONMENT = {
     "FI_PROVIDER": "efa",
@@ -134,12 +125,7 @@ def _ref(run: Run, stage: Stage, attempt: int) -> JobRef:
 
 def announcement_url(job: str, *, artifacts_url: str) -> str:
     """Where rank 0 of an elastic job says in which pod it is."""
-    return f"{artifacts_url}{announcement_key(job)}"
-
-
-def announcement_key(job: str) -> str:
-    """The same, below the run's artifacts."""
-    return f"rank0/{job}"
+    return f"{artifacts_url}{announcement.object_name(job)}"
 
 
 def run_folder(run_id: str) -> str:
@@ -244,16 +230,6 @@ def _elastic_rendezvous(ref: JobRef, elastic: Elastic) -> tuple[str, ...]:
     )
 
 
-def _compilers(cache: str) -> dict[str, str]:
-    """What tells each compiler where its cache is: torch's own, Neuron's for PyTorch/XLA, Neuron's for TorchNeuron."""
-    return {
-        "TRAINFLOW_CACHE_DIR": cache,
-        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-        "NEURON_COMPILE_CACHE_URL": f"{cache}/neuron",
-        "TORCH_NEURONX_NEFF_CACHE_DIR": f"{cache}/torch_neuronx",
-    }
-
-
 def rendezvous_port(job: str) -> int:
     """A port for the job's rendezvous, so that two jobs whose pods share one network do not meet in it.
 
@@ -269,25 +245,25 @@ def as_text(value: Argument) -> str:
 def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | None) -> dict[str, str]:
     environment = {
         "PYTHONUNBUFFERED": "1",
-        "TRAINFLOW_RUN_ID": run.run_id,
-        "TRAINFLOW_STAGE": ref.stage.value,
-        "TRAINFLOW_ATTEMPT": str(ref.attempt),
-        "TRAINFLOW_RUN_DIR": run_folder(run.run_id),
-        "TRAINFLOW_RESULT_FILE": RESULT_FILE,
+        variables.RUN_ID: run.run_id,
+        variables.STAGE: ref.stage.value,
+        variables.ATTEMPT: str(ref.attempt),
+        variables.RUN_DIR: run_folder(run.run_id),
+        variables.RESULT_FILE: RESULT_FILE,
     }
     if ref.stage in GANGS:
-        environment |= _compilers(cache_folder(run.run_id, cache))
+        environment |= compile_cache.environment(cache_folder(run.run_id, cache))
     if run.spec.dataset is not None:
-        environment["TRAINFLOW_DATA_DIR"] = run.linked_folder or f"{DATA_MOUNT}/{run.spec.dataset.folder}"
+        environment[variables.DATA_DIR] = run.linked_folder or f"{DATA_MOUNT}/{run.spec.dataset.folder}"
     instance = run.spec.compute.instance
     if instance.accelerated:
         environment |= NEURON_ENVIRONMENT
     if instance.has_scratch and ref.stage in GANGS:
-        environment["TRAINFLOW_SCRATCH_DIR"] = SCRATCH_MOUNT
+        environment[variables.SCRATCH_DIR] = SCRATCH_MOUNT
     if ref.stage is Stage.TRAINING and instance.tflops_per_process is not None:
-        environment["TRAINFLOW_PEAK_TFLOPS"] = f"{instance.tflops_per_process:g}"
+        environment[variables.PEAK_TFLOPS] = f"{instance.tflops_per_process:g}"
     if instance.uses_efa(ref.num_nodes):
         environment |= EFA_ENVIRONMENT if ref.backend == "slurm" else POD_EFA_ENVIRONMENT
     if ref.elastic:
-        environment["TRAINFLOW_RANK0_URL"] = announcement_url(ref.name, artifacts_url=artifacts_url)
+        environment[variables.RANK0_URL] = announcement_url(ref.name, artifacts_url=artifacts_url)
     return environment

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from lambdas.logic.jobs import DATA_MOUNT
 from trainflow.errors import StagingStalled
 from trainflow.models.data_import import Import
 from trainflow.models.run import JobRef, StagingProgress
 from trainflow.models.run_spec import Dataset, Limits
+from trainflow.protocol.pods import DATA_MOUNT
 from trainflow.protocol.staging_line import StagingReport, parse_staging_line
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -22,6 +21,8 @@ from trainflow.errors import (
 from trainflow.models.job_status import DEADLINE_EXCEEDED, NO_RECORD, JobStatus, WorkerPod
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from trainflow.models.run_spec import Limits
+from trainflow.protocol.error_names import PEER_LOST
+from trainflow.protocol.result import read_result
 
 MAX_MESSAGE_LENGTH = 500
 """Of a pod's last words inside an error message: a sentence, not a log."""
@@ -34,7 +35,7 @@ BY_REASON: Mapping[str | None, type[TrainflowError]] = {
 }
 """What ended a job as a whole, whatever its programs say of it: the status' message tells it."""
 
-LOST_A_PEER = "PeerLost: "
+LOST_A_PEER = f"{PEER_LOST}: "
 """In the last words of a worker that ended because another one had gone away."""
 
 FIRST_SIGNAL_EXIT_CODE = 128
@@ -70,7 +71,7 @@ def failure(
         return reported
     where = f"Pod '{cause.name}' on node '{cause.node}' ended with exit code {cause.exit_code}"
     where += f" ({cause.reason or 'Error'})" + ("" if last_step is None else f" after step {last_step}")
-    spoken = str(decoded_result(cause.message).get("message") or last_words)[:MAX_MESSAGE_LENGTH]
+    spoken = str(read_result(cause.message).get("message") or last_words)[:MAX_MESSAGE_LENGTH]
     sentence = f"{where}: {spoken}" if spoken else f"{where}."
     if last_step is None and _ended_by_itself(cause):
         return ScriptFailed(sentence)
@@ -83,18 +84,9 @@ def _ended_by_itself(pod: WorkerPod) -> bool:
 
 def _reported(pod: WorkerPod) -> TrainflowError | None:
     """The error that the program itself named in its result, if it did."""
-    document = decoded_result(pod.message)
+    document = read_result(pod.message)
     error = named_errors().get(str(document.get("error")))
     return error(f"{document.get('message')} (pod '{pod.name}')") if error else None
-
-
-def decoded_result(message: str | None) -> dict[str, object]:
-    """The JSON object that a program left as its termination message; empty if it left something else."""
-    try:
-        document = json.loads(message or "")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def phase_since(before: JobPhase, now: JobPhase) -> JobPhase:

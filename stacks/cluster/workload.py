@@ -16,19 +16,10 @@ from trainflow.configuration.deployment import Configuration
 from trainflow.models.instances import EFA_INTERFACE, HUGE_PAGES, NEURON_CORE, NEURON_DEVICE
 from trainflow.models.kubernetes_access import access_manifests
 from trainflow.models.kubernetes_names import MANAGED_BY
+from trainflow.protocol.pods import CLAIM, FOLDERS, SERVICE_ACCOUNT, USER
 
 if TYPE_CHECKING:
     from stacks.storage.stack import SharedFileSystem, StorageStack
-
-CLAIM = "fsx-claim"
-SERVICE_ACCOUNT = "training"
-"""As the manifests of the jobs name them."""
-
-FOLDERS = ("data", "runs", "cache")
-"""Of the shared file system: the jobs' pods mount them one by one."""
-
-USER = 1000
-"""The pods' user and group."""
 
 SMALL_PODS_PER_SYSTEM_NODE = 10
 TRAINING_PODS_PER_NODE = 4

@@ -17,6 +17,7 @@ from stacks.slurm.controller import Controller
 from stacks.storage.lustre import SharedFileSystem
 from stacks.storage.runs import let_runs_use
 from trainflow.configuration.nodes import Mode
+from trainflow.protocol.pods import FOLDERS, JOBS, SCRATCH_MOUNT, USER
 
 if TYPE_CHECKING:
     from stacks.storage.stack import StorageStack
@@ -31,15 +32,6 @@ PURCHASES: Mapping[Mode, str] = {
 SHARED_FOLDER = "/fsx"
 """Where nodes mount the file system."""
 
-FOLDERS = ("data", "runs", "cache", "jobs")
-"""On it: those of the pods, and what jobs write while they run."""
-
-SCRATCH = "/scratch"
-"""Where nodes mount their own NVMe disks, as in the tutorial; jobs make a folder there."""
-
-USER_ID = 1000
-"""Of Amazon Linux's first user, and of the pods: both write to the same folders."""
-
 LOGIN = "login"
 """Name of the login node's group, and the end of its instance's name."""
 
@@ -49,8 +41,8 @@ PCS_PATH = "/aws-pcs/"
 
 def claims(user: str) -> dict[str, object]:
     """What PCS wants to know of a token's user: it has no directory to look into (AWS PCS user guide, REST API)."""
-    identity = {"gecos": "Trainflow", "dir": f"/home/{user}", "shell": "/bin/bash", "gids": [USER_ID]}
-    return {"uid": USER_ID, "gid": USER_ID, "id": identity}
+    identity = {"gecos": "Trainflow", "dir": f"/home/{user}", "shell": "/bin/bash", "gids": [USER]}
+    return {"uid": USER, "gid": USER, "id": identity}
 
 
 def queue_name(instance_type: str) -> str:
@@ -70,9 +62,9 @@ if [[ $count -gt 0 ]]; then
         mdadm --create $device --force --run --level=0 --raid-devices="$count" $disks
     fi
     mkfs.xfs -f -K $device
-    mkdir -p {SCRATCH}
-    mount -o noatime $device {SCRATCH}
-    chmod 1777 {SCRATCH}
+    mkdir -p {SCRATCH_MOUNT}
+    mount -o noatime $device {SCRATCH_MOUNT}
+    chmod 1777 {SCRATCH_MOUNT}
 fi
 """
 """As ParallelCluster's EphemeralVolume: all NVMe disks as one, for everybody. `-K` leaves out the discards: the disks
@@ -102,7 +94,7 @@ def mount(shared: SharedFileSystem, *, local_disks: bool) -> str:
         local_disks: Whether the nodes have NVMe disks, which become `/scratch`.
     """
     scratch = SCRATCH_SCRIPT if local_disks else ""
-    folders = " ".join(f"{SHARED_FOLDER}/{folder}" for folder in FOLDERS)
+    folders = " ".join(f"{SHARED_FOLDER}/{folder}" for folder in (*FOLDERS, JOBS))
     script = f"""\
 MIME-Version: 1.0
 Content-Type: multipart/mixed; boundary="==TRAINFLOW=="
@@ -117,7 +109,7 @@ mkdir -p {SHARED_FOLDER}
 echo '{shared.dns_name}@tcp:/{shared.mount_name} {SHARED_FOLDER} lustre noatime,flock,_netdev 0 0' >> /etc/fstab
 mount -t lustre -o noatime,flock {shared.dns_name}@tcp:/{shared.mount_name} {SHARED_FOLDER}
 mkdir -p {folders}
-chown {USER_ID}:{USER_ID} {folders}
+chown {USER}:{USER} {folders}
 {scratch}
 --==TRAINFLOW==--
 """

@@ -27,6 +27,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainflow.configuration.deployment import Lustre
+from trainflow.protocol.pods import DATA_MOUNT, RUNS_MOUNT
 
 DATA_PREFIX = "data/"
 """Of the data bucket: what appears below `/data`."""
@@ -135,7 +136,7 @@ class LustreFileSystem(Construct):
             scope,
             "ImportData",
             self._data,
-            file_system_path="/data",
+            file_system_path=DATA_MOUNT,
             data_repository_path=self.shared.linked_url,
             batch_import_meta_data_on_create=True,
             s3=fsx.CfnDataRepositoryAssociation.S3Property(auto_import_policy=events),
@@ -148,7 +149,7 @@ class LustreFileSystem(Construct):
             scope,
             "ExportRuns",
             bucket,
-            file_system_path="/runs",
+            file_system_path=RUNS_MOUNT,
             data_repository_path=bucket.s3_url_for_object(EXPORT_PREFIX),
             s3=fsx.CfnDataRepositoryAssociation.S3Property(auto_export_policy=events),
         )

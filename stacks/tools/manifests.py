@@ -17,21 +17,12 @@ from typing import Any
 
 import yaml
 
-from stacks.cluster.workload import (
-    CLAIM,
-    FOLDERS,
-    SERVICE_ACCOUNT,
-    USER,
-    namespace_manifest,
-    quota_manifest,
-    service_account_manifest,
-)
+from stacks.cluster.workload import namespace_manifest, quota_manifest, service_account_manifest
 from trainflow.configuration.deployment import Configuration, ConfigurationError, load_configuration
 from trainflow.models.kubernetes_access import access_manifests
 from trainflow.models.kubernetes_names import MANAGED_BY
 from trainflow.models.volcano_queues import queue_manifest
-
-MOUNTS = tuple(f"/{folder}" for folder in FOLDERS)
+from trainflow.protocol.pods import CLAIM, MOUNTS, SERVICE_ACCOUNT, USER
 
 SHELL_HOURS = 8
 """After this time the pod ends: nobody forgets it for ever."""

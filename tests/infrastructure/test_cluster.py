@@ -21,8 +21,7 @@ from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 from botocore import xform_name
 
 from lambdas.backends import job as indexed_job
-from lambdas.backends.kubernetes import pods
-from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, Job
+from lambdas.logic.jobs import Job
 from stacks.cluster import workload
 from stacks.cluster.stack import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
 from stacks.network.stack import NetworkStack
@@ -36,6 +35,7 @@ from trainflow.models.instances import INSTANCE_TYPES
 from trainflow.models.kubernetes_access import Access, access_manifests
 from trainflow.models.run import JobRef, Stage
 from trainflow.models.volcano_queues import queue_manifest
+from trainflow.protocol.pods import CACHE_MOUNT, CLAIM, DATA_MOUNT, FOLDERS, RUNS_MOUNT, SERVICE_ACCOUNT, USER
 
 Resource = dict[str, Any]
 
@@ -338,13 +338,13 @@ def test_the_key_serves_pods_through_s3_only() -> None:
 
 def test_the_pods_role_is_for_one_service_account_of_this_cluster() -> None:
     association = only("AWS::EKS::PodIdentityAssociation")
-    assert (association["Namespace"], association["ServiceAccount"]) == ("training", pods.SERVICE_ACCOUNT)
+    assert (association["Namespace"], association["ServiceAccount"]) == ("training", SERVICE_ACCOUNT)
     [role] = [properties for name, properties in of_type("AWS::IAM::Role").items() if "PodRole" in name]
     for statement in role["AssumeRolePolicyDocument"]["Statement"]:
         tags = statement["Condition"]["StringEquals"]
         assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
         assert tags["aws:RequestTag/kubernetes-namespace"] == "training"
-        assert tags["aws:RequestTag/kubernetes-service-account"] == pods.SERVICE_ACCOUNT
+        assert tags["aws:RequestTag/kubernetes-service-account"] == SERVICE_ACCOUNT
         assert "aws:RequestTag/eks-cluster-name" in tags
 
 
@@ -544,18 +544,18 @@ def test_the_volume_is_the_file_system_and_outlives_its_claim() -> None:
     assert set(volume["spec"]["csi"]["volumeAttributes"]) == {"dnsname", "mountname"}
     assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
     assert volume["spec"]["claimRef"] == {"namespace": "training", "name": claim["metadata"]["name"]}
-    assert claim["metadata"]["name"] == pods.CLAIM
+    assert claim["metadata"]["name"] == CLAIM
     # A class, even the default one, would make a file system of its own for the claim.
     assert volume["spec"]["storageClassName"] == claim["spec"]["storageClassName"] == ""
 
 
 def test_the_folders_are_prepared_for_those_who_use_them() -> None:
     pod = _pod("trn1.32xlarge", nodes=1)
-    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["runAsGroup"] == workload.USER
-    assert {mount.strip("/") for mount in (DATA_MOUNT, RUNS_MOUNT, CACHE_MOUNT)} == set(workload.FOLDERS)
+    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["runAsGroup"] == USER
+    assert {mount.strip("/") for mount in (DATA_MOUNT, RUNS_MOUNT, CACHE_MOUNT)} == set(FOLDERS)
     [prepare] = of_kind("Job")
     [container] = prepare["spec"]["template"]["spec"]["containers"]
-    assert all(f"/shared/{folder}" in container["command"][-1] for folder in workload.FOLDERS)
+    assert all(f"/shared/{folder}" in container["command"][-1] for folder in FOLDERS)
 
 
 def test_kubernetes_accepts_every_manifest() -> None:

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lambdas.logic.watching import LOST_A_PEER
 from trainer.runtime.errors import PeerLost, Terminated, TrainerError
 from trainflow.errors import named_errors
+from trainflow.protocol import error_names
 
 
 def test_every_error_of_the_trainer_keeps_its_name_in_the_workflow() -> None:
     causes = {error.__name__ for error in TrainerError.__subclasses__()} - {PeerLost.__name__, Terminated.__name__}
     assert causes <= set(named_errors())
+
+
+def test_the_list_names_the_errors_of_the_trainer_and_no_others() -> None:
+    classes = {error.__name__ for error in TrainerError.__subclasses__()}
+    assert classes == error_names.CAUSES | error_names.NO_CAUSE
+    assert {PeerLost.__name__, Terminated.__name__} == error_names.NO_CAUSE
+    assert set(named_errors()) >= error_names.CAUSES
+    assert not error_names.NO_CAUSE & set(named_errors())
+
+
+def test_an_error_that_the_workflow_does_not_know_cannot_be_made() -> None:
+    with pytest.raises(TypeError, match="DiskOnFire is unknown to the workflow"):
+        type("DiskOnFire", (TrainerError,), {})
 
 
 def test_a_worker_that_lost_a_peer_is_known_by_the_trainers_word() -> None:

@@ -15,6 +15,7 @@ from trainer.loop.run import Run
 from trainer.loop.task import Task
 from trainer.loop.training_config import TrainingConfig
 from trainer.runtime.environment import Environment
+from trainflow.protocol import variables
 
 
 def start(
@@ -46,7 +47,7 @@ def start(
     )
     peak_tflops, peak_source = device.peak_tflops, device.peak_source
     if environment.peak_tflops is not None and device.takes_peak_from_pod:
-        peak_tflops, peak_source = environment.peak_tflops, "TRAINFLOW_PEAK_TFLOPS"
+        peak_tflops, peak_source = environment.peak_tflops, variables.PEAK_TFLOPS
     with distributed.join(environment, device, background=background) as gang:
         run = Run(
             config,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.runtime.errors import ConfigInvalid
+from trainflow.protocol import variables
 
 BFLOAT16_VARIABLES = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
 """Set to 1 they ask for weights in bfloat16. torch-xla 2.9 still obeys them, and would keep the optimizer's state and
@@ -59,16 +60,16 @@ def read(environ: Mapping[str, str]) -> Environment:
         ConfigInvalid: If a number is none, which no launcher produces.
     """
     return Environment(
-        data_dir=_path(environ, "TRAINFLOW_DATA_DIR"),
-        run_dir=_path(environ, "TRAINFLOW_RUN_DIR"),
-        result_file=_path(environ, "TRAINFLOW_RESULT_FILE"),
-        cache_dir=_path(environ, "TRAINFLOW_CACHE_DIR"),
+        data_dir=_path(environ, variables.DATA_DIR),
+        run_dir=_path(environ, variables.RUN_DIR),
+        result_file=_path(environ, variables.RESULT_FILE),
+        cache_dir=_path(environ, variables.CACHE_DIR),
         rank=_number(environ, "RANK", default=0),
         local_rank=_number(environ, "LOCAL_RANK", default=0),
         world_size=_number(environ, "WORLD_SIZE", default=1),
         local_world_size=_number(environ, "LOCAL_WORLD_SIZE", default=1),
-        peak_tflops=_positive(environ, "TRAINFLOW_PEAK_TFLOPS"),
-        precompile=environ.get("TRAINFLOW_PRECOMPILE") == "1",
+        peak_tflops=_positive(environ, variables.PEAK_TFLOPS),
+        precompile=environ.get(variables.PRECOMPILE) == "1",
         extract_graphs=environ.get("NEURON_EXTRACT_GRAPHS_ONLY") == "1",
     )
 

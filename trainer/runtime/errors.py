@@ -1,11 +1,13 @@
 """What can go wrong inside a pod, by name.
 
-The name goes into the pod's result and from there to the state machine, so a name that exists on both sides
-(`DatasetNotFound`, `DatasetInvalid`, `GraphCompilationFailed`) must be spelled the same on both.
+The name goes into the pod's result and from there to the state machine, so both sides have them from one list:
+`trainflow.protocol.error_names`.
 Every message is one sentence that names the file or field and says what to do.
 """
 
 from __future__ import annotations
+
+from trainflow.protocol.error_names import CAUSES, NO_CAUSE
 
 BAD_INPUT = 2
 """Exit code when the cure lies in what the program was given."""
@@ -25,6 +27,10 @@ class TrainerError(Exception):
     """Whether every rank of the gang meets it, so that rank 0 tells it for all."""
     is_cause: bool = True
     """Whether this is what ended the run; False for the victims of what happened to another process."""
+
+    def __init_subclass__(cls) -> None:
+        if cls.__name__ not in CAUSES | NO_CAUSE:
+            raise TypeError(f"{cls.__name__} is unknown to the workflow; name it in trainflow.protocol.error_names.")
 
 
 class ConfigInvalid(TrainerError):

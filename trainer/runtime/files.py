@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from trainer.runtime.errors import StorageFailed
+from trainflow.protocol import result
 
 
 @contextmanager
@@ -36,6 +37,15 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def leave_result(document: Mapping[str, Any], result_file: Path | None) -> None:
+    """Leave a program's result in the pod's result file; nowhere, outside a pod.
+
+    The file is written in place: the kubelet mounts this one file, so it cannot be renamed over.
+    """
+    if result_file is not None:
+        result_file.write_bytes(result.to_bytes(document))
 
 
 def require_writable(folder: Path, *, option: str) -> None:

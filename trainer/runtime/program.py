@@ -13,9 +13,11 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
-from trainer.runtime import environment, result
+from trainer.runtime import environment
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import Terminated, TrainerError
+from trainer.runtime.files import leave_result
+from trainflow.protocol import result, variables
 
 SECONDS_TO_SPEAK = 2.0
 """Ranks meet a common error within a second of each other."""
@@ -91,6 +93,6 @@ def _let_the_speaker_finish(error: TrainerError, place: Environment) -> None:
 
 def _write(document: Mapping[str, Any], place: Environment) -> None:
     try:
-        result.write(document, place.result_file)
+        leave_result(document, place.result_file)
     except OSError as error:
-        print(f"TRAINFLOW_RESULT_FILE: {error}; the result was {dict(document)}", file=sys.stderr, flush=True)
+        print(f"{variables.RESULT_FILE}: {error}; the result was {dict(document)}", file=sys.stderr, flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,6 +14,7 @@ from trainflow.models.kubernetes_names import (
     JOB_LABEL,
     STAGE_LABEL,
 )
+from trainflow.protocol.result import read_result
 
 INDEX_LABELS = (
     "batch.kubernetes.io/job-completion-index",
@@ -73,7 +73,7 @@ def pod_view(manifest: Mapping[str, Any]) -> PodView:
     container = (spec.get("containers") or [{}])[0].get("name")
     state = _container_state(status.get("containerStatuses") or [], container)
     ended, running, waiting = (state.get(kind) or {} for kind in ("terminated", "running", "waiting"))
-    said = _termination_message(ended.get("message"))
+    said = read_result(ended.get("message"))
     phase = status.get("phase", "Pending")
     reason = status.get("reason") or ended.get("reason") or waiting.get("reason")
     result = said.get("result")
@@ -113,14 +113,6 @@ def _container_state(statuses: Sequence[Mapping[str, Any]], container: str | Non
     state: Mapping[str, Any] = status.get("state") or {}
     last: Mapping[str, Any] = status.get("lastState") or {}
     return {**state, "terminated": last["terminated"]} if "waiting" in state and "terminated" in last else state
-
-
-def _termination_message(text: str | None) -> Mapping[str, Any]:
-    try:
-        said = json.loads(text or "")
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _last_words(said: Mapping[str, Any], ended: Mapping[str, Any], status: Mapping[str, Any]) -> str | None:

@@ -10,13 +10,12 @@ from lambdas.backends.backend import Examined
 from lambdas.backends.deployment import Deployment
 from lambdas.backends.kubernetes import node_groups
 from lambdas.backends.kubernetes.kind import JobKind
-from lambdas.backends.kubernetes.pods import CLAIM, SERVICE_ACCOUNT
 from lambdas.backends.kubernetes.preflight import can_run_pods, of_cluster
 from lambdas.gateways import account, kubernetes, objects
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.examination import Examination
 from lambdas.logic.capacity import Capacity
-from lambdas.logic.jobs import Job, announcement_key
+from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.account import of_account, of_tools_image
 from lambdas.logic.preflight.findings import Finding, Problem
 from trainflow.errors import NodegroupNotFound
@@ -29,9 +28,8 @@ from trainflow.models.preflight import AccountFacts, Probed, Unknown, Zone
 from trainflow.models.run import JobRef, Run
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.training_nodes import Nodegroup
-
-LONGEST_POD_NAME = 253
-"""RFC 1123 subdomain: what an announcement may hold."""
+from trainflow.protocol import announcement
+from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 
 
 class KubernetesBackend:
@@ -124,9 +122,9 @@ class KubernetesBackend:
     def _announced(self, run_id: str, job_name: str) -> str | None:
         """The pod in which an elastic job's rank 0 announced itself; None before it did."""
         artifacts = self._deployment.artifacts
-        key = artifacts.key_of(run_id, announcement_key(job_name))
-        said = objects.read(artifacts.artifact_bucket, key, version_id=None, limit_bytes=LONGEST_POD_NAME)
-        return said.decode(errors="replace").strip() or None if said else None
+        key = artifacts.key_of(run_id, announcement.object_name(job_name))
+        said = objects.read(artifacts.artifact_bucket, key, version_id=None, limit_bytes=announcement.MAX_BYTES)
+        return announcement.announced_pod(said)
 
     def _account(self, spec: RunSpec) -> tuple[tuple[Zone, ...] | Unknown, list[Finding]]:
         """The zones of the gang's nodes, and what is in the way of having them."""

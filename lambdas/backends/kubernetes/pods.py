@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, POD_NAME_VARIABLE, RESULT_FILE, RUNS_MOUNT, SCRATCH_MOUNT, Job
+from lambdas.logic.jobs import Job
 from trainflow.models.instances import (
     EFA_INTERFACE,
     HUGE_PAGES,
@@ -27,15 +27,9 @@ from trainflow.models.kubernetes_names import (
     TRAINING_NODES,
 )
 from trainflow.models.node_room import training_pod
-
-CLAIM = "fsx-claim"
-"""The shared file system's PersistentVolumeClaim, named as in the tutorial."""
-
-SERVICE_ACCOUNT = "training"
-"""Bound to the pods' IAM role by EKS Pod Identity."""
-
-USER = 1000
-"""The images' user; the shared file system's folders belong to it."""
+from trainflow.protocol import variables
+from trainflow.protocol.pods import CLAIM, MOUNTS, SCRATCH_MOUNT, SERVICE_ACCOUNT, USER
+from trainflow.protocol.result import RESULT_FILE
 
 GRACE_PERIOD_SECONDS = 120
 """Time for a checkpoint between SIGTERM and SIGKILL: Spot gives two minutes."""
@@ -173,14 +167,13 @@ def _environment(job: Job) -> list[dict[str, Any]]:
         {"name": name, "value": value} for name, value in sorted(job.environment.items())
     ]
     if job.ref.elastic:
-        environment.append({"name": POD_NAME_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
+        environment.append({"name": variables.POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
     return environment
 
 
 def _mounts(job: Job) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [
-        {"name": "shared", "mountPath": mount, "subPath": mount.lstrip("/")}
-        for mount in (DATA_MOUNT, RUNS_MOUNT, CACHE_MOUNT)
+        {"name": "shared", "mountPath": mount, "subPath": mount.lstrip("/")} for mount in MOUNTS
     ]
     mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108  (the container's own)
     if not job.writable_root:

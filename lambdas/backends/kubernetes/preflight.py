@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lambdas.backends.kubernetes.kind import JobKind
-from lambdas.backends.kubernetes.pods import CLAIM, SERVICE_ACCOUNT
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from trainflow.models.instances import DEVICE_PLUGINS, HUGE_PAGES, HUGE_PAGES_OF_EFA_POD_MIB
 from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
 from trainflow.models.run_spec import Compute, RunSpec
+from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 
 
 def of_cluster(

@@ -11,9 +11,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from string import Template
 
-from lambdas.logic.jobs import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, SCRATCH_MOUNT, Job
+from lambdas.logic.jobs import Job
 from trainflow.models.backends import MASTER_ADDRESS, NODE_RANK
 from trainflow.models.slurm import SIGNAL_BEFORE_LIMIT_SECONDS, JobComment, Site, Submission
+from trainflow.protocol import variables
+from trainflow.protocol.pods import FOLDERS, JOBS, MOUNTS, SCRATCH_MOUNT
 
 SMALL_PROGRAM_MEMORY_MIB = 2048
 """Staging and publishing stream: their memory does not grow with the data."""
@@ -21,9 +23,6 @@ SMALL_PROGRAM_MEMORY_MIB = 2048
 SIGNAL_MAY_BE_EARLY_SECONDS = 60
 """slurmctld looks at time limits now and then, so its signal may come a minute before it is due (`sbatch`'s
 manual)."""
-
-RESULT_VARIABLE = "TRAINFLOW_RESULT_FILE"
-"""Set on each node for itself."""
 
 COMMUNICATOR_PORTS = range(30000, 32768)
 """Above those of the jobs' rendezvous, below Linux's ephemeral ones."""
@@ -36,7 +35,7 @@ TEMPLATE = Template(r"""#!/bin/bash -l
 set -u
 
 folder=$folder
-mkdir -p $shared/jobs $shared/data $shared/runs $shared/cache
+mkdir -p $folders
 # A job of this name runs once, however often it was submitted. The first one leaves its number.
 mkdir "$$folder" || { echo "$$folder is there: this job has been started before." >&2; exit 1; }
 exec > "$$folder/batch.log" 2>&1
@@ -112,22 +111,22 @@ def render(job: Job, site: Site, *, artifacts_url: str) -> list[Submission]:
         artifacts_url: `s3://bucket/prefix/` that the run's logs and records go to.
     """
     is_gang = job.instance is not None
-    folder = f"{site.shared_folder}/jobs/{job.ref.name}"
+    folder = f"{site.shared_folder}/{JOBS}/{job.ref.name}"
     minutes = math.ceil(job.deadline_seconds / 60)
     warn_seconds = min(SIGNAL_BEFORE_LIMIT_SECONDS, minutes * 60 // 4)
     environment = {**job.environment, **site.properties}
-    environment.pop(RESULT_VARIABLE, None)
+    environment.pop(variables.RESULT_FILE, None)  # set on each node for itself
     text = TEMPLATE.substitute(
         name=shlex.quote(job.ref.name),
         folder=shlex.quote(folder),
-        shared=shlex.quote(site.shared_folder),
+        folders=" ".join(f"{shlex.quote(site.shared_folder)}/{name}" for name in (JOBS, *FOLDERS)),
         exports="\n".join(_exports(environment, site)),
         environment=shlex.quote(job.python_environment or site.environment),
         program_folder=shlex.quote(site.program_folder),
         communicator=_communicator(job),
         scratch=_scratch(job),
-        remove_scratch=' "$TRAINFLOW_SCRATCH_DIR"' if _has_scratch(job) else "",
-        result_variable=RESULT_VARIABLE,
+        remove_scratch=f' "${variables.SCRATCH_DIR}"' if _has_scratch(job) else "",
+        result_variable=variables.RESULT_FILE,
         command=" ".join(_words(job.command, site)),
         url=shlex.quote(artifacts_url),
         num_nodes=job.ref.num_nodes,
@@ -168,7 +167,7 @@ def _scratch(job: Job) -> str:
     if not _has_scratch(job):
         return ""
     made = f"mktemp --directory --tmpdir={SCRATCH_MOUNT} 2> /dev/null || mktemp --directory"
-    return f"    TRAINFLOW_SCRATCH_DIR=$({made})\n    export TRAINFLOW_SCRATCH_DIR\n"
+    return f"    {variables.SCRATCH_DIR}=$({made})\n    export {variables.SCRATCH_DIR}\n"
 
 
 def _has_scratch(job: Job) -> bool:
@@ -193,7 +192,7 @@ def _words(command: Sequence[str], site: Site) -> Iterator[str]:
 
 def _on_the_nodes(text: str, site: Site) -> str:
     """A path below one of the folders that pods mount, where the nodes have it."""
-    for mount in (DATA_MOUNT, RUNS_MOUNT, CACHE_MOUNT):
+    for mount in MOUNTS:
         if text == mount or text.startswith(f"{mount}/"):
             return f"{site.shared_folder}{text}"
     return text

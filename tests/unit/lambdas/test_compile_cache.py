@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lambdas.gateways import executions
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers import acquire_cache, backends, check_compilation, clean_up, tear_down
-from lambdas.logic.compile_cache import LONGEST_WAIT, NEVER_SHAPE_GRAPHS, cache_key
+from lambdas.logic.compile_cache import LONGEST_WAIT, cache_key
 from lambdas.logic.jobs import Job, job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, spec_with
@@ -24,6 +24,7 @@ from trainflow.models.compile_cache import CacheState, CacheUse, Hold, lease_of,
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.models.run_table import row_of
+from trainflow.protocol.compile_cache import NEVER_SHAPE_GRAPHS
 
 DIGEST = "registry.example/trainer@sha256:" + "0" * 64
 KEY = cache_key(parse_run_spec(SPEC), image_digest=None)

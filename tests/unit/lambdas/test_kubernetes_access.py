@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from lambdas.backends.kubernetes.pods import CLAIM, SERVICE_ACCOUNT
 from lambdas.backends.registry import KINDS
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.jobs import job_of
@@ -28,6 +27,7 @@ from trainflow.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL
 from trainflow.models.run import MetricsCursor, Run, Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import row_of
+from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 
 RUN = run_of()
 TYPE = RUN.spec.compute.instance_type

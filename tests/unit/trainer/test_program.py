@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.runtime import environment, program, result
+from trainer.runtime import environment, program
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, PeerLost, Terminated
+from trainflow.protocol import result
 
 
 @pytest.fixture(autouse=True)

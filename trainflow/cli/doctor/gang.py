@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainflow.models.kubernetes_names import ATTEMPT_LABEL, STAGE_LABEL
+from trainflow.protocol import variables
 
 Object = Mapping[str, Any]
 
@@ -17,8 +18,6 @@ DOCTOR_LABEL = "trainflow/doctor"
 
 GANG_STAGES = ("training", "precompile", "publish", "stage", "preflight")
 """Whose pods are looked at, the most telling first."""
-
-CACHE_VARIABLE = "TRAINFLOW_CACHE_DIR"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,7 @@ def shared_folders(pod: Object) -> list[str]:
 
 def cache_folder(pod: Object) -> str | None:
     """The shared folder that the compile cache is in."""
-    named = next((e.get("value", "") for e in container(pod).get("env") or [] if e["name"] == CACHE_VARIABLE), "")
+    named = next((e.get("value", "") for e in container(pod).get("env") or [] if e["name"] == variables.CACHE_DIR), "")
     return next((f for f in shared_folders(pod) if named == f or named.startswith(f"{f}/")), None)
 
 

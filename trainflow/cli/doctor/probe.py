@@ -8,8 +8,8 @@ from typing import Any
 from trainflow.cli.doctor import gang, inside
 from trainflow.cli.doctor.gang import DOCTOR_LABEL, Object
 from trainflow.models.kubernetes_names import MANAGED_BY, RUN_LABEL
+from trainflow.protocol.result import RESULT_FILE
 
-RESULT_FILE = "/dev/termination-log"
 DEADLINE_SECONDS = 300
 """The pod ends by itself if the doctor is interrupted; pulling its image may take minutes."""
 

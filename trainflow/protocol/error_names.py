@@ -1,0 +1,34 @@
+"""Names of the errors that programs in pods report: one list for both sides.
+
+The trainer's classes refuse a name that is not here (`trainer.runtime.errors`); each name but those of `NO_CAUSE` is a
+class of `trainflow.errors` as well, which Step Functions knows by it.
+"""
+
+from __future__ import annotations
+
+CAUSES = frozenset(
+    {
+        "CheckpointInvalid",
+        "CheckpointNotFound",
+        "CompileCacheGone",
+        "ConfigInvalid",
+        "DatasetInvalid",
+        "DatasetNotFound",
+        "DestinationNotEmpty",
+        "GraphCompilationFailed",
+        "LockedMemoryTooSmall",
+        "LossNotFinite",
+        "StorageFailed",
+        "WorldSizeMismatch",
+    }
+)
+"""What ends a run."""
+
+PEER_LOST = "PeerLost"
+"""Another process of the gang went away: this one is its victim, and its pod is not the cause."""
+
+TERMINATED = "Terminated"
+"""SIGTERM asked the program to stop."""
+
+NO_CAUSE = frozenset({PEER_LOST, TERMINATED})
+"""What programs report of something that happened elsewhere."""

@@ -1,0 +1,32 @@
+"""What every pod of a run finds: the shared file system and its folders, an account, a user."""
+
+from __future__ import annotations
+
+CLAIM = "fsx-claim"
+"""PersistentVolumeClaim of the shared file system, named as in the tutorial."""
+
+SERVICE_ACCOUNT = "training"
+"""Service account of the pods, bound to their IAM role by EKS Pod Identity."""
+
+USER = 1000
+"""User and group of the images and of the shared file system's folders."""
+
+DATA = "data"
+RUNS = "runs"
+CACHE = "cache"
+
+FOLDERS = (DATA, RUNS, CACHE)
+"""Folders of the shared file system: data sets, what runs keep, compiled graphs."""
+
+DATA_MOUNT = f"/{DATA}"
+RUNS_MOUNT = f"/{RUNS}"
+CACHE_MOUNT = f"/{CACHE}"
+
+MOUNTS = tuple(f"/{folder}" for folder in FOLDERS)
+"""Where pods mount the folders, in the folders' order."""
+
+JOBS = "jobs"
+"""Folder of the shared file system in which Slurm's jobs write while they run; no pod mounts it."""
+
+SCRATCH_MOUNT = "/scratch"
+"""The node's own NVMe disks, where the instance type has some; what is there goes with the pod."""
