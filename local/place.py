@@ -69,7 +69,7 @@ class TwinPlace:
         run_id = new_run_id(spec, datetime.now(UTC))
         if self._twin is None:
             self._twin = self._started_twin(spec, folder=self._options.out / run_id)
-        elif spec.compute.backend == "slurm" and self._twin.slurm is None:
+        elif spec.compute.backend_description.needs_slurm and self._twin.slurm is None:
             raise PlaceUnavailable("compute.backend: this twin was started without Slurm; start the run by itself.")
         return TwinRuns(self._twin).start(spec, run_id=run_id)
 
@@ -117,7 +117,7 @@ class TwinPlace:
                 log_dir=folder / "logs" / "twin",
                 time_scale=self._options.time_scale,
                 kubeconfig=self._options.kubeconfig,
-                slurm=SlurmSettings() if spec.compute.backend == "slurm" else None,
+                slurm=SlurmSettings() if spec.compute.backend_description.needs_slurm else None,
             )
             with self._options.busy("Starting the twin …"):
                 twin.start()

@@ -67,7 +67,7 @@ def require_backend(spec: RunSpec) -> None:
     Raises:
         MachineUnfit: Naming the packages to install.
     """
-    if spec.compute.backend == "slurm":
+    if spec.compute.backend_description.needs_slurm:
         try:
             packages.require()
         except SlurmMissing as missing:

@@ -12,7 +12,6 @@ from lambdas.handlers.environment import LinkEnvironment, RunTableEnvironment, T
 from lambdas.handlers.task import task
 from lambdas.logic.staging import linked_folder
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.run import Run, run_id_for
 from trainflow.models.run_spec import RunSpec, excess_of_names, parse_run_spec
 from trainflow.models.run_table import row_of
@@ -42,7 +41,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         started_at=event.started_at,
         spec=spec,
         linked_folder=_linked_folder(spec),
-        tools_image=read(ToolsEnvironment).tools_image if spec.compute.backend in KUBERNETES_KINDS else None,
+        tools_image=read(ToolsEnvironment).tools_image if spec.compute.backend_description.runs_on_kubernetes else None,
     )
     # Before anything costs money: whoever cleans up after the run finds in the table what it may hold.
     RunTable(read(RunTableEnvironment).run_table).begin(row_of(run))
@@ -60,6 +59,6 @@ def _require_names(run_id: str, spec: RunSpec) -> None:
 
 def _linked_folder(spec: RunSpec) -> str | None:
     """Where the data lies without a copy. Slurm's nodes have a file system of their own, which nothing links."""
-    if spec.dataset is None or spec.compute.backend not in KUBERNETES_KINDS:
+    if spec.dataset is None or not spec.compute.backend_description.runs_on_kubernetes:
         return None
     return linked_folder(spec.dataset, read(LinkEnvironment).linked_url)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from trainflow.models.backends import BACKENDS, BackendName
+from trainflow.models.backends import DESCRIPTIONS, BackendName
 from trainflow.models.compile_cache import CacheUse, own_folder
 from trainflow.models.instances import HUGE_PAGES_OF_EFA_POD_MIB, InstanceType
 from trainflow.models.run import JobRef, Run, Stage, job_name
@@ -33,8 +33,8 @@ EFA_ENVIRONMENT = {
 }
 """As the tutorials set it; FI_EFA_FORK_SAFE is for kernels before 5.15 only."""
 
-POD_EFA_ENVIRONMENT = {**EFA_ENVIRONMENT, "CCOM_SOCKET_IFNAME": "eth0"}
-"""As the TorchX tutorial sets it: so is a pod's interface called, while Slurm's nodes call theirs as they like."""
+INTERFACE_VARIABLE = "CCOM_SOCKET_IFNAME"
+"""Network interface of the first connection between nodes. The TorchX tutorial sets it for pods."""
 
 NEURON_ENVIRONMENT = {"NEURON_RT_RESET_CORES": "1", "XLA_TRANSFER_SEED_ASYNC": "1"}
 """As the TorchX tutorial sets it for every pod with NeuronCores."""
@@ -110,7 +110,7 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: C
 
 def _ref(run: Run, stage: Stage, attempt: int) -> JobRef:
     compute, gang = run.spec.compute, stage in GANGS
-    backend: BackendName = compute.backend if gang else BACKENDS[compute.backend].small_programs
+    backend: BackendName = compute.backend if gang else compute.backend_description.small_programs
     # Compiling needs every node: a graph that one of them did not see would be compiled while the others wait.
     elastic = compute.elastic if stage is Stage.TRAINING else None
     return JobRef(
@@ -210,7 +210,7 @@ def _options(arguments: Mapping[str, Argument]) -> tuple[str, ...]:
 
 def _static_rendezvous(ref: JobRef) -> tuple[str, ...]:
     """Node rank = index in the gang, so rank 0 is always in the pod of index 0."""
-    backend = BACKENDS[ref.backend]
+    backend = DESCRIPTIONS[ref.backend]
     return (
         *("--nnodes", str(ref.num_nodes)),
         *("--node_rank", backend.node_rank),
@@ -220,11 +220,12 @@ def _static_rendezvous(ref: JobRef) -> tuple[str, ...]:
 
 
 def _elastic_rendezvous(ref: JobRef, elastic: Elastic) -> tuple[str, ...]:
-    """Worker 0 keeps the store in which the nodes meet; which of them gets rank 0 is decided there."""
+    """The nodes meet in a store that one of them keeps; which of them gets rank 0 is decided there."""
+    store = DESCRIPTIONS[ref.backend].elastic_address(ref.name)
     return (
         *("--nnodes", f"{elastic.min_nodes}:{elastic.max_nodes}"),
         *("--rdzv_backend", "c10d"),
-        *("--rdzv_endpoint", f"{ref.name}-worker-0:{rendezvous_port(ref.name)}"),
+        *("--rdzv_endpoint", f"{store}:{rendezvous_port(ref.name)}"),
         *("--rdzv_id", ref.name),
         *("--max_restarts", str(elastic.max_restarts)),
     )
@@ -263,7 +264,9 @@ def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse |
     if ref.stage is Stage.TRAINING and instance.tflops_per_process is not None:
         environment[variables.PEAK_TFLOPS] = f"{instance.tflops_per_process:g}"
     if instance.uses_efa(ref.num_nodes):
-        environment |= EFA_ENVIRONMENT if ref.backend == "slurm" else POD_EFA_ENVIRONMENT
+        environment |= EFA_ENVIRONMENT
+        if (interface := DESCRIPTIONS[ref.backend].network_interface) is not None:
+            environment[INTERFACE_VARIABLE] = interface
     if ref.elastic:
         environment[variables.RANK0_URL] = announcement_url(ref.name, artifacts_url=artifacts_url)
     return environment

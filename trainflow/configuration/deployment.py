@@ -497,7 +497,7 @@ def scheduled_spec(configuration: Configuration, schedule: Schedule, *, reposito
 def _group(configuration: Configuration, spec: RunSpec, where: str) -> Nodegroup | None:
     """The nodes that a spec asks for; None where somebody else's Slurm cluster has them."""
     groups, field, remedy = configuration.capacity.nodegroups, "capacity.nodegroups", "a node group"
-    if spec.compute.backend == "slurm":
+    if spec.compute.backend_description.needs_slurm:
         if configuration.slurm is None:
             raise ConfigurationError(f"{where} asks for Slurm; add the section slurm, or choose another backend.")
         if configuration.slurm.pcs is None:

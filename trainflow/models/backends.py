@@ -1,7 +1,8 @@
-"""What runs a gang: the kinds of Kubernetes objects, and Slurm. What each is called, how its nodes find each other.
+"""What runs a gang, as far as all parts have to agree on it: names, kinds of Kubernetes objects, what each can do.
 
-Everything that differs between the backends and is no manifest stands here as data. Names of hosts and labels are
-those that the controllers give: Kubernetes' Job controller, JobSet 0.12, Volcano 1.15, the training operator 1.9.
+The run spec is checked against these descriptions, launchers' command lines, grants in the cluster and the laptop's
+command are made of them; what turns a job into something that runs is in `lambdas/backends`. Names of hosts and labels
+are those that the controllers give: Kubernetes' Job controller, JobSet 0.12, Volcano 1.15, the training operator 1.9.
 """
 
 from __future__ import annotations
@@ -24,22 +25,58 @@ MASTER_ADDRESS = "$MASTER_ADDR"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Backend:
+class BackendDescription:
     """What every backend has."""
 
     name: BackendName
     node_rank: str = "0"
-    """Filled in on each node, from the environment that whoever starts the program adds."""
+    """Filled in on each node, from the environment that the program's starter adds."""
     rank0_host: str = "localhost"
-    """Where the rendezvous is, as the other nodes of the gang call it."""
+    """Host of the rendezvous, as the other nodes of the gang call it."""
+    elastic_host: str | None = None
+    """Host that keeps the store of an elastic rendezvous; None for backends without elastic jobs."""
     longest_name: str = "{job}"
     """The longest name that is made of the job's: of a pod, its host or its Service."""
+    network_interface: str | None = None
+    """What the nodes or pods call the network interface that they reach each other by; None where that differs."""
+    single_node: bool = False
+    """Whether its gangs are one node."""
     small_programs: BackendName = "job"
     """What runs the run's other programs, of one process each: staging, publishing."""
+
+    @property
+    def runs_on_kubernetes(self) -> bool:
+        """Whether jobs are objects in a Kubernetes cluster: images, PriorityClasses, the linked file system."""
+        return False
+
+    @property
+    def needs_slurm(self) -> bool:
+        """Whether there has to be a Slurm cluster."""
+        return False
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether `compute.queue` may name one."""
+        return False
+
+    @property
+    def runs_elastic_jobs(self) -> bool:
+        """Whether a gang may go on with fewer nodes."""
+        return self.elastic_host is not None
 
     def rank0_address(self, job: str) -> str:
         """Host name of rank 0's node."""
         return self.rank0_host.format(job=job)
+
+    def elastic_address(self, job: str) -> str:
+        """Host name of the node that keeps the store of an elastic job's rendezvous.
+
+        Raises:
+            ValueError: If the backend has no elastic jobs.
+        """
+        if self.elastic_host is None:
+            raise ValueError(f"backend '{self.name}' has no elastic jobs")
+        return self.elastic_host.format(job=job)
 
     def name_length(self, job: str, *, num_nodes: int) -> int:
         """Length of the longest name that has to fit `MAX_HOST_NAME`."""
@@ -47,7 +84,7 @@ class Backend:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KubernetesKind(Backend):
+class KubernetesKind(BackendDescription):
     """One kind of object, as the API serves it."""
 
     group: str
@@ -55,14 +92,25 @@ class KubernetesKind(Backend):
     version: str
     kind: str
     plural: str
+    network_interface: str | None = "eth0"
     software: str | None = None
     """What has to be installed in the cluster; None for what Kubernetes brings itself."""
     rank0: Mapping[str, str] = field(default_factory=dict)
     """Labels that, of a job's pods, only the one of node rank 0 has."""
     queues: str | None = None
-    """Path of the API where its queues are; None for a kind without queues."""
+    """Path of the API that serves its queues; None for a kind without queues."""
     makes_service: bool = False
     """Whether we make a Service of the job's name beside it, which goes with the job."""
+
+    @property
+    def runs_on_kubernetes(self) -> bool:
+        """It does."""
+        return True
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether the API serves some."""
+        return self.queues is not None
 
     @property
     def api(self) -> str:
@@ -135,15 +183,32 @@ KUBERNETES_KINDS: Mapping[BackendName, KubernetesKind] = {
             # The operator's environment, the same in every pod of the job: docs/jobs.md.
             node_rank="$(PET_NODE_RANK)",
             rank0_host="{job}-master-0",
+            elastic_host="{job}-worker-0",
             longest_name="{job}-worker-{last}",
         ),
-        KubernetesKind(name="pod", group="", version="v1", kind="Pod", plural="pods"),
+        KubernetesKind(name="pod", group="", version="v1", kind="Pod", plural="pods", single_node=True),
     )
 }
 """Those that the cluster serves, by the name in `compute.backend`."""
 
-SLURM = Backend(name="slurm", node_rank=NODE_RANK, rank0_host=MASTER_ADDRESS, small_programs="slurm")
-"""Of whose jobs no host is named: they run on the nodes as they are called."""
 
-BACKENDS: Mapping[BackendName, Backend] = {**KUBERNETES_KINDS, SLURM.name: SLURM}
+@dataclass(frozen=True, kw_only=True)
+class SlurmJobs(BackendDescription):
+    """Jobs of a Slurm cluster, whose queues are its partitions. No host is named: they run on the nodes as they are
+    called."""
+
+    @property
+    def needs_slurm(self) -> bool:
+        """It does."""
+        return True
+
+    @property
+    def has_queues(self) -> bool:
+        """Partitions."""
+        return True
+
+
+SLURM = SlurmJobs(name="slurm", node_rank=NODE_RANK, rank0_host=MASTER_ADDRESS, small_programs="slurm")
+
+DESCRIPTIONS: Mapping[BackendName, BackendDescription] = {**KUBERNETES_KINDS, SLURM.name: SLURM}
 """All, by the name in `compute.backend`."""

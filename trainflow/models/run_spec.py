@@ -7,14 +7,14 @@ editors complete from (`config/run-spec.schema.json`) is generated from these cl
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.backends import BACKENDS, MAX_HOST_NAME, BackendName
+from trainflow.models.backends import DESCRIPTIONS, MAX_HOST_NAME, BackendDescription, BackendName
 from trainflow.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
 from trainflow.models.sentences import sentences
 from trainflow.protocol import archives
@@ -181,20 +181,19 @@ class Compute(_Section):
         return self
 
     def _too_many_for_a_pod(self) -> str | None:
-        if self.backend != "pod" or self.num_nodes == 1:
+        if not self.backend_description.single_node or self.num_nodes == 1:
             return None
-        return f"backend 'pod' is one node, but num_nodes is {self.num_nodes}; choose 'job', or ask for one node"
+        asked = f"backend '{self.backend}' is one node, but num_nodes is {self.num_nodes}"
+        return f"{asked}; choose 'job', or ask for one node"
 
     def _queue_of_others(self) -> str | None:
-        if self.queue is None or self.backend in ("volcano", "slurm"):
+        if self.queue is None or self.backend_description.has_queues:
             return None
-        return (
-            f"queue is '{self.queue}', but backend '{self.backend}' has no queues; remove it, or choose 'volcano' or "
-            "'slurm'"
-        )
+        others = _backends_that(lambda backend: backend.has_queues)
+        return f"queue is '{self.queue}', but backend '{self.backend}' has no queues; remove it, or choose {others}"
 
     def _priority_of_others(self) -> str | None:
-        if self.priority_class is None or self.backend != "slurm":
+        if self.priority_class is None or not self.backend_description.needs_slurm:
             return None
         return (
             f"priority_class is '{self.priority_class}', but Slurm has none; remove it, and name a partition of higher "
@@ -204,14 +203,20 @@ class Compute(_Section):
     def _elastic_of_others(self) -> str | None:
         if self.elastic is None:
             return None
-        if self.backend != "pytorchjob":
-            return f"backend '{self.backend}' has no elastic jobs; remove elastic, or choose 'pytorchjob'"
+        if not self.backend_description.runs_elastic_jobs:
+            others = _backends_that(lambda backend: backend.runs_elastic_jobs)
+            return f"backend '{self.backend}' has no elastic jobs; remove elastic, or choose {others}"
         low, high = self.elastic.min_nodes, self.elastic.max_nodes
         if low > high:
             return f"elastic.min_nodes is {low} and elastic.max_nodes is {high}; swap them"
         if not low <= self.num_nodes <= high:
             return f"num_nodes is {self.num_nodes}, but elastic allows {low} to {high}; choose a number between"
         return None
+
+    @property
+    def backend_description(self) -> BackendDescription:
+        """What the backend is and can do."""
+        return DESCRIPTIONS[self.backend]
 
     @property
     def instance(self) -> InstanceType:
@@ -222,6 +227,11 @@ class Compute(_Section):
     def world_size(self) -> int:
         """Training processes in all."""
         return self.num_nodes * self.processes_per_node
+
+
+def _backends_that(can: Callable[[BackendDescription], bool]) -> str:
+    """Names of the backends that can do something, for a sentence."""
+    return " or ".join(f"'{name}'" for name, backend in DESCRIPTIONS.items() if can(backend))
 
 
 class Dataset(_Section):
@@ -400,7 +410,7 @@ class RunSpec(_Section):
 
     @model_validator(mode="after")
     def _the_program_is_where_the_backend_looks(self) -> Self:
-        problem = self._kubernetes_alone() if self.compute.backend == "slurm" else self._slurm_alone()
+        problem = self._kubernetes_alone() if self.compute.backend_description.needs_slurm else self._slurm_alone()
         if problem:
             raise ValueError(problem)
         return self
@@ -444,8 +454,8 @@ class RunSpec(_Section):
 
 def excess_of_names(run_id: str, compute: Compute) -> int:
     """Characters by which the longest name of a run's pods is too long; 0 or less if all of them fit."""
-    backend = BACKENDS[compute.backend]
-    return backend.name_length(f"{run_id}{LONGEST_JOB}", num_nodes=compute.num_nodes) - MAX_HOST_NAME
+    longest = compute.backend_description.name_length(f"{run_id}{LONGEST_JOB}", num_nodes=compute.num_nodes)
+    return longest - MAX_HOST_NAME
 
 
 def parse_run_spec(document: Any) -> RunSpec:
