@@ -1,4 +1,4 @@
-"""What backends have to know of the deployment that they run in."""
+"""The deployment, as far as backends have to know it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainflow.models.slurm import Site
 
 
 class Artifacts(Protocol):
-    """Where results of runs go."""
+    """Place of the results of runs."""
 
     @property
     def artifact_bucket(self) -> str:
@@ -24,7 +24,7 @@ class Artifacts(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmAccess:
-    """How Slurm is reached, and what its nodes look like."""
+    """Address and user of Slurm, and a description of its nodes."""
 
     url: str
     """URL of slurmrestd; `ssm://<instance id>` of a machine with Slurm's commands, where there is none; empty in a
@@ -51,8 +51,8 @@ class Deployment(Protocol):
 
     @property
     def artifacts(self) -> Artifacts:
-        """Where results of runs go."""
+        """Place of the results of runs."""
 
     @property
     def slurm(self) -> SlurmAccess:
-        """How Slurm is reached."""
+        """Access to Slurm; its URL is empty in a deployment without it."""

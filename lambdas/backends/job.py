@@ -29,7 +29,7 @@ def _service(job: Job) -> dict[str, Any]:
         "metadata": pods.metadata(job),
         "spec": {
             "clusterIP": "None",
-            # Peers look each other up while they start, before any of them is ready.
+            # Peers resolve each other's names while they start, before any of them is ready.
             "publishNotReadyAddresses": True,
             "selector": {"batch.kubernetes.io/job-name": job.ref.name},
         },

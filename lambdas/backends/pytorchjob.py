@@ -19,7 +19,7 @@ from trainflow.models.run_spec import Elastic
 DESCRIPTION = KUBERNETES_KINDS["pytorchjob"]
 
 CONTAINER = "pytorch"
-"""The operator looks for the container of this name."""
+"""Name of the container that the operator expects."""
 
 PORT_NAME = "pytorchjob-port"
 """The port of this name becomes MASTER_PORT and the Services' port."""
@@ -51,7 +51,7 @@ def render(job: Job) -> list[dict[str, Any]]:
 
 
 def _elastic_policy(job: Job, elastic: Elastic) -> dict[str, Any]:
-    """The same as the command line says: for the operator, and for people who look at the job."""
+    """The same values as on the command line, for the operator and for people who read the job."""
     return {
         "minReplicas": elastic.min_nodes,
         "maxReplicas": elastic.max_nodes,

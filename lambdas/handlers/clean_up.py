@@ -5,7 +5,7 @@ stands in the run table has seen to itself.
 EventBridge's event names the execution. What the run holds stands in the run table, not in the event: EventBridge
 leaves the input out where the state machine is encrypted with a customer's key. Safe to repeat.
 
-A run that somebody stops is torn down whatever its spec says; the others follow `teardown.on_failure`.
+A run that a person stops is torn down whatever its spec says; the others follow `teardown.on_failure`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """What was given back, and whether the record is written."""
+    """What was released, and whether the record is written."""
     detail, table = event.detail, RunTable(read(RunTableEnvironment).run_table)
     run_id = recording.own_run_id(detail.name, detail.execution_arn)
     if run_id is None:

@@ -20,12 +20,12 @@ class Event(BaseModel):
     job: JobRef
     progress: MetricsCursor
     phase: JobPhase = JobPhase.PENDING
-    """What the look before saw."""
+    """What the poll before saw."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The job's phase, and how long to wait before the next look; a failed job raises the name of its failure."""
+    """The job's phase, and how long to wait before the next poll; a failed job raises the name of its failure."""
     backend = backends.connect(event.job.backend)
     status = backend.status(event.job)
     if status.phase is None:

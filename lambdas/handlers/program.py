@@ -1,4 +1,4 @@
-"""A job of one small program that leaves a result: submitted once, looked at until it ends."""
+"""A job of one small program that leaves a result: submitted once, polled until it ends."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Event(BaseModel):
     run: Run
     training: JobRef
     waited_seconds: int = 0
-    """In the looks before."""
+    """In the polls before."""
 
 
 @task(Event)

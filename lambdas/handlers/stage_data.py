@@ -27,20 +27,20 @@ from trainflow.models.run import JobRef, Run, Stage, StagingProgress
 from trainflow.protocol.staging_line import StagingReport
 
 TAIL_LINES = 20
-"""Of the log: the newest report is among them, whatever else the program says."""
+"""Last lines of the log that are read: the newest report is among them, whatever else the program says."""
 
 
 class Event(BaseModel):
     run: Run
     progress: StagingProgress | None = None
-    """After the look before; None before the first."""
+    """State after the poll before; None before the first."""
     waited_seconds: int = 0
-    """In the looks before."""
+    """In the polls before."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """Whether staging is finished, what it says of the data set, how far it is, and how long until the next look."""
+    """Whether staging is finished, what it says of the data set, how far it is, and how long until the next poll."""
     run, now = event.run, datetime.now(UTC)
     if event.progress is None or event.progress.importing:
         importing = _import_progress(run, event.progress, now=now)

@@ -39,7 +39,7 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(_event: Event) -> dict[str, Any]:
-    """What was found and given back."""
+    """What was found and released."""
     cluster = read(ClusterEnvironment).cluster_name
     nodegroups, backend = Nodegroups(cluster), backends.connect_cluster()
     table, now = RunTable(read(RunTableEnvironment).run_table), datetime.now(UTC)

@@ -17,11 +17,11 @@ GANG = "node"
 """Name of the one part that JobSets and Volcano Jobs have here: the replicated job, the task."""
 
 MAX_HOST_NAME = 63
-"""Of a DNS label (RFC 1123), and so of a pod's host name and of a Service."""
+"""Length of a DNS label (RFC 1123), and so of a pod's host name and of a Service."""
 
 NODE_RANK = "$SLURM_NODEID"
 MASTER_ADDRESS = "$MASTER_ADDR"
-"""In a job's command, as words of their own: the job script lets the shell fill them in, and nothing else."""
+"""Words of a job's command: the job script lets the shell fill them in, and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class KubernetesKind(BackendDescription):
 
     @property
     def api_version(self) -> str:
-        """As manifests write it."""
+        """API group and version as manifests write them."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property

@@ -1,4 +1,4 @@
-"""What one kind of Kubernetes object has to say of itself to be a backend. Pure: each kind's module makes one."""
+"""Declaration of one kind of Kubernetes object as a backend. Pure: each kind's module makes one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from trainflow.models.run import JobRef
 from trainflow.models.run_spec import Compute
 
 ReadStatus = Callable[[JobRef, Mapping[str, Any], datetime | None], JobStatus]
-"""From a job, the `status` of its object and the time of its creation to how far the job is."""
+"""Function of a job, the `status` of its object and the time of its creation: how far the job is."""
 
 QueueFindings = Callable[[Compute, str | Unknown | None], Iterable[Finding]]
-"""From a gang and the state of its queue, None for a missing one, to what is wrong with that."""
+"""Function of a gang and the state of its queue, None for a missing one: what is wrong with the queue."""
 
 
 def no_queues(_compute: Compute, _state: str | Unknown | None) -> Iterable[Finding]:
-    """What kinds without queues have to say of one: nothing."""
+    """The findings of kinds without queues: none."""
     return ()
 
 
@@ -34,14 +34,14 @@ class JobKind:
 
     description: KubernetesKind
     render: Callable[[Job], list[dict[str, Any]]]
-    """From a job to the objects to create, in their order."""
+    """Function of a job: the objects to create, in their order."""
     read_status: ReadStatus
     queue_findings: QueueFindings = no_queues
-    """For kinds whose description names queues."""
+    """Used for kinds whose description names queues."""
 
     @property
     def name(self) -> BackendName:
-        """As `compute.backend` has it."""
+        """Value of `compute.backend`."""
         return self.description.name
 
     def status(self, job: JobRef, found: Mapping[str, Any]) -> JobStatus:

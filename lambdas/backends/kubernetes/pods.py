@@ -35,7 +35,7 @@ GRACE_PERIOD_SECONDS = 120
 """Time for a checkpoint between SIGTERM and SIGKILL: Spot gives two minutes."""
 
 SHARED_MEMORY_GIB = 8
-"""For data loaders; the 64 MiB that Kubernetes gives a container by itself is too little."""
+"""Memory for data loaders; the 64 MiB that Kubernetes gives a container by itself is too little."""
 
 KEPT_SECONDS = 7 * 24 * 3600
 """How long a finished job is kept where nothing tears it down: over a weekend and some days."""
@@ -49,12 +49,12 @@ SMALL_LIMITS = {"memory": "2Gi"}
 
 
 def metadata(job: Job) -> dict[str, Any]:
-    """Name, labels and the hash of what it does: of every object of a job."""
+    """Name, labels and the hash of what the job does, for each of its objects."""
     return {"name": job.ref.name, "labels": labels(job), "annotations": {SPEC_HASH_ANNOTATION: job.spec_hash}}
 
 
 def labels(job: Job) -> dict[str, str]:
-    """By which the workflow and people find a job's objects."""
+    """Labels by which the workflow and people find a job's objects."""
     return {
         **MANAGED_BY,
         RUN_LABEL: job.run_id,
@@ -67,7 +67,7 @@ def labels(job: Job) -> dict[str, str]:
 
 
 def template(job: Job, spec: dict[str, Any]) -> dict[str, Any]:
-    """What controllers make pods of."""
+    """Template from which controllers make pods."""
     return {"metadata": {"labels": labels(job)}, "spec": spec}
 
 
@@ -75,7 +75,7 @@ def pod_spec(job: Job, *, container: str | None = None, deadline: bool = True) -
     """The pod of one node.
 
     Args:
-        job: What it runs.
+        job: The job that it is part of.
         container: Name of the container; the stage's if left out.
         deadline: Whether the pod itself ends the job in time; not, where the job's controller does.
     """

@@ -57,12 +57,12 @@ class SlurmCluster:
     def __init__(self, controller: Controller, files: JobFiles, *, user: str) -> None:
         self._controller, self._files, self._user = controller, files, user
         self._ids: dict[str, int] = {}
-        """By name: jobs that need not be searched for again."""
+        """Slurm's ids of jobs by their names, so that a job is searched for once."""
 
     def submit(self, objects: Sequence[Submission]) -> None:
         """Put each job into the queue unless it is there, or has been.
 
-        Two submits at once, or one whose answer got lost and that is tried again, make one job: names are looked up
+        Two submits at once, or one whose answer got lost and that is tried again, make one job: names are searched for
         first; what two have submitted in the same moment is cancelled but for the first, and could not have started
         before (`dependency=singleton`); the script runs once for a name in any case.
 
@@ -77,7 +77,7 @@ class SlurmCluster:
         """One call of constant size once the job has been found, and one of S3's when it is over.
 
         Raises:
-            JobNotFound: If nobody knows of it (any more).
+            JobNotFound: If neither Slurm nor S3 knows of it (any more).
         """
         found = self._find(job.name)
         if found is not None and not is_over(found):
@@ -103,7 +103,7 @@ class SlurmCluster:
         return self._files.failed_nodes(run_id)
 
     def pods_to_diagnose(self, run_id: str) -> list[str]:
-        """Of the run's newest jobs, the part that has rank 0; and those that failed."""
+        """Parts of the run's newest jobs that have rank 0 or failed."""
         return self._files.pods_with_last_lines(run_id, limit=MAX_PODS_TO_DIAGNOSE)
 
     def pending_reason(self, job: JobRef) -> str | None:
@@ -146,7 +146,7 @@ class SlurmCluster:
                 self._controller.cancel(found.job_id)
 
     def partition(self, name: str | None) -> Partition | None:
-        """The partition of a name, or the default of jobs that name none; None if there is none, or nobody says."""
+        """The partition of a name, or the default of jobs that name none; None if there is none or Slurm does not say."""
         return self._controller.partition(name) if name else default_of(self._controller.partitions())
 
     def _submit(self, job: Submission) -> None:
@@ -162,7 +162,7 @@ class SlurmCluster:
         self._keep_one(self._named(job.name))
 
     def _keep_one(self, same: Sequence[SlurmJob]) -> None:
-        """Of several jobs of one name, the first: everybody who looks picks the same."""
+        """Cancel all but the first of several jobs of one name: every caller picks the same."""
         for found in sorted(same, key=lambda each: each.job_id)[1:]:
             if not is_over(found):
                 self._controller.cancel(found.job_id)

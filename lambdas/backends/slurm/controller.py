@@ -1,4 +1,4 @@
-"""What is asked of Slurm's controller, whichever way leads to it."""
+"""Requests to Slurm's controller, whichever way they take."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Controller(Protocol):
 
         Raises:
             JobRefused: If Slurm will not run it.
-            ClusterUnavailable: If nobody knows whether it is in the queue.
+            ClusterUnavailable: If it is unknown whether it is in the queue.
         """
 
     def jobs(self) -> list[SlurmJob]:
@@ -35,4 +35,4 @@ class Controller(Protocol):
         """All of them."""
 
     def cancelled_by(self, job_id: int) -> str | None:
-        """The user who cancelled a job, where somebody writes that down."""
+        """The user who cancelled a job, where the cluster keeps account of that."""

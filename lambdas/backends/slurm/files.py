@@ -51,7 +51,7 @@ class JobFiles:
         return [key.rsplit("/", 1)[-1].removesuffix(".log") for key in keys]
 
     def tail(self, pod: str, *, lines: int) -> list[LogLine]:
-        """The last lines of a part of a job; none if nobody has kept them."""
+        """The last lines of a part of a job; none if they were not kept."""
         job, _, index = pod.rpartition("-")
         body = self._get(_key(job, slurm_job.tail_name(job, int(index)))) if index.isdecimal() else None
         return list(log_lines(_lines(body)))[-lines:] if body else []
@@ -119,11 +119,11 @@ def _pod(job: str, node: NodeRecord, reason: str | None) -> WorkerPod:
 
 
 def _key(job: str, name: str) -> str:
-    """Of something that a job left; its name is `<run id>-<stage>-<attempt>`."""
+    """Key of something that a job left; the job's name is `<run id>-<stage>-<attempt>`."""
     return f"runs/{job.rsplit('-', 2)[0]}/{name}"
 
 
 def _lines(body: Any) -> list[bytes]:
-    """Of an object of a mebibyte at most; a carriage return is a character like any other."""
+    """Lines of an object of a mebibyte at most; a carriage return is a character like any other."""
     content: bytes = body.read()
     return content.removesuffix(b"\n").split(b"\n")

@@ -1,4 +1,4 @@
-"""Can Slurm run the gang? What it would keep waiting for ever is told before anything starts."""
+"""Whether Slurm can run the gang: what would wait in its queue for ever is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def of_partition(spec: RunSpec, partition: Partition | None) -> Iterator[Finding
     """Everything that is wrong with the gang's partition, as far as this run is concerned.
 
     Args:
-        spec: The run's.
-        partition: The one that `compute.queue` names, or Slurm's default; None if there is none, or nobody says which.
+        spec: Spec of the run.
+        partition: The one that `compute.queue` names, or Slurm's default; None if there is none, or Slurm does not say.
     """
     compute = spec.compute
     if partition is None and compute.queue is None:

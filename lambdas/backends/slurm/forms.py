@@ -1,4 +1,4 @@
-"""What the versions of Slurm's REST API call things: one family up to v0.0.38, another since v0.0.39.
+"""Names of fields in the versions of Slurm's REST API: one family up to v0.0.38, another since v0.0.39.
 
 Slurm 22.05 serves v0.0.38, 23.02 v0.0.39, 23.11 v0.0.40, 24.05 v0.0.41, 24.11 v0.0.42, 25.05 v0.0.43, 25.11 v0.0.44
 (schedmd.com, "OpenAPI Plugin Release Notes"). What `squeue --json` prints is in the form of the newest.
@@ -17,12 +17,12 @@ from typing import Any
 from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission
 
 KNOWN_VERSIONS = tuple(range(38, 45))
-"""Of v0.0.N; those that these functions speak."""
+"""Values of N in v0.0.N that these functions speak."""
 
 FIRST_OF_NEW_FAMILY = 39
 
 FIRST_WITH_THE_SCRIPT_IN_THE_JOB = 41
-"""Beside the job it is deprecated since then."""
+"""Since then a script beside the job is deprecated."""
 
 MARK = "trainflow"
 """Field of a comment that makes a job one of ours."""
@@ -107,7 +107,7 @@ def comment_form(comment: JobComment) -> str:
 
 
 def comment_of(text: str | None) -> JobComment | None:
-    """The same back; None for a comment of somebody else's."""
+    """A job's comment, read; None for a comment that is not ours."""
     try:
         fields = json.loads(text or "")
         if fields.pop(MARK) != 1:

@@ -1,4 +1,4 @@
-"""Backend `slurm`: the job script. One template for every stage; a small program is a gang of one node.
+"""Job script of backend `slurm`. One template for every stage; a small program is a gang of one node.
 
 Whatever comes from a spec is quoted for the shell, so that it arrives as it was written. What the shell itself fills in
 are two words of the launcher's command, because only a node knows its own rank and where the first one is.
@@ -21,14 +21,14 @@ SMALL_PROGRAM_MEMORY_MIB = 2048
 """Staging and publishing stream: their memory does not grow with the data."""
 
 SIGNAL_MAY_BE_EARLY_SECONDS = 60
-"""slurmctld looks at time limits now and then, so its signal may come a minute before it is due (`sbatch`'s
+"""slurmctld checks time limits from time to time, so its signal may come a minute before it is due (`sbatch`'s
 manual)."""
 
 COMMUNICATOR_PORTS = range(30000, 32768)
-"""Above those of the jobs' rendezvous, below Linux's ephemeral ones."""
+"""Ports above those of the jobs' rendezvous and below Linux's ephemeral ones."""
 
 FILLED_IN = {"--node_rank": NODE_RANK, "--master_addr": MASTER_ADDRESS}
-"""By the flag of the launcher before it."""
+"""Words that the shell fills in, by the launcher's flag before each."""
 
 TEMPLATE = Template(r"""#!/bin/bash -l
 # A job of Trainflow's; its comment says which.
@@ -107,7 +107,7 @@ def render(job: Job, site: Site, *, artifacts_url: str) -> list[Submission]:
 
     Args:
         job: What to run.
-        site: What the nodes look like.
+        site: Description of the nodes.
         artifacts_url: `s3://bucket/prefix/` that the run's logs and records go to.
     """
     is_gang = job.instance is not None
@@ -151,10 +151,10 @@ def render(job: Job, site: Site, *, artifacts_url: str) -> list[Submission]:
 
 
 def _communicator(job: Job) -> str:
-    """Where Neuron's collectives meet: at the first node, at a port of the job's own.
+    """Address at which Neuron's collectives meet: the first node, at a port of the job's own.
 
     As `nccom-test`'s guide in Neuron's documentation has it. Left out, frameworks choose an ephemeral port, which may
-    be somebody else's by then.
+    be another job's by then.
     """
     if job.instance is None or not job.instance.accelerated:
         return ""

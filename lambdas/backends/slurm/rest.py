@@ -79,9 +79,9 @@ class RestController:
         """Connect when asked for something.
 
         Args:
-            url: Where slurmrestd listens.
+            url: URL of slurmrestd.
             key_secret: Secrets Manager's name or ARN of the key for tokens, in base64.
-            user: Whose token: whom the jobs run as.
+            user: The user of the token, as whom the jobs run.
             claims: What else a token says: AWS PCS, which knows no users by name, wants their ids.
         """
         self._url, self._key_secret = url.rstrip("/"), key_secret
@@ -91,7 +91,7 @@ class RestController:
         self._server: _Server | None = None
 
     def submit(self, job: Submission, *, after: Sequence[int]) -> None:
-        """Once: who does not hear the answer looks into the queue first."""
+        """One request, never repeated here: a caller without an answer reads the queue first."""
         answer = self._call("POST", "job/submit", body=submission_form(job, self._version, after=after), repeat=False)
         if answer.document.get("job_id"):
             return  # its complaints, such as a time limit above the partition's, are why it waits

@@ -23,18 +23,18 @@ SCHEME = "ssm://"
 
 DOCUMENT = "AWS-RunShellScript"
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 LONGEST_SECONDS = 40.0
-"""That a command may take: less than the functions' time limit."""
+"""Longest time of a command: less than the functions' time limit."""
 
 RUNNING = ("Pending", "InProgress", "Delayed", "Cancelling")
 """States of a command that has not ended (SSM, GetCommandInvocation)."""
 
 COLUMNS = "%i|%j|%u|%T|%N|%V|%S|%e|%r|%k"
-"""Of `squeue`: id, name, user, state, nodes, submitted, started, ended, reason, comment."""
+"""Format of `squeue`: id, name, user, state, nodes, submitted, started, ended, reason, comment."""
 
 MAX_CHARACTERS = 24_000
-"""That Systems Manager passes on of what a command prints (GetCommandInvocation); it cuts off the rest."""
+"""Output of a command that Systems Manager passes on (GetCommandInvocation); it cuts off the rest."""
 
 UNREACHED = (
     "Unable to contact slurm controller",
@@ -42,7 +42,7 @@ UNREACHED = (
     "Zero Bytes were transmitted",
     "Connection refused",
 )
-"""In what Slurm's commands say if slurmctld does not answer, or if its answer got lost."""
+"""Parts of the messages of Slurm's commands when slurmctld does not answer, or its answer got lost."""
 
 NONE = ("", "N/A", "Unknown", "None", "UNLIMITED")
 
@@ -81,11 +81,11 @@ class SsmController:
             raise JobRefused(f"Slurm refuses the job '{job.name}': {said.strip().rstrip('.')}.")
 
     def jobs(self) -> list[SlurmJob]:
-        """Of the user, in one command."""
+        """Jobs of the user, in one command."""
         return self._squeue(f"--user={self._user}")
 
     def job(self, job_id: int) -> SlurmJob | None:
-        """By its number."""
+        """One job, in one command."""
         return next(iter(self._squeue(f"--jobs={job_id}", unknown_is_none=True)), None)
 
     def cancel(self, job_id: int) -> None:
@@ -93,7 +93,7 @@ class SsmController:
         self._expected(f"scancel --quiet {job_id}")
 
     def partition(self, name: str) -> Partition | None:
-        """As `scontrol` shows it."""
+        """The partition as `scontrol` shows it."""
         failed, said = self._run(f"scontrol --oneliner show partition {shlex.quote(name)}")
         if failed:
             if "not found" in said:
@@ -102,14 +102,14 @@ class SsmController:
         return _partition(said)
 
     def partitions(self) -> list[Partition]:
-        """The same, a line each."""
+        """All partitions as `scontrol` shows them, a line each."""
         failed, said = self._run_whole("scontrol --oneliner show partition")
         if failed:
             raise self._unavailable(said)
         return [_partition(line) for line in said.splitlines() if line]
 
     def cancelled_by(self, job_id: int) -> str | None:
-        """From the accounting database, where there is one: `CANCELLED by 1001`."""
+        """The user in the accounting database, where there is one: `CANCELLED by 1001`."""
         failed, said = self._run(f"sacct --noheader --parsable2 --allocations --jobs={job_id} --format=State%60")
         found = re.search(r"CANCELLED by (\d+)", said)
         return f"uid {found[1]}" if found and not failed else None
@@ -160,7 +160,7 @@ class SsmController:
             )
         command_id, deadline = sent["Command"]["CommandId"], time.monotonic() + LONGEST_SECONDS
         while time.monotonic() < deadline:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             try:
                 with translated("ssm:GetCommandInvocation"):
                     found = ssm.get_command_invocation(CommandId=command_id, InstanceId=self._instance_id)
@@ -210,7 +210,7 @@ def _time(text: str) -> datetime | None:
 
 
 def _minutes(text: str) -> int | None:
-    """Of `D-HH:MM:SS`, which is how Slurm writes time limits."""
+    """Minutes of `D-HH:MM:SS`, which is how Slurm writes time limits."""
     if text in NONE:
         return None
     days, _, clock = text.rpartition("-")

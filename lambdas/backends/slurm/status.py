@@ -1,4 +1,4 @@
-"""What Slurm's words for a job mean: its phase, how it failed, what it waits for.
+"""Meaning of Slurm's words for a job: its phase, how it failed, what it waits for.
 
 The words are those of `squeue`'s manual, "JOB STATE CODES" and "JOB REASON CODES".
 """
@@ -14,10 +14,10 @@ from trainflow.models.slurm import SlurmJob
 WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 )
-"""Before the script starts. While CONFIGURING the nodes are being started."""
+"""States of a job before its script starts. While CONFIGURING the nodes are being started."""
 
 ENDING = "COMPLETING"
-"""Beside the state of a job whose last processes are being ended: no end yet."""
+"""Flag of a job whose last processes are being ended: it has not ended yet."""
 
 FAILURES: Mapping[str, tuple[str, str]] = {
     "FAILED": ("JobFailed", "ended with an error"),
@@ -31,7 +31,7 @@ FAILURES: Mapping[str, tuple[str, str]] = {
     "REVOKED": ("Cancelled", "was taken over by another cluster of Slurm's federation"),
     "LAUNCH_FAILED": ("NodeLost", "could not be started on {node}"),
 }
-"""By the state of a job that has ended badly: the reason of the failure, and the sentence about it."""
+"""Reason and sentence of a failure, by the state of a job that has ended badly."""
 
 PENDING_REASONS: Mapping[str, str] = {
     "Resources": "its nodes are used by other jobs",
@@ -60,7 +60,7 @@ PENDING_REASONS: Mapping[str, str] = {
     "InvalidAccount": "its account is unknown",
     "InvalidQOS": "its quality of service is unknown",
 }
-"""By Slurm's reason; others are shown as Slurm says them."""
+"""Sentences by Slurm's reason; other reasons are shown as Slurm says them."""
 
 
 def job_status(job: SlurmJob, *, cancelled_by: str | None = None) -> JobStatus:
@@ -93,7 +93,7 @@ def is_over(job: SlurmJob) -> bool:
 
 
 def was_cancelled(job: SlurmJob) -> bool:
-    """Whether somebody ended it."""
+    """Whether a user ended it."""
     return "CANCELLED" in job.states
 
 

@@ -40,7 +40,7 @@ class Ssm:
             lambda params, **_: self.sent.append(params["Parameters"]["commands"][0]),
         )
         monkeypatch.setattr(slurm_ssm, "client", lambda _: self.client)
-        monkeypatch.setattr(slurm_ssm, "LOOK_SECONDS", 0.0)
+        monkeypatch.setattr(slurm_ssm, "POLL_SECONDS", 0.0)
 
     def answer(self, status: str, *, output: str = "", error: str = "") -> None:
         self.stubber.add_response(
