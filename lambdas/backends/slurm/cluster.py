@@ -146,7 +146,7 @@ class SlurmCluster:
                 self._controller.cancel(found.job_id)
 
     def partition(self, name: str | None) -> Partition | None:
-        """The partition of a name, or the default of jobs that name none; None if there is none or Slurm does not say."""
+        """The partition of a name, or the default one; None if there is none or Slurm does not say."""
         return self._controller.partition(name) if name else default_of(self._controller.partitions())
 
     def _submit(self, job: Submission) -> None:
