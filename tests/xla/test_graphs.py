@@ -27,7 +27,7 @@ from trainer.data.shards import open_dataset  # noqa: E402
 from trainer.device.distributed import Gang  # noqa: E402
 from trainer.loop import training  # noqa: E402
 from trainer.loop.progress_log import Journal  # noqa: E402
-from trainer.loop.run import Run  # noqa: E402
+from trainer.loop.training_process import TrainingProcess  # noqa: E402
 from trainer.optimizers.optimization_config import OptimizationConfig  # noqa: E402
 from trainer.pretraining.config import ModelConfig, PretrainConfig  # noqa: E402
 from trainer.pretraining.task import Pretraining  # noqa: E402
@@ -67,7 +67,7 @@ def run_in(
     steps: int = -1,
     log_steps: int = 2,
     **recipe: Any,
-) -> Run:
+) -> TrainingProcess:
     if not (folder / "x_training_0.hdf5").exists():
         write_shard(folder / "x_training_0.hdf5")
     config = PretrainConfig(
@@ -99,7 +99,7 @@ def run_in(
     own_device.rounds_stochastically = True  # as NeuronCores do; XLA's CPU rounds to the nearest
     gang = Gang(rank=0, world_size=1, control=None)
     task = Pretraining(config, open_dataset(folder), precision, micro_batches=3, world_size=1)
-    return Run(config, task, own_device, gang, folder / "run")
+    return TrainingProcess(config, task, own_device, gang, folder / "run")
 
 
 def test_an_interrupted_training_ends_with_the_same_weights(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class CpuDevice:
     fused_optimizer = True
     rounds_stochastically = False
     peak_tflops: float | None = None
-    peak_source = "nobody"
+    peak_source = "unknown"
     takes_peak_from_pod = False
     bucket_mib = 25  # torch's own default
     average: Average | None = None

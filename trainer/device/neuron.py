@@ -27,7 +27,7 @@ class NeuronDevice:
     fused_optimizer = False
     rounds_stochastically = True
     peak_tflops: float | None = None
-    peak_source = "nobody"
+    peak_source = "unknown"
     takes_peak_from_pod = True
     bucket_mib = 25  # torch's own default
     average: Average | None = None

@@ -27,7 +27,7 @@ class XlaDevice:
     kernels: Kernels = TorchKernels()
     fused_optimizer = False
     peak_tflops: float | None = None
-    peak_source = "nobody"
+    peak_source = "unknown"
     takes_peak_from_pod = True
     bucket_mib = 512  # BUCKET_CAP_MB of the tutorial's launch scripts
 

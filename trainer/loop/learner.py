@@ -9,7 +9,7 @@ from torch import nn
 
 from trainer.compiler import compilation
 from trainer.device.distributed import Gang
-from trainer.loop.run import Run
+from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers import gradients
 from trainer.optimizers.building import Optimizer
 from trainer.optimizers.gradients import Exchange
@@ -26,31 +26,31 @@ class Learner:
     compiled: bool
 
 
-def build_learner(run: Run, gang: Gang) -> Learner:
+def build_learner(process: TrainingProcess, gang: Gang) -> Learner:
     """Model, optimizer and, where the device allows it, compiled layers; alike on every rank of the gang."""
-    task, device = run.task, run.device
-    obstacle = compilation.obstacle(device, wanted=run.config.compile)
+    task, device = process.task, process.device
+    obstacle = compilation.obstacle(device, wanted=process.config.compile)
     if obstacle is None:
         compilation.keep_layers_whole()
     else:
-        run.say(f"Training runs uncompiled: {obstacle}.")
+        process.say(f"Training runs uncompiled: {obstacle}.")
     torch.manual_seed(task.plan.seed)
     model = task.build_model(device, compiler=device.compiler if obstacle is None else None).train()
     optimizer = task.build_optimizer(model, device, gang)
-    exchange = gradients.exchange(model, gang, device, bucket_mib=run.config.bucket_mib)
+    exchange = gradients.exchange(model, gang, device, bucket_mib=process.config.bucket_mib)
     return Learner(model, exchange, optimizer, compiled=obstacle is None)
 
 
-def take_step(run: Run, learner: Learner, rate: float) -> torch.Tensor:
+def take_step(process: TrainingProcess, learner: Learner, rate: float) -> torch.Tensor:
     """Clip once, change the weights, forget the gradients.
 
     Returns:
         The 2-norm of the gradients before clipping, still on the device; the same on every rank, as all of them
         compute it: a graph that only rank 0 has would make the others wait for its compilation.
     """
-    norm = nn.utils.clip_grad_norm_(learner.model.parameters(), run.task.plan.max_grad_norm)
+    norm = nn.utils.clip_grad_norm_(learner.model.parameters(), process.task.plan.max_grad_norm)
     for group in learner.optimizer.param_groups:
         group["lr"] = rate
-    run.device.take_step(learner.optimizer)
+    process.device.take_step(learner.optimizer)
     learner.optimizer.zero_grad()
     return norm

@@ -10,8 +10,8 @@ import torch
 
 from trainer.checkpoints.checkpoint import Progress
 from trainer.loop.metrics import MetricsLog, StepMetrics, StepTimes, Stopwatch
-from trainer.loop.run import Run
 from trainer.loop.task import Batches
+from trainer.loop.training_process import TrainingProcess
 from trainer.loop.utilization import utilization_percent
 from trainer.runtime.errors import LossNotFinite
 
@@ -39,30 +39,30 @@ class Measured(TypedDict):
 class Journal:
     """Tells every `--log_steps`-th step, the first and the last, and those that leave a checkpoint."""
 
-    def __init__(self, run: Run, batches: Batches, progress: Progress, *, last_step: int) -> None:
+    def __init__(self, process: TrainingProcess, batches: Batches, progress: Progress, *, last_step: int) -> None:
         """
         Args:
-            run: The training.
+            process: This process and what it trains.
             batches: The stream of samples, which knows the epochs and how long it was waited for.
             progress: Where the training goes on from.
             last_step: Where this process stops.
         """
-        self._run = run
+        self._process = process
         self._batches = batches
         self._last_step = last_step
         self._began = self._told = progress
         self._waited_at_first = self._waited_until = batches.seconds_waited
         self._times = StepTimes()
         self._log = MetricsLog(
-            run.output_dir if run.records else None,
+            process.output_dir if process.records else None,
             first_step=progress.step + 1,
-            with_norm=run.config.print_grad_norm,
+            with_norm=process.config.print_grad_norm,
         )
         self._stopwatch = Stopwatch()
 
     def tells(self, step: int) -> bool:
         """Whether this step gets a line."""
-        return step % self._run.config.log_steps == 0 or step in (1, self._last_step)
+        return step % self._process.config.log_steps == 0 or step in (1, self._last_step)
 
     def tell(
         self,
@@ -91,17 +91,17 @@ class Journal:
             LossNotFinite: On every rank, if the loss or the gradients were not finite.
         """
         read = torch.cat([losses, grad_norm.to(losses.dtype).reshape(1)]).tolist()
-        means = self._run.gang.means([*read, float(stop), float(save)])
+        means = self._process.gang.means([*read, float(stop), float(save)])
         *parts, norm, share_stop, share_save = means
         loss = sum(parts)
         measured = self._measured(progress)
         self._log.record(
             StepMetrics(
-                self._batches.order.epoch(progress.samples_seen - self._run.global_batch_size),
+                self._batches.order.epoch(progress.samples_seen - self._process.global_batch_size),
                 progress.step,
                 loss,
                 next_rate,
-                parts=dict(zip(self._run.task.losses, parts, strict=True)) if len(parts) > 1 else {},
+                parts=dict(zip(self._process.task.losses, parts, strict=True)) if len(parts) > 1 else {},
                 grad_norm=norm,
                 **measured,
             )
@@ -112,19 +112,19 @@ class Journal:
 
     def _measured(self, progress: Progress) -> Measured:
         """Rates and times since the last logged step."""
-        run, samples = self._run, self._run.task.samples
+        process, samples = self._process, self._process.task.samples
         throughput = self._stopwatch.lap(progress.samples_seen - self._told.samples_seen)
         seconds = self._times.lap(progress.step - self._told.step)
         waited, self._waited_until = self._batches.seconds_waited - self._waited_until, self._batches.seconds_waited
         self._told = progress
-        memory = run.device.memory_bytes()
+        memory = process.device.memory_bytes()
         return Measured(
             throughput=throughput,
             tokens_per_second=None if samples.tokens is None else throughput * samples.tokens,
             mfu_percent=utilization_percent(
-                throughput, samples.operations, world_size=run.gang.world_size, peak_tflops=run.peak_tflops
+                throughput, samples.operations, world_size=process.gang.world_size, peak_tflops=process.peak_tflops
             ),
-            mfu_peak=f"{run.peak_tflops:g} TFLOP/s by {run.peak_source}" if run.peak_tflops else None,
+            mfu_peak=f"{process.peak_tflops:g} TFLOP/s by {process.peak_source}" if process.peak_tflops else None,
             data_wait_percent=100 * waited / seconds,
             step_ms_p50=self._times.percentile_ms(0.5),
             step_ms_p95=self._times.percentile_ms(0.95),
@@ -132,7 +132,7 @@ class Journal:
         )
 
     def _require_finite(self, step: int, loss: float, grad_norm: float) -> None:
-        if self._run.graphs_only or (math.isfinite(loss) and math.isfinite(grad_norm)):
+        if self._process.graphs_only or (math.isfinite(loss) and math.isfinite(grad_norm)):
             return
         raise LossNotFinite(
             f"In step {step} the loss was {loss} and the gradients' norm {grad_norm}; the checkpoints before it are "
@@ -150,7 +150,7 @@ class Journal:
         Args:
             checkpoint_stops: Seconds that the training stopped for each checkpoint.
         """
-        told, rate, samples = self._told, self.samples_per_second, self._run.task.samples
+        told, rate, samples = self._told, self.samples_per_second, self._process.task.samples
         if told.step == self._began.step:
             return f"All {told.step} steps were taken before; there was nothing left to train."
         p50, p95 = self._times.percentile_ms(0.5) or 0.0, self._times.percentile_ms(0.95) or 0.0

@@ -10,13 +10,13 @@ from trainer.checkpoints.checkpoint import Progress
 from trainer.checkpoints.checkpoint_files import CheckpointFile
 from trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from trainer.loop.learner import Learner
-from trainer.loop.run import Run
+from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers import zero
 from trainer.optimizers.zero import ShardedOptimizer
 from trainer.runtime.files import require_writable
 
 
-def resume(run: Run, learner: Learner) -> tuple[Progress, CheckpointFile | None]:
+def resume(process: TrainingProcess, learner: Learner) -> tuple[Progress, CheckpointFile | None]:
     """Go on from the newest checkpoint that is whole and fits, or start from the weights asked for.
 
     Rank 0 finds it for all. One process of each node then reads it, and the others find it in the node's memory.
@@ -26,58 +26,60 @@ def resume(run: Run, learner: Learner) -> tuple[Progress, CheckpointFile | None]
         ConfigInvalid: If `--allow_changes` names what cannot be allowed.
         StorageFailed: If the folder cannot be written, or a node cannot read the checkpoint.
     """
-    if run.graphs_only:
+    if process.graphs_only:
         return Progress(), None
-    found = run.gang.from_rank0(lambda: _prepared(run))
+    found = process.gang.from_rank0(lambda: _prepared(process))
     if found is not None:
-        read_once_a_node(run, found)
+        read_once_a_node(process, found)
         progress = checkpoint.restore(found, learner.model, learner.optimizer)
-        run.say(f"Going on from {found.path.name}, verified, after step {progress.step}.")
+        process.say(f"Going on from {found.path.name}, verified, after step {progress.step}.")
         return progress, found
-    run.task.start(learner.model, run)
+    process.task.start(learner.model, process)
     return Progress(), None
 
 
-def _prepared(run: Run) -> CheckpointFile | None:
-    require_writable(run.output_dir, option="output_dir")
-    checkpoint_files.remove_remains(run.output_dir)
-    changes = run.config.allow_changes or ""
-    return checkpoint.newest_fitting(run.output_dir, run.task.fingerprint, allow_changes=changes, say=run.say)
+def _prepared(process: TrainingProcess) -> CheckpointFile | None:
+    require_writable(process.output_dir, option="output_dir")
+    checkpoint_files.remove_remains(process.output_dir)
+    changes = process.config.allow_changes or ""
+    return checkpoint.newest_fitting(
+        process.output_dir, process.task.fingerprint, allow_changes=changes, say=process.say
+    )
 
 
-def read_once_a_node(run: Run, found: CheckpointFile) -> None:
+def read_once_a_node(process: TrainingProcess, found: CheckpointFile) -> None:
     """Bring a checkpoint into the memory of every node; rank 0 had it in its own when it verified it."""
-    if run.leads_node and run.gang.rank != 0:
+    if process.leads_node and process.gang.rank != 0:
         checkpoint_files.require_same_bytes(found)
-    run.gang.barrier()
+    process.gang.barrier()
 
 
 class Saver:
     """Writes checkpoints of one training; on ranks other than 0 it gives their share of a divided state."""
 
-    def __init__(self, run: Run, learner: Learner, *, last_step: int) -> None:
+    def __init__(self, process: TrainingProcess, learner: Learner, *, last_step: int) -> None:
         """
         Args:
-            run: The training.
+            process: This process and what it trains.
             learner: What is saved.
             last_step: Always leaves a checkpoint.
         """
-        self._run = run
+        self._process = process
         self._learner = learner
         self._last_step = last_step
-        self._fingerprint = run.task.fingerprint
+        self._fingerprint = process.task.fingerprint
         self._saved_at = time.monotonic()
         self._divided = isinstance(learner.optimizer, ShardedOptimizer)
         self._prepared = False
-        self.writer = CheckpointWriter(self._write, run.device)
+        self.writer = CheckpointWriter(self._write, process.device)
 
     def due(self, step: int) -> bool:
         """Whether this step leaves a checkpoint."""
-        return step % self._run.config.checkpoint_steps == 0 or step == self._last_step
+        return step % self._process.config.checkpoint_steps == 0 or step == self._last_step
 
     def overdue(self) -> bool:
         """Whether so many minutes have passed since the last one that it should not wait for its step."""
-        minutes = self._run.config.checkpoint_minutes
+        minutes = self._process.config.checkpoint_minutes
         return minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
 
     def after_step(self) -> None:
@@ -99,21 +101,21 @@ class Saver:
 
     @property
     def _takes_part(self) -> bool:
-        return not self._run.graphs_only and (self._run.records or self._divided)
+        return not self._process.graphs_only and (self._process.records or self._divided)
 
     def _state(self) -> dict[str, Any]:
         state: dict[str, Any] = {"optimizer": self._learner.optimizer.state_dict()}
-        if self._run.records:
+        if self._process.records:
             state["model"] = self._learner.model.state_dict(keep_vars=True)  # tells which weights are tied
         return state
 
     def _write(self, state: dict[str, Any], progress: Progress) -> CheckpointFile | None:
         """In the writer's thread."""
         if self._divided:
-            state["optimizer"] = zero.gather(state["optimizer"], self._run.gang)
-        if not self._run.records:
+            state["optimizer"] = zero.gather(state["optimizer"], self._process.gang)
+        if not self._process.records:
             return None
-        written = checkpoint.write(self._run.output_dir, state, progress, self._fingerprint)
-        keep = self._run.config.keep_checkpoints
-        checkpoint_files.keep_newest(self._run.output_dir, keep, until=progress.step)
+        written = checkpoint.write(self._process.output_dir, state, progress, self._fingerprint)
+        keep = self._process.config.keep_checkpoints
+        checkpoint_files.keep_newest(self._process.output_dir, keep, until=progress.step)
         return written

@@ -11,9 +11,9 @@ from trainer import device as devices
 from trainer.device import Device, Precision, distributed
 from trainer.device.distributed import Gang
 from trainer.loop import ahead_of_time, training
-from trainer.loop.run import Run
 from trainer.loop.task import Task
 from trainer.loop.training_config import TrainingConfig
+from trainer.loop.training_process import TrainingProcess
 from trainer.runtime.environment import Environment
 
 
@@ -48,7 +48,7 @@ def start(
     if environment.peak_tflops is not None and device.takes_peak_from_pod:
         peak_tflops, peak_source = environment.peak_tflops, "TRAINFLOW_PEAK_TFLOPS"
     with distributed.join(environment, device, background=background) as gang:
-        run = Run(
+        process = TrainingProcess(
             config,
             make_task(gang, device),
             device,
@@ -59,8 +59,8 @@ def start(
             leads_node=environment.local_rank == 0,
             graphs_only=environment.extract_graphs,
         )
-        run.say(f"This is rank 0 of {gang.world_size}, on {socket.gethostname()}.")
+        process.say(f"This is rank 0 of {gang.world_size}, on {socket.gethostname()}.")
         if environment.precompile:
-            ahead_of_time.compile_graphs(run)
+            ahead_of_time.compile_graphs(process)
             return None
-        return training.train(run)
+        return training.train(process)

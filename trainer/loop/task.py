@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainer.data.data_order import DataOrder, Positions
     from trainer.device import Device, Precision
     from trainer.device.distributed import Gang
-    from trainer.loop.run import Run
+    from trainer.loop.training_process import TrainingProcess
     from trainer.optimizers.building import Optimizer
 
 Model = TypeVar("Model", bound="nn.Module")
@@ -111,15 +111,15 @@ class Task(Protocol[Model]):
     def learning_rate(self, step: int) -> float:
         """The rate of a step; steps are counted from 1."""
 
-    def start(self, model: Model, run: Run) -> None:
+    def start(self, model: Model, process: TrainingProcess) -> None:
         """Give a new training other weights than its initial ones, if that was asked for."""
 
-    def conclude(self, model: Model, run: Run, *, last_loss: float) -> Mapping[str, Any]:
+    def conclude(self, model: Model, process: TrainingProcess, *, last_loss: float) -> Mapping[str, Any]:
         """Do what comes behind the last step of a process; called on every rank.
 
         Args:
             model: As it was trained.
-            run: This process's part in the training.
+            process: This process and what it trains.
             last_loss: Mean over the ranks, in nats, of the last logged step.
 
         Returns:

@@ -16,9 +16,9 @@ from trainer.data.data_order import Positions, micro_batch_positions
 from trainer.device.distributed import Gang
 from trainer.loop.learner import Learner, build_learner, take_step
 from trainer.loop.progress_log import Journal
-from trainer.loop.run import Run
 from trainer.loop.saving import Saver, resume
 from trainer.loop.task import Batch, Batches
+from trainer.loop.training_process import TrainingProcess
 from trainer.runtime import seeds
 from trainer.runtime.errors import Terminated
 from trainer.runtime.stopping import StopRequest
@@ -27,7 +27,7 @@ GRAPH_STEPS = 10
 """Steps in which every graph of the training has been seen; the tutorial's `--steps_this_run 10`."""
 
 
-def train(run: Run) -> Mapping[str, Any] | None:
+def train(process: TrainingProcess) -> Mapping[str, Any] | None:
     """Train from the newest verified checkpoint to the last step asked for.
 
     Returns:
@@ -37,19 +37,19 @@ def train(run: Run) -> Mapping[str, Any] | None:
         LossNotFinite: As soon as a logged step shows it; its state is never written down.
         Terminated: After SIGTERM, once the step is written down.
     """
-    task = run.task
-    batches, learner = task.open_batches(run.gang), build_learner(run, run.gang)
-    progress, saved = resume(run, learner)
-    settle(run, learner, batches, progress)
-    last_step = last_step_of(run, progress)
-    journal = Journal(run, batches, progress, last_step=last_step)
+    task = process.task
+    batches, learner = task.open_batches(process.gang), build_learner(process, process.gang)
+    progress, saved = resume(process, learner)
+    settle(process, learner, batches, progress)
+    last_step = last_step_of(process, progress)
+    journal = Journal(process, batches, progress, last_step=last_step)
     stop = StopRequest.listening()
-    saver = Saver(run, learner, last_step=last_step)
+    saver = Saver(process, learner, last_step=last_step)
     with saver.writer:
         for step in range(progress.step + 1, last_step + 1):
-            losses = accumulate_gradients(run, learner, batches, progress)
-            grad_norm = take_step(run, learner, task.learning_rate(step))
-            progress = progress.after_step(run.global_batch_size)
+            losses = accumulate_gradients(process, learner, batches, progress)
+            grad_norm = take_step(process, learner, task.learning_rate(step))
+            progress = progress.after_step(process.global_batch_size)
             saver.after_step()
             if journal.tells(step) or saver.due(step):
                 progress, wishes = journal.tell(
@@ -64,83 +64,85 @@ def train(run: Run) -> Mapping[str, Any] | None:
         raise Terminated(
             f"Stopped by SIGTERM after step {progress.step}, which is saved; the same command goes on from it."
         )
-    run.say(journal.summary(saver.writer.stops))
-    concluded = {} if run.graphs_only else task.conclude(learner.model, run, last_loss=progress.last_loss)
-    if not run.records:
+    process.say(journal.summary(saver.writer.stops))
+    concluded = {} if process.graphs_only else task.conclude(learner.model, process, last_loss=progress.last_loss)
+    if not process.records:
         return None
-    return {**result(run, learner, progress, saver, journal, resumed_from=saved), **concluded}
+    return {**result(process, learner, progress, saver, journal, resumed_from=saved), **concluded}
 
 
-def accumulate_gradients(run: Run, learner: Learner, batches: Batches, progress: Progress) -> torch.Tensor:
+def accumulate_gradients(
+    process: TrainingProcess, learner: Learner, batches: Batches, progress: Progress
+) -> torch.Tensor:
     """Add up the gradients of this rank's micro-batches; the last of them averages the sum over the ranks.
 
     Returns:
         This rank's mean of each of the task's losses, still on the device.
     """
-    plan = run.task.plan
-    mean_losses = torch.zeros(len(run.task.losses), device=run.device.torch_device)
+    plan = process.task.plan
+    mean_losses = torch.zeros(len(process.task.losses), device=process.device.torch_device)
     for index in range(plan.micro_batches):
-        number, positions = next_positions(run, progress, index=index)
-        batch = batches.micro_batch(positions).map(run.device.load)
-        run.device.seed(seeds.derived(plan.seed, progress.step, number))  # dropout: whichever rank computes it
+        number, positions = next_positions(process, progress, index=index)
+        batch = batches.micro_batch(positions).map(process.device.load)
+        process.device.seed(seeds.derived(plan.seed, progress.step, number))  # dropout: whichever rank computes it
         with learner.exchange.accumulating(last=index == plan.micro_batches - 1):
-            with run.device.autocast(plan.precision):
+            with process.device.autocast(plan.precision):
                 losses = learner.exchange.replica(batch)
                 loss = sum(losses) / plan.micro_batches
             loss.backward()
         mean_losses += torch.stack(losses).detach() / plan.micro_batches
-        run.device.start_queued_work()
+        process.device.start_queued_work()
     learner.exchange.finish()
     return mean_losses
 
 
-def next_positions(run: Run, progress: Progress, *, index: int) -> tuple[int, Positions]:
+def next_positions(process: TrainingProcess, progress: Progress, *, index: int) -> tuple[int, Positions]:
     """The number and the positions of one of this rank's micro-batches in the step to come."""
     return micro_batch_positions(
         progress.samples_seen,
         index=index,
-        rank=run.gang.rank,
-        world_size=run.gang.world_size,
-        micro_batches=run.task.plan.micro_batches,
-        micro_batch_size=run.task.plan.micro_batch_size,
+        rank=process.gang.rank,
+        world_size=process.gang.world_size,
+        micro_batches=process.task.plan.micro_batches,
+        micro_batch_size=process.task.plan.micro_batch_size,
     )
 
 
-def settle(run: Run, learner: Learner, batches: Batches, progress: Progress) -> None:
+def settle(process: TrainingProcess, learner: Learner, batches: Batches, progress: Progress) -> None:
     """Exchange the next micro-batch's gradients and throw them away, where the first exchange differs from the others.
 
     A training that was interrupted would otherwise take one more such step than one that was not.
     """
     if learner.exchange.settles:
-        _, positions = next_positions(run, progress, index=0)
-        _forth_and_back(run, learner.exchange.replica, batches.micro_batch(positions))
+        _, positions = next_positions(process, progress, index=0)
+        _forth_and_back(process, learner.exchange.replica, batches.micro_batch(positions))
         learner.optimizer.zero_grad()
 
 
-def touch_graphs(run: Run) -> None:
+def touch_graphs(process: TrainingProcess) -> None:
     """Put one micro-batch forth and back through the model of a single process: every graph of the training."""
     alone = Gang(rank=0, world_size=1, control=None)
-    learner, batches = build_learner(run, alone), run.task.open_batches(alone)
-    _forth_and_back(run, learner.model, batches.micro_batch(np.arange(run.task.plan.micro_batch_size)))
+    learner, batches = build_learner(process, alone), process.task.open_batches(alone)
+    _forth_and_back(process, learner.model, batches.micro_batch(np.arange(process.task.plan.micro_batch_size)))
 
 
-def _forth_and_back(run: Run, model: nn.Module, batch: Batch) -> None:
+def _forth_and_back(process: TrainingProcess, model: nn.Module, batch: Batch) -> None:
     """Compute the gradients of one micro-batch, which mean nothing."""
-    with run.device.autocast(run.task.plan.precision):
-        loss = sum(model(batch.map(run.device.load)))
+    with process.device.autocast(process.task.plan.precision):
+        loss = sum(model(batch.map(process.device.load)))
     loss.backward()
 
 
-def last_step_of(run: Run, progress: Progress) -> int:
+def last_step_of(process: TrainingProcess, progress: Progress) -> int:
     """Where this process stops: at the end of the training or after the steps asked of this run."""
-    asked, max_steps = run.config.steps_this_run, run.task.plan.max_steps
+    asked, max_steps = process.config.steps_this_run, process.task.plan.max_steps
     if asked == -1:
-        asked = GRAPH_STEPS if run.graphs_only else max_steps
+        asked = GRAPH_STEPS if process.graphs_only else max_steps
     return min(max_steps, progress.step + asked)
 
 
 def result(
-    run: Run, learner: Learner, progress: Progress, saver: Saver, journal: Journal, *, resumed_from: Any
+    process: TrainingProcess, learner: Learner, progress: Progress, saver: Saver, journal: Journal, *, resumed_from: Any
 ) -> dict[str, Any]:
     """What the pod's status says of the training."""
     graphs = compilation.counts() if learner.compiled else compilation.NONE
@@ -152,7 +154,7 @@ def result(
         "sequences_per_second": round(journal.samples_per_second, 2),
         "checkpoint": str(saved.path) if saved else None,
         "checkpoint_stop_ms": _rounded_ms(saver.writer.stops),
-        "world_size": run.gang.world_size,
+        "world_size": process.gang.world_size,
         "compiled": learner.compiled,
         "graphs": graphs.total,
         "cached_graphs": graphs.cached,

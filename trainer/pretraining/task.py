@@ -15,9 +15,9 @@ from trainer.data.shards import ShardedDataset
 from trainer.device import Device, Precision
 from trainer.device.distributed import Gang
 from trainer.device.kernels import TorchKernels
-from trainer.loop.run import Run
 from trainer.loop.saving import read_once_a_node
 from trainer.loop.task import Plan, Samples
+from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers import schedule
 from trainer.optimizers.building import Optimizer, build, decay_groups
 from trainer.pretraining import flops, hugging_face
@@ -127,17 +127,17 @@ class Pretraining:
         """Warm-up, then down."""
         return schedule.learning_rate(step, self.config.optimization)
 
-    def start(self, model: BertPretraining, run: Run) -> None:
+    def start(self, model: BertPretraining, process: TrainingProcess) -> None:
         """Take the weights of `--initial_weights`; one process of each node reads them."""
         source = self.config.initial_weights
         if source is None:
             return
-        found = run.gang.from_rank0(lambda: hugging_face.find(source, option="initial_weights", say=run.say))
+        found = process.gang.from_rank0(lambda: hugging_face.find(source, option="initial_weights", say=process.say))
         if found.checkpoint is not None:
-            read_once_a_node(run, found.checkpoint)
+            read_once_a_node(process, found.checkpoint)
         model.load_state_dict(hugging_face.weights_of(found, shape=self.config.model.shape))
-        run.say(f"Starting from the weights in {found.path}.")
+        process.say(f"Starting from the weights in {found.path}.")
 
-    def conclude(self, model: BertPretraining, run: Run, *, last_loss: float) -> Mapping[str, Any]:
+    def conclude(self, model: BertPretraining, process: TrainingProcess, *, last_loss: float) -> Mapping[str, Any]:
         """Nothing is left to do: the model is in the newest checkpoint."""
         return {}
