@@ -40,7 +40,7 @@ def train(process: TrainingProcess) -> Mapping[str, Any] | None:
     task = process.task
     batches, learner = task.open_batches(process.gang), build_learner(process, process.gang)
     progress, saved = resume(process, learner)
-    settle(process, learner, batches, progress)
+    warm_up_reducer(process, learner, batches, progress)
     last_step = last_step_of(process, progress)
     journal = Journal(process, batches, progress, last_step=last_step)
     stop = StopRequest.listening()
@@ -108,12 +108,13 @@ def next_positions(process: TrainingProcess, progress: Progress, *, index: int) 
     )
 
 
-def settle(process: TrainingProcess, learner: Learner, batches: Batches, progress: Progress) -> None:
-    """Exchange the next micro-batch's gradients and throw them away, where the first exchange differs from the others.
+def warm_up_reducer(process: TrainingProcess, learner: Learner, batches: Batches, progress: Progress) -> None:
+    """Average the next micro-batch's gradients once and drop them, where the first average differs from the others.
 
-    A training that was interrupted would otherwise take one more such step than one that was not.
+    A process that resumes a training would otherwise take one step with the first average, and its losses would differ
+    in the last bit from those of a training without an interruption.
     """
-    if learner.exchange.settles:
+    if learner.exchange.needs_warm_up:
         _, positions = next_positions(process, progress, index=0)
         _forth_and_back(process, learner.exchange.replica, batches.micro_batch(positions))
         learner.optimizer.zero_grad()
