@@ -23,7 +23,7 @@ from trainer.checkpoints.checkpoint import Progress
 from trainer.data.shards import open_dataset
 from trainer.device.distributed import Gang
 from trainer.loop import learner, training
-from trainer.loop.progress_log import Journal
+from trainer.loop.progress_log import ProgressLog
 from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers.optimization_config import OptimizationConfig
 from trainer.pretraining.batches import MicroBatch
@@ -123,14 +123,14 @@ def test_two_hundred_steps_have_the_tutorials_losses(tmp_path: Path, monkeypatch
     process = TrainingProcess(config, task, device.choose("cpu", local_rank=0), gang, tmp_path / "run")
     initial = {n: w.clone() for n, w in learner.build_learner(process, gang).model.state_dict().items()}
     ours: list[float] = []
-    tell = Journal.tell
+    write = ProgressLog.write
 
     def keeping(*arguments: Any, **options: Any) -> Any:
-        progress, wishes = tell(*arguments, **options)
+        progress, decision = write(*arguments, **options)
         ours.append(progress.last_loss)
-        return progress, wishes
+        return progress, decision
 
-    monkeypatch.setattr(Journal, "tell", keeping)
+    monkeypatch.setattr(ProgressLog, "write", keeping)
     training.train(process)
 
     theirs = tutorials_losses(initial, batches_of(process))

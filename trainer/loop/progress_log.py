@@ -1,4 +1,4 @@
-"""The steps of a training as they are told: when, and what the gang agrees on at that moment."""
+"""Writes the log of a training's steps, and lets the gang agree at each logged step whether to save or to stop."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trainer.loop.utilization import utilization_percent
 from trainer.runtime.errors import LossNotFinite
 
 
-class Wishes(NamedTuple):
-    """What the gang does after a logged step."""
+class GangDecision(NamedTuple):
+    """What all processes of the gang do after a logged step."""
 
     stop: bool
     save: bool
 
 
 class Measured(TypedDict):
-    """Fields of `StepMetrics` that a clock decides."""
+    """Fields of `StepMetrics` that are measured: times, rates and memory."""
 
     throughput: float
     tokens_per_second: float | None
@@ -36,21 +36,21 @@ class Measured(TypedDict):
     memory_mib: float | None
 
 
-class Journal:
-    """Tells every `--log_steps`-th step, the first and the last, and those that leave a checkpoint."""
+class ProgressLog:
+    """Logs every `--log_steps`-th step, the first and the last one, and those that write a checkpoint."""
 
     def __init__(self, process: TrainingProcess, batches: Batches, progress: Progress, *, last_step: int) -> None:
         """
         Args:
             process: This process and what it trains.
-            batches: The stream of samples, which knows the epochs and how long it was waited for.
-            progress: Where the training goes on from.
-            last_step: Where this process stops.
+            batches: The stream of samples; it knows the epoch and how long the training waited for samples.
+            progress: The progress from which this process continues.
+            last_step: The last step that this process takes.
         """
         self._process = process
         self._batches = batches
         self._last_step = last_step
-        self._began = self._told = progress
+        self._began = self._last_logged = progress
         self._waited_at_first = self._waited_until = batches.seconds_waited
         self._times = StepTimes()
         self._log = MetricsLog(
@@ -60,11 +60,11 @@ class Journal:
         )
         self._stopwatch = Stopwatch()
 
-    def tells(self, step: int) -> bool:
-        """Whether this step gets a line."""
+    def logs(self, step: int) -> bool:
+        """Whether this step is logged because of its number."""
         return step % self._process.config.log_steps == 0 or step in (1, self._last_step)
 
-    def tell(
+    def write(
         self,
         progress: Progress,
         losses: torch.Tensor,
@@ -73,19 +73,20 @@ class Journal:
         *,
         stop: bool,
         save: bool,
-    ) -> tuple[Progress, Wishes]:
-        """Log a step that was just taken. The only place where the training waits for the device.
+    ) -> tuple[Progress, GangDecision]:
+        """Log a step that was just taken, the only time at which the training waits for the device.
 
         Args:
-            progress: After the step.
-            losses: This rank's mean of each of the task's losses.
-            grad_norm: Of the step's gradients before clipping.
-            next_rate: The learning rate that the schedule has come to, which the next step is taken with.
+            progress: The progress after the step.
+            losses: This rank's mean of each of the task's losses over the step.
+            grad_norm: 2-norm of the step's gradients before clipping.
+            next_rate: The learning rate of the next step.
             stop: Whether this process was asked to stop.
-            save: Whether this process finds that a checkpoint is overdue.
+            save: Whether a checkpoint is overdue on this process.
 
         Returns:
-            The progress with the step's loss over all ranks; and what all of them do now, which is what one wishes.
+            The progress with the step's mean loss over all ranks, and what all ranks do now: they stop, or save, if
+            any of them asks for it.
 
         Raises:
             LossNotFinite: On every rank, if the loss or the gradients were not finite.
@@ -106,17 +107,17 @@ class Journal:
                 **measured,
             )
         )
-        # Told before it ends the training: the line is what the alarm hears.
+        # After the line is written, because the alarm reads the line.
         self._require_finite(progress.step, loss, norm)
-        return progress.after_logging(loss), Wishes(stop=share_stop > 0, save=share_save > 0)
+        return progress.after_logging(loss), GangDecision(stop=share_stop > 0, save=share_save > 0)
 
     def _measured(self, progress: Progress) -> Measured:
         """Rates and times since the last logged step."""
         process, samples = self._process, self._process.task.samples
-        throughput = self._stopwatch.lap(progress.samples_seen - self._told.samples_seen)
-        seconds = self._times.lap(progress.step - self._told.step)
+        throughput = self._stopwatch.lap(progress.samples_seen - self._last_logged.samples_seen)
+        seconds = self._times.lap(progress.step - self._last_logged.step)
         waited, self._waited_until = self._batches.seconds_waited - self._waited_until, self._batches.seconds_waited
-        self._told = progress
+        self._last_logged = progress
         memory = process.device.memory_bytes()
         return Measured(
             throughput=throughput,
@@ -141,28 +142,28 @@ class Journal:
 
     @property
     def samples_per_second(self) -> float:
-        """Of this process's steps but the first, in which graphs are loaded."""
+        """Mean rate over the steps of this process, without the first one, in which graphs are loaded."""
         return self._stopwatch.overall()
 
     def summary(self, checkpoint_stops: Sequence[float]) -> str:
-        """What this process did, in a sentence.
+        """Describe what this process did in one sentence.
 
         Args:
-            checkpoint_stops: Seconds that the training stopped for each checkpoint.
+            checkpoint_stops: Seconds for which each checkpoint stopped the training.
         """
-        told, rate, samples = self._told, self.samples_per_second, self._process.task.samples
-        if told.step == self._began.step:
-            return f"All {told.step} steps were taken before; there was nothing left to train."
+        last, rate, samples = self._last_logged, self.samples_per_second, self._process.task.samples
+        if last.step == self._began.step:
+            return f"All {last.step} steps were taken before; there was nothing left to train."
         p50, p95 = self._times.percentile_ms(0.5) or 0.0, self._times.percentile_ms(0.95) or 0.0
         waited = self._waited_until - self._waited_at_first
         tokens = "" if samples.tokens is None else f"{rate * samples.tokens:.0f} tokens/s, "
         return (
-            f"Trained steps {self._began.step + 1} to {told.step}: {rate:.1f} {samples.name}/s, {tokens}"
+            f"Trained steps {self._began.step + 1} to {last.step}: {rate:.1f} {samples.name}/s, {tokens}"
             f"{p50:.1f} ms a step (95 % within {p95:.1f} ms), "
             f"{waited:.2f} s waited for data, {len(checkpoint_stops)} checkpoints that stopped it for "
             f"{sum(checkpoint_stops):.3f} s."
         )
 
     def close(self) -> None:
-        """Write out what is buffered."""
+        """Write the buffered events to the disk."""
         self._log.close()

@@ -15,7 +15,7 @@ from trainer.compiler import compilation
 from trainer.data.data_order import Positions, micro_batch_positions
 from trainer.device.distributed import Gang
 from trainer.loop.learner import Learner, build_learner, take_step
-from trainer.loop.progress_log import Journal
+from trainer.loop.progress_log import ProgressLog
 from trainer.loop.saving import Saver, resume
 from trainer.loop.task import Batch, Batches
 from trainer.loop.training_process import TrainingProcess
@@ -42,7 +42,7 @@ def train(process: TrainingProcess) -> Mapping[str, Any] | None:
     progress, saved = resume(process, learner)
     warm_up_reducer(process, learner, batches, progress)
     last_step = last_step_of(process, progress)
-    journal = Journal(process, batches, progress, last_step=last_step)
+    progress_log = ProgressLog(process, batches, progress, last_step=last_step)
     stop = StopRequest.listening()
     saver = Saver(process, learner, last_step=last_step)
     with saver.writer:
@@ -51,24 +51,24 @@ def train(process: TrainingProcess) -> Mapping[str, Any] | None:
             grad_norm = take_step(process, learner, task.learning_rate(step))
             progress = progress.after_step(process.global_batch_size)
             saver.after_step()
-            if journal.tells(step) or saver.due(step):
-                progress, wishes = journal.tell(
+            if progress_log.logs(step) or saver.due(step):
+                progress, decision = progress_log.write(
                     progress, losses, grad_norm, task.learning_rate(step + 1), stop=stop.received, save=saver.overdue()
                 )
-                if saver.due(step) or wishes.save or wishes.stop:
+                if saver.due(step) or decision.save or decision.stop:
                     saver.save(progress)
-                if wishes.stop:
+                if decision.stop:
                     break
-    journal.close()
+    progress_log.close()
     if progress.step < last_step:
         raise Terminated(
             f"Stopped by SIGTERM after step {progress.step}, which is saved; the same command goes on from it."
         )
-    process.say(journal.summary(saver.writer.stops))
+    process.say(progress_log.summary(saver.writer.stops))
     concluded = {} if process.graphs_only else task.conclude(learner.model, process, last_loss=progress.last_loss)
     if not process.records:
         return None
-    return {**result(process, learner, progress, saver, journal, resumed_from=saved), **concluded}
+    return {**result(process, learner, progress, saver, progress_log, resumed_from=saved), **concluded}
 
 
 def accumulate_gradients(
@@ -143,7 +143,13 @@ def last_step_of(process: TrainingProcess, progress: Progress) -> int:
 
 
 def result(
-    process: TrainingProcess, learner: Learner, progress: Progress, saver: Saver, journal: Journal, *, resumed_from: Any
+    process: TrainingProcess,
+    learner: Learner,
+    progress: Progress,
+    saver: Saver,
+    progress_log: ProgressLog,
+    *,
+    resumed_from: Any,
 ) -> dict[str, Any]:
     """What the pod's status says of the training."""
     graphs = compilation.counts() if learner.compiled else compilation.NONE
@@ -152,7 +158,7 @@ def result(
         "steps": progress.step,
         "first_loss": _finite(progress.first_loss),
         "last_loss": _finite(progress.last_loss),
-        "sequences_per_second": round(journal.samples_per_second, 2),
+        "sequences_per_second": round(progress_log.samples_per_second, 2),
         "checkpoint": str(saved.path) if saved else None,
         "checkpoint_stop_ms": _rounded_ms(saver.writer.stops),
         "world_size": process.gang.world_size,
