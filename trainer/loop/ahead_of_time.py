@@ -1,7 +1,7 @@
 """Compile the training's graphs into the cache on shared storage, before the gang needs them.
 
-Rank 0 compiles and the others wait: the graphs are the same on every rank, so more compilers at once would only be
-in each other's way. The others find the graphs in the cache when the training starts.
+Rank 0 compiles and the others wait: the graphs are the same on every rank, so several compilers at once would only
+compete for the CPU. The others find the graphs in the cache when the training starts.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def compile_graphs(process: TrainingProcess) -> None:
 
 def _compile(process: TrainingProcess) -> GraphCounts:
     """The counts of one pass through the model, which touches every graph of the training."""
-    obstacle = compilation.obstacle(process.device, wanted=process.config.compile)
-    if obstacle is not None:
-        process.say(f"Nothing to compile ahead of time: {obstacle}. The training runs uncompiled.")
+    uncompiled_reason = compilation.uncompiled_reason(process.device, wanted=process.config.compile)
+    if uncompiled_reason is not None:
+        process.say(f"Nothing to compile ahead of time: {uncompiled_reason}. The training runs uncompiled.")
         return compilation.NONE
     try:
         training.touch_graphs(process)

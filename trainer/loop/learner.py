@@ -29,16 +29,16 @@ class Learner:
 def build_learner(process: TrainingProcess, gang: Gang) -> Learner:
     """Model, optimizer and, where the device allows it, compiled layers; alike on every rank of the gang."""
     task, device = process.task, process.device
-    obstacle = compilation.obstacle(device, wanted=process.config.compile)
-    if obstacle is None:
+    uncompiled_reason = compilation.uncompiled_reason(device, wanted=process.config.compile)
+    if uncompiled_reason is None:
         compilation.keep_layers_whole()
     else:
-        process.say(f"Training runs uncompiled: {obstacle}.")
+        process.say(f"Training runs uncompiled: {uncompiled_reason}.")
     torch.manual_seed(task.plan.seed)
-    model = task.build_model(device, compiler=device.compiler if obstacle is None else None).train()
+    model = task.build_model(device, compiler=device.compiler if uncompiled_reason is None else None).train()
     optimizer = task.build_optimizer(model, device, gang)
     exchange = gradients.exchange(model, gang, device, bucket_mib=process.config.bucket_mib)
-    return Learner(model, exchange, optimizer, compiled=obstacle is None)
+    return Learner(model, exchange, optimizer, compiled=uncompiled_reason is None)
 
 
 def take_step(process: TrainingProcess, learner: Learner, rate: float) -> torch.Tensor:
