@@ -24,7 +24,7 @@ from trainer.runtime import arguments, program
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, StorageFailed
 from trainer.staging import archive, linked, manifest, marker, place, prefix
-from trainer.staging.journal import Journal
+from trainer.staging.completed_files import CompletedFiles
 from trainer.staging.marker import Marker
 from trainer.staging.progress import Progress
 from trainer.staging.source import RemoteFile, Source, open_source, resolved
@@ -97,9 +97,9 @@ def stage(source: Source, destination: Path, config: StageConfig) -> Marker:
     """
     checksums = _manifest(config)
     with place.workplace(destination, url=source.url) as work:
-        with Journal(work.journal, work.data, source=_identity(source, checksums)) as journal:
-            progress = Progress(source.num_bytes, files=lambda: journal.num_files)
-            _bring(source, work.data, journal, progress, config, checksums)
+        with CompletedFiles(work.completed_files, work.data, source=_identity(source, checksums)) as completed:
+            progress = Progress(source.num_bytes, files=lambda: completed.num_files)
+            _bring(source, work.data, completed, progress, config, checksums)
         staged = _checked(work.data, source, config, checksums)
         place.put_into_place(work, destination, staged)
     progress.end()
@@ -178,12 +178,12 @@ def _unless_there(
 def _bring(
     source: Source,
     folder: Path,
-    journal: Journal,
+    completed: CompletedFiles,
     progress: Progress,
     config: StageConfig,
     checksums: Manifest | None,
 ) -> None:
-    _require_room(folder, source.num_bytes - journal.num_bytes)
+    _require_room(folder, source.num_bytes - completed.num_bytes)
     digest = hashlib.sha256() if config.sha256 else None
 
     def arrived(data: bytes) -> None:
@@ -192,15 +192,15 @@ def _bring(
             digest.update(data)
 
     transfer = _transfer(source, config)
-    with Writer(folder, journal=journal, checksums=checksums) as writer:
+    with Writer(folder, completed=completed, checksums=checksums) as writer:
         if not source.is_archive:
-            progress.found(journal.num_bytes)
-            prefix.download(source.files, transfer, writer, journal, arrived=arrived)
+            progress.found(completed.num_bytes)
+            prefix.download(source.files, transfer, writer, completed, arrived=arrived)
             return
-        needless = {} if digest is not None else journal.spans  # a checksum of all needs all
+        needless = {} if digest is not None else completed.spans  # a checksum of all needs all
         progress.found(sum(end - start for start, end in needless.items()))
         with RemoteStream(transfer, source.files[0], without=needless, arrived=arrived) as stream:
-            archive.unpack(stream, writer, journal, name=source.url)
+            archive.unpack(stream, writer, completed, name=source.url)
             if digest is not None:
                 stream.drain()
                 _require_checksum(source, digest.hexdigest(), config.sha256)

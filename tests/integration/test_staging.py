@@ -89,7 +89,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 
 def complete_in(place: Path) -> dict[str, tuple[int, int] | None]:
-    """What the journal calls complete, and where it lies in the archive."""
+    """Files that are recorded as complete, and where each lies in the archive."""
     lines = (place / "journal").read_text().splitlines()[1:] if (place / "journal").exists() else []
     return {path: span for path, _size, span in map(json.loads, lines)}
 
@@ -106,7 +106,7 @@ def kill_in_the_middle(
     """Stage with a server that withholds some reads, and end the process without a word once something is complete.
 
     Returns:
-        What the journal calls complete.
+        Files that are recorded as complete.
     """
     over = threading.Event()
 

@@ -90,7 +90,8 @@ def report(graphs: GraphCounts, *, now: datetime | None = None) -> list[str]:
 
 
 def failed_graph(error: Exception) -> str:
-    """The graph whose compilation failed, such as `forward (bert.py:40)`, from dynamo's record; else the error's name."""
+    """Name the graph whose compilation failed, such as `forward (bert.py:40)`, by dynamo's record; else the error's
+    class."""
     from torch._dynamo.utils import get_compilation_metrics
 
     number = str(getattr(error, "compile_id", None))

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self, cast
 
 from trainer.runtime.errors import DatasetInvalid, StorageFailed
+from trainer.staging.completed_files import CompletedFiles, Entry
 from trainer.staging.compression import decompressed
-from trainer.staging.journal import Entry, Journal
 from trainer.staging.stream import Stream
 from trainer.staging.writer import Writer
 
@@ -40,14 +40,14 @@ class _CheckedMember(tarfile.TarInfo):
             raise tarfile.ReadError(f"a member's header is damaged: {error}") from error
 
 
-def unpack(stream: Stream, writer: Writer, journal: Journal, *, name: str) -> None:
+def unpack(stream: Stream, writer: Writer, completed: CompletedFiles, *, name: str) -> None:
     """Unpack everything that is not there yet.
 
     Args:
         stream: The archive: tar, plain or compressed with gzip, bzip2, xz or zstd. Where it is plain, it may leave out
-            the stretches that the journal names.
+            the stretches that the record of completed files names.
         writer: Writes the files; nothing is ever written outside its folder.
-        journal: Which members an earlier attempt completed.
+        completed: Which members an earlier attempt completed.
         name: What to call the archive in messages.
 
     Raises:
@@ -55,9 +55,9 @@ def unpack(stream: Stream, writer: Writer, journal: Journal, *, name: str) -> No
         StorageFailed: If the folder cannot be written.
     """
     members = 0
-    plain = stream if journal.spans else decompressed(stream)
+    plain = stream if completed.spans else decompressed(stream)
     try:
-        _skip_completed(plain, journal)
+        _skip_completed(plain, completed)
         with tarfile.TarFile(fileobj=cast(Any, plain), mode="r", tarinfo=_CheckedMember) as archive:
             # Behind what is complete already, there may be only the archive's end.
             is_over = archive.firstmember is None  # type: ignore[attr-defined]
@@ -66,14 +66,14 @@ def unpack(stream: Stream, writer: Writer, journal: Journal, *, name: str) -> No
                 safe = safe_member(member, writer.folder, name=name)
                 if not member.isfile():
                     _make(safe, writer, name=name)
-                elif not journal.take(path := str(PurePosixPath(member.name)), member.size):
+                elif not completed.take(path := str(PurePosixPath(member.name)), member.size):
                     span = (member.offset, archive.offset) if plain is stream else None
                     with writer.file(Entry(path, member.size, span), mode=safe.mode, mtime=safe.mtime) as file:
                         for piece in plain.pieces(member.size):
                             file.write(piece)
                 members += 1
                 plain.skip_to(archive.offset)
-                archive.offset = _skip_completed(plain, journal)
+                archive.offset = _skip_completed(plain, completed)
         if plain is not stream:
             plain.drain()  # the compression's own checksum stands at its end
     except (tarfile.TarError, ValueError, RecursionError) as error:
@@ -155,9 +155,9 @@ def _make(member: tarfile.TarInfo, writer: Writer, *, name: str) -> None:
     os.link(linked, target)
 
 
-def _skip_completed(stream: Stream, journal: Journal) -> int:
+def _skip_completed(stream: Stream, completed: CompletedFiles) -> int:
     """Over members that an earlier attempt completed; where the next one begins."""
-    while (end := journal.spans.get(stream.tell())) is not None:
+    while (end := completed.spans.get(stream.tell())) is not None:
         stream.skip_to(end)
     return stream.tell()
 

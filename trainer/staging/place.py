@@ -46,7 +46,8 @@ class Workplace:
         return self.root / "ready"
 
     @property
-    def journal(self) -> Path:
+    def completed_files(self) -> Path:
+        """The record of the files that are complete; its name is that of earlier versions, whose remains are read."""
         return self.root / "journal"
 
     def clear(self) -> None:

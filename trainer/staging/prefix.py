@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainer.staging.journal import Entry, Journal
+from trainer.staging.completed_files import CompletedFiles, Entry
 from trainer.staging.source import RemoteFile
 from trainer.staging.transfer import Transfer, ranges_of
 from trainer.staging.writer import Writer
@@ -14,7 +14,7 @@ def download(
     files: Sequence[RemoteFile],
     transfer: Transfer,
     writer: Writer,
-    journal: Journal,
+    completed: CompletedFiles,
     *,
     arrived: Callable[[bytes], None],
 ) -> None:
@@ -24,7 +24,7 @@ def download(
         files: The objects.
         transfer: Reads them.
         writer: Writes them.
-        journal: Which of them an earlier attempt completed.
+        completed: Which of them an earlier attempt completed.
         arrived: Sees all bytes that are read.
 
     Raises:
@@ -32,7 +32,7 @@ def download(
         DatasetNotFound: If an object was replaced meanwhile.
         StorageFailed: If network or file system fail.
     """
-    missing = [file for file in files if not journal.take(file.name, file.size)]
+    missing = [file for file in files if not completed.take(file.name, file.size)]
     answers = transfer.fetch(asked for file in missing for asked in ranges_of(file))
     for file in missing:
         with writer.file(Entry(file.name, file.size, None)) as target:

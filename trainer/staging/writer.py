@@ -2,7 +2,7 @@
 
 What a staging pod writes, others read: a copy in its own memory helps nobody, costs a copy, and is lost with its node.
 So large files are written with O_DIRECT from a few buffers that are used again and again; they are also what bounds
-the memory. Small files go through the page cache, and `Journal` makes sure that they have left it.
+the memory. Small files go through the page cache, and `CompletedFiles` makes sure that they are on the disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Self
 
 from trainer.runtime.errors import StorageFailed, TrainerError
 from trainer.staging import manifest
-from trainer.staging.journal import Entry, Journal
+from trainer.staging.completed_files import CompletedFiles, Entry
 
 BUFFER_BYTES = 4 * 2**20
 NUM_BUFFERS = 6
@@ -39,25 +39,25 @@ BLOCK = 4096
 
 
 class Writer:
-    """Writes files below a folder and tells the journal which are complete."""
+    """Writes files below a folder and records which are complete."""
 
     def __init__(
         self,
         folder: Path,
         *,
-        journal: Journal,
+        completed: CompletedFiles,
         checksums: Mapping[str, str] | None = None,
     ) -> None:
         """
         Args:
             folder: Every path is below it.
-            journal: Is told which files are whole.
+            completed: Record of the files that are complete.
             checksums: SHA-256 that each file has to have; None to take them as they come.
         """
         self.folder = folder
         self.in_order = False
         """Whether each file has to be whole before the next is begun."""
-        self._journal = journal
+        self._completed = completed
         self._checksums = checksums
         self._buffers: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
         self._num_buffers = 0
@@ -90,11 +90,11 @@ class Writer:
             StorageFailed: If this or an earlier file could not be written.
         """
         self._require_no_failure()
-        again = entry.path in self._begun or self._journal.knows(entry.path)
+        again = entry.path in self._begun or self._completed.knows(entry.path)
         if self.in_order or again:
             self.drain()
         if again:  # an archive may hold a path twice: the last one counts
-            self._journal.forget(entry.path)
+            self._completed.forget(entry.path)
         self._begun.add(entry.path)
         digest = hashlib.sha256() if self._checksums is not None else None
         try:
@@ -132,7 +132,7 @@ class Writer:
 
     def complete(self, entry: Entry) -> None:
         """A file is whole."""
-        self._journal.add(entry)
+        self._completed.add(entry)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -132,7 +132,7 @@ def test_the_archive_is_never_written_to_disk(s3: Any, destination: Path, monkey
 
     monkeypatch.setattr(stage.archive, "unpack", watching)
     run_stage(destination)
-    assert seen == [{".hdf5", ".txt", ".lock", ""}]  # the last one is the journal
+    assert seen == [{".hdf5", ".txt", ".lock", ""}]  # the last one is the record of completed files
 
 
 def shard_without(key: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Which files are complete, remembered for whoever goes on after a crash.
+"""A record of the complete files of a data set, which the next attempt reads after a crash.
 
 A line is written only after the file's bytes have left this machine's memory, so it also holds when the node dies.
 """
@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 from trainer.runtime.errors import StorageFailed
 from trainer.runtime.files import written_whole
 
-SETTLE_SECONDS = 1.0
+SYNC_SECONDS = 1.0
 """What a crash costs at most, beside the files that were under way."""
 
 
@@ -37,15 +37,16 @@ class Entry(NamedTuple):
     """Where its member lies in a plain archive, headers and padding included."""
 
 
-class Journal:
+class CompletedFiles:
     """The complete files of one folder, for one version of a source."""
 
     def __init__(self, path: Path, folder: Path, *, source: str) -> None:
         """
         Args:
-            path: The journal's own file.
-            folder: Of the files.
-            source: What they come from, version included. An earlier journal of the same goes on.
+            path: File that holds the record.
+            folder: Folder of the data set's files.
+            source: The source of the files and its version. An earlier record of the same source and version is
+                continued.
 
         Raises:
             StorageFailed: If it cannot be written.
@@ -54,7 +55,7 @@ class Journal:
         self._folder = folder
         self._new: list[Entry] = []
         self._wanted = threading.Condition()
-        self._settling = threading.Lock()
+        self._syncing = threading.Lock()
         self._ended = False
         self._failure: OSError | None = None
         said = _read(path, source)
@@ -70,7 +71,7 @@ class Journal:
         """Where each complete member of a plain archive begins, and ends."""
         with written_whole(path) as file:
             file.writelines(f"{json.dumps(line)}\n".encode() for line in ({"source": source}, *entries))
-        self._thread = threading.Thread(target=self._settle_now_and_then, daemon=True)
+        self._thread = threading.Thread(target=self._sync_periodically, daemon=True)
 
     def __enter__(self) -> Self:
         self._file = self._path.open("a", encoding="utf-8")
@@ -120,19 +121,19 @@ class Journal:
         """A file is about to be written anew; from here on, it is not complete."""
         with self._wanted:
             self._new.append(Entry(path, REPLACED, None))
-        self._settle()
+        self._sync()
 
-    def _settle_now_and_then(self) -> None:
+    def _sync_periodically(self) -> None:
         while not self._ended and self._failure is None:
             with self._wanted:
-                self._wanted.wait_for(lambda: self._ended, timeout=SETTLE_SECONDS)
+                self._wanted.wait_for(lambda: self._ended, timeout=SYNC_SECONDS)
             try:
-                self._settle()
+                self._sync()
             except OSError as error:
                 self._failure = error
 
-    def _settle(self) -> None:
-        with self._settling:
+    def _sync(self) -> None:
+        with self._syncing:
             with self._wanted:
                 complete, self._new = self._new, []
             if complete:
@@ -143,7 +144,7 @@ class Journal:
 
 
 def _read(path: Path, source: str) -> list[Entry] | None:
-    """What a journal says; None if there is none, or it is about something else."""
+    """Read a record; None if there is none, or it is about another source."""
     lines: list[str] = []
     with suppress(OSError, UnicodeDecodeError):
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -158,7 +159,7 @@ def _read(path: Path, source: str) -> list[Entry] | None:
 
 
 def _still_there(folder: Path, entries: list[Entry]) -> list[Entry]:
-    """Without files that are not as the journal's last word on them says."""
+    """Drop the entries whose file is not as the last entry about it says."""
     there = {}
     for entry in {entry.path: entry for entry in entries}.values():
         with suppress(OSError):
