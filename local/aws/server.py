@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
-from local.aws import access_entries, events, hundreds_of_runs, patches, quotas, versions
+from local.aws import access_entries, events, moto_performance, patches, quotas, versions
 from local.aws.queues import QueueConsumers
 from local.aws.schedules import Schedules
 from local.aws.session import NO_FILES, SettingsAside, isolated_session
@@ -75,7 +75,7 @@ class AwsServer:
         patches.apply_all()
         patches.scaled_waits(self._time_scale)
         patches.interpreter_clients(self._session)
-        hundreds_of_runs.apply_all()
+        moto_performance.apply_all()
         versions.apply_all()
         access_entries.serve()
         events.deliver_to(self.targets)
