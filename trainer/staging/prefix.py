@@ -1,4 +1,4 @@
-"""Every object below a prefix as a file, several at once."""
+"""Downloads every object below a prefix to a file, several at once."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def download(
     *,
     arrived: Callable[[bytes], None],
 ) -> None:
-    """Bring what is not there yet.
+    """Download the objects that an earlier attempt did not complete.
 
     Args:
-        files: The objects.
-        transfer: Reads them.
-        writer: Writes them.
+        files: The objects below the prefix.
+        transfer: Reads the objects.
+        writer: Writes the files.
         completed: Which of them an earlier attempt completed.
-        arrived: Sees all bytes that are read.
+        arrived: Called with all bytes that are read.
 
     Raises:
         DatasetInvalid: If an object is not as the manifest says, or two of them cannot be files in one folder.

@@ -43,7 +43,7 @@ def folder(tmp_path: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}:/usr/bin:/bin")
     monkeypatch.setenv("LFS_LOG", str(tmp_path / "log"))
-    monkeypatch.setattr(linked, "SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(linked, "SECONDS_BETWEEN_POLLS", 0.0)
     folder = tmp_path / "fsx" / "corpus"
     folder.mkdir(parents=True)
     for name, content in {"a": b"1", "b": b"22", "c": b"333"}.items():
@@ -101,9 +101,7 @@ def test_a_folder_that_nobody_may_write_to_stays_without_a_marker(
 
     monkeypatch.setattr(marker, "write", refuse)
     assert run_stage(folder)["files"] == 3
-    assert (
-        f"{folder.parent} may not be written to, so the next run looks at every file again." in capsys.readouterr().out
-    )
+    assert f"{folder.parent} may not be written to, so the next run checks every file again." in capsys.readouterr().out
 
 
 def test_an_object_that_has_not_appeared_is_named(folder: Path, server: ObjectServer) -> None:
