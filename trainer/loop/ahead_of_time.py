@@ -19,7 +19,7 @@ def compile_graphs(process: TrainingProcess) -> None:
     """Compile on rank 0 and print the counts there, as `neuron_parallel_compile` does.
 
     Raises:
-        GraphCompilationFailed: If a graph did not compile; on every rank.
+        GraphCompilationFailed: On every rank, if a graph did not compile.
     """
     graphs = process.gang.from_rank0(lambda: _compile(process))
     for line in compilation.report(graphs):
@@ -32,7 +32,7 @@ def compile_graphs(process: TrainingProcess) -> None:
 
 
 def _compile(process: TrainingProcess) -> GraphCounts:
-    """The counts of one pass through the model, which touches every graph of the training."""
+    """Compile every graph of the training in one pass through the model, and return the counts."""
     uncompiled_reason = compilation.uncompiled_reason(process.device, wanted=process.config.compile)
     if uncompiled_reason is not None:
         process.say(f"Nothing to compile ahead of time: {uncompiled_reason}. The training runs uncompiled.")

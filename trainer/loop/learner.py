@@ -1,4 +1,4 @@
-"""What learns: model, optimizer, and how gradients come from one and change it through the other."""
+"""The state that learns: the model, its optimizer, and the exchange of gradients between the ranks."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from trainer.optimizers.gradients import Exchange
 
 @dataclass(frozen=True)
 class Learner:
-    """What changes while training."""
+    """The objects that change while training."""
 
     model: nn.Module
     exchange: Exchange
-    """How its gradients are averaged over the ranks."""
+    """How the gradients are averaged over the ranks."""
     optimizer: Optimizer
     compiled: bool
 
 
 def build_learner(process: TrainingProcess, gang: Gang) -> Learner:
-    """Model, optimizer and, where the device allows it, compiled layers; alike on every rank of the gang."""
+    """Build the model, its optimizer and, where the device allows it, compiled layers; the same on every rank of the
+    gang."""
     task, device = process.task, process.device
     uncompiled_reason = compilation.uncompiled_reason(device, wanted=process.config.compile)
     if uncompiled_reason is None:
@@ -42,11 +43,11 @@ def build_learner(process: TrainingProcess, gang: Gang) -> Learner:
 
 
 def take_step(process: TrainingProcess, learner: Learner, rate: float) -> torch.Tensor:
-    """Clip once, change the weights, forget the gradients.
+    """Clip the gradients, change the weights, and drop the gradients.
 
     Returns:
-        The 2-norm of the gradients before clipping, still on the device; the same on every rank, as all of them
-        compute it: a graph that only rank 0 has would make the others wait for its compilation.
+        The 2-norm of the gradients before clipping, still on the device. Every rank computes it, because a graph that
+        only rank 0 has would make the other ranks wait for its compilation.
     """
     norm = nn.utils.clip_grad_norm_(learner.model.parameters(), process.task.plan.max_grad_norm)
     for group in learner.optimizer.param_groups:

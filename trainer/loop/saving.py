@@ -1,4 +1,4 @@
-"""When a training is written down, and what it goes on from."""
+"""Saves a training's checkpoints when they are due, and resumes from the newest one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from trainer.runtime.files import require_writable
 
 
 def resume(process: TrainingProcess, learner: Learner) -> tuple[Progress, CheckpointFile | None]:
-    """Go on from the newest checkpoint that is whole and fits, or start from the weights asked for.
+    """Resume from the newest complete checkpoint that fits, or start from the initial weights.
 
-    Rank 0 finds it for all. One process of each node then reads it, and the others find it in the node's memory.
+    Rank 0 finds the checkpoint. One process of each node then reads it, and the others find it in the node's page
+    cache.
 
     Raises:
-        CheckpointInvalid: If the folder holds another training's checkpoints, or damaged ones only.
-        ConfigInvalid: If `--allow_changes` names what cannot be allowed.
+        CheckpointInvalid: If the folder holds another training's checkpoints, or only damaged ones.
+        ConfigInvalid: If `--allow_changes` names a setting that may not change.
         StorageFailed: If the folder cannot be written, or a node cannot read the checkpoint.
     """
     if process.graphs_only:
@@ -32,7 +33,7 @@ def resume(process: TrainingProcess, learner: Learner) -> tuple[Progress, Checkp
     if found is not None:
         read_once_a_node(process, found)
         progress = checkpoint.restore(found, learner.model, learner.optimizer)
-        process.say(f"Going on from {found.path.name}, verified, after step {progress.step}.")
+        process.say(f"Resuming from {found.path.name}, verified, after step {progress.step}.")
         return progress, found
     process.task.start(learner.model, process)
     return Progress(), None
@@ -48,21 +49,21 @@ def _prepared(process: TrainingProcess) -> CheckpointFile | None:
 
 
 def read_once_a_node(process: TrainingProcess, found: CheckpointFile) -> None:
-    """Bring a checkpoint into the memory of every node; rank 0 had it in its own when it verified it."""
+    """Read a checkpoint into the page cache of every node; rank 0 has read it already when it verified it."""
     if process.leads_node and process.gang.rank != 0:
         checkpoint_files.require_same_bytes(found)
     process.gang.barrier()
 
 
 class Saver:
-    """Writes checkpoints of one training; on ranks other than 0 it gives their share of a divided state."""
+    """Writes the checkpoints of one training; ranks other than 0 contribute their part of a sharded optimizer state."""
 
     def __init__(self, process: TrainingProcess, learner: Learner, *, last_step: int) -> None:
         """
         Args:
             process: This process and what it trains.
-            learner: What is saved.
-            last_step: Always leaves a checkpoint.
+            learner: The model and the optimizer that are saved.
+            last_step: The last step of this process, which always writes a checkpoint.
         """
         self._process = process
         self._learner = learner
@@ -74,27 +75,28 @@ class Saver:
         self.writer = CheckpointWriter(self._write, process.device)
 
     def due(self, step: int) -> bool:
-        """Whether this step leaves a checkpoint."""
+        """Whether this step writes a checkpoint because of its number."""
         return step % self._process.config.checkpoint_steps == 0 or step == self._last_step
 
     def overdue(self) -> bool:
-        """Whether so many minutes have passed since the last one that it should not wait for its step."""
+        """Whether `--checkpoint_minutes` have passed since the last checkpoint."""
         minutes = self._process.config.checkpoint_minutes
         return minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
 
     def after_step(self) -> None:
-        """Raise what went wrong with the last checkpoint; after the first step, make ready for all of them.
+        """Raise the error of the last checkpoint, if it failed; after the first step, allocate memory for all
+        checkpoints.
 
         Raises:
-            StorageFailed: If it could not be written.
+            StorageFailed: If the last checkpoint could not be written.
         """
         self.writer.check()
         if not self._prepared and self._takes_part:
             self._prepared = True
-            self.writer.prepare(self._state())  # now, because the optimizer's state begins with the first step
+            self.writer.prepare(self._state())  # now, because the optimizer has no state before the first step
 
     def save(self, progress: Progress) -> None:
-        """Copy the state; it is written while the training goes on."""
+        """Copy the state; a thread writes the copy while the training continues."""
         self._saved_at = time.monotonic()
         if self._takes_part:
             self.writer.submit(self._state(), progress)
@@ -106,11 +108,11 @@ class Saver:
     def _state(self) -> dict[str, Any]:
         state: dict[str, Any] = {"optimizer": self._learner.optimizer.state_dict()}
         if self._process.records:
-            state["model"] = self._learner.model.state_dict(keep_vars=True)  # tells which weights are tied
+            state["model"] = self._learner.model.state_dict(keep_vars=True)  # keeps the identity of tied weights
         return state
 
     def _write(self, state: dict[str, Any], progress: Progress) -> CheckpointFile | None:
-        """In the writer's thread."""
+        """Write a checkpoint; runs in the writer's thread."""
         if self._divided:
             state["optimizer"] = zero.gather(state["optimizer"], self._process.gang)
         if not self._process.records:

@@ -1,4 +1,4 @@
-"""Start a training: this process's device, its gang and its task, and then the loop."""
+"""Starts a training: chooses the device, joins the gang, makes the task, and runs the loop."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def start(
     model_type: str | None = None,
     background: bool = False,
 ) -> Mapping[str, Any] | None:
-    """Meet the other processes, and train; or only compile, where the pod is there for that.
+    """Join the gang and train; or only compile, under TRAINFLOW_PRECOMPILE=1.
 
     Args:
-        config: What was asked for.
-        environment: Who this process is.
+        config: The settings of the training.
+        environment: The environment, with this process's ranks.
         output_dir: The run's folder.
-        make_task: Looks at the data; called on every rank of the gang.
-        precision: What will be computed in.
-        model_type: What the Neuron compiler shall optimise for; its own default if None.
-        background: Whether a thread beside the training will communicate too.
+        make_task: Opens the data set and makes the task; called on every rank of the gang.
+        precision: The precision of the computation.
+        model_type: The kind of model that the Neuron compiler optimises for; None for its default.
+        background: Whether another thread communicates while the training runs.
 
     Returns:
         The result, on rank 0 of a training; None otherwise.

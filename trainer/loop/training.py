@@ -24,18 +24,18 @@ from trainer.runtime.errors import Terminated
 from trainer.runtime.stopping import StopRequest
 
 GRAPH_STEPS = 10
-"""Steps in which every graph of the training has been seen; the tutorial's `--steps_this_run 10`."""
+"""Number of steps after which every graph of the training has been recorded; the tutorial's `--steps_this_run 10`."""
 
 
 def train(process: TrainingProcess) -> Mapping[str, Any] | None:
-    """Train from the newest verified checkpoint to the last step asked for.
+    """Train from the newest verified checkpoint to the last step of this process.
 
     Returns:
         The result, on rank 0; None on the others.
 
     Raises:
-        LossNotFinite: As soon as a logged step shows it; its state is never written down.
-        Terminated: After SIGTERM, once the step is written down.
+        LossNotFinite: As soon as a logged step has such a loss; its state is never saved.
+        Terminated: After SIGTERM, once the step is saved.
     """
     task = process.task
     batches, learner = task.open_batches(process.gang), build_learner(process, process.gang)
@@ -74,7 +74,7 @@ def train(process: TrainingProcess) -> Mapping[str, Any] | None:
 def accumulate_gradients(
     process: TrainingProcess, learner: Learner, batches: Batches, progress: Progress
 ) -> torch.Tensor:
-    """Add up the gradients of this rank's micro-batches; the last of them averages the sum over the ranks.
+    """Sum the gradients of this rank's micro-batches; after the last one, average the sum over the ranks.
 
     Returns:
         This rank's mean of each of the task's losses, still on the device.
@@ -84,7 +84,7 @@ def accumulate_gradients(
     for index in range(plan.micro_batches):
         number, positions = next_positions(process, progress, index=index)
         batch = batches.micro_batch(positions).map(process.device.load)
-        process.device.seed(seeds.derived(plan.seed, progress.step, number))  # dropout: whichever rank computes it
+        process.device.seed(seeds.derived(plan.seed, progress.step, number))  # the same dropout on any rank
         with learner.exchange.accumulating(last=index == plan.micro_batches - 1):
             with process.device.autocast(plan.precision):
                 losses = learner.exchange.replica(batch)
@@ -97,7 +97,7 @@ def accumulate_gradients(
 
 
 def next_positions(process: TrainingProcess, progress: Progress, *, index: int) -> tuple[int, Positions]:
-    """The number and the positions of one of this rank's micro-batches in the step to come."""
+    """The number and the positions of one of this rank's micro-batches in the next step."""
     return micro_batch_positions(
         progress.samples_seen,
         index=index,
@@ -116,26 +116,26 @@ def warm_up_reducer(process: TrainingProcess, learner: Learner, batches: Batches
     """
     if learner.exchange.needs_warm_up:
         _, positions = next_positions(process, progress, index=0)
-        _forth_and_back(process, learner.exchange.replica, batches.micro_batch(positions))
+        _forward_and_backward(process, learner.exchange.replica, batches.micro_batch(positions))
         learner.optimizer.zero_grad()
 
 
 def touch_graphs(process: TrainingProcess) -> None:
-    """Put one micro-batch forth and back through the model of a single process: every graph of the training."""
+    """Run one micro-batch forward and backward through the model in a single process, which records every graph."""
     alone = Gang(rank=0, world_size=1, control=None)
     learner, batches = build_learner(process, alone), process.task.open_batches(alone)
-    _forth_and_back(process, learner.model, batches.micro_batch(np.arange(process.task.plan.micro_batch_size)))
+    _forward_and_backward(process, learner.model, batches.micro_batch(np.arange(process.task.plan.micro_batch_size)))
 
 
-def _forth_and_back(process: TrainingProcess, model: nn.Module, batch: Batch) -> None:
-    """Compute the gradients of one micro-batch, which mean nothing."""
+def _forward_and_backward(process: TrainingProcess, model: nn.Module, batch: Batch) -> None:
+    """Compute the gradients of one micro-batch; they are not used."""
     with process.device.autocast(process.task.plan.precision):
         loss = sum(model(batch.map(process.device.load)))
     loss.backward()
 
 
 def last_step_of(process: TrainingProcess, progress: Progress) -> int:
-    """Where this process stops: at the end of the training or after the steps asked of this run."""
+    """The last step of this process: the end of the training, or as many steps as `--steps_this_run` allows."""
     asked, max_steps = process.config.steps_this_run, process.task.plan.max_steps
     if asked == -1:
         asked = GRAPH_STEPS if process.graphs_only else max_steps
@@ -151,7 +151,7 @@ def result(
     *,
     resumed_from: Any,
 ) -> dict[str, Any]:
-    """What the pod's status says of the training."""
+    """The fields of the result in the pod's status."""
     graphs = compilation.counts() if learner.compiled else compilation.NONE
     saved = saver.writer.newest or resumed_from
     return {
@@ -169,10 +169,10 @@ def result(
 
 
 def _finite(loss: float) -> float | None:
-    """A number that JSON can hold."""
+    """A rounded number, or None for one that JSON cannot hold."""
     return round(loss, 4) if math.isfinite(loss) else None
 
 
 def _rounded_ms(seconds: list[float]) -> float | None:
-    """The median, in milliseconds."""
+    """The median, in milliseconds; None if there is no value."""
     return round(1000 * sorted(seconds)[len(seconds) // 2], 2) if seconds else None
