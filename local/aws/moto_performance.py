@@ -1,7 +1,7 @@
 """Replaces what moto repeats for every request or state and could do once; with hundreds of executions, that repetition
 is most of the work.
 
-All of these replace private functions of moto, as in `patches.py`. Each has a test that compares the answers with moto's.
+All of these replace private functions of moto, as in `patches.py`. A test of each compares its answers with moto's.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(training: Forked
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
     ended = training.run()
-    assert "The checkpoint step-00000006.pt is passed over: its checksum does not match its record." in ended.out
-    assert "Going on from step-00000004.pt, verified, after step 4." in ended.out
+    assert "The checkpoint step-00000006.pt is skipped: its checksum does not match its record." in ended.out
+    assert "Resuming from step-00000004.pt, verified, after step 4." in ended.out
     assert (ended.code, ended.steps) == (0, [5, 6, 7, 8])
 
 
@@ -86,7 +86,7 @@ def test_a_training_killed_in_its_very_first_checkpoint_begins_anew(training: Fo
     assert training.run(steps_this_run=2).code == 0
     training.checkpoint_path(2).with_suffix(".json").unlink()
     ended = training.run()
-    assert "step-00000002.pt is passed over: it has no record beside it" in ended.out
+    assert "step-00000002.pt is skipped: it has no record beside it" in ended.out
     assert (ended.code, ended.steps) == (0, [1, 2, 3, 4, 5, 6, 7, 8])
 
 
@@ -132,7 +132,7 @@ def test_a_checkpoint_of_another_model_is_passed_over_for_the_one_before(trainin
             (other.folder / "run" / "checkpoints" / name).read_bytes()
         )
     ended = training.run()
-    assert "step-00000006.pt is passed over: --hidden_size is 32 and the checkpoint was made with 16" in ended.out
+    assert "step-00000006.pt is skipped: --hidden_size is 32 and the checkpoint was made with 16" in ended.out
     assert (ended.code, ended.steps) == (0, [5, 6, 7, 8])
 
 

@@ -38,7 +38,7 @@ class Pictures(NamedTuple):
     """What one process puts through the model at once."""
 
     pictures_BHW: torch.Tensor
-    """From 0 for paper to 1 for ink, float32."""
+    """Ink of each pixel, float32: 0 is paper, 1 is ink."""
     labels_B: torch.Tensor
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Pictures:
@@ -197,7 +197,7 @@ def make_task(
 
 @torch.no_grad()
 def accuracy(model: Classifier, test_set: Digits, process: TrainingProcess) -> float:
-    """Share of the test pictures that the model recognises; each rank looks at its share of them."""
+    """Share of the test pictures that the model recognises; each rank tests its share of them."""
     rank, world_size = process.gang.rank, process.gang.world_size
     mine = as_pictures(Digits(test_set.pictures_NHW[rank::world_size], test_set.labels_N[rank::world_size]))
     batch = mine.map(process.device.load)

@@ -71,7 +71,7 @@ def _make(config: CorpusConfig, folder: Path, tokens: list[str] | None) -> Mappi
 
 
 def _made(parts: Sequence[Part], config: CorpusConfig, tokens: Sequence[str]) -> Iterator[list[MadeShard]]:
-    """The shards of each part, in order, whoever is ready first."""
+    """The shards of each part, in order, whichever part is ready first."""
     make = partial(make_shards, config=config, tokens=tokens)
     num_processes = min(config.processes or os.cpu_count() or 1, len(parts))
     if num_processes == 1:

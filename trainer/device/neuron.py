@@ -16,7 +16,7 @@ from trainer.device.packing import Bucket, copy_packed
 
 
 class NeuronDevice:
-    """Trains on the NeuronCore that has this process's number on its node."""
+    """Trains on the NeuronCore with this process's number on its node."""
 
     backend = "neuron"
     compiler: str | None = "neuron"
@@ -46,7 +46,7 @@ class NeuronDevice:
         return torch.autocast("neuron", dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
     def start_queued_work(self) -> None:
-        """TorchNeuron is at work already."""
+        """Do nothing: TorchNeuron has started already."""
 
     def take_step(self, optimizer: Steps) -> None:
         optimizer.step()

@@ -33,21 +33,21 @@ instead."""
 
 @dataclass(frozen=True)
 class Pretraining:
-    """A BERT, shards of sequence pairs, and AdamW or LAMB."""
+    """Pretraining of a BERT on shards of sequence pairs with AdamW or LAMB."""
 
     config: PretrainConfig
     dataset: ShardedDataset
     precision: Precision
-    """What is computed in: what was asked for, or else what the device is best at."""
+    """Precision of the computation: the configured one, or else the device's default."""
     micro_batches: int
-    """Of each process in a step; `trainer.loop.scaling` says how many."""
+    """Micro-batches of each process in a step; `trainer.loop.scaling` computes the number."""
     world_size: int
 
     losses = Losses._fields
 
     @cached_property
     def plan(self) -> Plan:
-        """The numbers that the loop goes by."""
+        """The numbers that control the loop."""
         optimization = self.config.optimization
         return Plan(
             seed=optimization.seed,
@@ -69,8 +69,9 @@ class Pretraining:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """Every option of `OptimizationConfig` and `ModelConfig` counts without being named here, so that a new one is
-        compared from its first day on."""
+        """Every option of `OptimizationConfig` and `ModelConfig` is compared without being named here, so that a new
+        option is
+        compared from the beginning."""
         config, shape = self.config, vars(self.config.model.shape)
         settings = {
             "dataset": self.dataset.description,
@@ -119,16 +120,16 @@ class Pretraining:
         return model
 
     def build_optimizer(self, model: BertPretraining, device: Device, gang: Gang) -> Optimizer:
-        """AdamW or LAMB."""
+        """Build AdamW or LAMB."""
         groups = decay_groups(model, self.config.optimization.weight_decay)
         return build(groups, self.config.optimization, device, gang)
 
     def learning_rate(self, step: int) -> float:
-        """Warm-up, then down."""
+        """Learning rate of a step: the warm-up, then the decay."""
         return schedule.learning_rate(step, self.config.optimization)
 
     def start(self, model: BertPretraining, process: TrainingProcess) -> None:
-        """Take the weights of `--initial_weights`; one process of each node reads them."""
+        """Load `--initial_weights`; one process of each node reads them."""
         source = self.config.initial_weights
         if source is None:
             return
@@ -139,5 +140,5 @@ class Pretraining:
         process.say(f"Starting from the weights in {found.path}.")
 
     def conclude(self, model: BertPretraining, process: TrainingProcess, *, last_loss: float) -> Mapping[str, Any]:
-        """Nothing is left to do: the model is in the newest checkpoint."""
+        """Do nothing: the model is in the newest checkpoint."""
         return {}

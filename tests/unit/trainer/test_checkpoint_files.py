@@ -53,7 +53,7 @@ def test_one_flipped_bit_anywhere_is_noticed(tmp_path_factory: pytest.TempPathFa
     path.write_bytes(damaged)
     name, (said,) = newest(folder)
     assert name == "step-00000001.pt"
-    assert "step-00000002.pt is passed over: its checksum does not match" in said
+    assert "step-00000002.pt is skipped: its checksum does not match" in said
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_checkpoint_that_does_not_fit_is_passed_over_like_a_damaged_one(tmp_pa
     )
     assert found is not None
     assert found.record.step == 1
-    assert said == ["The checkpoint step-00000002.pt is passed over: it is of another model."]
+    assert said == ["The checkpoint step-00000002.pt is skipped: it is of another model."]
 
 
 def to_resume(folder: Path) -> CheckpointFile | None:
@@ -113,12 +113,12 @@ def test_where_every_checkpoint_is_damaged_nothing_begins_anew(tmp_path: Path) -
     with pytest.raises(CheckpointInvalid) as caught:
         to_resume(tmp_path)
     assert str(caught.value).startswith(
-        f"No checkpoint in {tmp_path / 'checkpoints'} can be gone on from (step-00000002"
+        f"No checkpoint in {tmp_path / 'checkpoints'} can be resumed from (step-00000002"
     )
     for words in (
         "step-00000001.pt: it has 5 bytes and its record says 700",
         "step-00000002.pt: its record cannot be read",
-        "begin anew with another --output_dir or without that folder",
+        "start again with another --output_dir or without that folder",
     ):
         assert words in str(caught.value)
     assert {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()} == before
