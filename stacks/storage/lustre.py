@@ -1,6 +1,6 @@
 """FSx for Lustre beside the nodes, linked to the buckets, with two security groups: the file system's and its clients'.
 
-Who writes what, and where it ends up:
+The folders, and the buckets that they are linked to:
 
 | folder on the file system | linked to | why |
 |---|---|---|
@@ -29,10 +29,10 @@ from constructs import Construct
 from trainflow.configuration.deployment import Lustre
 
 DATA_PREFIX = "data/"
-"""Of the data bucket: what appears below `/data`."""
+"""Prefix of the data bucket that appears below `/data`."""
 
 EXPORT_PREFIX = "file-system/runs/"
-"""Of the artifact bucket: the copy of `/runs`."""
+"""Prefix of the artifact bucket for the copy of `/runs`."""
 
 PORTS = ((988, 988), (1018, 1023))
 """TCP, both ways: FSx for Lustre user guide, 'File system access control with Amazon VPC'."""
@@ -44,7 +44,7 @@ NOTHING_LEAVES = {
     "ToPort": 86,
     "Description": "No traffic",
 }
-"""An address that nobody has, as CDK writes it for groups without a way out."""
+"""An address that no host has; CDK writes such a rule for groups without egress."""
 
 LUSTRE_VERSION = "2.15"
 """The one whose clients AL2023 carries, and that has a metadata configuration."""

@@ -159,7 +159,7 @@ class StorageStack(cdk.Stack):
         return bucket
 
     def _make_closed_bucket(self, construct_id: str, **props: Any) -> s3.Bucket:
-        """A bucket that nobody reads without credentials or TLS, with a policy that stays as long as the bucket."""
+        """A bucket that cannot be read without credentials and TLS; its policy exists as long as the bucket."""
         policy = _policy(keep=self._keeps_buckets)
         bucket = s3.Bucket(
             self,
