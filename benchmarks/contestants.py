@@ -1,7 +1,8 @@
-"""One training step in several people's ways, each in a process of its own: `python -m benchmarks.contestants NAME …`.
+"""One training step in several implementations, each in a process of its own: `python -m benchmarks.contestants NAME
+…`.
 
 * `tutorial`: the tutorial's step (`benchmarks.seed_recipe`).
-* `good_eager`, `good_compiled`: what a good engineer makes of it in an afternoon. Hugging Face's model with fused
+* `good_eager`, `good_compiled`: what a good engineer achieves in an afternoon. Hugging Face's model with fused
   attention, the vocabulary's head on the masked positions alone, one kernel for AdamW; the second with torch.compile.
 * `ours`: the functions that the trainer's loop calls in a step, with the trainer's defaults.
 * `gemm`: matrix products of the sizes of a layer, and nothing else.
@@ -40,7 +41,7 @@ GEMM_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class Sizes:
-    """Shape of the model."""
+    """Sizes of the model."""
 
     num_hidden_layers: int
     hidden_size: int
@@ -50,11 +51,11 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Taken:
-    """One step."""
+    """Measurements of one step."""
 
     loss: float
     cpu_seconds: float
-    """Time of all threads."""
+    """CPU time of all threads, in seconds."""
     seconds: float
     waited: float = 0.0
     """Seconds for which the step waited for data."""
@@ -63,7 +64,7 @@ class Taken:
 
 
 class Contestant(Protocol):
-    """One way to train."""
+    """One implementation of the training step."""
 
     operations: float
     """Multiplications and additions of the last step."""
@@ -73,10 +74,10 @@ class Contestant(Protocol):
         """Time for which its steps have waited for data."""
 
     def prepare(self) -> None:
-        """Do what the step's time shall not contain."""
+        """Do the work that does not count as part of the step."""
 
     def step(self) -> float:
-        """One step; its loss in nats, read from the device."""
+        """Take one step, and return its loss in nats, read from the device."""
 
 
 class Ours:
@@ -98,7 +99,7 @@ class Ours:
         return self._batches.seconds_waited
 
     def prepare(self) -> None:
-        """Nothing: reading is part of the step."""
+        """Do nothing: reading is part of the step."""
 
     def step(self) -> float:
         from trainer.loop.learner import take_step
@@ -111,7 +112,7 @@ class Ours:
 
 
 class Given:
-    """A way to train that is given its batches: those that the trainer would read."""
+    """An implementation that is given its batches, which are those that the trainer would read."""
 
     seconds_waited = 0.0
 
@@ -130,7 +131,7 @@ class Given:
 
 
 class Gemm:
-    """Products of a batch's hidden states with the feed-forward layer's weights, there and back."""
+    """Products of a batch's hidden states with the feed-forward layer's weights, in both directions."""
 
     seconds_waited = 0.0
 
@@ -144,7 +145,7 @@ class Gemm:
         self.operations = 0.0
 
     def prepare(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def step(self) -> float:
         import torch
@@ -227,7 +228,7 @@ def process_of(data: Path, folder: Path, sizes: Sizes, *, dropout: float) -> Tra
 
 
 def contestant(name: str, process: TrainingProcess, sizes: Sizes, *, dropout: float) -> Contestant:
-    """The one of this name, with the weights that the trainer draws from the seed."""
+    """Make the contestant of this name, with the weights that the trainer draws from the seed."""
     if name == "gemm":
         return Gemm(sizes)
     ours = Ours(process)
@@ -243,7 +244,7 @@ def contestant(name: str, process: TrainingProcess, sizes: Sizes, *, dropout: fl
 
 
 def operations_of(process: TrainingProcess) -> float:
-    """Operations that the model takes for a step."""
+    """Operations of the model in one step."""
     return BATCH_SIZE * float(process.task.samples.operations or 0)
 
 

@@ -201,7 +201,7 @@ def _require_same(folder: Path, way: str, *, check_content: bool) -> None:
 
 
 def _read_through(folder: Path) -> None:
-    """Into the page cache, so that no way is the one that reads it from the disk."""
+    """Read the archive into the page cache, so that no contestant has to read it from the disk."""
     for path in (*(folder / "unpacked").rglob("*.bin"), folder / "buckets" / "bucket" / "corpus.tar"):
         with path.open("rb") as file:
             while file.read(8 * MIB):

@@ -54,7 +54,8 @@ CUSTOM_METRIC_USD_PER_MONTH = 0.30
 """Amazon CloudWatch, the first 10,000."""
 
 OBSERVATIONS_PER_MINUTE = 2000
-"""Observations of Container Insights, estimated: some 25 metrics of each of 28 pods, their 45 containers, and the node."""
+"""Observations of Container Insights, an estimate: some 25 metrics of each of 28 pods, their 45 containers, and the
+node."""
 
 OBSERVATION_USD = 0.21e-6
 """Amazon CloudWatch Container Insights with enhanced observability, the first billion."""
