@@ -226,7 +226,7 @@ def test_a_schedule_sends_its_message_when_it_comes_due(aws: AwsServer, queue: Q
         FlexibleTimeWindow={"Mode": "OFF"},
         Target={"Arn": queue.arn, "RoleArn": "arn:x", "Input": '{"at": "<aws.scheduler.scheduled-time>"}'},
     )
-    aws.schedules.look()
+    aws.schedules.poll()
     assert queue.bodies() == []
     aws.schedules.clock.jump(aws.schedules.clock.now() + timedelta(days=7))
     wait_until(lambda: aws.targets.drain(1) and bool(_times(queue)), seconds=10)
