@@ -150,7 +150,7 @@ def test_a_node_that_reads_other_bytes_says_so(tmp_path: Path) -> None:
     found = write(tmp_path, 1)
     checkpoint_files.require_same_bytes(found)
     found.path.write_bytes(b"x" * 700)
-    with pytest.raises(StorageFailed, match=r"step-00000001\.pt reads otherwise on this node"):
+    with pytest.raises(StorageFailed, match=r"step-00000001\.pt has another content on this node"):
         checkpoint_files.require_same_bytes(found)
     found.path.unlink()
     with pytest.raises(StorageFailed, match="cannot be read on this node"):
