@@ -311,7 +311,7 @@ def _model(resource_type: str, implementation: ResourceType, client: Client) -> 
 
 
 def bucket_settings(client: Client) -> None:
-    """Buckets are made without versions and without events, and those that are not empty stay without a word."""
+    """Make buckets with versions and events, and refuse to delete those that are not empty; moto does neither."""
     from moto.s3.models import FakeBucket
 
     create = original(FakeBucket.create_from_cloudformation_json.__func__)

@@ -14,7 +14,7 @@ MEMORY_MIB = 256
 def settle_custom_resources(stack: cdk.Stack) -> logs.LogGroup:
     """Let all custom resources of a stack log to one group that is deleted with the stack.
 
-    Left alone, Lambda makes a group for each on its first call, or CDK does: kept for ever, and left behind by
+    Left alone, Lambda makes a group for each on its first call, or CDK does: kept forever, and left behind by
     `cdk destroy`. To be called when everything else in the stack has been made.
     """
     functions = [

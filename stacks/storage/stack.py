@@ -148,7 +148,7 @@ class StorageStack(cdk.Stack):
                 *([s3.LifecycleRule(expiration=cdk.Duration.days(days))] if days else []),
             ],
         )
-        # Not `event_bridge_enabled`: its custom resource writes the whole notification configuration anew, and with
+        # Not `event_bridge_enabled`: its custom resource replaces the whole notification configuration, and with
         # it what FSx has put there to hear of new objects.
         resource = bucket.node.default_child
         if not isinstance(resource, s3.CfnBucket):

@@ -100,7 +100,7 @@ def _sample_of(parts: Sequence[Part]) -> list[str]:
 
 
 class News:
-    """Tells on stderr how far a long work has come; a short one passes without a word."""
+    """Reports the progress of a long work on stderr; a short one prints nothing."""
 
     def __init__(self) -> None:
         self._began = self._told = time.monotonic()

@@ -82,7 +82,7 @@ class BertPretraining(nn.Module):
     def tie_weights(self) -> None:
         """Tie the vocabulary's head to the embeddings' weights, and both names of its bias to one parameter.
 
-        Moving a model to an XLA device makes every parameter anew for each module that has it, so what was one
+        Moving a model to an XLA device creates every parameter again for each module that has it, so what was one
         parameter is two from there on, which are trained apart. To be called again behind such a move.
         """
         predictions = self.cls.predictions
