@@ -1,4 +1,4 @@
-"""The dashboard shows what is published, and every alarm reaches somebody who can do something."""
+"""The dashboard shows what is published, and every alarm reaches a person who can act."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_who_may_resize_node_groups_and_which() -> None:
 
 
 WRITERS = ("CollectDiagnostics", "TearDown", "PublishMetrics", "WriteRecord", "CleanUp")
-"""Of what lies beside a run's artifacts; the artifacts themselves come from a pod."""
+"""Functions that write the objects beside a run's artifacts; a pod writes the artifacts themselves."""
 
 
 def test_who_may_read_what_runs_did() -> None:
@@ -207,8 +207,8 @@ def test_without_a_file_system_of_its_own_a_deployment_links_nothing() -> None:
 
 
 def test_only_preflight_may_ask_for_offerings_quotas_and_their_use() -> None:
-    looks = ("ec2:DescribeInstanceTypeOfferings", "servicequotas:GetServiceQuota", "cloudwatch:GetMetricStatistics")
-    assert {who for action in looks for who in deployed().who_may(action)} == {"Preflight"}
+    read_only = ("ec2:DescribeInstanceTypeOfferings", "servicequotas:GetServiceQuota", "cloudwatch:GetMetricStatistics")
+    assert {who for action in read_only for who in deployed().who_may(action)} == {"Preflight"}
     assert "Preflight" not in deployed().who_may("eks:UpdateNodegroupConfig")
 
 

@@ -1,4 +1,4 @@
-"""Slurm: nothing of it unasked; a cluster of AWS PCS, or somebody else's; and who may reach it."""
+"""Slurm: no resources unless configured; a cluster of AWS PCS or an existing one; and the access to it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _of_type(templates: dict[str, Template], kind: str) -> list[dict[str, Any]]:
 
 
 def _functions(templates: dict[str, Template]) -> dict[str, dict[str, Any]]:
-    """Of ours, by name."""
+    """Our own functions, by name."""
     found = _of_type(templates, "AWS::Lambda::Function")
     return {
         each["FunctionName"].removeprefix("trainflow-"): each
@@ -91,7 +91,7 @@ def _variables(templates: dict[str, Template]) -> dict[str, Any]:
 
 
 def _use_slurm(templates: dict[str, Template]) -> dict[str, Any]:
-    """From action to statement, of the policy that the functions share."""
+    """Statements of the policy that the functions share, by action."""
     (policy,) = (
         resource.properties
         for resource in Templates(templates).resources("AWS::IAM::ManagedPolicy")
@@ -430,7 +430,7 @@ def test_what_the_controller_costs_while_nothing_runs_is_in_the_table() -> None:
     assert controller.usd_per_hour > 0 and more == pytest.approx(controller.usd_per_hour)
 
 
-# Somebody else's
+# An existing cluster
 
 
 def test_an_existing_cluster_is_used_as_it_is() -> None:

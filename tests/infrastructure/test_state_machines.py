@@ -31,7 +31,7 @@ EVENTS = {"Task": 5, "Wait": 2, "Choice": 2, "Pass": 2, "Succeed": 2, "Fail": 1}
 """History events that one visit of a state costs."""
 
 WINDOW_EVENTS = 6 + 2
-"""Of the parent: a child execution that is waited for, and the choice behind it."""
+"""Events of the parent execution: a child execution that is waited for, and the choice after it."""
 
 LONGEST_EXECUTION = timedelta(days=365)
 """Hard as well."""
@@ -224,9 +224,9 @@ def test_of_a_job_that_has_ended_the_log_is_read_to_its_end() -> None:
     assert (unread in failed["And"], failed["Next"]) == (True, "PublishLastMetrics")
     assert watch["PublishLastMetrics"]["Next"] == "IsLastLogRead"
     most = failed["And"][1]["NumericLessThan"]
-    look = sum(EVENTS[watch[name]["Type"]] for name in ("PublishLastMetrics", "IsLastLogRead"))
+    per_poll = sum(EVENTS[watch[name]["Type"]] for name in ("PublishLastMetrics", "IsLastLogRead"))
     assert most > 720
-    assert 720 * 24 + (most - 720) * look < HISTORY_QUOTA * 0.8
+    assert 720 * 24 + (most - 720) * per_poll < HISTORY_QUOTA * 0.8
 
 
 def laps_of_a_window() -> int:
@@ -238,7 +238,7 @@ def test_a_window_has_the_time_that_its_looks_take() -> None:
     slowest = watch_seconds(LONGEST_EXECUTION, shortest=LONGEST_POLL)
     for name in ("WatchPrecompile", "WatchTraining"):
         limit = DEFINITIONS["training"]["States"][name]["TimeoutSeconds"]
-        assert laps_of_a_window() * (slowest + 2 * 90) < limit, "two tasks a look, of 90 seconds each"
+        assert laps_of_a_window() * (slowest + 2 * 90) < limit, "two tasks per poll, of 90 seconds each"
 
 
 WAITS = {
@@ -270,7 +270,7 @@ def test_every_wait_of_a_run_is_counted_below_and_lasts_as_long_as_its_task_says
 
 
 def events_of_waiting(time: timedelta, *, poll_seconds: int) -> int:
-    """Of laps of a task, the choice behind it and the pause."""
+    """Events of polls: a task, the choice after it and the pause."""
     waited, laps = 0, 0
     while waited < time.total_seconds():
         waited, laps = waited + pause_seconds(waited, shortest=poll_seconds), laps + 1
@@ -286,7 +286,7 @@ def events_of_watching(time: timedelta, *, poll_seconds: int) -> int:
 
 
 def events_of_an_attempt() -> int:
-    """Of the dearest way from one DeleteJob to the next on which nothing has to be waited for."""
+    """Events of the longest path from one DeleteJob to the next without a wait."""
     training = DEFINITIONS["training"]["States"]
 
     def dearest(name: str, before: frozenset[str]) -> int | None:

@@ -175,7 +175,7 @@ def test_a_schedule_of_a_spec_that_cannot_run_is_refused_before_anything_is_depl
         Deployed(configuration(schedules=[WEEKLY | {"spec": "runs/nowhere.yaml"}]))
 
 
-# What looks after the runs
+# Supervision of the runs
 
 
 @pytest.mark.parametrize(

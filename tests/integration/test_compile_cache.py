@@ -75,7 +75,7 @@ class Runs:
         return f"{machine.replace(':stateMachine:', ':execution:')}:{run_id}"
 
     def log(self, run_id: str, stage: str) -> str:
-        """Of rank 0's pod."""
+        """Log of rank 0's pod."""
         return "".join(path.read_text() for path in (self.folder / run_id / "logs").glob(f"*-{stage}-*-0-*.log"))
 
 
@@ -139,7 +139,7 @@ def test_of_two_runs_at_once_one_compiles_and_the_other_waits_without_nodes(runs
         assert "holds 3 of 3 graphs" in runs.log(run_id, "training")
     (cache,) = caches(twin, "twins")
     assert cache.name == first
-    assert {path.read_text() for path in (cache / "graphs").iterdir()} == {first}, "nobody else has written there"
+    assert {path.read_text() for path in (cache / "graphs").iterdir()} == {first}, "no other run has written there"
     assert_nothing_is_left(twin, second)
 
 

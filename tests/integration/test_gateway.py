@@ -1,4 +1,4 @@
-"""The door to somebody's cluster: tokens as on EKS outside, the kubeconfig's identity inside."""
+"""The proxy to an existing cluster: tokens as on EKS outside, the kubeconfig's identity inside."""
 
 from __future__ import annotations
 

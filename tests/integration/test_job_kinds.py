@@ -52,11 +52,11 @@ class Kinds(Cluster):
         return self.api.find(path)
 
     def until(self, backend: str, name: str, holds: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
+        def poll() -> dict[str, Any] | None:
             status = (self.job(backend, name) or {}).get("status") or {}
             return status if holds(status) else None
 
-        return eventually(look, f"{backend} {name} {what}")
+        return eventually(poll, f"{backend} {name} {what}")
 
     def pods(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.api.find(self.path("pods"))["items"]  # type: ignore[index]

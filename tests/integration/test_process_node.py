@@ -28,12 +28,12 @@ T = TypeVar("T")
 LEAKED = "A_VARIABLE_OF_THE_NODE"
 
 
-def eventually(look: Callable[[], T | None], what: str) -> T:
-    """What `look` returns as soon as it returns something."""
+def eventually(poll: Callable[[], T | None], what: str) -> T:
+    """Poll until `poll` returns a result, and return it."""
     deadline = time.monotonic() + WAIT_SECONDS
     pause = threading.Event()
     while time.monotonic() < deadline:
-        if (found := look()) is not None and found is not False:
+        if (found := poll()) is not None and found is not False:
             return found
         pause.wait(0.05)
     pytest.fail(f"never happened: {what}")
@@ -91,11 +91,11 @@ class Cluster:
         return self.api.find(self.path(f"pods/{name}"))
 
     def wait_for(self, name: str, holds: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
+        def poll() -> dict[str, Any] | None:
             pod = self.pod(name)
             return pod if pod is not None and holds(pod["status"]) else None
 
-        return eventually(look, f"pod {name}: {what}")
+        return eventually(poll, f"pod {name}: {what}")
 
     def phase(self, name: str, *phases: str) -> dict[str, Any]:
         """The pod's status once it is in one of the phases."""
@@ -142,11 +142,11 @@ def is_alive(pid: int) -> bool:
 
 
 def pids_in(path: Path, count: int) -> list[int]:
-    def look() -> list[int] | None:
+    def poll() -> list[int] | None:
         pids = [int(word) for word in path.read_text().split()] if path.exists() else []
         return pids if len(pids) == count else None
 
-    return eventually(look, f"{count} process ids in {path.name}")
+    return eventually(poll, f"{count} process ids in {path.name}")
 
 
 def host_path_volume(folder: Path) -> dict[str, Any]:

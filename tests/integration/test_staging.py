@@ -230,7 +230,8 @@ def dies(event, arguments):
 sys.addaudithook(dies)
 sys.exit(program.run(stage.main, sys.argv[1:], os.environ))
 """
-"""Of the four at the end: the marker is whole, the old folder goes, the new one comes, the marker follows."""
+"""Program that dies at one of the four last steps: the marker is complete, the old folder is removed, the new one is
+moved there, the marker follows."""
 
 
 @pytest.mark.parametrize("rename", [1, 2, 3, 4])

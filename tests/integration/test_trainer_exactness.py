@@ -13,7 +13,8 @@ from tests.integration.forked_training import Forked, same, small_training
 
 GOLDEN = Path(__file__).parents[1] / "assets" / "golden" / "bert_loss.txt"
 SUMS_IN_ANOTHER_ORDER = 2e-4
-"""In nats, the tolerance between gangs of different sizes. A float32 sum in another order differs by 1e-7 of itself;
+"""Tolerance of the loss between gangs of different sizes, in nats. A float32 sum in another order differs by 1e-7 of
+itself;
 Adam divides by the gradient's own size, which lets that grow, but not beyond the fourth decimal of these 8 steps (seen:
 no difference in the four decimals of a line). A wrong sample, weight or dropout mask moves the loss by 1e-2."""
 

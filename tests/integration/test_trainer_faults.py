@@ -81,8 +81,9 @@ def test_a_training_whose_checkpoints_are_all_damaged_stops_and_leaves_them_as_t
     assert training.checkpoint_path(4).read_bytes() == b"damaged"
 
 
-def test_a_training_killed_in_its_very_first_checkpoint_begins_anew(training: Forked) -> None:
-    """Between the rename of the weights and that of the record, the only moment that leaves a file."""
+def test_a_training_killed_in_its_very_first_checkpoint_starts_from_the_beginning(training: Forked) -> None:
+    """The process is killed between the rename of the weights and that of the record, the only moment that leaves a
+    file."""
     assert training.run(steps_this_run=2).code == 0
     training.checkpoint_path(2).with_suffix(".json").unlink()
     ended = training.run()

@@ -129,8 +129,8 @@ class Killed(BaseException):
 
 
 class DyingS3(FakeS3):
-    """At some of the requests the process that makes them dies, or is told that they failed, before or after S3 did its
-    part."""
+    """An S3 that kills the calling process at some requests, or reports that they failed, before or after it has
+    executed them."""
 
     def __init__(self, deaths: Sequence[Death | None]) -> None:
         super().__init__()

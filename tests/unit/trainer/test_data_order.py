@@ -89,7 +89,7 @@ def test_another_seed_and_another_epoch_give_another_order() -> None:
 def test_in_training_every_epoch_brings_every_sample_once_whatever_the_ranks_and_shards(
     sizes: list[int], block_rows: int, world_size: int, accumulation: int, micro_batch_size: int, seed: int
 ) -> None:
-    """As the loop walks: step by step, all ranks, until two epochs are through."""
+    """Read positions as the loop does: step by step, for all ranks, until two epochs are over."""
     order = order_of(sizes, seed=seed, block_rows=block_rows)
     global_batch = world_size * accumulation * micro_batch_size
     seen: dict[int, list[tuple[int, int]]] = {}

@@ -168,7 +168,7 @@ def tutorials_adamw(
 
 @pytest.mark.parametrize("make", [AdamW, None], ids=["ours", "fused"])
 def test_epsilon_stands_where_the_tutorial_has_it(make: Any) -> None:
-    """With gradients as small as ε its place is seen: behind the correction it would count a thirtieth at first."""
+    """Gradients as small as ε show its place: after the correction, its effect would be a thirtieth at first."""
     gradients = [
         1e-6 * torch.randn(64, dtype=torch.float64, generator=torch.Generator().manual_seed(step)) for step in range(50)
     ]

@@ -1,4 +1,4 @@
-"""After a crash, what is recorded as complete is complete."""
+"""A file that is recorded as complete is complete after a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A linked folder's content is restored, and downloaded by nobody."""
+"""A linked folder's content is restored, and not downloaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFoun
 from trainer.staging import linked, marker
 
 LFS = """#!/bin/sh
-# Lustre's command, as far as it is needed: a file is released while a file `.released` lies beside it, and one look
+# Lustre's command, as far as it is needed: a file is released while a file `.released` lies beside it, and one poll
 # after it was asked for its content is there.
 command=$1; shift
 for path in "$@"; do

@@ -17,7 +17,7 @@ from trainer.staging.marker import Marker
 URL = "s3://datasets/corpus.tar"
 
 STEPS = ("rename", "replace", "unlink", "rmdir")
-"""Of the `os` module: whatever a stager changes at the end."""
+"""Functions of the `os` module with which a stager changes files at the end."""
 
 
 class KilledError(BaseException):
@@ -25,7 +25,7 @@ class KilledError(BaseException):
 
 
 def staged(version: str) -> Marker:
-    """Of two versions that nothing but their content tells apart."""
+    """A marker of one of two versions that differ in their content only."""
     return Marker(url=URL, etag=version, files=2, bytes=6, num_shards=None, num_samples=None)
 
 
@@ -43,7 +43,7 @@ def made(destination: Path, version: str) -> None:
 
 
 def is_killed_before_step(number: int, destination: Path) -> bool:
-    """Whether whoever puts it into its place came to that step."""
+    """Run the last steps, killed before one of them; whether they came to that step."""
     steps = itertools.count(1)
 
     def dying(step: Callable[..., None]) -> Callable[..., None]:
