@@ -29,8 +29,7 @@ class Compiled:
     sources: tuple[str, ...]
     platform: str = "aarch64-apple-darwin"
     """Platform as uv names it. On macOS torch needs no CUDA: its libraries must not be pinned, or a machine that uses
-    the
-    build without CUDA would install them, too. All other packages are needed on every platform; a test compares."""
+    the build without CUDA would install them, too. All other packages are needed on every platform; a test compares."""
     python: str = OLDEST_PYTHON
     constraints: str | None = None
     published_before: str | None = None

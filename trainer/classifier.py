@@ -1,9 +1,8 @@
 """Train a small convolutional network on digits and upload the model to S3: `torchrun … -m trainer.classifier …`.
 
 The PyTorchJob tutorial's training: on CPUs only, with gradients averaged by gloo. Rank, world size and rendezvous come
-from the
-environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so the training operator may start it without torchrun, too;
-S3's region and credentials come from there as for any AWS program.
+from the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so the training operator may start it without
+torchrun, too; S3's region and credentials come from there as for any AWS program.
 """
 
 from __future__ import annotations

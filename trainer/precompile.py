@@ -1,14 +1,12 @@
 """Compile a training's graphs before the gang needs them.
 
 `python -m trainer.precompile -- torchrun … -m trainer.pretrain …`. Where `neuron_parallel_compile` is installed, it
-does
-the work; elsewhere the program runs under TRAINFLOW_PRECOMPILE=1 and compiles with TorchInductor. Both print the same
-last lines, which are counted here. A node of the gang whose process prints none (rank 0 is on another node) has no
+does the work; elsewhere the program runs under TRAINFLOW_PRECOMPILE=1 and compiles with TorchInductor. Both print the
+same last lines, which are counted here. A node of the gang whose process prints none (rank 0 is on another node) has no
 result.
 
 The cache, TRAINFLOW_CACHE_DIR, belongs to this gang alone. The gang's first node prepares the folder before it joins
-the
-other nodes, which wait for it, and completes the folder after they have ended.
+the other nodes, which wait for it, and completes the folder after they have ended.
 """
 
 from __future__ import annotations

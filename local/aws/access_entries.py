@@ -1,8 +1,7 @@
 """EKS access entries, which moto 5.2.5 lacks: the roles that may log in to a cluster, and their Kubernetes groups.
 
 They are served at the paths that the SDKs and the CLI use, so that deployments create them, and the twin's Kubernetes
-API
-reads them, as any other resource.
+API reads them, as any other resource.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 moto 5.2.5 knows rules and matches patterns, but delivers events to queues only, with one id and no ISO time; a disabled
 rule and a rule with a schedule get every event; and Step Functions sends no event when an execution ends. All patches
-replace
-private functions: check them again when moto's version is raised.
+replace private functions: check them again when moto's version is raised.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ class FunctionConfiguration:
 
 MAX_CONCURRENCY = max(8, 2 * (os.cpu_count() or 1))
 """Invocations at a time, as an account has a limit. Further invocations wait here: a machine that runs hundreds of
-workers
-at once gives each of them too little time."""
+workers at once gives each of them too little time."""
 
 
 class Worker:

@@ -1,8 +1,7 @@
 """EventBridge Scheduler's clock: moto 5.2.5 keeps schedules and never fires one.
 
 Time is scaled, as for the waits of the state machines: at a time scale of 30, a schedule of every five minutes fires
-every
-ten seconds. A schedule that has come due several times between two polls fires once.
+every ten seconds. A schedule that has come due several times between two polls fires once.
 """
 
 from __future__ import annotations

@@ -57,8 +57,7 @@ def on_nodes(*, pod_logs: bool) -> tuple[AddOn, ...]:
 
     Args:
         pod_logs: Whether the pods' output is sent to CloudWatch Logs. The value is always given: an add-on that is
-            updated
-            without values keeps its old ones.
+            updated without values keeps its old ones.
     """
     return (
         AddOn(name="coredns"),

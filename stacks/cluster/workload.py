@@ -39,9 +39,8 @@ def namespace_manifest(configuration: Configuration) -> dict[str, Any]:
     """The namespace of the runs.
 
     Pods with access to their node are refused (`baseline`). `restricted` only warns: it asks for a seccomp profile,
-    which
-    images for Trainium have not been tried with, and for no pod that runs as root, as the one does that prepares the
-    file system.
+    which images for Trainium have not been tried with, and for no pod that runs as root, as the one does that prepares
+    the file system.
     """
     levels = {"enforce": "baseline", "warn": "restricted", "audit": "restricted"}
     labels = {f"pod-security.kubernetes.io/{mode}": level for mode, level in levels.items()}

@@ -42,8 +42,7 @@ BUILD_MINUTES = 60
 KEPT_IMAGES = 20
 KEPT_IN_PRODUCTION = 100
 """Images of each kind that are kept. Specs name images by digest, so an image must outlive the specs that are still
-run. The functions name
-the newest one of the kind `tools`, or that of a run which began before the last deployment."""
+run. The functions name the newest one of the kind `tools`, or that of a run which began before the last deployment."""
 
 UNTAGGED_DAYS = 7
 

@@ -19,8 +19,7 @@ API_PORT = 6820
 
 ADDRESS = "cluster.endpoints.0.privateIpAddress"
 """Path of the address in the answer of GetCluster. The order of the endpoints is not fixed, but there is one network
-interface, and so one
-address for slurmctld and slurmrestd."""
+interface, and so one address for slurmctld and slurmrestd."""
 
 KEY = "cluster.slurmConfiguration.jwtAuth.jwtKey.secretArn"
 

@@ -1,9 +1,8 @@
 """Identifies the training that a checkpoint belongs to, so that no other training resumes from it by mistake.
 
 The fingerprint holds the settings that determine the weights: data set, batch, optimizer, schedule, dropout, precision,
-seed. It does
-not hold what may differ between two attempts of one training: the number of processes that share a global batch, the
-device, folders, when checkpoints and metrics lines are written.
+seed. It does not hold what may differ between two attempts of one training: the number of processes that share a global
+batch, the device, folders, when checkpoints and metrics lines are written.
 """
 
 from __future__ import annotations

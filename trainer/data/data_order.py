@@ -257,9 +257,8 @@ def micro_batch_positions(
     """The positions of one micro-batch of a step.
 
     A step's global batch is divided between its micro-batches position by position, and these to the ranks in turn, so
-    that
-    two ranks with one micro-batch each train on what one rank with two would. A rank's positions are the same modulo
-    `world_size` in every step, and so are its lanes.
+    that two ranks with one micro-batch each train on what one rank with two would. A rank's positions are the same
+    modulo `world_size` in every step, and so are its lanes.
 
     Args:
         first: Position of the step's first sample.

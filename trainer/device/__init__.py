@@ -58,8 +58,7 @@ class Device(Protocol):
     """Source of that number."""
     takes_peak_from_pod: bool
     """Whether the pod's TRAINFLOW_PEAK_TFLOPS applies to this device: it describes the node's accelerators, and never a
-    CPU
-    that replaces them."""
+    CPU that replaces them."""
     bucket_mib: int
     """MiB of gradients in one collective; where possible, the backward pass continues meanwhile."""
     average: Average | None

@@ -3,8 +3,7 @@
 torch draws a random number for each element that may be dropped, one after the other, which is a sixth of a small
 model's step; 16 random bits are enough for each. With dropout its attention takes a general path, which scales both
 factors and searches for rows that are completely masked. And the gradient of an embedding is a table of zeros with a
-few
-rows filled in, which is added to the one of the vocabulary's head.
+few rows filled in, which is added to the one of the vocabulary's head.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ import torch
 BUCKET_BYTES = 256 << 20
 """Largest concatenation, and so the most memory of the device that a checkpoint needs beside the state. BERT-large's
 float32 weights and AdamW's state, 4.0 GB, are copied in 16 buckets; PCIe takes some 10 ms for each, a thousand times
-the
-latency of a copy."""
+the latency of a copy."""
 
 CACHE_LINE_BYTES = 64
 

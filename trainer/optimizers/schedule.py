@@ -11,8 +11,7 @@ def learning_rate(step: int, config: OptimizationConfig) -> float:
     """Linear warm-up to the peak, then the configured decay (linear: Devlin et al. 2019, §A.2).
 
     As in the tutorial, whose scheduler advances after each step: step 1 of a training with a warm-up is taken with a
-    rate
-    of 0, and a step after the last one would be, too.
+    rate of 0, and a step after the last one would be, too.
 
     Args:
         step: The step that uses the rate, counted from 1. The line of a step shows the rate of the next one, as the

@@ -70,8 +70,7 @@ class Pretraining:
     @cached_property
     def fingerprint(self) -> Fingerprint:
         """Every option of `OptimizationConfig` and `ModelConfig` is compared without being named here, so that a new
-        option is
-        compared from the beginning."""
+        option is compared from the beginning."""
         config, shape = self.config, vars(self.config.model.shape)
         settings = {
             "dataset": self.dataset.description,

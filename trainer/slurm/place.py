@@ -1,6 +1,6 @@
-"""Names of what a Slurm job keeps: files in its folder on the shared file system, objects in S3.
+"""Names of the files and objects of a Slurm job: files in its folder on the shared file system, objects in S3.
 
-The workflow's Lambda functions read the objects; they know the names from here by text alone, as the job script does.
+The workflow's Lambda functions read the objects; they repeat the names, as the job script does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trainer.runtime.s3 import Location
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 TAIL_LINES = 200
-"""Of each log that is kept as its end: more than anybody asks for."""
+"""Lines of each log that are kept as its end; callers ask for fewer."""
 
 
 @dataclass(frozen=True)
@@ -24,25 +24,25 @@ class JobFolder:
     path: Path
 
     def log(self, index: int) -> Path:
-        """What the program printed on a node."""
+        """Output of the program on a node."""
         return self.path / f"{index}.log"
 
     def result(self, index: int) -> Path:
-        """What it left as its result there."""
+        """Result of the program on a node."""
         return self.path / f"{index}.result"
 
     def exit(self, index: int) -> Path:
-        """Its exit code there, and the node's name."""
+        """Exit code of the program on a node, and the node's name."""
         return self.path / f"{index}.exit"
 
     @property
     def shipping(self) -> Path:
-        """Which piece of the first node's log is on its way to S3, or was the last one."""
+        """Piece of the first node's log that is being sent to S3, or was sent last."""
         return self.path / "shipping"
 
     @property
     def ended(self) -> Path:
-        """Is there when the program has ended on all nodes."""
+        """Exists when the program has ended on all nodes."""
         return self.path / "ended"
 
 
@@ -57,8 +57,8 @@ class JobObjects:
         """A piece of the first node's log.
 
         Args:
-            stamp: Time of its last line, in microseconds since 1970.
-            end: Offset behind it in the file.
+            stamp: Time of the last line, in microseconds since 1970.
+            end: Offset of its end in the file.
         """
         return self.run.below(f"logs/{self.job}/{stamp:020d}-{end:015d}.log")
 
@@ -68,7 +68,7 @@ class JobObjects:
 
     @property
     def record(self) -> Location:
-        """How the job ended."""
+        """Record of the job's end."""
         return self.run.below(f"jobs/{self.job}.json")
 
 

@@ -1,11 +1,9 @@
 """Makes a data set beside its destination and moves it there, one stager at a time, in steps that survive a crash.
 
 The marker lies beside the data set, so no single rename moves both. The marker is written into the workplace first:
-from
-then on the data set is complete, and the next attempt continues with the remaining steps. At the destination, the old
-marker is removed before other files come there, and the new one is written after them. So a marker never describes
-files
-that it was not written for.
+from then on the data set is complete, and the next attempt continues with the remaining steps. At the destination, the
+old marker is removed before other files come there, and the new one is written after them. So a marker never describes
+files that it was not written for.
 """
 
 from __future__ import annotations
