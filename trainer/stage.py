@@ -24,7 +24,7 @@ from typing import Any
 from trainer.runtime import arguments, program
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, StorageFailed
-from trainer.staging import archive, linked, manifest, marker, place, prefix
+from trainer.staging import linked, manifest, marker, prefix, staging_folder, unpacking
 from trainer.staging.completed_files import CompletedFiles
 from trainer.staging.marker import Marker
 from trainer.staging.progress import Progress
@@ -81,8 +81,8 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
     if config.linked_folder is not None:
         staged, skipped = _unless_there(_open(config), destination, config, link)
     else:
-        with place.alone(destination):
-            place.finish(destination)
+        with staging_folder.alone(destination):
+            staging_folder.finish(destination)
             staged, skipped = _unless_there(_open(config), destination, config, stage)
     said = {key: value for key, value in asdict(staged).items() if key != "url"}
     return {**said, "skipped": skipped, "seconds": round(time.monotonic() - began, 2)}
@@ -98,12 +98,12 @@ def stage(source: Source, destination: Path, config: StageConfig) -> Marker:
         StorageFailed: If the file system or the network fails.
     """
     checksums = _manifest(config)
-    with place.workplace(destination, url=source.url) as work:
+    with staging_folder.workplace(destination, url=source.url) as work:
         with CompletedFiles(work.completed_files, work.data, source=_identity(source, checksums)) as completed:
             progress = Progress(source.num_bytes, files=lambda: completed.num_files)
             _bring(source, work.data, completed, progress, config, checksums)
         staged = _checked(work.data, source, config, checksums)
-        place.put_into_place(work, destination, staged)
+        staging_folder.put_into_place(work, destination, staged)
     progress.end()
     return staged
 
@@ -202,7 +202,7 @@ def _bring(
         needless = {} if digest is not None else completed.spans  # the checksum of the archive needs all of its bytes
         progress.found(sum(end - start for start, end in needless.items()))
         with RemoteStream(transfer, source.files[0], without=needless, arrived=arrived) as stream:
-            archive.unpack(stream, writer, completed, name=source.url)
+            unpacking.unpack(stream, writer, completed, name=source.url)
             if digest is not None:
                 stream.drain()
                 _require_checksum(source, digest.hexdigest(), config.sha256)

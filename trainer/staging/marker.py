@@ -1,8 +1,8 @@
 """The marker file, which says what a folder holds.
 
-The marker lies beside the folder, so that the folder holds the data set's files alone. `place` makes sure that a marker
-never describes other files than those it was written for. The folder's inode number in the marker shows whether the
-folder was replaced.
+The marker lies beside the folder, so that the folder holds the data set's files alone. `staging_folder` makes sure that
+a marker never describes other files than those it was written for. The folder's inode number in the marker shows
+whether the folder was replaced.
 """
 
 from __future__ import annotations

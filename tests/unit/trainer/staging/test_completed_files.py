@@ -35,7 +35,7 @@ def test_what_was_complete_is_known_to_the_next_attempt(data: Path) -> None:
     assert not again.take("b", 5)
 
 
-def test_half_a_line_is_passed_over(data: Path) -> None:
+def test_half_a_line_is_ignored(data: Path) -> None:
     keep(data, Entry("a", 3, None), Entry("b", 4, None))
     lines = (data.parent / "journal").read_text()
     (data.parent / "journal").write_text(lines[:-7])

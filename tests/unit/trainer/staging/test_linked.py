@@ -93,7 +93,7 @@ def test_without_the_command_every_file_is_read_which_restores_it_too(
     assert server.reads == []
 
 
-def test_a_folder_that_nobody_may_write_to_stays_without_a_marker(
+def test_a_read_only_folder_stays_without_a_marker(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> None:

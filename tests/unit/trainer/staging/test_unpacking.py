@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from tests.unit.trainer.conftest import make_archive
 from trainer.runtime.errors import DatasetInvalid, StorageFailed
-from trainer.staging import archive
-from trainer.staging.archive import safe_member
+from trainer.staging import unpacking
 from trainer.staging.completed_files import CompletedFiles
 from trainer.staging.stream import ReadStream
+from trainer.staging.unpacking import safe_member
 from trainer.staging.writer import Writer
 
 
@@ -33,7 +33,7 @@ def unpack(content: bytes, folder: Path) -> None:
     with TemporaryDirectory() as beside, CompletedFiles(Path(beside) / "journal", folder, source="") as completed:
         stream = ReadStream(io.BytesIO(content))
         with Writer(folder, completed=completed) as writer:
-            archive.unpack(stream, writer, completed, name="s3://b/corpus.tar")
+            unpacking.unpack(stream, writer, completed, name="s3://b/corpus.tar")
 
 
 def archive_with(member: tarfile.TarInfo) -> bytes:
