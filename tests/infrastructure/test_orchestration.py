@@ -163,7 +163,7 @@ def test_who_may_read_and_write_objects_and_which() -> None:
     }
 
 
-def test_who_may_look_for_objects_and_only_among_data_sets() -> None:
+def test_who_may_check_objects_and_only_among_data_sets() -> None:
     assert deployed().who_may("s3:ListBucket") == {"Preflight"}
     for _, action, arn, statement in deployed().grants():
         if action == "s3:ListBucket":
@@ -219,13 +219,13 @@ def test_who_may_publish_metrics_and_where() -> None:
             assert statement["Condition"] == {"StringEquals": {"cloudwatch:namespace": "Trainflow"}}
 
 
-def test_the_record_of_a_run_is_written_by_few_and_deleted_by_nobody() -> None:
+def test_the_record_of_a_run_is_written_by_few_functions_and_deleted_by_none() -> None:
     assert deployed().who_may("dynamodb:PutItem", on="Runs") == {"ValidateRun", "SurveyFleet"}
     assert deployed().who_may("dynamodb:UpdateItem", on="Runs") == {"Notify", "CleanUp"}
     assert deployed().who_may("dynamodb:DeleteItem", on="Runs") == set()
 
 
-def test_leases_are_taken_by_one_function_and_given_back_by_those_that_clean_up() -> None:
+def test_leases_are_taken_by_one_function_and_released_by_those_that_clean_up() -> None:
     assert deployed().who_may("dynamodb:PutItem", on="Caches") == {"AcquireCache"}
     assert deployed().who_may("dynamodb:UpdateItem", on="Caches") == {"AcquireCache", "CheckCompilation"}
     assert deployed().who_may("dynamodb:DeleteItem", on="Caches") == {"AcquireCache", "TearDown", "CleanUp"}

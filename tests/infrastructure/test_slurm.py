@@ -343,7 +343,7 @@ def test_jobs_may_do_what_pods_may_and_the_nodes_join_this_cluster_alone() -> No
     assert role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"] == {"Service": "ec2.amazonaws.com"}
 
 
-def test_the_functions_reach_slurmrestd_and_nobody_else_does() -> None:
+def test_the_functions_reach_slurmrestd_and_no_other_client_does() -> None:
     doors = _doors(_own(), "Slurm controller")
     assert doors == {
         ("Slurm nodes", 6817, 6817),
@@ -411,7 +411,7 @@ def test_the_functions_read_that_one_key_and_what_jobs_say_and_nothing_may_be_wr
     assert granted["s3:ListBucket"]["Condition"] == {"StringLike": {"s3:prefix": "runs/*"}}
 
 
-def test_who_talks_to_the_cluster_may_use_slurm_and_nobody_else() -> None:
+def test_functions_that_call_the_cluster_may_use_slurm_and_no_others() -> None:
     read = Templates(_own())
     using = set()
     for name, function in _functions(_own()).items():
@@ -462,7 +462,7 @@ def test_the_tutorials_specs_name_the_queue_that_pcs_has_for_their_nodes(path: P
     assert compute.queue == queue_name(compute.instance_type)
 
 
-def test_on_somebody_elses_eks_cluster_nobodys_way_out_is_changed() -> None:
+def test_on_an_existing_eks_cluster_no_egress_is_changed() -> None:
     templates = synthesize(on_their_cluster(slurm={"existing": API}, schedules=[]))
     (rule,) = _of_type(templates, "AWS::EC2::SecurityGroupIngress")
     assert (rule["GroupId"], rule["SourceSecurityGroupId"]) == (HEAD_NODE_GROUP, IN_NETWORK["security_group_id"])

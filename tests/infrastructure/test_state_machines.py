@@ -135,7 +135,7 @@ def test_every_task_before_the_end_fails_through_diagnostics() -> None:
             assert [catcher["Next"] for catcher in state["Catch"]] == ["CollectDiagnostics"], name
 
 
-def test_what_may_go_well_on_other_nodes_is_started_anew_and_not_for_ever() -> None:
+def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:
     training = DEFINITIONS["training"]["States"]
     for finished in ("IsPrecompileFinished", "IsTrainingFinished"):
         assert training[finished]["Default"] == "ShouldSubmitAgain"
@@ -178,7 +178,7 @@ def test_failed_graphs_are_compiled_once_more_and_then_stop_the_run() -> None:
     assert GraphCompilationFailed.__name__ not in {error.__name__ for error in RESTARTED}
 
 
-def test_a_cache_that_is_gone_is_compiled_anew_and_by_the_run_that_made_it_only_once() -> None:
+def test_a_cache_that_is_gone_is_compiled_again_and_by_the_run_that_made_it_only_once() -> None:
     training = DEFINITIONS["training"]["States"]
     (gone,) = [rule for rule in training["IsTrainingFinished"]["Choices"] if rule["Next"] == "ForgetCache"]
     cause, bounded, whose = gone["And"]
@@ -234,7 +234,7 @@ def laps_of_a_window() -> int:
     return next(int(rule["NumericGreaterThanEquals"]) for rule in rules if "NumericGreaterThanEquals" in rule)
 
 
-def test_a_window_has_the_time_that_its_looks_take() -> None:
+def test_a_window_has_the_time_that_its_polls_take() -> None:
     slowest = watch_seconds(LONGEST_EXECUTION, shortest=LONGEST_POLL)
     for name in ("WatchPrecompile", "WatchTraining"):
         limit = DEFINITIONS["training"]["States"][name]["TimeoutSeconds"]

@@ -212,7 +212,7 @@ def _allowed(found: Resources, direction: str, peer: str) -> set[tuple[str, str,
     return {(_name_of(r["GroupId"]), _name_of(r[peer]), r["IpProtocol"], r["FromPort"], r["ToPort"]) for r in rules}
 
 
-def test_clients_and_servers_reach_each_other_on_lustre_s_ports_and_nobody_else_does() -> None:
+def test_clients_and_servers_reach_each_other_on_lustre_s_ports_and_no_other_host_does() -> None:
     found = _storage()
     (servers,) = (_name_of(group) for group in the_only(found, FILE_SYSTEM)["SecurityGroupIds"])
     (clients,) = set(of_type(found, GROUP)) - {servers}

@@ -53,7 +53,7 @@ def call(
 
 
 @pytest.mark.parametrize("token", [None, "wrong"])
-def test_nobody_enters_without_a_valid_token(gateway: ClusterGateway, token: str | None) -> None:
+def test_no_caller_is_admitted_without_a_valid_token(gateway: ClusterGateway, token: str | None) -> None:
     status, answer = call(gateway, "/api/v1/namespaces", token=token)
     assert (status, answer["message"]) == (401, "Unauthorized")
 
@@ -87,7 +87,7 @@ def test_watches_arrive_while_they_last(gateway: ClusterGateway) -> None:
         assert json.loads(stream.readline())["type"] == "ADDED"
 
 
-def test_the_door_is_found_as_eks_describes_clusters_and_closed_to_strangers(tmp_path: Path) -> None:
+def test_the_proxy_is_found_as_eks_describes_clusters_and_refuses_unknown_callers(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     with ApiServer() as server:
         write_kubeconfig(kubeconfig, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)

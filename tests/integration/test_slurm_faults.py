@@ -206,7 +206,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 
 @pytest.mark.parametrize("renewed_before", [1, -3600], ids=["by our clock", "when Slurm refuses it"])
-def test_a_token_that_has_expired_is_made_anew(
+def test_a_token_that_has_expired_is_renewed(
     cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch, renewed_before: int
 ) -> None:
     """The token expires; in the second case, our clock is an hour behind Slurm's, and we consider the token valid."""

@@ -217,7 +217,7 @@ def test_a_job_at_its_time_limit_leaves_a_checkpoint_and_says_so(run: Run, twin:
     assert len(losses(tmp_path / run_id)) == step
 
 
-def test_a_job_that_somebody_cancels_ends_the_run_in_a_sentence(run: Run, slurm: SlurmCluster) -> None:
+def test_a_job_that_is_cancelled_by_hand_ends_the_run_in_a_sentence(run: Run, slurm: SlurmCluster) -> None:
     run_id = "cancelled-00000000"
     cancel = lambda: slurm.command("scancel", f"--name={run_id}-training-1")  # noqa: E731
     record = during(run, on_slurm(steps_spec(max_steps=600)), run_id, when=workers(run_id, 1), do=cancel)

@@ -134,7 +134,7 @@ def kill_in_the_middle(
     return complete
 
 
-def test_a_killed_stager_goes_on_without_reading_what_is_complete(server: ObjectServer, tmp_path: Path) -> None:
+def test_a_killed_stager_continues_without_reading_what_is_complete(server: ObjectServer, tmp_path: Path) -> None:
     server.objects["corpus.tar"] = make_archive(FILES)
     destination, url = tmp_path / "demo", "s3://datasets/corpus.tar"
     complete = kill_in_the_middle(server, destination, url, lambda read: read.end > 20 * MIB)
@@ -271,7 +271,7 @@ def test_an_archive_from_the_web_is_followed_to_where_it_is_and_checked(tmp_path
         assert content_of(tmp_path / "demo") == FILES
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_without_a_known_authority_is_refused(tmp_path: Path) -> None:
     _, tls = certificate(tmp_path)
     with serving(ObjectServer(), tls=tls) as server:
         server.objects["corpus.tar"] = b"x"

@@ -57,7 +57,7 @@ def test_a_divided_optimizer_gives_the_same_weights_and_the_same_checkpoint(
     assert same(divided.checkpoint(8), training.checkpoint(8))
 
 
-def test_a_divided_training_goes_on_with_any_number_of_ranks(training: Forked) -> None:
+def test_a_divided_training_resumes_with_any_number_of_ranks(training: Forked) -> None:
     options = {"scaling": "strong", "global_batch_size": 8}
     undisturbed = training.run(**options)
     changing = training.like("changing", **options)

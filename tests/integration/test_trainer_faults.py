@@ -55,7 +55,7 @@ def test_no_room_for_a_checkpoint_leaves_the_older_one_intact(training: Forked, 
     assert (again.code, again.steps) == (0, [3, 4, 5, 6, 7, 8])
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(training: Forked) -> None:
+def test_a_damaged_checkpoint_is_skipped_for_the_one_before(training: Forked) -> None:
     assert training.run(checkpoint_steps=2, steps_this_run=6).code == 0
     damaged = training.folder / "run" / "checkpoints" / "step-00000006.pt"
     content = bytearray(damaged.read_bytes())
@@ -98,7 +98,7 @@ def test_a_training_killed_in_its_very_first_checkpoint_starts_from_the_beginnin
         ({"gradient_accumulation_steps": 2}, "--global_batch_size is 4 and the checkpoint was made with 8"),
     ],
 )
-def test_another_training_is_refused_with_both_values_and_goes_on_when_that_is_allowed(
+def test_another_training_is_refused_with_both_values_and_resumes_when_that_is_allowed(
     training: Forked, changes: dict[str, object], words: str
 ) -> None:
     assert training.run(steps_this_run=2).code == 0
@@ -124,7 +124,7 @@ def test_another_data_set_is_refused_and_the_same_one_elsewhere_is_not(training:
     assert training.run(data_dir=copy, allow_changes="dataset").steps == [5, 6, 7, 8]
 
 
-def test_a_checkpoint_of_another_model_is_passed_over_for_the_one_before(training: Forked, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_is_skipped_for_the_one_before(training: Forked, tmp_path: Path) -> None:
     assert training.run(checkpoint_steps=2, steps_this_run=4).code == 0
     other = training.like("other")
     assert other.run(steps_this_run=6, hidden_size=16).code == 0

@@ -47,7 +47,7 @@ class Blocks:
         return self._events.setdefault(number, threading.Event())
 
 
-def test_the_next_block_is_read_before_anybody_asks_for_it() -> None:
+def test_the_next_block_is_read_before_it_is_requested() -> None:
     blocks = Blocks()
     read = ReadAhead(blocks)
     read([0], ahead=[1])

@@ -66,7 +66,7 @@ def test_one_flipped_bit_anywhere_is_noticed(tmp_path_factory: pytest.TempPathFa
         (lambda found: found.path.unlink(), "its record is there and the file is not"),
     ],
 )
-def test_what_a_crash_leaves_is_passed_over(tmp_path: Path, damage: object, words: str) -> None:
+def test_what_a_crash_leaves_is_skipped(tmp_path: Path, damage: object, words: str) -> None:
     write(tmp_path, 1)
     damage(write(tmp_path, 2))  # type: ignore[operator]
     name, (said,) = newest(tmp_path)
@@ -89,7 +89,7 @@ def test_a_write_that_fails_leaves_the_old_state_and_no_rest(tmp_path: Path) -> 
     ]
 
 
-def test_a_checkpoint_that_does_not_fit_is_passed_over_like_a_damaged_one(tmp_path: Path) -> None:
+def test_a_checkpoint_that_does_not_fit_is_skipped_like_a_damaged_one(tmp_path: Path) -> None:
     write(tmp_path, 1)
     write(tmp_path, 2)
     said: list[str] = []
@@ -105,7 +105,7 @@ def to_resume(folder: Path) -> CheckpointFile | None:
     return checkpoint_files.newest_to_resume(folder, say=print, misfit=lambda _: None)
 
 
-def test_where_every_checkpoint_is_damaged_nothing_begins_anew(tmp_path: Path) -> None:
+def test_where_every_checkpoint_is_damaged_no_training_starts_again(tmp_path: Path) -> None:
     write(tmp_path, 1).path.write_bytes(b"short")
     write(tmp_path, 2).record_path.write_text("{")
     write(tmp_path, 3).record_path.unlink()  # a crash while the next was written
@@ -184,7 +184,7 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert kept(tmp_path) == [3, 10]
 
 
-def test_what_was_passed_over_does_not_push_out_what_can_be_gone_on_from(tmp_path: Path) -> None:
+def test_skipped_checkpoints_do_not_displace_those_that_can_be_resumed_from(tmp_path: Path) -> None:
     """100 and 120 are damaged, so the training went on from 80 and has just written 90."""
     for step in (70, 80, 90, 100, 120):
         write(tmp_path, step)

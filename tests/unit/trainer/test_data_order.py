@@ -60,7 +60,7 @@ def test_the_ranks_share_a_step_without_gap_or_overlap(
 
 
 @given(st.integers(1, 5), st.integers(1, 5))
-def test_a_micro_batch_has_one_number_whoever_computes_it(world_size: int, accumulation: int) -> None:
+def test_a_micro_batch_has_the_same_number_on_any_rank(world_size: int, accumulation: int) -> None:
     def dealt(world_size: int, accumulation: int) -> dict[int, list[int]]:
         return {
             number: positions.tolist()

@@ -58,7 +58,7 @@ def test_lamb_takes_the_reference_steps(case: dict[str, Any]) -> None:
             torch.testing.assert_close(parameter.detach(), after, rtol=0, atol=tolerance)
 
 
-def test_lamb_goes_on_from_its_state() -> None:
+def test_lamb_resumes_from_its_state() -> None:
     def made() -> tuple[torch.nn.Parameter, Lamb]:
         parameter = torch.nn.Parameter(torch.arange(6.0))
         return parameter, Lamb([parameter], lr=0.1)

@@ -90,7 +90,7 @@ def test_neuron_is_told_what_the_tutorial_tells_it() -> None:
     }
 
 
-def test_what_somebody_set_for_neuron_stays() -> None:
+def test_variables_that_are_set_for_neuron_stay() -> None:
     environ = {"NEURON_CC_FLAGS": "--model-type=generic", "NEURON_RT_EXEC_TIMEOUT": "30"}
     neuron_runtime.prepare(environ, pure_bfloat16=False, model_type="transformer")
     assert environ == {"NEURON_CC_FLAGS": "--model-type=generic", "NEURON_RT_EXEC_TIMEOUT": "30"}
