@@ -74,7 +74,7 @@ class Twin:
             log_dir: Folder for the logs of the twin's own parts.
             time_scale: Waits of the state machines take `1 / time_scale` of their time.
             kubeconfig: A cluster to use instead of the twin's own API server.
-            image_root: The folder that stands for every container image's working directory.
+            image_root: The folder that replaces the working directory of every container image.
             deployed: Whether the resources of `cdk deploy` exist; if not, the account has a cluster and is
                 ready for the deployment.
             no_op_seconds: Pods run no programs: each prints its identity and succeeds after so many seconds

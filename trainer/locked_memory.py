@@ -1,8 +1,8 @@
 """Refuse to train over EFA where memory cannot be locked: `python -m trainer.locked_memory --mebibytes N -- COMMAND`.
 
 EFA registers the memory that it sends from, and the kernel locks registered memory. A container may lock 8 MiB unless
-its node was told otherwise; libfabric then fails with "Cannot allocate memory" (ENOMEM), deep inside the first step.
-The check is made only where there are EFA devices. The command replaces this process.
+its node is configured otherwise; libfabric then fails with "Cannot allocate memory" (ENOMEM), deep inside the first
+step. The check is made only where there are EFA devices. The command replaces this process.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class AwsServer:
 
     @classmethod
     def _forget_others(cls) -> None:
-        """What an earlier server of this process was told."""
+        """Reset the state that an earlier server of this process has left."""
         if cls._used:
             from moto.moto_api._internal.models import moto_api_backend
 

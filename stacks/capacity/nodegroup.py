@@ -34,7 +34,7 @@ class TrainingNodegroup(Construct):
     holds a ScalingConfig that never changes, and the limit is set by a call of its own that names nothing else. A limit
     below the nodes that are up is refused by EKS, and the deployment with it.
 
-    CfnNodegroup, because the L2 construct compares the AMI with instance types that stand in the launch template here.
+    CfnNodegroup, because the L2 construct compares the AMI with instance types that are in the launch template here.
     """
 
     def __init__(

@@ -178,7 +178,8 @@ class LustreFileSystem(Construct):
     def _closed_group(self, construct_id: str, vpc: ec2.IVpc, description: str) -> ec2.SecurityGroup:
         """A group with no way out but its rules.
 
-        They stand beside it, because the groups name each other. A group without any rule inside is opened by EC2 to
+        They are resources of their own, because the groups refer to each other. A group without any rule inside is
+        opened by EC2 to
         everywhere, and CDK leaves out its own rule against that as soon as there are others.
         """
         group = ec2.SecurityGroup(self, construct_id, vpc=vpc, description=description, allow_all_outbound=False)

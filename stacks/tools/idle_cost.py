@@ -67,7 +67,7 @@ Read IncomingBytes of the log groups after a day."""
 
 PCS_CONTROLLER_USD_PER_HOUR = {"SMALL": 0.60}
 """AWS Parallel Computing Service, an estimate: its price list could not be read when this was written. The other sizes
-cost several times as much, and stand in the table without a price."""
+cost several times as much, and are in the table without a price."""
 
 Template = Mapping[str, Any]
 

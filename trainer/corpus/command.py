@@ -87,7 +87,7 @@ def _is_much(files: Sequence[Path]) -> bool:
 
 
 def _sample_of(parts: Sequence[Part]) -> list[str]:
-    """Sentences for the vocabulary; every part has some of every file, so the first parts stand for all."""
+    """Sentences for the vocabulary; every part has some of every file, so the first parts represent all."""
     characters = 0
 
     def is_wanted(sentence: str) -> bool:

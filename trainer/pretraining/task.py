@@ -103,7 +103,7 @@ class Pretraining:
             )
         vocab_size = self.config.model.vocab_size
         reader = BatchReader(dataset, seed=self.plan.seed, vocab_size=vocab_size, world_size=gang.world_size)
-        gang.from_rank0(lambda: reader.require_readable(0))  # a wrong vocabulary shows at once, and is told once
+        gang.from_rank0(lambda: reader.require_readable(0))  # a wrong vocabulary is detected at once, and reported once
         return reader
 
     def build_model(self, device: Device, *, compiler: str | None) -> BertPretraining:

@@ -1,6 +1,6 @@
 """Command-line arguments from a frozen dataclass: each field is an option, its docstring is the help.
 
-A field that is itself a dataclass is flattened. Other spellings stand in the field's metadata: `aliases("batch_size")`.
+A field that is itself a dataclass is flattened. Other spellings are in the field's metadata: `aliases("batch_size")`.
 """
 
 from __future__ import annotations
