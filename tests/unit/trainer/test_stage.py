@@ -123,14 +123,14 @@ def test_a_data_set_that_lost_a_shard_is_staged_again(s3: Any, destination: Path
 def test_the_archive_is_never_written_to_disk(s3: Any, destination: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     upload(s3, dataset_archive())
     seen: list[set[str]] = []
-    unpack = stage.archive.unpack
+    unpack = stage.unpacking.unpack
 
     def watching(*args: Any, **kwargs: Any) -> None:
         unpack(*args, **kwargs)
         args[1].drain()
         seen.append({path.suffix for path in destination.parent.rglob("*") if path.is_file()})
 
-    monkeypatch.setattr(stage.archive, "unpack", watching)
+    monkeypatch.setattr(stage.unpacking, "unpack", watching)
     run_stage(destination)
     assert seen == [{".hdf5", ".txt", ".lock", ""}]  # the last one is the record of completed files
 
