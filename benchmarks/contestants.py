@@ -1,7 +1,8 @@
-"""One training step in several people's ways, each in a process of its own: `python -m benchmarks.contestants NAME …`.
+"""One training step in several implementations, each in a process of its own: `python -m benchmarks.contestants NAME
+…`.
 
 * `tutorial`: the tutorial's step (`benchmarks.seed_recipe`).
-* `good_eager`, `good_compiled`: what a good engineer makes of it in an afternoon. Hugging Face's model with fused
+* `good_eager`, `good_compiled`: what a good engineer achieves in an afternoon. Hugging Face's model with fused
   attention, the vocabulary's head on the masked positions alone, one kernel for AdamW; the second with torch.compile.
 * `ours`: the functions that the trainer's loop calls in a step, with the trainer's defaults.
 * `gemm`: matrix products of the sizes of a layer, and nothing else.
@@ -25,7 +26,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-    from trainer.loop.run import Run
+    from trainer.loop.training_process import TrainingProcess
     from trainer.pretraining.batches import MicroBatch
 
 BATCH_SIZE = 16
@@ -40,7 +41,7 @@ GEMM_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class Sizes:
-    """Shape of the model."""
+    """Sizes of the model."""
 
     num_hidden_layers: int
     hidden_size: int
@@ -50,11 +51,11 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Taken:
-    """One step."""
+    """Measurements of one step."""
 
     loss: float
     cpu_seconds: float
-    """Time of all threads."""
+    """CPU time of all threads, in seconds."""
     seconds: float
     waited: float = 0.0
     """Seconds for which the step waited for data."""
@@ -63,7 +64,7 @@ class Taken:
 
 
 class Contestant(Protocol):
-    """One way to train."""
+    """One implementation of the training step."""
 
     operations: float
     """Multiplications and additions of the last step."""
@@ -73,23 +74,23 @@ class Contestant(Protocol):
         """Time for which its steps have waited for data."""
 
     def prepare(self) -> None:
-        """Do what the step's time shall not contain."""
+        """Do the work that does not count as part of the step."""
 
     def step(self) -> float:
-        """One step; its loss in nats, read from the device."""
+        """Take one step, and return its loss in nats, read from the device."""
 
 
 class Ours:
     """The trainer's own step, from reading the samples on."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, process: TrainingProcess) -> None:
         from trainer.checkpoints.checkpoint import Progress
         from trainer.loop.learner import build_learner
 
-        self._run = run
-        self.operations = operations_of(run)
-        self._batches = run.task.open_batches(run.gang)
-        self.learner = build_learner(run, run.gang)
+        self._process = process
+        self.operations = operations_of(process)
+        self._batches = process.task.open_batches(process.gang)
+        self.learner = build_learner(process, process.gang)
         self._progress = Progress()
 
     @property
@@ -98,26 +99,26 @@ class Ours:
         return self._batches.seconds_waited
 
     def prepare(self) -> None:
-        """Nothing: reading is part of the step."""
+        """Do nothing: reading is part of the step."""
 
     def step(self) -> float:
         from trainer.loop.learner import take_step
         from trainer.loop.training import accumulate_gradients
 
-        losses = accumulate_gradients(self._run, self.learner, self._batches, self._progress)
-        take_step(self._run, self.learner, LEARNING_RATE)
+        losses = accumulate_gradients(self._process, self.learner, self._batches, self._progress)
+        take_step(self._process, self.learner, LEARNING_RATE)
         self._progress = self._progress.after_step(BATCH_SIZE)
         return float(losses.sum().item())
 
 
 class Given:
-    """A way to train that is given its batches: those that the trainer would read."""
+    """An implementation that is given its batches, which are those that the trainer would read."""
 
     seconds_waited = 0.0
 
-    def __init__(self, run: Run, step: Callable[[MicroBatch], float]) -> None:
-        self.operations = operations_of(run)
-        self._batches: Any = run.task.open_batches(run.gang)
+    def __init__(self, process: TrainingProcess, step: Callable[[MicroBatch], float]) -> None:
+        self.operations = operations_of(process)
+        self._batches: Any = process.task.open_batches(process.gang)
         self._step = step
         self._first = 0
 
@@ -130,7 +131,7 @@ class Given:
 
 
 class Gemm:
-    """Products of a batch's hidden states with the feed-forward layer's weights, there and back."""
+    """Products of a batch's hidden states with the feed-forward layer's weights, in both directions."""
 
     seconds_waited = 0.0
 
@@ -144,7 +145,7 @@ class Gemm:
         self.operations = 0.0
 
     def prepare(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def step(self) -> float:
         import torch
@@ -205,12 +206,12 @@ def hugging_face_config(sizes: Sizes, *, dropout: float) -> Any:
     )
 
 
-def run_of(data: Path, folder: Path, sizes: Sizes, *, dropout: float) -> Run:
-    """The trainer's run on these shards."""
+def process_of(data: Path, folder: Path, sizes: Sizes, *, dropout: float) -> TrainingProcess:
+    """The trainer's process that trains on these shards."""
     from trainer import device
     from trainer.data.shards import open_dataset
     from trainer.device.distributed import Gang
-    from trainer.loop.run import Run
+    from trainer.loop.training_process import TrainingProcess
     from trainer.optimizers.optimization_config import OptimizationConfig
     from trainer.pretraining.config import ModelConfig, PretrainConfig
     from trainer.pretraining.task import Pretraining
@@ -221,14 +222,16 @@ def run_of(data: Path, folder: Path, sizes: Sizes, *, dropout: float) -> Run:
         optimization=OptimizationConfig(micro_batch_size=BATCH_SIZE, gradient_accumulation_steps=1, seed=SEED),
     )
     task = Pretraining(config, open_dataset(data), "float32", micro_batches=1, world_size=1)
-    return Run(config, task, device.choose("cpu", local_rank=0), Gang(rank=0, world_size=1, control=None), folder)
+    return TrainingProcess(
+        config, task, device.choose("cpu", local_rank=0), Gang(rank=0, world_size=1, control=None), folder
+    )
 
 
-def contestant(name: str, run: Run, sizes: Sizes, *, dropout: float) -> Contestant:
-    """The one of this name, with the weights that the trainer draws from the seed."""
+def contestant(name: str, process: TrainingProcess, sizes: Sizes, *, dropout: float) -> Contestant:
+    """Make the contestant of this name, with the weights that the trainer draws from the seed."""
     if name == "gemm":
         return Gemm(sizes)
-    ours = Ours(run)
+    ours = Ours(process)
     if name == "ours":
         return ours
     weights = {name: tensor.clone() for name, tensor in ours.learner.model.state_dict().items()}
@@ -236,13 +239,13 @@ def contestant(name: str, run: Run, sizes: Sizes, *, dropout: float) -> Contesta
         from benchmarks.seed_recipe import SeedTraining
 
         config = hugging_face_config(sizes, dropout=dropout)
-        return Given(run, SeedTraining(config, weights, learning_rate=LEARNING_RATE).step)
-    return Given(run, good_training(sizes, weights, dropout=dropout, compiled=name == "good_compiled"))
+        return Given(process, SeedTraining(config, weights, learning_rate=LEARNING_RATE).step)
+    return Given(process, good_training(sizes, weights, dropout=dropout, compiled=name == "good_compiled"))
 
 
-def operations_of(run: Run) -> float:
-    """Operations that the model takes for a step."""
-    return BATCH_SIZE * float(run.task.samples.operations or 0)
+def operations_of(process: TrainingProcess) -> float:
+    """Operations of the model in one step."""
+    return BATCH_SIZE * float(process.task.samples.operations or 0)
 
 
 def main(argv: list[str]) -> None:
@@ -254,8 +257,8 @@ def main(argv: list[str]) -> None:
     name, data, sizes_json, dropout_text = argv
     sizes, dropout = Sizes(**json.loads(sizes_json)), float(dropout_text)
     with redirect_stdout(sys.stderr):
-        run = run_of(Path(data), Path(data) / "unused", sizes, dropout=dropout)
-        own = contestant(name, run, sizes, dropout=dropout)
+        process = process_of(Path(data), Path(data) / "unused", sizes, dropout=dropout)
+        own = contestant(name, process, sizes, dropout=dropout)
     for _ in sys.stdin:
         own.prepare()
         waited, began, cpu_began = own.seconds_waited, time.perf_counter(), time.process_time()

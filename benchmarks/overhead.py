@@ -1,4 +1,4 @@
-"""What the orchestration costs: the demo in the twin, first with nothing prepared, then with everything in place.
+"""Measures the overhead of the orchestration: the demo in the twin, first with nothing prepared, then with caches.
 
 The second run finds the data set staged and the graphs compiled. Overhead is the wall time of the execution during
 which no pod of the run was running.
@@ -31,7 +31,7 @@ class MeasuredRun:
     """One run of the demo."""
 
     wall_seconds: float
-    """From typing the command until its prompt is back: the twin's start included."""
+    """Time from the start of the command to its end, with the twin's start."""
     record: RunRecord
 
 

@@ -1,8 +1,4 @@
-"""How much of what the product states about AWS, EKS and Neuron was ever checked, and by what.
-
-Nothing here has run in an AWS account. What stands in for it are the statements of `docs/assumptions.md`, each with a
-published source and, where there is one, the test that fails when the product departs from it. This counts them.
-"""
+"""Counts how many statements about AWS, EKS and Neuron have been checked, and by what."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ TABLE = REPOSITORY / "docs" / "assumptions.md"
 
 HEADER = ("statement", "source", "test")
 NONE = "—"
-"""Written in a cell that has nothing to say."""
+"""Content of an empty cell."""
 
 TEST = re.compile(r"`(?P<file>(?:packages/kubetwin/)?tests/[\w/]+\.py)::(?P<name>test_\w+)`")
 YEAR = re.compile(r"\b20\d\d\b")
@@ -28,11 +24,11 @@ YEAR = re.compile(r"\b20\d\d\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Assumption:
-    """One statement about a system that is not ours."""
+    """One statement about an external system."""
 
     statement: str
     source: str | None
-    """What was read, where, and in which month; None if nothing was."""
+    """Document, place and month of the source; None if there is no source."""
     tests: tuple[tuple[str, str], ...]
     """File and function of each test that checks it."""
 

@@ -1,4 +1,4 @@
-"""The one form in which every benchmark reports."""
+"""The form of every benchmark's result."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class BenchmarkFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a benchmark found."""
+    """The result of a benchmark."""
 
     benchmark: str
     ratios: Mapping[str, float]
-    """What can be compared between machines."""
+    """Values that can be compared between machines."""
     seconds: Mapping[str, Any]
-    """What was measured; nested where a time is told by part."""
+    """Measured times; nested where a time has parts."""
     machine: Mapping[str, Any]
     details: Mapping[str, Any] = field(default_factory=dict)
     """Facts that are no numbers, such as whether a cache was hit."""
@@ -34,7 +34,7 @@ class Result:
 
 
 def this_machine() -> dict[str, Any]:
-    """The machine as far as it matters for a measurement; nothing that identifies it."""
+    """Properties of the machine that matter for a measurement, without any that identify it."""
     return {
         "processor": _processor(),
         "cores": _cores(),

@@ -1,11 +1,11 @@
-"""What watching costs, by the number of nodes: the same functions, in clusters of 2, 16, 128 and 1,024.
+"""Measures the cost of watching a job by its number of nodes: the same functions, in clusters of 2, 16, 128 and 1,024.
 
 Each size has a cluster of its own: an API server over HTTPS, and nodes that register with it and run pods as no-ops
 (`kubetwin.node.no_op`). The functions run as the twin's Lambdas. They are invoked in turn over all sizes, so
-that whatever else the machine does meets all of them; times are medians, from the call to the answer. Requests are
+that other load of the machine affects all of them; times are medians, from the call to the answer. Requests are
 counted by the API servers.
 
-Beside it stands what the tutorial did to find rank 0, `find_rank0_pod.sh`: list the pods, read the log of each, and
+It is compared with how the tutorial finds rank 0, `find_rank0_pod.sh`: list the pods, read the log of each, and
 search it. Here that is done by one process that keeps its connection, where the script starts `kubectl` for every pod.
 """
 
@@ -50,10 +50,10 @@ SIZES = (2, 16, 128, 1024)
 ROUNDS = 100
 SCANS = 5
 CATCH_UP_MIB = 300
-"""What a log of 10 MiB a second has grown by from one look to the next: `limits.poll_seconds` is 30."""
+"""Growth of a log of 10 MiB per second between two polls: `limits.poll_seconds` is 30."""
 NAMESPACE = deployment.NAMESPACE
 START_SECONDS = 600.0
-"""For the largest gang to run."""
+"""Time limit for the largest gang to start."""
 
 LAST_STEP = 1_000_000
 
@@ -61,14 +61,14 @@ WATCHING = ("PollJob", "LocateRank0", "PublishMetrics")
 FUNCTIONS = {function.name: function for function in TASKS}
 REQUESTS = re.compile(r'^apiserver_request_total\{.*resource="(\w+)",subresource="(\w*)",verb="(\w+)"\} (\d+)$', re.M)
 RANK_0 = b"rank 0"
-"""What the script searches for."""
+"""Text that the script searches for."""
 
 
 def run() -> Result:
     """Measures all sizes.
 
     Raises:
-        BenchmarkFailed: If a cluster or a function does not do its part.
+        BenchmarkFailed: If a cluster or a function fails.
     """
     with measuring(SIZES) as gangs:
         seconds = _times(gangs)
@@ -77,7 +77,7 @@ def run() -> Result:
         payloads = {size: gang.payload_bytes for size, gang in gangs.items()}
         gangs[2].write_log(CATCH_UP_MIB)
         started = time.perf_counter()
-        looks = gangs[2].catch_up()
+        polls = gangs[2].catch_up()
         catch_up = time.perf_counter() - started
     return Result(
         benchmark="scale",
@@ -102,7 +102,7 @@ def run() -> Result:
             "payload_bytes": {str(size): length for size, length in payloads.items()},
             "rounds": ROUNDS,
             "catch_up_mib": CATCH_UP_MIB,
-            "catch_up_looks": looks,
+            "catch_up_polls": polls,
             "publish_metrics_memory_mib": FUNCTIONS["PublishMetrics"].memory_mib,
         },
     )
@@ -114,7 +114,7 @@ def _times(gangs: Mapping[int, Gang]) -> dict[str, dict[int, float]]:
     for _ in range(ROUNDS):
         for name in WATCHING:
             for size, gang in gangs.items():
-                times[name][size].append(_timed(lambda gang=gang, name=name: gang.look(name)))  # type: ignore[misc]
+                times[name][size].append(_timed(lambda gang=gang, name=name: gang.poll(name)))  # type: ignore[misc]
     return {name: {size: statistics.median(found) for size, found in sizes.items()} for name, sizes in times.items()}
 
 
@@ -135,7 +135,7 @@ class Gang:
     pods_dir: Path
     run: Run
     environment: Mapping[str, str]
-    """Of every function: its AWS, and the credentials of a role that the cluster knows."""
+    """Environment of every function: the endpoint of its AWS, and the credentials of a role that the cluster knows."""
     job: JobRef = field(init=False)
     rank0: str = field(init=False)
     cursor: MetricsCursor = field(default_factory=MetricsCursor)
@@ -144,7 +144,7 @@ class Gang:
         """Submit the job and wait until every pod runs.
 
         Raises:
-            BenchmarkFailed: If they do not in time.
+            BenchmarkFailed: If they do not run in time.
         """
         asked = {"run": self._run_document, "stage": "training", "attempt": 1, "cache": None}
         self.job = JobRef.model_validate(self._invoke("SubmitJob", asked)["job"])
@@ -156,18 +156,18 @@ class Gang:
                 raise BenchmarkFailed(f"{self.job.num_nodes} pods did not run after {START_SECONDS:g} s.")
             time.sleep(0.5)
         api.close()
-        self.rank0 = self.look("LocateRank0")["pod"]
-        self.cursor = MetricsCursor.model_validate(self.look("PublishMetrics")["cursor"])
+        self.rank0 = self.poll("LocateRank0")["pod"]
+        self.cursor = MetricsCursor.model_validate(self.poll("PublishMetrics")["cursor"])
         for name in WATCHING:
-            self.look(name)
+            self.poll(name)
 
-    def look(self, name: str) -> Any:
-        """One invocation of a function that watches, as the state machine asks for it."""
+    def poll(self, name: str) -> Any:
+        """Invoke a function that polls the job once, as the state machine does."""
         return self._invoke(name, {**self._state, "cursor": self._state["progress"]})
 
     @property
     def payload_bytes(self) -> int:
-        """What the state machine carries from lap to lap."""
+        """State that the state machine passes from poll to poll."""
         return len(json.dumps(self._state))
 
     def calls(self) -> dict[str, dict[str, int]]:
@@ -175,16 +175,16 @@ class Gang:
         counted = {}
         for name in WATCHING:
             before = self._requests()
-            self.look(name)
+            self.poll(name)
             after = self._requests()
             counted[name] = {key: after[key] - before.get(key, 0) for key in after if after[key] != before.get(key, 0)}
         return counted
 
     def scan_logs(self) -> str:
-        """The tutorial's way to rank 0.
+        """Find rank 0 in the tutorial's way.
 
         Raises:
-            BenchmarkFailed: If it does not find it.
+            BenchmarkFailed: If it does not find rank 0.
         """
         found = [pod for pod in self._pod_names() if RANK_0 in self._raw(f"{self._pods}/{pod}/log")]
         if self.rank0 not in found:
@@ -192,7 +192,7 @@ class Gang:
         return found[0]
 
     def write_log(self, mib: int) -> None:
-        """Let rank 0 have said so much more: a line of a hundred bytes every ten microseconds; at the end, a step."""
+        """Append so many lines to rank 0's log, of a hundred bytes, ten microseconds apart; the last one is a step."""
         pod = json.loads(self._raw(f"{self._pods}/{self.rank0}"))
         path = self.pods_dir / pod["metadata"]["uid"] / f"{pod['spec']['containers'][0]['name']}.log"
         text, start = "x" * 68, time.time_ns()
@@ -203,19 +203,19 @@ class Gang:
             file.write(f"{_stamp(second + 1)}.000000000Z {_metrics_line(LAST_STEP)}\n")
 
     def catch_up(self) -> int:
-        """Look until all of that has been read; how many looks it took.
+        """Poll until all of the log has been read, and return the number of polls.
 
         Raises:
-            BenchmarkFailed: If they do not get to the last step.
+            BenchmarkFailed: If the polls do not reach the last step.
         """
-        looks, caught_up = 0, False
+        polls, caught_up = 0, False
         while not caught_up:
-            answer = self.look("PublishMetrics")
+            answer = self.poll("PublishMetrics")
             self.cursor, caught_up = MetricsCursor.model_validate(answer["cursor"]), answer["caught_up"]
-            looks += 1
+            polls += 1
         if self.cursor.last_step != LAST_STEP:
             raise BenchmarkFailed(f"The end of a log of {CATCH_UP_MIB} MiB was not found: {self.cursor}")
-        return looks
+        return polls
 
     @property
     def _pods(self) -> str:
@@ -225,7 +225,7 @@ class Gang:
         return [pod["metadata"]["name"] for pod in json.loads(self._raw(self._pods))["items"]]
 
     def _requests(self) -> dict[str, int]:
-        """Totals so far, but for what kubelets and this benchmark ask for."""
+        """Requests so far, without those of the kubelets and of this benchmark."""
         text = self._raw("/metrics").decode()
         return {
             f"{verb} {resource}{f'/{sub}' if sub else ''}": int(total)
@@ -332,12 +332,12 @@ def _gang(size: int, aws: AwsServer, runtime: LambdaRuntime, folder: Path) -> It
 
 
 def environment_of(aws: AwsServer) -> dict[str, str]:
-    """What every function sees beside its own variables."""
+    """Environment of every function besides its own variables."""
     return {**aws.client_environment, "PATH": "/usr/bin:/bin", "POWERTOOLS_TRACE_DISABLED": "true"}
 
 
 def _make_cluster(aws: AwsServer, name: str) -> dict[str, str]:
-    """An EKS cluster, and credentials of a role that may submit and watch there."""
+    """An EKS cluster, and credentials of a role that may submit and watch jobs in it."""
     policy = json.dumps({"Version": "2012-10-17", "Statement": []})
     role_arn = aws.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument=policy)["Role"]["Arn"]
     eks = aws.client("eks")
@@ -371,7 +371,7 @@ def _run_of(size: int) -> Run:
 
 @contextmanager
 def _process(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A part of the twin's Kubernetes side, which ends with its standard input."""
+    """A process of the twin's Kubernetes side, which ends when its standard input is closed."""
     command = [sys.executable, "-m", "kubetwin", *arguments, "--until-stdin-closes"]
     with log.open("ab") as errors:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""How the throughput of pretraining grows with the number of ranks: 1, 2, 4 … on this machine.
+"""Measures how the throughput of pretraining grows with the number of ranks: 1, 2, 4 … on this machine.
 
 Weak scaling gives every rank the same work, so that the global batch grows; strong scaling divides one global batch.
 Efficiency is the throughput of n ranks over n times that of one. Every rank has one thread, so that one rank does not
@@ -55,7 +55,7 @@ class Throughput:
     sequences_per_second: float
 
     def efficiency(self, alone: float) -> float:
-        """Share of what as many single ranks would do."""
+        """Throughput as a share of that of as many single ranks."""
         return self.sequences_per_second / (self.world_size * alone)
 
 
@@ -88,12 +88,13 @@ def sizes(cores: int) -> list[int]:
 
 
 def micro_batches(kind: str, world_size: int, *, largest: int) -> int:
-    """Of each rank in a step: always 2, or what gives every number of ranks the same global batch."""
+    """Micro-batches of each rank in a step: always 2, or the number that gives every number of ranks the same global
+    batch."""
     return 2 if kind == "weak" else 2 * largest // world_size
 
 
 def efficiencies(rows: list[Throughput], kind: str) -> dict[int, float]:
-    """By number of ranks."""
+    """Runs by number of ranks."""
     mine = [row for row in rows if row.kind == kind]
     alone = next(row.sequences_per_second for row in mine if row.world_size == 1)
     return {row.world_size: row.efficiency(alone) for row in mine}

@@ -1,4 +1,4 @@
-"""Efficiency over the number of ranks, as an SVG picture."""
+"""Draws the efficiency over the number of ranks as an SVG picture."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 110, 40, 48
 
 COLOURS = ("#1f77b4", "#d95f02")
 MARKS = ("circle", "square")
-"""Lines differ in shape, too, for whoever does not see colours."""
+"""Marks of the lines, so that they differ in shape and not only in colour."""
 
 
 def svg(efficiencies: Mapping[str, Mapping[int, float]]) -> str:
-    """A line a kind of scaling.
+    """Draw one line for each kind of scaling.
 
     Args:
         efficiencies: By kind, then by number of ranks; 1.0 is as much as so many single ranks would do.

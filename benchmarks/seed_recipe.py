@@ -1,4 +1,4 @@
-"""What the trainer is measured against: one step and the loader of the tutorial's pretraining script, made anew.
+"""The reference for the trainer: one step and the loader of the tutorial's pretraining script, written again.
 
 Like `dp_bert_large_hf_pretrain_hdf5.py` it reads whole shards, turns one sample at a time into tensors with labels of
 full length, lets a DataLoader stack them, puts them through Hugging Face's BertForPreTraining, and reads the loss from

@@ -3,7 +3,7 @@
 All read from one nginx on loopback, which serves a folder as a path-style S3, so that the server is not what limits
 them. They take turns, each with a target that was removed and a disk that has nothing left to write. The clock stops
 when the data is on the disk: a data set that only the memory of one node holds is not staged. The time until the
-command itself ended is told beside it. Ratios are of medians.
+command itself ended is reported, too. Ratios are of medians.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _require_same(folder: Path, way: str, *, check_content: bool) -> None:
 
 
 def _read_through(folder: Path) -> None:
-    """Into the page cache, so that no way is the one that reads it from the disk."""
+    """Read the archive into the page cache, so that no contestant has to read it from the disk."""
     for path in (*(folder / "unpacked").rglob("*.bin"), folder / "buckets" / "bucket" / "corpus.tar"):
         with path.open("rb") as file:
             while file.read(8 * MIB):

@@ -62,14 +62,14 @@ WITH_TRANSFORMERS = "import trainer.loop.training, transformers.models.bert.mode
 
 @dataclass(frozen=True)
 class Pair:
-    """The same work twice: seconds each time, for another way and for the trainer's."""
+    """Times of the same work in another implementation and in the trainer's, in seconds."""
 
     seed: list[float]
     ours: list[float]
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as the other the trainer is."""
+        """Speed of the trainer relative to the other implementation."""
         return round(statistics.median(self.seed) / statistics.median(self.ours), 2)
 
     @property
@@ -83,7 +83,7 @@ class Steps:
     """The steps of all contestants with one model."""
 
     timed: Mapping[str, Sequence[Taken]]
-    """Taken in turns, with dropout."""
+    """Steps with dropout, taken in turns."""
     compared: Mapping[str, Sequence[Taken]]
     """The first steps without dropout."""
 
@@ -93,12 +93,12 @@ class Steps:
 
     @property
     def best_of_a_good_engineer(self) -> float:
-        """CPU seconds of the faster of the two."""
+        """CPU seconds of the faster of the two good implementations."""
         return min(self.cpu_seconds(name) for name in self.timed if name.startswith("good_"))
 
     @property
     def share_of_gemm_peak(self) -> float:
-        """The trainer's operations a CPU second, by those of matrix products alone."""
+        """Operations of the trainer per CPU second, as a share of those of matrix products alone."""
         ours, gemm = (
             statistics.median(step.operations / step.cpu_seconds for step in self.timed[name])
             for name in ("ours", "gemm")
@@ -107,13 +107,13 @@ class Steps:
 
     @property
     def share_waited(self) -> float:
-        """Of the trainer's steps, what they waited for data."""
+        """Share of the trainer's steps that they waited for data."""
         ours = self.timed["ours"]
         return statistics.median(step.waited for step in ours) / statistics.median(step.seconds for step in ours)
 
     @property
     def largest_difference_of_losses(self) -> float:
-        """In nats, between the trainer's and any other contestant's at the same step."""
+        """Largest difference of the loss, in nats, between the trainer and any other contestant at the same step."""
         return max(
             abs(own.loss - other.loss)
             for name, others in self.compared.items()
@@ -193,7 +193,7 @@ def interleaved(
     warm_up: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Pair:
-    """Time both in turns, so that whatever else the machine does slows both down."""
+    """Time both in turns, so that other load of the machine slows both down."""
     pair = Pair([], [])
     for turn in range(-warm_up, times):
         for work, seconds in ((seed, pair.seed), (ours, pair.ours)):
@@ -212,7 +212,7 @@ def measure_steps(data: Path, sizes: Sizes) -> Steps:
 
 
 def in_turns(data: Path, sizes: Sizes, names: Sequence[str], times: int, *, dropout: float) -> dict[str, list[Taken]]:
-    """Steps of each of them, one after the other, so that whatever else the machine does slows all of them down."""
+    """Take steps of each contestant in turns, so that other load of the machine slows all of them down."""
     taken: dict[str, list[Taken]] = {name: [] for name in names}
     with ExitStack() as stack:
         processes = {}
@@ -332,7 +332,7 @@ def write_shards(folder: Path) -> list[Path]:
 
 
 def _children_cpu_seconds() -> float:
-    """Of all processes that were waited for."""
+    """CPU time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -1,1 +1,1 @@
-"""The twin: both clouds on one machine. What is above them (state machines, Lambdas, trainer) does not know."""
+"""The twin: AWS and Kubernetes on one machine. State machines, Lambda functions and the trainer run in it unchanged."""

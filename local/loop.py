@@ -1,4 +1,4 @@
-"""Something that is looked at again and again, in a thread of its own."""
+"""Calls a function repeatedly in a thread of its own."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Callable
 
 
 class Loop:
-    """Calls a function every so often, from `start` to `stop`."""
+    """Calls a function periodically, from `start` to `stop`."""
 
-    def __init__(self, look: Callable[[], None], *, name: str, seconds: float) -> None:
+    def __init__(self, poll: Callable[[], None], *, name: str, seconds: float) -> None:
         """Prepare, without starting.
 
         Args:
-            look: What to call.
-            name: Of the thread.
-            seconds: Between two calls; the first comes after one such pause.
+            poll: The function to call.
+            name: The name of the thread.
+            seconds: The pause between two calls; the first call comes after one pause.
         """
-        self._look, self._seconds = look, seconds
+        self._poll, self._seconds = poll, seconds
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name=name, daemon=True)
 
     def start(self) -> None:
-        """Call from now on."""
+        """Start the calls."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Call no more: when this returns, the last call has ended."""
+        """Stop the calls; when this returns, the last call has ended."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _follow(self) -> None:
         while not self._stopping.wait(self._seconds):
-            self._look()
+            self._poll()

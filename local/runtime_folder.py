@@ -14,13 +14,14 @@ import tempfile
 from pathlib import Path
 
 LONGEST_BASE = 22
-"""Characters. What may follow before a socket: 81, `/trainflow-12345678/pods/volumes/123456789012/tmp` for a pod's
+"""Length in characters. Up to 81 characters may follow before a socket:
+`/trainflow-12345678/pods/volumes/123456789012/tmp` for a pod's
 /tmp and `/pymp-12345678/listener-12345678` for Python's multiprocessing in it."""
 
 SHORT_BASE = "/tmp"  # noqa: S108  (every Unix has it; the folder below it has a random name and belongs to its owner)
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=,./-]+")
-"""What a shell takes as it is written (as `shlex.quote` has it), without the colon that separates paths in lists."""
+"""Characters that a shell does not interpret (`shlex.quote`), without the colon that separates paths in lists."""
 
 
 class NoRuntimeFolder(OSError):
@@ -31,7 +32,7 @@ def create(prefix: str) -> tempfile.TemporaryDirectory[str]:
     """A temporary folder with a short path of plain characters: below TMPDIR if that has one, otherwise below /tmp.
 
     Raises:
-        NoRuntimeFolder: If there is none that can be written to.
+        NoRuntimeFolder: If there is no such folder that can be written to.
     """
     base = tempfile.gettempdir()
     if len(base) > LONGEST_BASE or not is_plain(base):

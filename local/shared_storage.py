@@ -61,7 +61,7 @@ def open_queue(api: ApiClient) -> None:
 
 
 def announce_plugins(api: ApiClient, *, namespace: str) -> None:
-    """Say who advertises devices, as charts do on EKS. Here it is the process node; so they run nowhere."""
+    """Make the DaemonSets that advertise devices on EKS. Here the process node does so, so they run on no node."""
     for name in dict.fromkeys(DEVICE_PLUGINS.values()):
         labels = {"name": name}
         container = {"name": "process-node", "image": "trainflow/process-node"}
@@ -76,7 +76,7 @@ def announce_plugins(api: ApiClient, *, namespace: str) -> None:
 
 
 def grant(api: ApiClient, *, namespace: str) -> None:
-    """Let the functions' groups do what they are for, and nothing else; safe to repeat."""
+    """Grant the functions' groups the permissions that they need, and no others; safe to repeat."""
     for manifest in access_manifests(namespace):
         place = f"/namespaces/{namespace}" if manifest["metadata"].get("namespace") else ""
         _ensure(api, f"/apis/{manifest['apiVersion']}{place}/{manifest['kind'].lower()}s", manifest)

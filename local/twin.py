@@ -33,16 +33,16 @@ from local.slurm.configuration import SlurmSettings
 REPOSITORY = Path(__file__).parents[1]
 
 CACHES = "caches.json"
-"""Below the home: which compile caches of its file system are ready."""
+"""Name of a file below the home that records which compile caches of its file system are ready."""
 
 
 class TwinError(Exception):
-    """The twin could not be started; the message is one sentence for the person who asked for it."""
+    """The twin could not be started; the message is one sentence for the user."""
 
 
 @contextmanager
 def _garbage_left() -> Iterator[None]:
-    """Collect no garbage while moto is loaded: its objects stay, and looking through them took over a second."""
+    """Collect no garbage while moto is loaded: its objects stay, and searching them took over a second."""
     gc.disable()
     try:
         yield
@@ -69,15 +69,16 @@ class Twin:
         """Prepare, without starting anything.
 
         Args:
-            home: What outlasts a run: `s3/<bucket>/<key>`, the shared file system in `volumes/`, and which
+            home: Folder of what outlasts a run: `s3/<bucket>/<key>`, the shared file system in `volumes/`, and which
                 compile caches in it are ready.
-            log_dir: Where the twin's own parts write what they have to say.
+            log_dir: Folder for the logs of the twin's own parts.
             time_scale: Waits of the state machines take `1 / time_scale` of their time.
             kubeconfig: A cluster to use instead of the twin's own API server.
-            image_root: The folder that stands for every container image's working directory.
-            deployed: Whether everything is there that `cdk deploy` makes; if not, the account has a cluster and is
-                ready for the real one.
-            no_op_seconds: Pods run no programs: each says who it is and ends well after so long (`no_op.py`).
+            image_root: The folder that replaces the working directory of every container image.
+            deployed: Whether the resources of `cdk deploy` exist; if not, the account has a cluster and is
+                ready for the deployment.
+            no_op_seconds: Pods run no programs: each prints its identity and succeeds after so many seconds
+                (`no_op.py`).
             slurm: A Slurm cluster to start as well; None for a deployment without one.
         """
         self.home, self.log_dir, self.image_root = home.resolve(), log_dir.resolve(), image_root.resolve()
@@ -87,7 +88,7 @@ class Twin:
         self._temporary = runtime_folder.create("trainflow-")
         self._runtime = Path(self._temporary.name)
         self.kubeconfig = kubeconfig or self._runtime / "kubeconfig"
-        # What programs in pods see of folders with a space in their path.
+        # Paths for programs in pods, in place of folders with a space in their path.
         self._volumes, self._programs = self.home / "volumes", self.image_root
         self._python = Path(sys.executable)
         self._deployed, self._no_op_seconds = deployed, no_op_seconds
@@ -111,7 +112,7 @@ class Twin:
 
         Raises:
             TwinError: If a part could not be started; nothing runs then.
-            SlurmError: If Slurm was asked for and could not be started; nothing runs then.
+            SlurmError: If Slurm is configured and could not be started; nothing runs then.
         """
         try:
             with _garbage_left():
@@ -174,12 +175,13 @@ class Twin:
         api = ApiClient(load_connection(self.kubeconfig))
         offer(api, self._volumes, namespace=NAMESPACE)
         announce_plugins(api, namespace=NAMESPACE)
-        if self._foreign_kubeconfig is None:  # whoever comes through the door has the kubeconfig's rights
+        if self._foreign_kubeconfig is None:  # callers of the proxy have the kubeconfig's permissions
             grant(api, namespace=NAMESPACE)
             open_queue(api)
 
     def _start_cluster(self) -> subprocess.Popen[bytes]:
-        """The Kubernetes API that the Lambdas will find through EKS: our own, or a door to somebody's."""
+        """Start the Kubernetes API that the Lambdas find through EKS: the twin's own, or a proxy to an existing
+        cluster."""
         serve = (
             ("gateway", "--kubeconfig", str(self._foreign_kubeconfig))
             if self._foreign_kubeconfig
@@ -221,7 +223,8 @@ class Twin:
         )
 
     def _job_environment(self) -> dict[str, str]:
-        """What EKS's webhooks and a node's instance profile give: AWS. And what all processes of this machine share."""
+        """Environment that EKS's webhooks and a node's instance profile would give to pods: the endpoint of AWS, and
+        settings for processes that share this machine."""
         return {
             **self.aws.client_environment,
             "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
@@ -229,7 +232,7 @@ class Twin:
         }
 
     def _slurm_settings(self) -> dict[str, str]:
-        """What the functions are told about Slurm, its key in Secrets Manager, as AWS PCS has it."""
+        """Variables of the functions for Slurm, with its key in Secrets Manager, as with AWS PCS."""
         if self.slurm is None:
             return {}
         key = base64.b64encode(self.slurm.jwt_key).decode()

@@ -1,4 +1,4 @@
-"""Requirements resolved by uv against the public index, whatever the settings of this machine are.
+"""Resolves requirements with uv against the public index, independent of the settings of this machine.
 
 `python requirements/resolve.py` compiles every file that is compiled (`make lock`); the tests resolve what it wrote for
 every platform and Python that Trainflow supports.
@@ -15,7 +15,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 
 OLDEST_PYTHON = "3.11"
-"""As `requires-python` of pyproject.toml has it."""
+"""Oldest Python of `requires-python` in pyproject.toml."""
 
 MACOS = "14.0"
 """Oldest release that torch 2.13 has wheels for."""
@@ -23,19 +23,19 @@ MACOS = "14.0"
 
 @dataclass(frozen=True)
 class Compiled:
-    """A file of pinned requirements and how it is made."""
+    """A file of pinned requirements, with the inputs from which it is compiled."""
 
     output: str
     sources: tuple[str, ...]
     platform: str = "aarch64-apple-darwin"
-    """As uv names it. On macOS torch needs no CUDA: its libraries must not be pinned, or a machine that takes the
-    build without CUDA would get them all the same. Everything else is needed everywhere; a test compares."""
+    """Platform as uv names it. On macOS torch needs no CUDA: its libraries must not be pinned, or a machine that uses
+    the build without CUDA would install them, too. All other packages are needed on every platform; a test compares."""
     python: str = OLDEST_PYTHON
     constraints: str | None = None
     published_before: str | None = None
-    """A date: what was uploaded later does not count, so that a list of that time can be made anew."""
+    """Date after which uploads are ignored, so that a list of that time can be compiled again."""
     title: str = ""
-    """The output's first line."""
+    """First line of the output."""
     annotations: bool = True
 
 
@@ -83,11 +83,11 @@ COMPILED = (
 
 
 class Unresolvable(Exception):
-    """What uv has to say."""
+    """The requirements cannot be resolved; the message is uv's."""
 
 
 def resolve_cached(file: str, *, platform: str, python: str) -> str:
-    """As `resolve`, from uv's cache where that has all answers: what is on the index keeps its content for ever."""
+    """Resolve as `resolve` does, from uv's cache where it has all answers: the content of a release never changes."""
     try:
         return resolve((file,), platform=platform, python=python, options=("--no-annotate", "--offline"))
     except Unresolvable:
@@ -99,12 +99,12 @@ def resolve(sources: tuple[str, ...], *, platform: str, python: str, options: tu
 
     Args:
         sources: Requirements files, from the repository's root.
-        platform: As uv names it, such as `aarch64-manylinux_2_28`.
+        platform: The platform as uv names it, such as `aarch64-manylinux_2_28`.
         python: The oldest release, such as `3.11`, which means 3.11.0.
         options: Further options for `uv pip compile`.
 
     Raises:
-        Unresolvable: If there is no set of wheels for it on the public index.
+        Unresolvable: If the public index has no set of wheels for them.
     """
     flags = ("--no-config", "--system-certs", "--only-binary", ":all:", "--no-header", "--quiet")
     target = ("--python-platform", platform, "--python-version", python)
@@ -122,13 +122,14 @@ def resolve(sources: tuple[str, ...], *, platform: str, python: str, options: tu
 
 
 def _environment() -> dict[str, str]:
-    """Without this machine's indexes and folders of wheels. Proxies and certificates stay: they change no answer."""
+    """Environment without this machine's indexes and folders of wheels. Proxies and certificates stay, since they
+    change no answer."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_"))}
     return {**kept, "MACOSX_DEPLOYMENT_TARGET": MACOS}
 
 
 def lock() -> None:
-    """Compile everything anew, keeping the versions that still fit.
+    """Compile all files again, keeping the versions that still fit.
 
     Raises:
         Unresolvable: If something cannot be resolved.

@@ -1,1 +1,2 @@
-"""What runs inside the pods: it is shipped alone in the image and imports nothing of the other packages."""
+"""The programs that run inside the pods. The image contains this package alone; it imports none of the other
+packages."""

@@ -1,7 +1,7 @@
-"""Start a program in a process of an elastic gang; in that of rank 0, say first in which pod it is.
+"""Start a program in a process of an elastic gang; rank 0 first announces in which pod it runs.
 
-`torchrun … -m trainer.announce -m trainer.pretrain …`. Where ranks are dealt out at run time, nobody can know from
-outside which pod prints the metrics. So rank 0 leaves its pod's name under TRAINFLOW_RANK0_URL, each time anew.
+`torchrun … -m trainer.announce -m trainer.pretrain …`. Where ranks are assigned at run time, the pod that prints the
+metrics is unknown outside of the gang. So rank 0 writes its pod's name to TRAINFLOW_RANK0_URL, at every start again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from trainflow.protocol import announcement, variables
 
 
 def announce(environ: Mapping[str, str]) -> None:
-    """Write the pod's name where the workflow looks for it.
+    """Write the pod's name to the URL that the workflow reads.
 
     Raises:
-        ConfigInvalid: If the environment does not say where, or what the pod is called.
-        StorageFailed: If S3 does not take it.
+        ConfigInvalid: If the environment lacks the URL or the pod's name.
+        StorageFailed: If S3 refuses the object.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -36,7 +36,7 @@ def announce(environ: Mapping[str, str]) -> None:
 
 
 def main(argv: Sequence[str], environment: Environment) -> None:
-    """Announce, if this is rank 0, and become the program."""
+    """Announce the pod if this is rank 0, and replace this process by the program."""
     if not argv:
         raise ConfigInvalid("No program is given; write it behind trainer.announce, as behind `python`.")
     if environment.rank == 0:

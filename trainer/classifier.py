@@ -1,8 +1,8 @@
-"""A small convolutional network learns digits and puts its model into S3: `torchrun … -m trainer.classifier …`.
+"""Train a small convolutional network on digits and upload the model to S3: `torchrun … -m trainer.classifier …`.
 
-The PyTorchJob tutorial's training: CPUs alone, gradients over gloo. Rank, world size and rendezvous come from the
-environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so the training operator may start it without torchrun, too;
-S3's region and credentials come from there as for any AWS program.
+The PyTorchJob tutorial's training: on CPUs only, with gradients averaged by gloo. Rank, world size and rendezvous come
+from the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so the training operator may start it without
+torchrun, too; S3's region and credentials come from there as for any AWS program.
 """
 
 from __future__ import annotations
@@ -29,33 +29,35 @@ if TYPE_CHECKING:
     from trainflow.protocol.s3_urls import S3Url
 
 CHANNELS = (8, 16)
-"""Of the two convolutions: enough to recognise nearly all digits, and a few seconds of a CPU."""
+"""Channels of the two convolutions: enough to recognise nearly all digits in a few seconds of CPU time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(ClassificationConfig):
-    """Everything that `python -m trainer.classifier` can be told."""
+    """The options of `python -m trainer.classifier`."""
 
     model_url: str | None = None
-    """Where to put the trained model, s3://bucket/key; only the run's folder gets it if left out."""
+    """URL for the trained model, s3://bucket/key; if it is left out, the model stays in the run's folder only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.model_location()
 
     def model_location(self) -> S3Url | None:
-        """Where to put the trained model; None if that was not asked for."""
+        """Location for the trained model; None if no URL was given."""
         return None if self.model_url is None else s3.parse(self.model_url, option="model_url", key_required=True)
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | None:
-    """Check the arguments, meet the other processes, train, and put the model where it was asked to be."""
+    """Check the arguments, join the gang, train, and upload the model to its URL."""
     program.raise_on_sigterm()
     config = arguments.parse(ClassifierConfig, argv, program="trainer.classifier")
     output_dir = folder(config.output_dir, environment.run_dir, "output_dir", variables.RUN_DIR)
     place, data_dir = config.model_location(), config.data_dir or environment.data_dir
 
-    from trainer.classification.task import make_task  # torch takes a second: wrong arguments need not wait for it
+    from trainer.classification.task import (
+        make_task,
+    )  # imported late: torch takes a second, and wrong arguments are reported before
     from trainer.loop.start import start
 
     def task(gang: Gang, _device: Device) -> Classification:
@@ -66,7 +68,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
 
 
 def convolutional() -> Classifier:
-    """Pictures (B, H, W) in, unnormalised scores (B, K) out."""
+    """Maps pictures (B, H, W) to unnormalised scores (B, K)."""
     from torch import nn
 
     from trainer.classification.task import Classifier
@@ -86,13 +88,13 @@ def convolutional() -> Classifier:
 
 
 def upload(model: nn.Module, place: S3Url) -> Mapping[str, Any]:
-    """Put the weights into S3, as a file that `torch.load(…, weights_only=True)` reads.
+    """Upload the weights to S3, as a file that `torch.load(…, weights_only=True)` reads.
 
     Returns:
-        What the result says of it.
+        The fields of the program's result.
 
     Raises:
-        StorageFailed: If S3 does not take them.
+        StorageFailed: If S3 refuses the object.
     """
     import torch
     from boto3.exceptions import Boto3Error

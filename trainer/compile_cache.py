@@ -1,8 +1,8 @@
 """Work on a copy of a compile cache: `python -m trainer.compile_cache --source FOLDER -- torchrun …`.
 
-Compilers write into a cache even when all they want is in it, and two that write into one spoil it ("NEFF is
-invalid"). So whoever makes a cache has it alone and marks it when it is whole; everybody else takes a copy onto their
-own node, and the command works with that. The command takes this process's place, with its signals and its exit code.
+Compilers write into a cache even if it has all that they want, and two writers spoil a cache ("NEFF is invalid"). So a
+cache has one owner, which fills it alone and then marks it as complete. All others copy it to their own node, and the
+command works with the copy. The command replaces this process, and so receives its signals and sets its exit code.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ from trainer.runtime.files import written_whole
 from trainflow.protocol.compile_cache import environment
 
 MARKER = "_READY"
-"""In the folder of a cache that is whole: with how many graphs."""
+"""Name of the file that marks a complete cache; it holds the number of graphs."""
 
 BEGUN = "_BEGUN"
-"""In the folder of a cache from the first on: what has neither file is no cache, and nobody removes it."""
+"""Name of the file that every cache has from the beginning. A folder with neither file is no cache, and is never
+removed."""
 
 MIB = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyConfig:
-    """What to copy, and where to."""
+    """The cache to copy, and the place for the copy."""
 
     source: Path
-    """Folder of the cache that is shared."""
+    """Folder of the shared cache."""
     scratch: Path | None = None
-    """Folder on this node, in which the copy gets a folder of its own; if left out, where temporary files go."""
+    """Folder on this node in which a new folder is made for the copy; if left out, the folder of temporary files."""
 
 
 def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
-    """Copy the cache and become the command."""
+    """Copy the cache, and replace this process by the command."""
     end = argv.index("--") if "--" in argv else len(argv)
     command = list(argv[end + 1 :])
     if not command:
@@ -60,18 +61,18 @@ def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
 
 
 def copy(source: Path, scratch: Path) -> Path:
-    """A copy of a cache, in a folder that nobody else has.
+    """Copy a cache to a folder that no other process uses.
 
     Raises:
-        CompileCacheGone: If the cache is not there, or not whole.
-        StorageFailed: If it cannot be read, or there is no room for the copy.
+        CompileCacheGone: If there is no cache, or it is not complete.
+        StorageFailed: If the cache cannot be read, or there is no room for the copy.
     """
     _require_whole(source)
     started = time.monotonic()
     try:
         target = Path(tempfile.mkdtemp(prefix="compile-cache-", dir=scratch))
         shutil.copytree(source, target, dirs_exist_ok=True)
-    except OSError as error:  # shutil.Error, of several files, is one too
+    except OSError as error:  # includes shutil.Error, which lists several files
         _require_whole(source)
         raise StorageFailed(f"The compile cache {source} cannot be copied to {scratch} ({error}).") from error
     mebibytes = sum(path.stat().st_size for path in target.rglob("*") if path.is_file()) / MIB
@@ -86,14 +87,15 @@ def _require_whole(cache: Path) -> None:
 
 
 def begin(cache: Path) -> None:
-    """Make the folder of a cache that is to be filled. What an earlier owner of the same graphs left whole is in it."""
+    """Make the folder of a cache that is to be filled, with the content of an earlier owner's cache of the same
+    graphs."""
     with _storage(cache):
         if cache.exists():
             return
         cache.parent.mkdir(parents=True, exist_ok=True)
         earlier = next((folder for folder in _others(cache) if (folder / MARKER).is_file()), None)
         with tempfile.TemporaryDirectory(dir=cache.parent, prefix=".") as temporary:
-            # In two steps: a folder that is there has all that it began with.
+            # Made in two steps, so that a folder that exists has all of its first content.
             begun = Path(temporary, "cache")
             begun.mkdir()
             if earlier is not None:
@@ -104,7 +106,8 @@ def begin(cache: Path) -> None:
 
 
 def finish(cache: Path, counts: Mapping[str, int]) -> None:
-    """Mark a cache as whole, and remove those of earlier owners: whoever filled this one had the lease of them all."""
+    """Mark a cache as complete and remove those of earlier owners; the owner that filled this one holds the lease for
+    all."""
     with _storage(cache), written_whole(cache / MARKER) as marker:
         marker.write(json.dumps(counts).encode())
     for folder in _others(cache):
@@ -112,7 +115,7 @@ def finish(cache: Path, counts: Mapping[str, int]) -> None:
 
 
 def _others(cache: Path) -> list[Path]:
-    """Caches of the same graphs, which lie side by side."""
+    """The caches of the same graphs, which lie side by side."""
     folders = (folder for folder in cache.parent.iterdir() if folder != cache)
     return sorted(folder for folder in folders if (folder / MARKER).is_file() or (folder / BEGUN).is_file())
 

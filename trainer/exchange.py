@@ -1,8 +1,8 @@
-"""Weights from and to Hugging Face.
+"""Export weights to Hugging Face's format, or import them.
 
 `python -m trainer.exchange export --run_dir DIR --folder DIR` writes the newest verified checkpoint as a folder that
 `BertForPreTraining.from_pretrained` loads; `… import` makes such a folder the checkpoint of step 0 that a training in
-`run_dir` starts from. Weights are the same either way, and logits but for rounding.
+`run_dir` starts from. Weights stay the same in both directions; logits differ by rounding only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DIRECTIONS = ("export", "import")
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeConfig:
-    """Where from and where to."""
+    """The run's folder and Hugging Face's folder."""
 
     run_dir: Path
     """A training's output folder, with its checkpoints."""
@@ -48,7 +48,7 @@ def export_weights(run_dir: Path, folder: Path) -> Mapping[str, Any]:
     """Write the newest verified checkpoint of a run as Hugging Face's model.
 
     Raises:
-        CheckpointNotFound: If there is none.
+        CheckpointNotFound: If there is no verified checkpoint.
         StorageFailed: If the folder cannot be written.
     """
     found = hugging_face.checkpoint_in(run_dir, option="run_dir", say=_say)
@@ -63,7 +63,7 @@ def export_weights(run_dir: Path, folder: Path) -> Mapping[str, Any]:
 
 
 def import_weights(folder: Path, run_dir: Path) -> Mapping[str, Any]:
-    """Make Hugging Face's model the beginning of a training.
+    """Write Hugging Face's model as the checkpoint from which a training starts.
 
     Raises:
         CheckpointNotFound: If there is no model in the folder.

@@ -1,8 +1,8 @@
 """Refuse to train over EFA where memory cannot be locked: `python -m trainer.locked_memory --mebibytes N -- COMMAND`.
 
-EFA registers the memory that it sends from, and the kernel locks what is registered. A container may lock 8 MiB unless
-its node was told otherwise; libfabric then fails with "Cannot allocate memory" (ENOMEM), deep inside the first step.
-The check is made where EFA devices are, and nowhere else. The command takes this process's place.
+EFA registers the memory that it sends from, and the kernel locks registered memory. A container may lock 8 MiB unless
+its node is configured otherwise; libfabric then fails with "Cannot allocate memory" (ENOMEM), deep inside the first
+step. The check is made only where there are EFA devices. The command replaces this process.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, LockedMemoryTooSmall
 
 DEVICES = Path("/sys/class/infiniband")
-"""Where Linux shows devices that memory is registered with; EFA interfaces are among them."""
+"""Folder in which Linux shows devices that memory is registered with, EFA interfaces among them."""
 
 AMAZON = "0x1d0f"
-"""PCI vendor of EFA interfaces: an InfiniBand card of somebody's workstation is none."""
+"""PCI vendor of EFA interfaces. An InfiniBand card of another vendor, as in a workstation, is not checked."""
 
 MIB = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockConfig:
-    """What has to be possible."""
+    """The amount of memory that has to be lockable."""
 
     mebibytes: int
-    """That the process must be allowed to lock."""
+    """Memory, in MiB, that the process must be allowed to lock."""
 
 
 def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
-    """Check the limit and become the command."""
+    """Check the limit, and replace this process by the command."""
     end = argv.index("--") if "--" in argv else len(argv)
     command = list(argv[end + 1 :])
     if not command:
@@ -52,15 +52,15 @@ def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
 
 
 def require(mebibytes: int, *, soft_limit: int, devices: Path) -> None:
-    """Nothing, if there are no EFA devices or the limit is large enough.
+    """Return if there are no EFA devices or the limit is large enough.
 
     Args:
-        mebibytes: That must be lockable, in MiB.
+        mebibytes: Memory, in MiB, that must be lockable.
         soft_limit: RLIMIT_MEMLOCK of this process, in bytes; RLIM_INFINITY (-1) for none.
-        devices: Folder of the devices.
+        devices: The folder in which Linux shows the devices.
 
     Raises:
-        LockedMemoryTooSmall: If less may be locked.
+        LockedMemoryTooSmall: If the limit is lower.
     """
     if soft_limit == resource.RLIM_INFINITY or soft_limit >= mebibytes * MIB:
         return

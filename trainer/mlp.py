@@ -1,4 +1,4 @@
-"""A perceptron of three layers learns digits: `torchrun … -m trainer.mlp --output_dir …`.
+"""Train a perceptron of three layers on digits: `torchrun … -m trainer.mlp --output_dir …`.
 
 The EKS tutorial's first training on Trainium. Ends with the tutorial's `Final loss is …`.
 """
@@ -19,24 +19,26 @@ if TYPE_CHECKING:
     from trainer.classification.task import Classifier
 
 WIDTHS = (784, 120, 84, 10)
-"""Pixels, two hidden layers, classes: the tutorial's model."""
+"""Pixels, two hidden layers, classes, as in the tutorial's model."""
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | None:
-    """Check the arguments, meet the other processes, and train."""
+    """Check the arguments, join the gang, and train."""
     program.raise_on_sigterm()
     config = arguments.parse(ClassificationConfig, argv, program="trainer.mlp")
     output_dir = folder(config.output_dir, environment.run_dir, "output_dir", variables.RUN_DIR)
     data_dir = config.data_dir or environment.data_dir
 
-    from trainer.classification.task import make_task  # torch takes a second: wrong arguments need not wait for it
+    from trainer.classification.task import (
+        make_task,
+    )  # imported late: torch takes a second, and wrong arguments are reported before
     from trainer.loop.start import start
 
     return start(config, environment, output_dir, lambda gang, _device: make_task(config, data_dir, gang, perceptron))
 
 
 def perceptron() -> Classifier:
-    """Pictures (B, H, W) in, unnormalised scores (B, K) out."""
+    """Maps pictures (B, H, W) to unnormalised scores (B, K)."""
     from torch import nn
 
     from trainer.classification.task import Classifier

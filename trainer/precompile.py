@@ -1,11 +1,12 @@
 """Compile a training's graphs before the gang needs them.
 
-`python -m trainer.precompile -- torchrun … -m trainer.pretrain …`: where `neuron_parallel_compile` is installed it
-does the work; elsewhere the program runs under TRAINFLOW_PRECOMPILE=1 and compiles with TorchInductor. Both end with
-the same lines, which are counted here. Whoever of the gang prints none (rank 0 is on another node) has no result.
+`python -m trainer.precompile -- torchrun … -m trainer.pretrain …`. Where `neuron_parallel_compile` is installed, it
+does the work; elsewhere the program runs under TRAINFLOW_PRECOMPILE=1 and compiles with TorchInductor. Both print the
+same last lines, which are counted here. A node of the gang whose process prints none (rank 0 is on another node) has no
+result.
 
-The cache, TRAINFLOW_CACHE_DIR, is this gang's alone. Its first node sees to the folder before it joins the others, who
-wait for it, and after it has left them.
+The cache, TRAINFLOW_CACHE_DIR, belongs to this gang alone. The gang's first node prepares the folder before it joins
+the other nodes, which wait for it, and completes the folder after they have ended.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from trainflow.protocol import result, variables
 NEURON_COMPILER = "neuron_parallel_compile"
 
 RETRY_FAILED = "--retry_failed"
-"""Compile graphs again that failed before; without it Neuron's cache keeps a failure as it keeps a graph."""
+"""Option to compile graphs again that failed before; without it, Neuron's cache keeps a failure as it keeps a graph."""
 
 RETRY_FLAG = "--retry_failed_compilation"
-"""The same in NEURON_CC_FLAGS (AWS Neuron documentation, "Neuron Persistent Cache")."""
+"""The same option in NEURON_CC_FLAGS (AWS Neuron documentation, "Neuron Persistent Cache")."""
 
 MOST_NAMES = 8
-"""Of failed graphs, in one sentence."""
+"""Most names of failed graphs in one sentence."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command so that it only compiles, pass its output on, and count the graphs in it.
+    """Run the command so that it only compiles, copy its output, and count the graphs that the output names.
 
     Returns:
-        The command's exit code; 1 if it ended well although a graph failed; 2 if there is no command.
+        The command's exit code; 1 if it succeeded although a graph failed; 2 if there is no command.
     """
     try:
         return _precompile(argv, environ)
@@ -66,7 +67,7 @@ def _precompile(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if cache is not None:
         compile_cache.begin(cache)
         if compiler and again:
-            # An attempt that was cut off leaves locks, and whoever meets one waits for ever.
+            # An attempt that was killed leaves locks, and a compiler that meets one waits forever.
             subprocess.run([compiler, "--command", "clear-locks"], env=dict(environ), check=False)
     environ = {**environ, **_mode(compiler, environ, again=again)}
     exit_code, log = _run([compiler, *command] if compiler else command, environ)
@@ -83,13 +84,13 @@ def _precompile(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def is_first_node(command: Sequence[str]) -> bool:
-    """Whether this is the gang's node of rank 0, by torchrun's arguments; a command without ranks is alone."""
+    """Whether this node runs rank 0 of the gang, by torchrun's arguments; True for a command without ranks."""
     position = command.index("--node_rank") + 1 if "--node_rank" in command else len(command)
     return list(command[position : position + 1]) in ([], ["0"])
 
 
 def failure(log: CompilerLog, *, again: bool) -> str:
-    """One sentence that names the graphs that failed."""
+    """A sentence with the number of the failed graphs and their names."""
     names = log.failed_graphs
     shown = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
     counts = f"{log.totals['failed']} of {log.totals.get('graphs', 0)} graphs failed to compile"
@@ -97,7 +98,7 @@ def failure(log: CompilerLog, *, again: bool) -> str:
 
 
 def _mode(compiler: str | None, environ: Mapping[str, str], *, again: bool) -> dict[str, str]:
-    """What tells the program to compile only; `neuron_parallel_compile` says it in its own way."""
+    """Environment that makes the program compile only; `neuron_parallel_compile` sets its own variables."""
     if not compiler:
         return {variables.PRECOMPILE: "1"}
     flags = environ.get("NEURON_CC_FLAGS", "")
@@ -105,7 +106,7 @@ def _mode(compiler: str | None, environ: Mapping[str, str], *, again: bool) -> d
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, CompilerLog]:
-    """Run a command, hand SIGTERM on to it, and read what it prints."""
+    """Run a command, forward SIGTERM to it, and read its output."""
     log = CompilerLog()
     try:
         process = subprocess.Popen(

@@ -1,7 +1,7 @@
 """BERT pretraining, data-parallel: `torchrun … -m trainer.pretrain --data_dir … --output_dir …`.
 
-Runs as a single process too. Goes on from the newest verified checkpoint of its output folder, prints the
-tutorials' line for every logged step, and leaves a result for the pod's status. Under TRAINFLOW_PRECOMPILE=1 it only
+Runs as a single process, too. It resumes from the newest verified checkpoint of its output folder, prints the
+tutorials' line for every logged step, and writes a result for the pod's status. Under TRAINFLOW_PRECOMPILE=1 it only
 compiles its graphs into the cache.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | None:
-    """Check the arguments, meet the other processes, look at the data, and train (or only compile)."""
+    """Check the arguments, join the gang, check the data set, and train (or only compile)."""
     program.raise_on_sigterm()
     config = parse(argv, os.environ)
     data_dir = folder(config.data_dir, environment.data_dir, "data_dir", variables.DATA_DIR)
@@ -37,7 +37,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
         config.optimization, world_size=environment.world_size, local_world_size=environment.local_world_size
     )
 
-    from trainer.loop.start import start  # torch takes a second: wrong arguments need not wait for it
+    from trainer.loop.start import start  # imported late: torch takes a second, and wrong arguments are reported before
 
     return start(
         config,
@@ -51,10 +51,10 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any] | N
 
 
 def make_task(config: PretrainConfig, data_dir: Path, gang: Gang, device: Device, *, micro_batches: int) -> Pretraining:
-    """Look at the shards, once for the gang.
+    """Open and check the shards, once for the gang.
 
     Raises:
-        DatasetNotFound, DatasetInvalid: If there are none, or one cannot be read.
+        DatasetNotFound, DatasetInvalid: If there are no shards, or one cannot be read.
     """
     from trainer.data import shards
     from trainer.pretraining.task import Pretraining
@@ -71,10 +71,10 @@ def make_task(config: PretrainConfig, data_dir: Path, gang: Gang, device: Device
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> PretrainConfig:
-    """What the arguments ask for, the trainer's own or the tutorial's.
+    """Parse the arguments, which are the trainer's own or the tutorial's.
 
     Raises:
-        ConfigInvalid: If one of them cannot be had.
+        ConfigInvalid: If an argument is not supported.
     """
     words = tutorial.translated(argv, environ)
     return arguments.parse(PretrainConfig, words, program="trainer.pretrain", complete=with_preset)

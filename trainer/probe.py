@@ -1,7 +1,9 @@
-"""Would this image run the workload? `python -m trainer.probe --module trainer.pretrain -- --max_steps 100`.
+"""Check whether this image can run the workload: `python -m trainer.probe --module trainer.pretrain -- --max_steps
+100`.
 
-Runs in a small pod before any node is asked for: whatever is wrong with the program, its arguments or the room that it
-needs costs nothing yet. Imports neither torch nor the program; what it finds is its result, and no finding is an error.
+The probe runs in a small pod before any accelerated node is requested, so a fault in the program, its arguments or the
+free space of its folder costs nothing yet. It imports neither torch nor the program. Its findings are its result; a
+finding is no error.
 """
 
 from __future__ import annotations
@@ -29,21 +31,21 @@ from trainer.staging import marker
 
 FLOAT32 = 4
 MOMENTS = 2
-"""AdamW and LAMB keep two, in float32 whatever the precision of the weights."""
+"""Moments that AdamW and LAMB keep, in float32 whatever the precision of the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeConfig:
-    """What the workload will be started with; its own arguments come behind `--`."""
+    """The start of the workload; its own arguments follow after `--`."""
 
     module: str | None = None
-    """Python module, as behind `python -m`. Either this or --script."""
+    """Python module, as after `python -m`. Give either this or --script."""
     script: str | None = None
-    """Python file below the working directory. Either this or --module."""
+    """Python file below the working directory. Give either this or --module."""
     world_size: int = 1
     """Processes of the gang."""
     processes_per_node: int = 1
-    """Of them, those on each node."""
+    """Processes of the gang on each node."""
 
     def __post_init__(self) -> None:
         if (self.module is None) == (self.script is None):
@@ -51,7 +53,7 @@ class ProbeConfig:
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
-    """Look, and say what was seen."""
+    """Examine the image and report the findings."""
     program.raise_on_sigterm()
     own, given = _divided(argv)
     config = arguments.parse(ProbeConfig, own, program="trainer.probe")
@@ -70,7 +72,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
 
 
 def packages_digest() -> str:
-    """A digest of the Python packages that are installed, with their versions: compilers are among them."""
+    """A digest of the installed Python packages and their versions, which include the compilers."""
     installed = sorted(f"{found.name}=={found.version}" for found in importlib.metadata.distributions())
     return f"sha256:{hashlib.sha256(' '.join(installed).encode()).hexdigest()}"
 
@@ -82,7 +84,7 @@ def _divided(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def what_is_wrong_with(config: ProbeConfig) -> str | None:
-    """Why the program cannot be started, in a sentence; None if it is there."""
+    """The reason why the program cannot be started, in a sentence; None if it is there."""
     if config.script is not None:
         there = Path(config.script).is_file()
         return None if there else f"there is no file '{config.script}' in the image's folder {Path.cwd()}."
@@ -96,7 +98,7 @@ def what_is_wrong_with(config: ProbeConfig) -> str | None:
 
 
 def find_module(name: str) -> ModuleSpec | None:
-    """Where a module is, without importing the packages around it as `importlib.util.find_spec` does."""
+    """Find a module without importing the packages around it, as `importlib.util.find_spec` would."""
     path: Sequence[str] | None = None
     found: ModuleSpec | None = None
     parts = name.split(".")
@@ -117,13 +119,13 @@ def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def free_bytes(folder: Path) -> int:
-    """What may be written to the file system that a folder is on, or will be."""
+    """Space that may be written on the file system of a folder that exists or will be made."""
     there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
     return shutil.disk_usage(there).free
 
 
 def _wrong_arguments(config: ProbeConfig, given: Sequence[str]) -> tuple[str | None, int | None]:
-    """What is wrong with the arguments of a program of ours, and how large its checkpoints will be together."""
+    """The fault in the arguments of a program of ours, and the size of all its checkpoints."""
     check = CHECKS.get(config.module or "")
     if check is None:
         return None, None
@@ -153,11 +155,11 @@ CHECKS: Mapping[str, Callable[[ProbeConfig, Sequence[str]], int | None]] = {
     "trainer.mlp": _of_class("trainer.classification.config", "ClassificationConfig"),
     "trainer.classifier": _of_class("trainer.classifier", "ClassifierConfig"),
 }
-"""Programs of ours whose arguments can be read without torch."""
+"""Programs of ours whose arguments can be parsed without torch."""
 
 
 def checkpoint_bytes(config: PretrainConfig) -> int:
-    """Room that a pretraining's checkpoints take: those that are kept, and the one that is being written meanwhile."""
+    """Space that the checkpoints of a pretraining take: those that are kept, and the one that is being written."""
     weight = 2 if config.precision == "pure_bfloat16" else FLOAT32
     one = num_parameters(config.model.shape) * (weight + MOMENTS * FLOAT32)
     kept = config.keep_checkpoints
@@ -167,7 +169,8 @@ def checkpoint_bytes(config: PretrainConfig) -> int:
 
 
 def num_parameters(shape: ModelShape) -> int:
-    """Weights of a BERT with both pretraining heads (Devlin et al. 2019, §3); the decoder shares the embeddings'."""
+    """Number of weights of a BERT with both pretraining heads (Devlin et al. 2019, §3); the decoder shares the
+    embeddings'."""
     hidden, inner = shape.hidden_size, shape.intermediate_size
     norm = 2 * hidden
     embeddings = (shape.vocab_size + shape.max_position_embeddings + 2) * hidden + norm

@@ -1,8 +1,8 @@
-"""Bring a run's artifacts to S3: `python -m trainer.publish --source DIR --url s3://bucket/prefix/`.
+"""Upload a run's artifacts to S3: `python -m trainer.publish --source DIR --url s3://bucket/prefix/`.
 
-The newest verified checkpoint with its record, and whatever else the training program left in the run's folder:
-TensorBoard events, or the model of a program that keeps no checkpoints of our kind. An object that is there already
-with the same content is left alone, so the program can be run again at any time.
+Uploads the newest verified checkpoint with its record, and all other files that the training left in the run's folder:
+TensorBoard events, or the model of a program without checkpoints of our format. An object that exists already
+with the same content is not uploaded again, so the program can be run again at any time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHECKSUM = "sha256"
 
 @dataclass(frozen=True, kw_only=True)
 class PublishConfig:
-    """What to publish, and where to."""
+    """The files to publish, and their prefix in S3."""
 
     source: Path | None = None
     """The run's folder; else TRAINFLOW_RUN_DIR."""
@@ -41,7 +41,7 @@ class PublishConfig:
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
-    """Upload what is not there yet."""
+    """Upload the files that are not in S3 yet."""
     program.raise_on_sigterm()
     config = arguments.parse(PublishConfig, argv, program="trainer.publish")
     source = config.source or environment.run_dir
@@ -61,10 +61,10 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
 
 
 def newest_checkpoint(source: Path) -> CheckpointFile | None:
-    """The checkpoint to publish; None if the program keeps none.
+    """The checkpoint to publish; None if the program keeps no checkpoints.
 
     Raises:
-        CheckpointNotFound: If there are checkpoints, and none can be trusted.
+        CheckpointNotFound: If there are checkpoints, and none is verified.
     """
     found = checkpoint_files.newest_verified(source, say=lambda sentence: print(sentence, flush=True))
     if found is None and (source / checkpoint_files.FOLDER).exists():
@@ -76,7 +76,8 @@ def newest_checkpoint(source: Path) -> CheckpointFile | None:
 
 
 def artifacts(source: Path, checkpoint: CheckpointFile | None) -> dict[str, Path]:
-    """The files to publish by their names below the prefix: all of the folder, of the checkpoints the newest."""
+    """The files to publish, by their names below the prefix: all files of the folder, but only the newest
+    checkpoint."""
     older = source / checkpoint_files.FOLDER
     others = (file for file in sorted(source.rglob("*")) if file.is_file() and older not in file.parents)
     newest = (checkpoint.path, checkpoint.record_path) if checkpoint else ()
@@ -84,10 +85,10 @@ def artifacts(source: Path, checkpoint: CheckpointFile | None) -> dict[str, Path
 
 
 def upload(client: S3Client, file: Path, target: S3Url) -> bool:
-    """Upload a file unless an object with the same content is there.
+    """Upload a file unless an object with the same content exists.
 
     Returns:
-        Whether anything was sent.
+        Whether the file was uploaded.
 
     Raises:
         StorageFailed: If the bucket does not exist or may not be written.
@@ -115,7 +116,7 @@ def _is_there(client: S3Client, target: S3Url, *, size: int, checksum: str) -> b
     try:
         there = client.head_object(Bucket=target.bucket, Key=target.key)
     except (ClientError, BotoCoreError):
-        return False  # missing or not to be seen: the upload will tell
+        return False  # missing or not readable; the upload reports which
     return there["ContentLength"] == size and there["Metadata"].get(CHECKSUM) == checksum
 
 

@@ -1,9 +1,10 @@
 """Bring a data set to the shared file system: `python -m trainer.stage --url s3://bucket/key.tar`.
 
-An archive is unpacked while it arrives, the objects below a prefix become files, both in a folder beside the target.
-They are checked there, and take the target's place in one rename: whoever looks sees the old data set, the new one or
-none, never a part. A marker beside the target says what is there, so that the next run with the same source has nothing
-to do. An attempt that was killed leaves what it completed, and the next one goes on with the rest.
+An archive is unpacked while it arrives, or the objects below a prefix become files; both in a folder beside the target.
+The files are checked there and replace the target in one rename, so a reader sees the old data set, the new one or
+none,
+never a part. A marker beside the target records what is there, so the next run with the same source has nothing to
+do. An attempt that was killed leaves the files that it completed, and the next one brings the rest.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Any
 from trainer.runtime import arguments, program
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, StorageFailed
-from trainer.staging import archive, linked, manifest, marker, place, prefix
-from trainer.staging.journal import Journal
+from trainer.staging import linked, manifest, marker, prefix, staging_folder, unpacking
+from trainer.staging.completed_files import CompletedFiles
 from trainer.staging.marker import Marker
 from trainer.staging.progress import Progress
 from trainer.staging.source import RemoteFile, Source, open_source, resolved
@@ -39,25 +40,26 @@ Manifest = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class StageConfig:
-    """What to bring, and where to."""
+    """Source and destination of a data set."""
 
     url: str
     """What to bring: s3://bucket/key or https://host/path of a tar archive, plain or compressed, or s3://bucket/prefix/
     for every object below it."""
     destination: Path | None = None
-    """Folder that shall hold the data set; else TRAINFLOW_DATA_DIR."""
+    """Folder for the data set; TRAINFLOW_DATA_DIR if it is not given."""
     min_shards: int = 1
-    """Fewest shards that the data set has to hold; 0 for one of other files, which are not looked into."""
+    """Fewest shards that the data set must have; 0 for a data set of other files, which are not opened."""
     no_sign_request: bool = False
     """Send no credentials: for public buckets such as the one of the WikiCorpus archive."""
     region: str | None = None
-    """Of the bucket; S3 is asked if it is not given."""
+    """Region of the bucket; S3 is asked if it is not given."""
     sha256: str | None = None
-    """Of the archive, 64 hexadecimal digits; an archive from https:// needs it."""
+    """SHA-256 of the archive, 64 hexadecimal digits; required for an archive from https://."""
     manifest_url: str | None = None
     """s3://bucket/key of a file as `sha256sum` writes it, with the checksum of every file of the data set."""
     linked_folder: Path | None = None
-    """Folder of an FSx for Lustre file system that is linked with the prefix: restore its content, download nothing."""
+    """Folder of an FSx for Lustre file system that is linked with the prefix: its content is restored, nothing is
+    downloaded."""
 
     def __post_init__(self) -> None:
         if self.min_shards < 0:
@@ -82,29 +84,29 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
     if config.linked_folder is not None:
         staged, skipped = _unless_there(_open(config), destination, config, link)
     else:
-        with place.alone(destination):
-            place.finish(destination)
+        with staging_folder.alone(destination):
+            staging_folder.finish(destination)
             staged, skipped = _unless_there(_open(config), destination, config, stage)
     said = {key: value for key, value in asdict(staged).items() if key != "url"}
     return {**said, "skipped": skipped, "seconds": round(time.monotonic() - began, 2)}
 
 
 def stage(source: Source, destination: Path, config: StageConfig) -> Marker:
-    """Bring, check, and put the data set into its place.
+    """Download the data set, check it, and move it to its destination.
 
     Raises:
         DatasetInvalid: If the source or one of its shards is not fit to be trained on.
         DatasetNotFound: If the source was replaced meanwhile.
-        DestinationNotEmpty: If the folder holds another data set, or files that are none.
-        StorageFailed: If file system or network fail.
+        DestinationNotEmpty: If the folder holds another data set, or other files.
+        StorageFailed: If the file system or the network fails.
     """
     checksums = _manifest(config)
-    with place.workplace(destination, url=source.url) as work:
-        with Journal(work.journal, work.data, source=_identity(source, checksums)) as journal:
-            progress = Progress(source.num_bytes, files=lambda: journal.num_files)
-            _bring(source, work.data, journal, progress, config, checksums)
+    with staging_folder.workplace(destination, url=source.url) as work:
+        with CompletedFiles(work.completed_files, work.data, source=_identity(source, checksums)) as completed:
+            progress = Progress(source.num_bytes, files=lambda: completed.num_files)
+            _bring(source, work.data, completed, progress, config, checksums)
         staged = _checked(work.data, source, config, checksums)
-        place.put_into_place(work, destination, staged)
+        staging_folder.put_into_place(work, destination, staged)
     progress.end()
     return staged
 
@@ -113,7 +115,7 @@ def link(source: Source, folder: Path, config: StageConfig) -> Marker:
     """Restore the content of a folder that is linked with the source.
 
     Raises:
-        DatasetInvalid: If a file is not as its object, or not fit to be trained on.
+        DatasetInvalid: If a file differs from its object, or cannot be trained on.
         DatasetNotFound: If a file has not appeared.
         StorageFailed: If the file system fails.
     """
@@ -137,14 +139,14 @@ def link(source: Source, folder: Path, config: StageConfig) -> Marker:
 
 
 def check(there: Marker, source: Source, folder: Path, config: StageConfig) -> Marker:
-    """Check of a data set that is there already what this run asks for and no run before it did.
+    """Check a data set that is there already, as far as this run asks for checks that no earlier run made.
 
-    Files are read, and stay as they are: somebody may be training on them.
+    Files are only read, because a training may be using them.
 
     Raises:
-        DatasetInvalid: If they are not as they should be.
-        DatasetNotFound: If the archive or the manifest may not be read any more.
-        StorageFailed: If file system or network fail.
+        DatasetInvalid: If a check fails.
+        DatasetNotFound: If the archive or the manifest can no longer be read.
+        StorageFailed: If the file system or the network fails.
     """
     checksums = _manifest(config)
     checked = there
@@ -181,12 +183,12 @@ def _unless_there(
 def _bring(
     source: Source,
     folder: Path,
-    journal: Journal,
+    completed: CompletedFiles,
     progress: Progress,
     config: StageConfig,
     checksums: Manifest | None,
 ) -> None:
-    _require_room(folder, source.num_bytes - journal.num_bytes)
+    _require_room(folder, source.num_bytes - completed.num_bytes)
     digest = hashlib.sha256() if config.sha256 else None
 
     def arrived(data: bytes) -> None:
@@ -195,15 +197,15 @@ def _bring(
             digest.update(data)
 
     transfer = _transfer(source, config)
-    with Writer(folder, journal=journal, checksums=checksums) as writer:
+    with Writer(folder, completed=completed, checksums=checksums) as writer:
         if not source.is_archive:
-            progress.found(journal.num_bytes)
-            prefix.download(source.files, transfer, writer, journal, arrived=arrived)
+            progress.found(completed.num_bytes)
+            prefix.download(source.files, transfer, writer, completed, arrived=arrived)
             return
-        needless = {} if digest is not None else journal.spans  # a checksum of all needs all
+        needless = {} if digest is not None else completed.spans  # the checksum of the archive needs all of its bytes
         progress.found(sum(end - start for start, end in needless.items()))
         with RemoteStream(transfer, source.files[0], without=needless, arrived=arrived) as stream:
-            archive.unpack(stream, writer, journal, name=source.url)
+            unpacking.unpack(stream, writer, completed, name=source.url)
             if digest is not None:
                 stream.drain()
                 _require_checksum(source, digest.hexdigest(), config.sha256)
@@ -220,7 +222,7 @@ def _transfer(source: Source, config: StageConfig) -> Transfer:
 
 
 def _digest_of_all(source: Source, config: StageConfig, *, files: int) -> str:
-    """SHA-256 of an archive that is unpacked already: all of it is read, and nothing is written."""
+    """SHA-256 of an archive that is unpacked already; the whole archive is read, and nothing is written."""
     digest = hashlib.sha256()
     progress = Progress(source.num_bytes, files=lambda: files)
 
@@ -241,7 +243,7 @@ def _require_contents(folder: Path, names: Iterable[str], checksums: Manifest, *
                 found, num_bytes = hashlib.file_digest(content, "sha256").hexdigest(), content.tell()
         except OSError as error:
             raise StorageFailed(
-                f"{folder / name} cannot be read ({error}); look after the file system and start again."
+                f"{folder / name} cannot be read ({error}); check the file system and start again."
             ) from error
         manifest.require(checksums, name, found)
         read(num_bytes)
@@ -271,12 +273,12 @@ def _names(folder: Path) -> set[str]:
 def _mark(staged: Marker, folder: Path) -> None:
     try:
         marker.keep(staged, folder)
-    except PermissionError:  # what FSx imports may belong to root
-        print(f"{folder.parent} may not be written to, so the next run looks at every file again.", flush=True)
+    except PermissionError:  # files that FSx imports may belong to root
+        print(f"{folder.parent} may not be written to, so the next run checks every file again.", flush=True)
 
 
 def _with_shards(staged: Marker, folder: Path, config: StageConfig) -> Marker:
-    """The marker, with the number of shards if this run needs any."""
+    """Add the number of shards to the marker, if this run needs any."""
     if config.min_shards == 0:
         return staged
     if not staged.num_shards:
@@ -307,7 +309,7 @@ def _require_room(folder: Path, num_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < num_bytes:
         raise StorageFailed(
-            f"{num_bytes} bytes of the data set are to come and the file system of {folder.parent.parent} has {free} "
+            f"{num_bytes} bytes of the data set are missing and the file system of {folder.parent.parent} has {free} "
             "left; make room there, or give a --destination on a larger one."
         ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -326,7 +328,7 @@ def _manifest(config: StageConfig) -> Manifest | None:
 
 
 def _identity(source: Source, checksums: Manifest | None) -> str:
-    """What files have to come from to be of one data set."""
+    """A text that differs if the source, its version or its manifest does; files of one data set have the same."""
     return f"{source.url} {source.etag} {manifest.digest(checksums) if checksums is not None else ''}"
 
 

@@ -1,7 +1,7 @@
-"""EKS access entries, which moto 5.2.5 has not: who may log in to the cluster, and which Kubernetes groups it gives.
+"""EKS access entries, which moto 5.2.5 lacks: the roles that may log in to a cluster, and their Kubernetes groups.
 
-Served where the SDKs and the CLI look for them, so that deployments make them and the twin's Kubernetes API asks for
-them as for any other resource.
+They are served at the paths that the SDKs and the CLI use, so that deployments create them, and the twin's Kubernetes
+API reads them, as any other resource.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROUTES = (
 
 
 def serve() -> None:
-    """Answer the four calls from now on."""
+    """Start to answer the four calls."""
     for route in ROUTES:
         urls.url_paths[route] = EKSResponse.dispatch
     for call in (create_access_entry, describe_access_entry, delete_access_entry, list_access_entries):

@@ -1,7 +1,7 @@
-"""What moto 5.2.5's CloudFormation lacks to take what the CDK deploys; the types themselves stand in `resource_types`.
+"""Patches of moto 5.2.5's CloudFormation for deployments by the CDK; the resource types are in `resource_types`.
 
-Its parser imports most of moto, so these patches are applied where somebody deploys with the CDK, not in every run. All
-of them replace private functions: whoever raises moto's version reads this file again.
+Its parser imports most of moto, so these patches are applied for deployments with the CDK, not for every run. All
+of them replace private functions: check them again when moto's version is raised.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from local.aws.resource_types import TYPES, Client, Made, ResourceType, recorded
 
 
 def apply(client: Client) -> None:
-    """Let stacks of the CDK be made and removed.
+    """Apply the patches, so that the CDK can deploy and delete its stacks.
 
     Args:
-        client: From a service's name to a boto3 client of this endpoint.
+        client: Returns a boto3 client of this endpoint for a service's name.
     """
     names_of_change_sets()
     exports_of_change_sets()
@@ -36,7 +36,8 @@ def apply(client: Client) -> None:
 
 
 def names_of_change_sets() -> None:
-    """A change set's name is its stack's own: the CDK gives all of them the same, and deploys several stacks at a time.
+    """Find a change set by stack and name: the CDK gives all change sets one name, and deploys several stacks at a
+    time.
 
     moto takes the first of all stacks, and answers 500 where there is none to delete. The CDK deletes the one of the
     last deployment and asks for it until the answer is ChangeSetNotFound (aws-cdk-cli's pull request 1404); another
@@ -76,7 +77,7 @@ def names_of_change_sets() -> None:
 
 
 def exports_of_change_sets() -> None:
-    """A stack made by a change set neither sees other stacks' exports nor has outputs and exports of its own."""
+    """Give a stack that a change set made other stacks' exports, and outputs and exports of its own."""
     from moto.cloudformation.models import CloudFormationBackend
 
     create = original(CloudFormationBackend.create_change_set)
@@ -101,9 +102,10 @@ def exports_of_change_sets() -> None:
 
 
 def deletion() -> None:
-    """A stack that cannot be deleted is gone all the same, with an answer that no client understands.
+    """Keep a stack that cannot be deleted; moto drops it, with an answer that no client understands.
 
-    And whoever asks for the outputs of a deleted one makes its resources anew: they are looked up in the template.
+    moto also makes the resources of a deleted stack again when its outputs are read, since it reads them from the
+    template.
     """
     from moto.cloudformation.exceptions import ValidationError
     from moto.cloudformation.models import Stack, cloudformation_backends
@@ -123,9 +125,9 @@ def deletion() -> None:
 
 
 def updates() -> None:
-    """An update deletes first, retains nothing, and makes what is new before what it refers to has changed.
+    """Order an update as CloudFormation does; moto deletes first, retains nothing, and ignores changed references.
 
-    CloudFormation goes by references, updates what refers to something that became another, and deletes at the end.
+    CloudFormation follows references, updates the resources that refer to a replaced one, and deletes at the end.
     """
     from moto.cloudformation import parsing
     from moto.cloudformation.parsing import ResourceMap
@@ -133,7 +135,7 @@ def updates() -> None:
     replaced = original(ResourceMap.update)
 
     def update(self: Any, template: dict[str, Any], parameters: dict[str, Any] | None = None) -> None:
-        # An unchanged parameter of the parameter store comes as its value, which moto would look up as a name again.
+        # An unchanged parameter of the parameter store has its value, which moto would take for a name.
         stored = {name for name, of in template.get("Parameters", {}).items() if of["Type"].startswith("AWS::SSM::")}
         same = {name for name in stored if (parameters or {}).get(name) == self.resolved_parameters.get(name)}
         parameters = {name: value for name, value in (parameters or {}).items() if name not in same}
@@ -166,14 +168,14 @@ def updates() -> None:
 
 
 def in_order(resources: Mapping[str, Any]) -> list[str]:
-    """Names of a template's resources, each after those that it refers to."""
+    """Names of a template's resources, each one after the resources that it refers to."""
     return [
         *TopologicalSorter({name: references(of) & resources.keys() for name, of in resources.items()}).static_order()
     ]
 
 
 def references(document: Any) -> set[str]:
-    """Names of what a resource refers to or depends on."""
+    """Names of the resources that a resource refers to or depends on."""
     match document:
         case {"Ref": str(name)}:
             return {name}
@@ -192,7 +194,7 @@ def references(document: Any) -> set[str]:
 
 
 def named_faults() -> None:
-    """To moto's resource map a KeyError is "no such resource", and other faults of a resource are nobody's."""
+    """Keep a KeyError of a resource: moto's resource map takes it for "no such resource", and drops other errors."""
     from moto.cloudformation import parsing
     from moto.cloudformation.exceptions import ValidationError
 
@@ -309,7 +311,7 @@ def _model(resource_type: str, implementation: ResourceType, client: Client) -> 
 
 
 def bucket_settings(client: Client) -> None:
-    """Buckets are made without versions and without events, and those that are not empty stay without a word."""
+    """Make buckets with versions and events, and refuse to delete those that are not empty; moto does neither."""
     from moto.s3.models import FakeBucket
 
     create = original(FakeBucket.create_from_cloudformation_json.__func__)

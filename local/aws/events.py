@@ -1,8 +1,8 @@
-"""EventBridge in the twin: S3's and Step Functions' events, and rules that hand them to their targets.
+"""EventBridge in the twin: S3's and Step Functions' events, and rules that deliver them to their targets.
 
-moto 5.2.5 knows rules and matches patterns, but hands events to queues only, with one id and no ISO time; a disabled
-rule and a rule with a schedule get every event; and Step Functions tells nobody how executions end. All patches replace
-private functions: whoever raises moto's version reads this file again.
+moto 5.2.5 knows rules and matches patterns, but delivers events to queues only, with one id and no ISO time; a disabled
+rule and a rule with a schedule get every event; and Step Functions sends no event when an execution ends. All patches
+replace private functions: check them again when moto's version is raised.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATUS_CHANGE = "Step Functions Execution Status Change"
 
 
 def deliver_to(targets: Targets) -> None:
-    """Hand events that match a rule to its targets."""
+    """Deliver events that match a rule to the rule's targets."""
     from moto.events.models import Rule
 
     def send_to_targets(self: Any, original_event: Event, transform_input: bool = True) -> None:
@@ -38,7 +38,8 @@ def deliver_to(targets: Targets) -> None:
 
 
 def _as_delivered(event: Event) -> Event:
-    """An event as targets get it: an id of its own, the time in ISO 8601, and nothing of moto's."""
+    """An event in the form that targets receive: with an id of its own, the time in ISO 8601, and no field of
+    moto's."""
     delivered = {**event, "id": str(uuid.uuid4())}
     delivered.pop("ingestion-time", None)
     if not isinstance(event["time"], str):
@@ -55,7 +56,7 @@ def _target(target: Mapping[str, Any]) -> Target:
 
 
 def _input(target: Mapping[str, Any], event: Event) -> str:
-    """What a target gets of an event."""
+    """The part of an event that a target receives."""
     if "Input" in target:
         return str(target["Input"])
     if "InputPath" in target:
@@ -66,7 +67,7 @@ def _input(target: Mapping[str, Any], event: Event) -> str:
 
 
 def transformed(transformer: Mapping[str, Any], event: Event) -> str:
-    """An input template with its placeholders filled.
+    """Fill the placeholders of an input template.
 
     Inside of a JSON string a value becomes part of the string; elsewhere it is a JSON value with its own quotes
     (EventBridge user guide, 'Amazon EventBridge input transformation').
@@ -102,7 +103,8 @@ def _at(path: str, event: Event) -> Any:
 
 
 def status_changes(targets: Targets) -> None:
-    """Step Functions tells the default bus how executions begin and end; those that are stopped take their children."""
+    """Send events to the default bus when executions begin and end; a stopped execution also stops its child
+    executions."""
     from moto.stepfunctions.parser.backend.execution import BaseExecutionWorkerCommunication, Execution
 
     start = original(Execution.start)
@@ -113,7 +115,8 @@ def status_changes(targets: Targets) -> None:
         _tell(self)
 
     def ended(self: Any) -> None:
-        # Whoever sees the new status and then drains the targets shall find the event there.
+        # The event is sent before the new status is visible, so that a caller that reads the status and drains the
+        # targets finds the event.
         with targets.held():
             terminated(self)
             _tell_why_it_was_stopped(self.execution)
@@ -161,7 +164,7 @@ def _tell(execution: Any) -> None:
 
 
 def _data(execution: Any) -> Event:
-    """What goes in and comes out; left out where a customer's key protects it."""
+    """Input and output in an event; left out where a customer's key protects them."""
     if execution.state_machine.encryptionConfiguration["type"] == "CUSTOMER_MANAGED_KMS_KEY":
         return {"inputDetails": {"included": False}, "outputDetails": {"included": False}}
     return {
@@ -191,4 +194,4 @@ def _stop_children(parent: Any) -> None:
 
 
 STARTED_BY = "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID"
-"""In a child's input, as the service recommends it: the parent."""
+"""Field in a child's input that names the parent execution, as the service recommends."""

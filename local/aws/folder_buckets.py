@@ -19,10 +19,10 @@ CORPUS_SEQ_LENGTH = 64
 
 
 def ensure_demo_data(root: Path) -> None:
-    """Make the demo's data set, English text out of Python itself, unless it is there.
+    """Make the demo's data set from the English text of Python's documentation, unless it exists.
 
     Raises:
-        subprocess.CalledProcessError: If the corpus program failed; it has said why.
+        subprocess.CalledProcessError: If the corpus program failed; its output says why.
     """
     archive = root / DEMO_BUCKET / CORPUS_KEY
     if archive.exists():
@@ -35,7 +35,7 @@ def ensure_demo_data(root: Path) -> None:
 def load(aws: AwsServer, root: Path) -> None:
     """Make every folder below `root` a bucket, with its files as objects.
 
-    Anybody may read them, so that a spec of a public bucket runs here too; nobody but this machine can ask.
+    All requests may read them, so that a spec of a public bucket runs here, too; only this machine can send requests.
     """
     s3 = aws.client("s3")
     for bucket in sorted(path for path in root.iterdir() if path.is_dir()):

@@ -1,4 +1,5 @@
-"""Tables that outlast the twin as files: what they say of the shared file system is true as long as that is there."""
+"""Stores tables as files when the twin ends: they describe the shared file system, and are valid as long as it
+exists."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from local.aws.server import AwsServer
 
 
 def load(aws: AwsServer, table: str, file: Path) -> None:
-    """Put the items of a file into a table; none, if there is no file."""
+    """Load the items of a file into a table; none if there is no file."""
     if file.exists():
         for item in json.loads(file.read_text()):
             aws.client("dynamodb").put_item(TableName=table, Item=item)

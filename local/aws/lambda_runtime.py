@@ -23,7 +23,7 @@ from local.aws import patches
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionConfiguration:
-    """What a worker has to know to be a function."""
+    """Properties of a function that a worker needs."""
 
     name: str
     arn: str
@@ -35,13 +35,14 @@ class FunctionConfiguration:
 
     @property
     def fingerprint(self) -> str:
-        """Tells whether a worker may serve it: with other settings it is another execution environment."""
+        """A key of the properties; a worker may serve only functions with the same key, as one execution environment
+        does."""
         return json.dumps(asdict(self), sort_keys=True)
 
 
 MAX_CONCURRENCY = max(8, 2 * (os.cpu_count() or 1))
-"""Invocations at a time, as an account has a limit. Those behind it wait here: a machine that runs hundreds of workers
-at once gives each of them too little time."""
+"""Invocations at a time, as an account has a limit. Further invocations wait here: a machine that runs hundreds of
+workers at once gives each of them too little time."""
 
 
 class Worker:
@@ -84,7 +85,7 @@ class Worker:
 
 
 Credentials = Callable[[str, str], Mapping[str, str]]
-"""From a role's ARN and a session's name to the variables of somebody who has assumed the role."""
+"""Returns the environment variables of an assumed role, for the role's ARN and a session's name."""
 
 
 class LambdaRuntime:
@@ -95,9 +96,10 @@ class LambdaRuntime:
     ) -> None:
         """
         Args:
-            environment: What every function sees beside its own variables.
-            log_dir: A log for each function.
-            credentials: Gives a function those of its role; without it, those of `environment` are everybody's.
+            environment: Environment of every function besides its own variables.
+            log_dir: Folder with a log of each function.
+            credentials: Returns the credentials of a function's role; without it, all functions use those of
+                `environment`.
         """
         self._environment = dict(environment)
         self._log_dir = log_dir
@@ -111,7 +113,7 @@ class LambdaRuntime:
         self._zygote: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the zygote without waiting for it, and take over moto's invocations."""
+        """Start the zygote without waiting for it, and replace moto's invocations."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         self._zygote = subprocess.Popen(
             [sys.executable, "-m", "local.aws.lambda_zygote", self._address],
@@ -123,7 +125,7 @@ class LambdaRuntime:
         patches.lambda_invocations(self._invoke_for_moto)
 
     def wait_ready(self) -> None:
-        """Return once workers can be had."""
+        """Return once the zygote can fork workers."""
         assert self._zygote and self._zygote.stdout, "start() comes first"  # noqa: S101
         if self._zygote.stdout.readline() != b"ready\n":
             raise RuntimeError("The twin's Lambda workers could not be started; the reason stands above.")

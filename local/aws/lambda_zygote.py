@@ -1,8 +1,9 @@
-"""Where the twin's Lambda workers come from: a process that has imported their libraries and forks on request.
+"""Forks the twin's Lambda workers on request; a process that has imported their libraries.
 
 Importing boto3, the Kubernetes client and Powertools takes over a second of CPU; forked, a worker is ready in
 milliseconds, as one that SnapStart restores. Each worker serves one function, as on Lambda: its own environment
-variables, memory limit and log. It talks JSON lines over a Unix socket: first what it is, then one event a line.
+variables, memory limit and log. It exchanges JSON lines over a Unix socket: first its properties, then one event per
+line.
 
 Run as `python -m local.aws.lambda_zygote SOCKET`; ends when its standard input does, so it never outlives the twin.
 """
@@ -28,11 +29,12 @@ PRELOADED = (
     "aws_xray_sdk.core",  # 0.2 s, and the tracer imports it even where it is off
     "lambdas.backends.registry",
 )
-"""What handlers import, themselves or by what they import. Handler modules themselves are imported in the worker, in
+"""Libraries that handlers import, directly or indirectly. Handler modules themselves are imported in the worker, in
 their own environment."""
 
 SERVICES = ("s3", "eks", "sts", "cloudwatch", "sns", "dynamodb")
-"""Whose models boto3's default session reads once, here: 50 to 400 ms each that no worker has to spend."""
+"""Services whose models boto3's default session reads once, here; every worker would otherwise need 50 to 400 ms for
+each."""
 
 
 class Context:
@@ -58,7 +60,7 @@ class Context:
 def serve(path: str) -> None:
     """Fork one worker for each connection to the socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the twin, which then closes our input
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for workers
     for module in PRELOADED:
         importlib.import_module(module)
     for service in SERVICES:

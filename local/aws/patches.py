@@ -1,6 +1,7 @@
-"""What moto 5.2.5 lacks to run the state machines as Step Functions does. Each patch has a test that fails without it.
+"""Patches with which moto 5.2.5 runs the state machines as Step Functions does. Each patch has a test that fails
+without it.
 
-All of them replace private functions: whoever raises moto's version reads this file again.
+All of them replace private functions: check them again when moto's version is raised.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from botocore.model import OperationModel
 
 
 def original(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a function was before it was patched: every server of a process patches anew, for itself."""
+    """The unpatched function; every server of a process patches it again, for itself."""
     found: Callable[..., Any] = getattr(function, "original", function)
     return found
 
 
 def replacing(function: Callable[..., Any], patch: Callable[..., Any]) -> Callable[..., Any]:
-    """A patch that remembers what it takes the place of."""
+    """A patch that stores the function that it replaces."""
     patch.original = function  # type: ignore[attr-defined]
     return patch
 
 
 def apply_all() -> None:
-    """Every patch but those that need a value of their own."""
+    """Apply every patch, except for those that need an argument."""
     context_start_time()
     service_shapes()
     json_task_results()
@@ -152,7 +153,7 @@ def presigned_requests() -> None:
 def variable_references() -> None:
     """moto hands `$name.field` to a JSONata evaluator that it does not have, although the language is JSONPath.
 
-    Parsing a path takes longer than a Lambda's whole answer, and each lap asks for the same ones: they are kept.
+    Parsing a path takes longer than a Lambda's whole answer, and each poll asks for the same ones, so they are cached.
     """
     from moto.stepfunctions.parser.asl.component.common.query_language import QueryLanguageMode
     from moto.stepfunctions.parser.asl.component.common.string.string_expression import StringVariableSample
@@ -194,7 +195,8 @@ def comparisons_with_variables() -> None:
 
 
 def atomic_writes() -> None:
-    """moto looks at a write's condition and then writes: of two at once, both may find it fulfilled."""
+    """Make a conditional write atomic: moto checks the condition and then writes, so of two writes at once, both may
+    pass."""
     from moto.dynamodb.models import DynamoDBBackend
 
     writing = threading.RLock()
@@ -242,7 +244,7 @@ def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, str]]) -> N
     """moto runs Lambdas in Docker; every caller ends in this one method.
 
     Args:
-        invoke: From moto's function and the event to (payload as JSON, whether it is an error, log text).
+        invoke: Maps moto's function and the event to (payload as JSON, whether it is an error, log text).
     """
     from moto.awslambda.models import LambdaFunction
 
@@ -274,5 +276,5 @@ def scaled_waits(time_scale: float) -> None:
 
     WaitFunction._wait_interval = wait_interval
     retrier_decl.time = types.SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / time_scale))
-    # How long a finished child execution goes unnoticed.
+    # Time until a finished child execution is noticed.
     state_task_service_callback._DELAY_SECONDS_SYNC_CONDITION_CHECK = min(0.5, 5 / time_scale)

@@ -1,7 +1,7 @@
-"""SQS in front of Lambda: batches, partial answers, and messages that come again until they go to the dead letters.
+"""Invokes Lambda functions for SQS messages: batches, partial answers, retries, and the dead-letter queue.
 
 moto 5.2.5 calls the function inside of SendMessage, one message at a time, deletes all or nothing, and makes what
-failed visible at once. Here a consumer for each mapping reads the queue as Lambda's pollers do, through the API.
+failed visible at once. Here, a consumer for each mapping reads the queue as Lambda's pollers do, through the API.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class QueueConsumers:
     def __init__(self, client: Callable[[str], Any], *, time_scale: float) -> None:
         """
         Args:
-            client: From a service's name to a boto3 client.
-            time_scale: What failed becomes visible again after `1 / time_scale` of the queue's time-out.
+            client: Returns a boto3 client for a service's name.
+            time_scale: A failed message becomes visible again after `1 / time_scale` of the queue's time-out.
         """
         self._client = client
         self._time_scale = time_scale
@@ -37,7 +37,7 @@ class QueueConsumers:
         self._stopped = False
 
     def start(self) -> None:
-        """Take over from moto: look at a queue whenever a message comes in."""
+        """Replace moto's own delivery: poll a queue whenever a message arrives."""
         from moto.awslambda.models import LambdaBackend
         from moto.sqs.models import Queue
 
@@ -57,14 +57,14 @@ class QueueConsumers:
         LambdaBackend.create_event_source_mapping = replacing(create, create_event_source_mapping)
 
     def stop(self) -> None:
-        """Read no queue any more."""
+        """Stop to poll."""
         self._stopped = True
         for timer in list(self._timers):
             timer.cancel()
         self._pool.shutdown(cancel_futures=True)
 
     def wake(self, queue_arn: str) -> None:
-        """Look at a queue soon, if a function is mapped to it."""
+        """Poll a queue soon, if it is mapped to a function."""
         for mapping in _mappings(queue_arn):
             if not self._stopped:
                 self._pool.submit(self._consume, mapping)
@@ -89,7 +89,7 @@ class QueueConsumers:
         return messages
 
     def _invoke(self, mapping: Any, messages: Iterable[Message]) -> set[str]:
-        """Ids of the messages that were not dealt with."""
+        """Ids of the messages that were not processed."""
         records = [_record(mapping, message) for message in messages]
         answer = self._client("lambda").invoke(
             FunctionName=mapping.function_name, Payload=json.dumps({"Records": records}).encode()

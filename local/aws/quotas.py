@@ -12,7 +12,7 @@ def serve(*, max_nodes: int) -> None:
     """Answer `servicequotas:GetServiceQuota` for EC2 until `forget`.
 
     Args:
-        max_nodes: Of each node group.
+        max_nodes: Largest size of each node group.
     """
     from moto.servicequotas.models import ServiceQuotasBackend
 
@@ -29,7 +29,7 @@ def serve(*, max_nodes: int) -> None:
 
 
 def forget() -> None:
-    """Answer as moto does."""
+    """Answer in the form of moto's answers."""
     from moto.servicequotas.models import ServiceQuotasBackend
 
     ServiceQuotasBackend.get_service_quota = original(ServiceQuotasBackend.get_service_quota)
@@ -41,4 +41,4 @@ USAGE = {
     "MetricDimensions": {"Service": "EC2", "Type": "Resource", "Resource": "vCPU"},
     "MetricStatisticRecommendation": "Maximum",
 }
-"""Where Service Quotas says that the use is counted. In the twin nobody counts it, so it is none."""
+"""Metric with the use of a quota in Service Quotas; in the twin it has no values."""

@@ -1,6 +1,7 @@
-"""Types of CloudFormation that moto 5.2.5 lacks or makes wrongly, made by calls of the services' own API.
+"""Types of CloudFormation that moto 5.2.5 lacks or makes wrongly, implemented by calls of the services' own API.
 
-What nothing in the twin reads is only recorded: it has a name and attributes, so that others can refer to it.
+Resources that the twin does not use are only recorded: they have a name and attributes, so that others can refer to
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 Client = Callable[[str], Any]
-"""From a service's name to a boto3 client."""
+"""Returns a boto3 client for a service's name."""
 
 Properties = Mapping[str, Any]
 
@@ -24,24 +25,24 @@ class Made:
     """A resource of a stack."""
 
     physical_id: str
-    """What `Ref` gives."""
+    """Value of `Ref`."""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """What `Fn::GetAtt` gives."""
+    """Values of `Fn::GetAtt`."""
 
 
 def _keep(_client: Client, _made: Made, _properties: Properties) -> None:
-    """Nothing to remove: it goes with what it belongs to."""
+    """Do nothing: the resource is deleted with its parent."""
 
 
 @dataclass(frozen=True)
 class ResourceType:
-    """How resources of one type come and go."""
+    """Functions that create, update and delete resources of one type."""
 
     create: Callable[[Client, str, Properties], Made]
     delete: Callable[[Client, Made, Properties], None] = _keep
-    """May find the resource gone already: stacks are removed in any order."""
+    """Deletes a resource, which may not exist any more: stacks are deleted in any order."""
     update: Callable[[Client, Made, Properties], Made] | None = None
-    """None: removed and made anew."""
+    """None: the resource is deleted and created again."""
 
 
 def _record(_client: Client, name: str, properties: Properties) -> Made:
@@ -86,7 +87,7 @@ def _update_state_machine(client: Client, made: Made, properties: Properties) ->
 
 
 def _definition(client: Client, properties: Properties) -> str:
-    """The definition's text, wherever it stands, with its placeholders filled."""
+    """The text of a definition, which may be in several places, with its placeholders filled."""
     text: str = properties.get("DefinitionString", "")
     if place := properties.get("DefinitionS3Location"):
         body = client("s3").get_object(Bucket=place["Bucket"], Key=place["Key"])["Body"]
@@ -237,7 +238,7 @@ def _alarm(client: Client, name: str, properties: Properties) -> Made:
 
 
 def _composite_alarm(client: Client, name: str, properties: Properties) -> Made:
-    """Only recorded: moto has no composite alarms, and evaluates none."""
+    """Record a composite alarm: moto has none, and would not evaluate it."""
     return _made_alarm(client, properties.get("AlarmName", name))
 
 

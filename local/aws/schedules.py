@@ -1,7 +1,7 @@
 """EventBridge Scheduler's clock: moto 5.2.5 keeps schedules and never fires one.
 
-Time runs faster here, as it does for the waits of the state machines: a schedule of every five minutes comes every ten
-seconds at a time scale of 30. What came due while nobody looked fires once.
+Time is scaled, as for the waits of the state machines: at a time scale of 30, a schedule of every five minutes fires
+every ten seconds. A schedule that has come due several times between two polls fires once.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from zoneinfo import ZoneInfo
 from local.aws.targets import Target, Targets
 from local.loop import Loop
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 UNITS = {"minute": 60, "hour": 3600, "day": 86400}
 RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 
 
 class Clock:
-    """The time by which schedules fire."""
+    """The clock of the schedules."""
 
     def __init__(self, *, time_scale: float) -> None:
         self._time_scale = time_scale
@@ -33,29 +33,29 @@ class Clock:
         return self._base + (datetime.now(UTC) - self._began) * self._time_scale
 
     def jump(self, moment: datetime) -> None:
-        """Let it be another time, that of a schedule for instance."""
+        """Set the clock, for instance to the time of a schedule."""
         self._began, self._base = datetime.now(UTC), moment
 
 
 class Schedules:
-    """Fires the schedules that there are."""
+    """Fires the schedules of the account."""
 
     def __init__(self, targets: Targets, *, time_scale: float) -> None:
         self.clock = Clock(time_scale=time_scale)
         self._targets = targets
         self._next: dict[str, tuple[str, datetime | None]] = {}
-        self._loop = Loop(self.look, name="schedules", seconds=LOOK_SECONDS)
+        self._loop = Loop(self.poll, name="schedules", seconds=POLL_SECONDS)
 
     def start(self) -> None:
-        """Fire what comes due from now on."""
+        """Start to fire schedules that come due."""
         self._loop.start()
 
     def stop(self) -> None:
-        """Fire nothing any more."""
+        """Stop to fire schedules."""
         self._loop.stop()
 
-    def look(self) -> None:
-        """Fire what has come due since the last look."""
+    def poll(self) -> None:
+        """Fire the schedules that have come due since the last poll."""
         now = self.clock.now()
         for schedule in _schedules():
             expression = f"{schedule.schedule_expression} {schedule.schedule_expression_timezone}"
@@ -96,12 +96,12 @@ def filled(text: str, *, schedule_arn: str, due: datetime) -> str:
 
 
 def next_time(expression: str, time_zone: str, *, after: datetime) -> datetime | None:
-    """When a schedule comes due next; None if it never does again.
+    """The next time of a schedule; None if there is none.
 
     Args:
         expression: `cron(…)`, `rate(…)` or `at(…)`.
-        time_zone: IANA name of the zone in which the expression is meant.
-        after: With a time zone.
+        time_zone: IANA name of the zone of the expression.
+        after: A time with a time zone.
     """
     if rate := RATE.fullmatch(expression):
         return after + timedelta(seconds=int(rate[1]) * UNITS[rate[2]])
@@ -109,14 +109,15 @@ def next_time(expression: str, time_zone: str, *, after: datetime) -> datetime |
     if expression.startswith("at("):
         moment = datetime.fromisoformat(expression[3:-1]).replace(tzinfo=zone)
         return moment if moment > after else None
-    from croniter import croniter  # type: ignore[import-untyped]  # most twins have no cron expression
+    from croniter import croniter  # type: ignore[import-untyped]  # imported late: most twins have no cron expression
 
     found: datetime = croniter(_as_croniter(expression[5:-1]), after.astimezone(zone)).get_next(datetime)
     return found.astimezone(UTC)
 
 
 def _as_croniter(fields: str) -> str:
-    """AWS counts weekdays from Sunday = 1 and has a field for years; croniter counts from 0 and has it last but one."""
+    """Convert a cron expression: AWS counts weekdays from Sunday = 1; croniter counts them from 0, and has a field for
+    seconds before the one for years."""
     minute, hour, day, month, weekday, year = fields.split()
     weekday = re.sub(r"(?<![#/\d])\d", lambda digit: str(int(digit[0]) - 1), weekday)
     weekday = re.sub(r"(\d)L", r"L\1", weekday)

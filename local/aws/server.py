@@ -1,4 +1,4 @@
-"""moto as one AWS endpoint on a loopback port, with what the twin adds to it."""
+"""moto as one AWS endpoint on a loopback port, with the twin's additions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, ClassVar
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
-from local.aws import access_entries, events, hundreds_of_runs, patches, quotas, versions
+from local.aws import access_entries, events, moto_performance, patches, quotas, versions
 from local.aws.queues import QueueConsumers
 from local.aws.schedules import Schedules
 from local.aws.session import NO_FILES, SettingsAside, isolated_session
 from local.aws.targets import Targets
 
 REGION = "us-west-2"
-"""A region that has Trainium, so that specs and names look as they do there."""
+"""A region with Trainium, so that specs and names are as in such a region."""
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "twin", "AWS_SECRET_ACCESS_KEY": "twin"}
-"""What the twin's clients sign with; moto takes any."""
+"""Credentials with which the twin's clients sign; moto accepts any."""
 
 
 class AwsServer:
@@ -33,7 +33,8 @@ class AwsServer:
         """
         Args:
             time_scale: Waits take `1 / time_scale` of their time.
-            keep_settings: Leave the caller's AWS settings in this process's environment, for another cluster's login.
+            keep_settings: Whether the caller's AWS settings stay in this process's environment, for the login to an
+                existing cluster.
         """
         self._settings_aside = None if keep_settings else SettingsAside()
         self._time_scale = time_scale
@@ -44,7 +45,7 @@ class AwsServer:
         self._session = isolated_session()
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
-        # "localhost", because moto tells S3 buckets in host names from addresses by it.
+        # "localhost", because moto distinguishes S3 buckets in host names from addresses by it.
         self.endpoint = f"http://localhost:{self._port}"
         self.targets = Targets(self.client, time_scale=time_scale)
         self.schedules = Schedules(self.targets, time_scale=time_scale)
@@ -52,7 +53,7 @@ class AwsServer:
 
     @property
     def client_environment(self) -> dict[str, str]:
-        """Environment variables that lead any AWS SDK here."""
+        """Environment variables with which any AWS SDK uses this endpoint."""
         return {
             **CREDENTIALS,
             **NO_FILES,
@@ -63,7 +64,7 @@ class AwsServer:
         }
 
     def start(self) -> None:
-        """Answer requests from now on."""
+        """Start to answer requests."""
         if self._settings_aside is not None:
             self._settings_aside.take()
         self._forget_others()
@@ -76,7 +77,7 @@ class AwsServer:
         patches.apply_all()
         patches.scaled_waits(self._time_scale)
         patches.interpreter_clients(self._session)
-        hundreds_of_runs.apply_all()
+        moto_performance.apply_all()
         versions.apply_all()
         access_entries.serve()
         events.deliver_to(self.targets)
@@ -90,13 +91,13 @@ class AwsServer:
         self.schedules.start()
 
     def take_stacks(self) -> None:
-        """Be an account that the CDK can deploy to: bootstrap, deploy and destroy."""
+        """Prepare the account for the CDK: bootstrap, deploy and destroy."""
         from local.aws import cloudformation
 
         cloudformation.apply(self.client)
 
     def start_nothing(self) -> None:
-        """No schedule, message or event calls anybody from now on. Comes before the end of those who answer."""
+        """Stop schedules, queues and events, before the functions that they call are stopped."""
         self.schedules.stop()
         self._queues.stop()
         self.targets.stop()
@@ -129,7 +130,7 @@ class AwsServer:
             return self._clients[service]
 
     def credentials_of(self, role_arn: str, session: str) -> dict[str, str]:
-        """Environment variables of somebody who has assumed a role, as Lambda gives them to a function."""
+        """Environment variables of an assumed role, as Lambda sets them for a function."""
         assumed = self.client("sts").assume_role(RoleArn=role_arn, RoleSessionName=session)["Credentials"]
         return {
             "AWS_ACCESS_KEY_ID": assumed["AccessKeyId"],
@@ -139,7 +140,7 @@ class AwsServer:
 
     @classmethod
     def _forget_others(cls) -> None:
-        """What an earlier server of this process was told."""
+        """Reset the state that an earlier server of this process has left."""
         if cls._used:
             from moto.moto_api._internal.models import moto_api_backend
 

@@ -1,4 +1,4 @@
-"""The caller's AWS settings and proxies, kept from the twin: its AWS is this process, and needs none of them."""
+"""The caller's AWS settings and proxies, hidden from the twin, whose AWS is this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILE_VARIABLES = frozenset({"config_file", "credentials_file"})
 
 
 def isolated_session() -> boto3.Session:
-    """A session that reads no environment variable (`AWS_PROFILE`, `HTTP_PROXY`, …) and no file of the caller's."""
+    """A session that reads no environment variable (`AWS_PROFILE`, `HTTP_PROXY`, …) and none of the caller's files."""
     # (name in the file, name in the environment, default, type): without the names only the default is left.
     variables = {
         name: (None, None, os.devnull if name in _FILE_VARIABLES else default, kind)
@@ -28,7 +28,7 @@ def isolated_session() -> boto3.Session:
 
 
 class SettingsAside:
-    """Takes the caller's AWS settings out of this process's environment until they are put back.
+    """Removes the caller's AWS settings from this process's environment until they are restored.
 
     moto makes sessions of its own, when it is imported and later, and each of them reads the caller's profile.
     """
@@ -37,12 +37,12 @@ class SettingsAside:
         self._settings: dict[str, str] | None = None
 
     def take(self) -> None:
-        """Have no AWS settings from now on."""
+        """Remove the AWS settings."""
         self._settings = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("AWS_")}
         os.environ.update(NO_FILES)
 
     def put_back(self) -> None:
-        """Have those that were taken; safe to repeat."""
+        """Restore the removed settings; safe to repeat."""
         if self._settings is None:
             return
         for name in NO_FILES:

@@ -1,6 +1,6 @@
-"""What EventBridge's rules and schedules do with an event: hand it to a queue, a function or a state machine.
+"""Delivers events of EventBridge's rules and schedules to a queue, a function or a state machine.
 
-Not in the caller's time: whoever uploads an object does not wait for what it starts. A function that fails is called
+Delivery is asynchronous: a caller that uploads an object does not wait for the targets. A function that fails is called
 again as Lambda does with asynchronous invocations, then the event goes to the dead-letter queue of the target.
 """
 
@@ -20,7 +20,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 logger = logging.getLogger(__name__)
 
 RETRY_PAUSES_SECONDS = (60.0, 120.0)
-"""Before the second and the third call of a function that fails (Lambda developer guide, asynchronous invocation)."""
+"""Pauses before the second and the third call of a function that fails (Lambda developer guide, asynchronous
+invocation)."""
 
 THREADS = 4
 STOP_SECONDS = 5.0
@@ -28,7 +29,7 @@ STOP_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where an event goes."""
+    """The target of an event."""
 
     arn: str
     retries: int = 2
@@ -41,7 +42,7 @@ class Targets:
     def __init__(self, client: Callable[[str], Any], *, time_scale: float) -> None:
         """
         Args:
-            client: From a service's name to a boto3 client.
+            client: Returns a boto3 client for a service's name.
             time_scale: Pauses between attempts take `1 / time_scale` of their time.
         """
         self._client = client
@@ -52,11 +53,11 @@ class Targets:
         self._stopping = threading.Event()
 
     def send(self, target: Target, text: str) -> None:
-        """Deliver soon.
+        """Deliver an event in another thread.
 
         Args:
-            target: Where.
-            text: What; JSON for functions and state machines.
+            target: The target.
+            text: The event's text; JSON for functions and state machines.
         """
         if not self._stopping.is_set():
             self._count(+1)
@@ -64,7 +65,7 @@ class Targets:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Inside of the block `drain` waits: something is about to be sent."""
+        """Make `drain` wait as long as the block runs, because it is about to send an event."""
         self._count(+1)
         try:
             yield
@@ -75,13 +76,13 @@ class Targets:
         """Wait until everything was delivered and every called function has answered.
 
         Returns:
-            Whether it was in time.
+            Whether that was so in time.
         """
         with self._changed:
             return self._changed.wait_for(lambda: self._pending == 0, timeout_seconds)
 
     def stop(self) -> None:
-        """Deliver nothing more; functions that were called have a moment to answer."""
+        """Stop to deliver; functions that were called have a moment to answer."""
         self._stopping.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.drain(STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""What starts runs and cleans up after them: as the triggers stack has it, made by API calls."""
+"""Makes the resources of the triggers stack, which start runs and clean up after them, by API calls."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def make(
     Args:
         aws: The running endpoint.
         functions: Function ARN by the function's name.
-        data_bucket: Where an uploaded `runs/*.yaml` starts a run.
-        training_state_machine_arn: Whose aborted executions are cleaned up after.
-        role: For the schedule to invoke its function with.
+        data_bucket: The bucket in which an uploaded `runs/*.yaml` starts a run.
+        training_state_machine_arn: The state machine whose aborted executions are cleaned up.
+        role: The role with which the schedule invokes its function.
     """
     requests = _queue_with_dead_letters(aws)
     aws.client("lambda").create_event_source_mapping(

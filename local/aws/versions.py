@@ -1,6 +1,7 @@
-"""Versions of state machines and functions, which moto 5.2.5 makes but neither starts, lists, deletes nor counts right.
+"""Versions of state machines and functions, which moto 5.2.5 makes but does not start, list, delete and number
+correctly.
 
-All patches replace private functions: whoever raises moto's version reads this file again.
+All patches replace private functions: check them again when moto's version is raised.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from local.aws.patches import original, replacing
 
 
 def apply_all() -> None:
-    """Every one of them."""
+    """Apply every patch of this module."""
     calls_on_versions()
     executions_of_versions()
     numbers_of_functions()
 
 
 def calls_on_versions() -> None:
-    """The three calls that moto lacks; it publishes only while it creates or updates a state machine."""
+    """Add the three calls that moto lacks; it publishes only while it creates or updates a state machine."""
     from moto.core.responses import ActionResult, EmptyResult
     from moto.stepfunctions.responses import StepFunctionResponse
 
@@ -72,7 +73,7 @@ def _text(machine: Any) -> str:
 
 
 def executions_of_versions() -> None:
-    """An execution of a version is one of its state machine, which lists it and whose name it carries."""
+    """Count an execution of a version as one of its state machine, which lists it and whose name it carries."""
     from moto.stepfunctions.models import StateMachine, StateMachineVersion
     from moto.stepfunctions.parser.backend.execution import Execution
 
@@ -93,7 +94,7 @@ def executions_of_versions() -> None:
 
 
 def numbers_of_functions() -> None:
-    """moto numbers a function's next version by how many there are: once one was deleted, a number comes twice."""
+    """Number versions without repetition: moto counts the existing versions, so a number repeats after a deletion."""
     from moto.awslambda.models import LambdaStorage
 
     publish = original(LambdaStorage.publish_version)

@@ -1,1 +1,1 @@
-"""A real Slurm on this machine: Debian's daemons with several virtual nodes, on loopback, as nobody's service."""
+"""A real Slurm on this machine: Debian's daemons with several virtual nodes, on loopback, without a system service."""

@@ -1,7 +1,7 @@
 """A Slurm cluster of virtual nodes on this machine: munged, slurmctld, slurmd, slurmrestd.
 
-Debian's own programs, with a configuration, keys, sockets and ports of their own: nothing of the machine's Slurm, if it
-has one, is read or touched, and two clusters do not know of each other.
+Debian's own programs, with a configuration, keys, sockets and ports of their own: the machine's own Slurm, if it
+has one, is neither read nor changed, and two clusters do not affect each other.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from local.slurm.errors import SlurmError
 from local.slurm.ports import free_ports
 
 START_SECONDS = 30.0
-"""For the daemons to find each other; on an idle machine it takes one."""
+"""Time limit for the daemons to find each other; on an idle machine they need one second."""
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 REST_USER = "slurm"
-"""Made by Debian's packages. slurmrestd refuses to be root."""
+"""User that Debian's packages make; slurmrestd refuses to run as root."""
 
 API_VERSIONS = ("v0.0.36", "v0.0.37", "v0.0.38")
 """What Slurm 22.05 serves; with its plugins for the accounting database it does not start where there is none."""
@@ -39,15 +39,15 @@ API_VERSIONS = ("v0.0.36", "v0.0.37", "v0.0.38")
 class SlurmCluster:
     """The cluster. Use as a context manager, or `start` and `stop`.
 
-    Root's jobs run as root; for anybody else, the daemons and the jobs run as that user, and no other user has any.
+    Started by root, it runs jobs as root. Started by another user, it runs daemons and jobs as that user only.
     """
 
     def __init__(self, settings: SlurmSettings | None = None, *, log_dir: Path) -> None:
         """Prepare, without starting anything.
 
         Args:
-            settings: The cluster that is wanted.
-            log_dir: Where daemons and steps write what they have to say.
+            settings: The configuration of the cluster.
+            log_dir: The folder for the logs of daemons and steps.
         """
         self.settings = settings or SlurmSettings()
         self.log_dir = log_dir.resolve()
@@ -70,27 +70,27 @@ class SlurmCluster:
 
     @property
     def folder(self) -> Path:
-        """What the daemons keep; gone when the cluster is."""
+        """Folder with the state of the daemons; it is deleted with the cluster."""
         if self._temporary is None:
             raise SlurmError("Slurm does not run; start it.")
         return Path(self._temporary.name)
 
     @property
     def environment(self) -> dict[str, str]:
-        """With which Slurm's own commands find this cluster, and no other."""
+        """Environment variables with which Slurm's own commands find this cluster, and no other."""
         return {"PATH": packages.SEARCH_PATH, "SLURM_CONF": str(self.folder / "slurm.conf")}
 
     @property
     def rest_url(self) -> str:
-        """Where slurmrestd listens."""
+        """URL of slurmrestd."""
         return f"http://{ADDRESS}:{self._rest_port}"
 
     def start(self) -> None:
         """Start everything, and wait until every node is idle.
 
         Raises:
-            SlurmMissing: Naming the packages to install.
-            SlurmError: If it does not work; nothing runs then.
+            SlurmMissing: If packages are missing; the message names them.
+            SlurmError: If a daemon does not start; nothing runs then.
         """
         packages.require()
         try:
@@ -100,7 +100,7 @@ class SlurmCluster:
             raise
 
     def stop(self) -> None:
-        """End every daemon and every job, and forget everything; safe to repeat."""
+        """Stop every daemon and every job, and delete their state; safe to repeat."""
         daemons = [each for each in (self._rest, *self._nodes.values(), self._controller, self._munge) if each]
         for daemon in daemons:
             daemon.let_go()
@@ -113,10 +113,10 @@ class SlurmCluster:
             self._temporary = None
 
     def command(self, name: str, *arguments: str, stdin: str = "") -> str:
-        """What one of Slurm's commands prints, such as `command("squeue", "--json")`.
+        """The output of one of Slurm's commands, such as `command("squeue", "--json")`.
 
         Raises:
-            SlurmError: If it fails, with what it says.
+            SlurmError: If it fails; the message is its output.
         """
         done = self._run(name, *arguments, stdin=stdin)
         if done.returncode != 0:
@@ -124,23 +124,23 @@ class SlurmCluster:
         return done.stdout
 
     def stop_controller(self) -> None:
-        """End slurmctld in good order. Jobs go on; commands and slurmrestd have nobody to ask."""
+        """Stop slurmctld with its state saved. Jobs continue; commands and slurmrestd get no answer."""
         _started(self._controller).stop(graceful=True)
 
     def start_controller(self) -> None:
-        """Start slurmctld again, with the jobs that it knew, and wait until it has heard of the nodes that run."""
+        """Start slurmctld again, with the jobs that it knew, and wait until the running nodes have registered."""
         controller = _started(self._controller)
         controller.start()
         up = [name for name, node in self._nodes.items() if node.running]
         _await(lambda: (states := self._states()) != {} and all(_answers(states[name]) for name in up), controller)
 
     def restart_controller(self) -> None:
-        """What an upgrade does, or a host that comes back."""
+        """Restart slurmctld, as an upgrade or a reboot of its host does."""
         self.stop_controller()
         self.start_controller()
 
     def stop_rest(self) -> None:
-        """End slurmrestd; connections are refused from now on."""
+        """Stop slurmrestd; connections are refused from now on."""
         _started(self._rest).stop()
 
     def start_rest(self) -> None:
@@ -150,11 +150,11 @@ class SlurmCluster:
         _await(lambda: _listens(self._rest_port), rest)
 
     def kill_node(self, name: str) -> None:
-        """Let a node lose its power: slurmd, the steps and their processes are gone at once, and nobody says so."""
+        """Cut a node's power: slurmd, the steps and their processes end at once, without a message to slurmctld."""
         self._nodes[name].stop()
 
     def start_node(self, name: str) -> None:
-        """Bring a node back, and wait until slurmctld has heard of it."""
+        """Restart a node, and wait until it has registered with slurmctld."""
         self._nodes[name].start()
         _await(lambda: _answers(self._states().get(name, "unknown")), self._nodes[name])
 
@@ -166,7 +166,7 @@ class SlurmCluster:
         environment = self.environment
         self._munge = Daemon("munged", self._munge_command(), environment=environment, log=self._log("munged"))
         self._munge.start()
-        # Whoever starts without munged waits for a second before it tries again.
+        # A daemon that starts before munged waits for a second before it tries again.
         _await((self.folder / "munge.socket").exists, self._munge)
         slurmctld = (packages.program("slurmctld"), "-D")
         self._controller = Daemon("slurmctld", slurmctld, environment=environment, log=self._log("slurmctld"))
@@ -210,7 +210,7 @@ class SlurmCluster:
     def _rest_daemon(self) -> Daemon:
         conf, plugins = self.folder / "slurm.conf", ",".join(f"openapi/{version}" for version in API_VERSIONS)
         other_user, environment = ["-u", REST_USER, "-g", REST_USER], {**self.environment, "SLURM_JWT": "daemon"}
-        if os.geteuid() != 0:  # nobody else to be; and SlurmUser is refused for the sake of sites with more users
+        if os.geteuid() != 0:  # only root may change the user, and SlurmUser is refused otherwise
             other_user, environment = [], {**environment, "SLURMRESTD_SECURITY": "disable_user_check"}
         command = [
             *(packages.program("slurmrestd"), "-f", str(conf), *other_user),
@@ -250,10 +250,10 @@ def _started(daemon: Daemon | None) -> Daemon:
 
 
 def _await(condition: Callable[[], bool], *daemons: Daemon) -> None:
-    """Wait for something that the daemons are to bring about.
+    """Wait for a change that the daemons make.
 
     Raises:
-        SlurmError: If one of them has ended, or nothing has come of it.
+        SlurmError: If a daemon has ended, or the time is over.
     """
     deadline = time.monotonic() + START_SECONDS
     while not condition():
@@ -262,11 +262,11 @@ def _await(condition: Callable[[], bool], *daemons: Daemon) -> None:
         if time.monotonic() > deadline:
             names = ", ".join(f"{daemon.name}: {daemon.last_words()}" for daemon in daemons)
             raise SlurmError(f"Slurm was not ready in {START_SECONDS:.0f} s. {names}")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _answers(state: str) -> bool:
-    """Whether slurmctld has heard of a node in this state lately."""
+    """Whether a node has recently registered with slurmctld in this state."""
     return not state.endswith("*") and not state.startswith(("down", "unk"))
 
 
@@ -276,10 +276,10 @@ def _listens(port: int) -> bool:
 
 
 def _loopback_address_of(host: str) -> str:
-    """What this machine's name leads to: Slurm listens there, or else on every interface.
+    """The address of this machine's name, on which Slurm listens; it would otherwise listen on every interface.
 
     Raises:
-        SlurmError: If that is not on loopback.
+        SlurmError: If it is not a loopback address.
     """
     try:
         address = socket.gethostbyname(host)

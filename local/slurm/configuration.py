@@ -1,4 +1,4 @@
-"""What a cluster is asked to be, and Slurm's configuration of it."""
+"""The configuration of a cluster, and the `slurm.conf` that it makes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import jinja2
 
 ADDRESS = "127.0.0.1"
-"""Where slurmrestd listens."""
+"""Address on which slurmrestd listens."""
 
 _TEMPLATES = jinja2.Environment(  # noqa: S701 (no HTML)
     loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -21,7 +21,7 @@ _TEMPLATES = jinja2.Environment(  # noqa: S701 (no HTML)
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """A queue of jobs over some of the nodes."""
+    """A queue of jobs for some of the nodes."""
 
     name: str
     num_nodes: int | None = None
@@ -30,20 +30,21 @@ class Partition:
     """Longest time limit of a job; None for no bound."""
 
     def node_list(self, settings: SlurmSettings) -> str:
-        """Its nodes, as Slurm writes them."""
+        """Names of its nodes, in Slurm's notation."""
         return ",".join(settings.nodes[: self.num_nodes])
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmSettings:
-    """The cluster that is wanted."""
+    """The configuration of a cluster."""
 
     num_nodes: int = 16
-    """As the largest of the tutorials' runs that fit a laptop; an idle node is a process of 8 MB."""
+    """Number of nodes; as many as the largest of the tutorials' runs that fit a laptop. An idle node is a process of 8
+    MB."""
     cpus_per_node: int = 128
-    """vCPUs that a node says it has: of a trn1.32xlarge. Jobs share the processors that there are."""
+    """vCPUs that a node reports, as a trn1.32xlarge has. Jobs share the processors of the machine."""
     memory_mib: int = 512 * 1024
-    """Memory that a node says it has: of a trn1.32xlarge. Not enforced."""
+    """Memory that a node reports, as a trn1.32xlarge has. It is not enforced."""
     partitions: tuple[Partition, ...] = (
         Partition(name="trn1"),
         Partition(name="short", num_nodes=2, max_minutes=5),
@@ -52,7 +53,8 @@ class SlurmSettings:
     min_job_age_seconds: int = 300
     """How long Slurm remembers a job that has ended: MinJobAge, with its default."""
     node_timeout_seconds: int = 30
-    """After which a node that does not answer is down and its jobs have failed: SlurmdTimeout, shorter than its 300."""
+    """Time after which a node that does not answer is down and its jobs have failed (SlurmdTimeout, whose default is
+    300)."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -84,11 +86,11 @@ def slurm_conf(
     Args:
         settings: The cluster.
         host: This machine's name up to the first dot: Slurm's daemons refuse to be another host.
-        address: What that name leads to, on loopback: slurmctld and slurmd listen there alone.
-        user: Whom the daemons run as.
-        ports: Where the daemons listen.
-        folder: What the daemons keep.
-        log_dir: What they have to say.
+        address: The loopback address of that name, on which slurmctld and slurmd listen.
+        user: The user of the daemons.
+        ports: The ports of the daemons.
+        folder: The folder with the state of the daemons.
+        log_dir: The folder of their logs.
     """
     return _TEMPLATES.get_template("slurm.conf.j2").render(
         settings=settings,

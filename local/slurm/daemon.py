@@ -1,4 +1,4 @@
-"""One of Slurm's daemons, beneath a supervisor that leaves nothing of it behind."""
+"""One of Slurm's daemons, under a supervisor that ends all of its processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubetwin.node import supervisor
 from local.slurm.errors import SlurmError
 
 STOP_SECONDS = 15.0
-"""For a daemon to end in good order."""
+"""Time limit for a daemon to stop by itself."""
 
 
 class Daemon:
@@ -30,10 +30,10 @@ class Daemon:
         """Prepare, without starting it.
 
         Args:
-            name: For messages.
+            name: The name in messages.
             argv: Its command, to stay in the foreground.
-            environment: Everything that it finds in its environment.
-            log: Where its output goes.
+            environment: Its whole environment.
+            log: The file for its output.
             writes_log: Whether it opens `log` itself; its output is the same, then, and dropped.
         """
         self.name, self._argv, self._environment, self._log = name, list(argv), dict(environment), log
@@ -56,7 +56,7 @@ class Daemon:
         start_all([self])
 
     def spawn(self) -> None:
-        """Start its supervisor, unless it runs; what comes of it is `confirm`'s to say."""
+        """Start its supervisor, unless it runs; `confirm` reports the result."""
         if self.running:
             return
         self.stop()
@@ -89,10 +89,10 @@ class Daemon:
         self._confirmed = True
 
     def stop(self, *, graceful: bool = False) -> None:
-        """End it, and everything that it has started; safe to repeat.
+        """Stop it and all processes that it has started; safe to repeat.
 
         Args:
-            graceful: Let it write down its state first.
+            graceful: Let it save its state first.
         """
         if graceful and self._supervisor is not None and self._control is not None:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # it has ended, or will not
@@ -110,10 +110,10 @@ class Daemon:
             self._control = None
 
     def require_running(self) -> None:
-        """It has to be there still.
+        """Require that it still runs.
 
         Raises:
-            SlurmError: With the last line that it wrote.
+            SlurmError: If it has ended; the message has the last line of its log.
         """
         if not self.running:
             raise SlurmError(f"{self.name} could not be started: {self.last_words()}")

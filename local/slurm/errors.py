@@ -1,4 +1,4 @@
-"""What can go wrong with the twin's Slurm, in sentences for the person who asked for it."""
+"""Errors of the twin's Slurm, with sentences for the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether Slurm is installed, and where."""
+"""Checks that Slurm is installed, and finds its programs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PACKAGES = {
 JWT_PACKAGE = "slurm-wlm-jwt-plugin"
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where daemons are; a person's own PATH often lacks the `sbin` folders."""
+"""Folders of daemons; a user's own PATH often lacks the `sbin` folders."""
 
 
 def program(name: str) -> str:
     """Path of one of Slurm's programs.
 
     Raises:
-        SlurmMissing: Naming the packages to install.
+        SlurmMissing: If it is not installed; the message names the packages to install.
     """
     path = shutil.which(name, path=SEARCH_PATH)
     if path is None:
@@ -37,14 +37,14 @@ def program(name: str) -> str:
 
 
 def require(*, search_path: str = SEARCH_PATH, libraries: Path = Path("/usr/lib")) -> None:
-    """Everything that a cluster needs has to be installed.
+    """Require that all packages of a cluster are installed.
 
     Args:
         search_path: Folders of programs, as PATH has them.
         libraries: Below it are Debian's folders of Slurm's plugins, one for each architecture.
 
     Raises:
-        SlurmMissing: Naming the packages that are not.
+        SlurmMissing: If packages are missing; the message names them.
     """
     missing = {package for name, package in PACKAGES.items() if shutil.which(name, path=search_path) is None}
     plugins = list(libraries.glob("*/slurm-wlm"))

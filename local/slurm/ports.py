@@ -1,4 +1,4 @@
-"""Ports that stay free while nobody listens on them."""
+"""Ports that stay free while no process listens on them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _ATTEMPTS = 100
 def free_ports(*, num_nodes: int) -> Ports:
     """Ports for a cluster, below those that the kernel gives to outgoing connections.
 
-    A daemon that is down for a while has to find its port free again, so the kernel must not have given it away.
+    A daemon that is down for a while has to find its port free again, so the kernel must not give it to another
+    connection.
 
     Raises:
-        SlurmError: If there are none.
+        SlurmError: If there are no free ports.
     """
     controller, rest, *nodes = _free(2 + num_nodes)
     return Ports(controller=controller, rest=rest, nodes=tuple(nodes))

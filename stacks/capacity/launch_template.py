@@ -1,4 +1,4 @@
-"""How an instance of a training node group is started: network cards, placement, purchase, disk, metadata service."""
+"""The launch template of a training node group: network cards, placement, purchase, disk, metadata service."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ class NodeTemplate(Construct):
         """
         Args:
             scope: Construct that the template is a part of.
-            construct_id: Of this construct.
-            tags: Of the instances and what belongs to them.
-            instance: Its type.
-            mode: How it is bought.
-            reservation_id: What it draws on.
-            security_groups: Of every interface.
-            efa_security_group: Added where there is EFA.
-            names_type: Whether the type stands in the template, or is the starter's to say.
-            subnet_id: Of every EFA interface, for starters that name none themselves.
-            user_data: What the instance does when it starts, in base64.
+            construct_id: The id of this construct.
+            tags: Tags of the instances, their volumes and network interfaces.
+            instance: The instance type.
+            mode: How instances are purchased.
+            reservation_id: The reservation or capacity block that instances use.
+            security_groups: The security groups of every interface.
+            efa_security_group: The security group that is added to interfaces with EFA.
+            names_type: Whether the template names the instance type; else the service that starts the instance does.
+            subnet_id: The subnet of every EFA interface, for services that name none themselves.
+            user_data: The script that the instance runs at its start, in base64.
         """
         super().__init__(scope, construct_id)
         efa = instance.efa_interfaces > 0
@@ -93,10 +93,10 @@ class NodeTemplate(Construct):
         )
 
     def _placement(self, instance: InstanceType, mode: Mode) -> Template.PlacementProperty | None:
-        """Nodes that talk over EFA stand close together.
+        """Place nodes that communicate over EFA close together.
 
-        A capacity block has its own place already, and a reservation was made inside a placement group or outside of
-        any: naming one of ours would match neither.
+        A capacity block is placed already, and a reservation was made inside of a placement group or outside of
+        any; a placement group of ours would match neither.
         """
         if not instance.efa_interfaces or mode in ("capacity-block", "reservation"):
             return None
@@ -107,7 +107,8 @@ class NodeTemplate(Construct):
 def efa_interfaces(
     count: int, security_group_ids: Sequence[str], subnet_id: str | None = None
 ) -> list[Template.NetworkInterfaceProperty]:
-    """One EFA a network card: the first is the node's primary interface, the others are device 1 of their card."""
+    """One EFA interface per network card: the first is the node's primary interface, the others are device 1 of their
+    card."""
     return [
         Template.NetworkInterfaceProperty(
             network_card_index=card,
@@ -122,7 +123,8 @@ def efa_interfaces(
 
 
 def root_disk(instance: InstanceType) -> Template.BlockDeviceMappingProperty:
-    """Of Amazon Linux 2023; encrypted with the account's EBS key, which Auto Scaling may use without a grant."""
+    """Root volume of Amazon Linux 2023, encrypted with the account's EBS key, which Auto Scaling may use without a
+    grant."""
     return Template.BlockDeviceMappingProperty(
         device_name="/dev/xvda",
         ebs=Template.EbsProperty(
@@ -136,7 +138,7 @@ def root_disk(instance: InstanceType) -> Template.BlockDeviceMappingProperty:
 
 
 def _market(mode: Mode) -> Template.InstanceMarketOptionsProperty | None:
-    """Spot is said in the node group, and EKS refuses it here."""
+    """Purchase options; Spot is set in the node group, and EKS refuses it in the template."""
     return Template.InstanceMarketOptionsProperty(market_type="capacity-block") if mode == "capacity-block" else None
 
 

@@ -1,4 +1,4 @@
-"""What a training node is told besides what EKS tells it: a NodeConfig of Amazon Linux 2023's `nodeadm`.
+"""Settings of a training node in addition to those of EKS: a NodeConfig of Amazon Linux 2023's `nodeadm`.
 
 Logs. A pod's log is rotated at 10 MiB (Kubernetes' default), and only the newest file can be read through the API:
 lines that are rotated away between two polls are lost to the metrics. A gang that logs 10 MiB/s writes 300 MiB in a
@@ -36,10 +36,10 @@ OPEN_FILES = {"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 1048576}
 
 
 def user_data(instance: InstanceType, *, local_disks: bool) -> str:
-    """As a launch template takes it: in base64. EKS adds what a node needs to join the cluster.
+    """User data for a launch template, in base64. EKS adds what a node needs to join the cluster.
 
     Args:
-        instance: Type of the node.
+        instance: The instance type of the node.
         local_disks: Whether the instance has NVMe disks, and they are to be used.
     """
     config = yaml.safe_dump(node_config(instance, local_disks=local_disks), sort_keys=False)

@@ -23,7 +23,7 @@ NEURON_AMI = "AL2023_x86_64_NEURON"
 STANDARD_AMI = "AL2023_x86_64_STANDARD"
 
 AUTOSCALER = "k8s.io/cluster-autoscaler/node-template"
-"""Prefix of the tags that tell an autoscaler what a node of an empty group would look like."""
+"""Prefix of the tags that describe the nodes of an empty group to an autoscaler."""
 
 
 class TrainingNodegroup(Construct):
@@ -34,7 +34,7 @@ class TrainingNodegroup(Construct):
     holds a ScalingConfig that never changes, and the limit is set by a call of its own that names nothing else. A limit
     below the nodes that are up is refused by EKS, and the deployment with it.
 
-    CfnNodegroup, because the L2 construct compares the AMI with instance types that stand in the launch template here.
+    CfnNodegroup, because the L2 construct compares the AMI with instance types that are in the launch template here.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TrainingNodegroup(Construct):
                 id=template.resource.ref, version=template.resource.attr_latest_version_number
             ),
             scaling_config=eks.CfnNodegroup.ScalingConfigProperty(min_size=0, desired_size=0, max_size=1),
-            # Old nodes go first: there may be no second set of them to be had.
+            # Old nodes are terminated first, because there may be no capacity for a second set.
             update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1, update_strategy="MINIMAL"),
             node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
             labels=dict(TRAINING_NODES),
@@ -85,7 +85,7 @@ class TrainingNodegroup(Construct):
 
     @property
     def auto_scaling_tags(self) -> dict[str, str]:
-        """What a node of this group would have, for an autoscaler that finds none to look at."""
+        """Tags that describe a node of this group to an autoscaler, which may find no node to inspect."""
         labels = {f"{AUTOSCALER}/label/{key}": value for key, value in TRAINING_NODES.items()}
         instance = self._settings.instance
         taints = {f"{AUTOSCALER}/taint/{key}": f"{value}:NoSchedule" for key, value in instance.taints.items()}

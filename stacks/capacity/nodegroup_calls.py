@@ -15,19 +15,19 @@ from stacks.shared.aws_calls import AwsCalls, Call
 from trainflow.models.instances import nodegroup_name
 
 GROUP_NAME = "nodegroup.resources.autoScalingGroups.0.name"
-"""Where DescribeNodegroup says it."""
+"""Path of the Auto Scaling group's name in the answer of DescribeNodegroup."""
 
 
 class NodegroupCalls(AwsCalls):
-    """Their limits, and the tags of their Auto Scaling groups."""
+    """Calls that set the limits of node groups and the tags of their Auto Scaling groups."""
 
     def __init__(self, scope: Construct, construct_id: str, *, cluster_name: str) -> None:
         """Make the function's role.
 
         Args:
             scope: The stack of the node groups.
-            construct_id: Of this construct.
-            cluster_name: The name itself, no reference: it stands in the resources that the role may touch.
+            construct_id: The id of this construct.
+            cluster_name: The name itself and no reference, because it is part of the ARNs that the role may change.
         """
         super().__init__(scope, construct_id, description="Trainflow: limits and tags of node groups")
         self._cluster_name = cluster_name
@@ -63,7 +63,7 @@ class NodegroupCalls(AwsCalls):
         return {"clusterName": self._cluster_name, "nodegroupName": nodegroup.attr_nodegroup_name}
 
     def _allow_calls(self) -> None:
-        """Made before the groups are, and so in force when the first call is made."""
+        """Attached before the groups are made, so that the policy is in force when the first call is made."""
         stack = cdk.Stack.of(self)
         account = "<AWS::AccountId>" if cdk.Token.is_unresolved(stack.account) else stack.account
         group = nodegroup_name("*")

@@ -1,4 +1,4 @@
-"""Findings that we live with, each with the reason."""
+"""Findings that are accepted, each with the reason."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from stacks.checks.templates import Finding
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """One exception from one rule."""
+    """An accepted finding of one rule."""
 
     rule: str
     resource: str
-    """Pattern that the logical id has to match as a whole; hashes make whole ids unreadable."""
+    """Pattern that the whole logical id has to match; logical ids end with hashes."""
     sentence: str = ".*"
-    """Pattern of the finding, where only one of several is accepted."""
+    """Pattern of the finding's sentence, where only one of several findings is accepted."""
     reason: str
 
     def covers(self, finding: Finding) -> bool:
-        """Whether this is the finding that the exception means."""
+        """Whether this is the accepted finding."""
         return (
             self.rule == finding.rule
             and re.fullmatch(self.resource, finding.logical_id) is not None
@@ -35,4 +35,4 @@ ACCEPTED: tuple[Accepted, ...] = (
         reason="DNS, controllers and staging pods need nodes that are always there; they are two small ones.",
     ),
 )
-"""Of this app."""
+"""Accepted findings of this app."""

@@ -1,4 +1,4 @@
-"""Who may do what, in AWS and in the cluster."""
+"""Rules about permissions, in AWS and in the cluster."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WITHOUT_RESOURCE = {
     r"xray:(PutTraceSegments|PutTelemetryRecords|GetSampling\w+)": "takes no resource",
     r"logs:(Create|Get|Update|Delete)LogDelivery|logs:ListLogDeliveries": "takes no resource",
     r"logs:(PutResourcePolicy|DescribeResourcePolicies|DescribeLogGroups)": (
-        "log delivery of Step Functions looks at the account's policies and groups as a whole"
+        "log delivery of Step Functions reads all of the account's policies and groups"
     ),
     r"ec2:Describe\w+": "takes no resource",
     r"ec2:(Create|Delete)NetworkInterface|ec2:(Una|A)ssignPrivateIpAddresses": (
-        "Lambda and CodeBuild place interfaces in a VPC under ids that nobody knows before"
+        "Lambda and CodeBuild place interfaces in a VPC under ids that are unknown before"
     ),
     r"autoscaling:Describe\w+": "takes no resource",
     r"servicequotas:GetServiceQuota|cloudwatch:GetMetricStatistics": "takes no resource",
@@ -27,21 +27,21 @@ WITHOUT_RESOURCE = {
     r"ecr-public:GetAuthorizationToken": "takes no resource",
     r"sts:(GetCallerIdentity|GetServiceBearerToken)": "takes no resource",
     r"ssm:UpdateInstanceInformation|ssmmessages:(Create|Open)(Control|Data)Channel": (
-        "an instance reports itself under an id that nobody knows before; channels have no resource type"
+        "an instance reports itself under an id that is unknown before; channels have no resource type"
     ),
-    r"ssm:GetCommandInvocation": "takes no resource; the command's id is known to whoever sent it",
+    r"ssm:GetCommandInvocation": "takes no resource; only the sender knows the command's id",
 }
-"""Actions that IAM does not narrow to resources (Service Authorization Reference), and why."""
+"""Actions that IAM cannot limit to resources (Service Authorization Reference), each with the reason for its use."""
 
 NEEDS_CONDITION = {"cloudwatch:PutMetricData": "cloudwatch:namespace"}
-"""What narrows an action that takes no resource."""
+"""Condition key that limits an action which takes no resource."""
 
 IDENTITY_POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 RESOURCE_POLICIES = ("AWS::S3::BucketPolicy", "AWS::SNS::TopicPolicy", "AWS::SQS::QueuePolicy")
 
 
 def roles_name_what_they_touch(templates: Templates) -> Iterator[Finding]:
-    """No statement allows an action on everything if IAM could narrow it. A key's own policy always says `*`."""
+    """No statement may allow an action on all resources if IAM could limit it. A key's own policy always names `*`."""
     for resource, statement in _statements(templates):
         if statement.get("Effect") != "Allow" or "*" not in listed(statement.get("Resource")):
             continue
@@ -64,7 +64,7 @@ def _statements(templates: Templates) -> Iterator[tuple[Resource, Mapping[str, A
 
 
 def cluster_roles_name_verbs_and_kinds(templates: Templates) -> Iterator[Finding]:
-    """No `*` in what a Role or ClusterRole of ours grants in the cluster."""
+    """No Role or ClusterRole of ours may grant `*` in the cluster."""
     for resource in templates.resources(MANIFEST):
         found = manifests(resource)
         if found is None:

@@ -1,4 +1,4 @@
-"""What can be reached from outside, and what costs money while nothing trains."""
+"""Rules about access from outside, and about nodes that cost money while no job runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THE_WORLD = ("0.0.0.0/0", "::/0")
 
 
 def nothing_lets_the_world_in(templates: Templates) -> Iterator[Finding]:
-    """No ingress from everywhere, whatever the port."""
+    """No ingress from all addresses, whatever the port."""
     for group in templates.resources("AWS::EC2::SecurityGroup"):
         for rule in group.properties.get("SecurityGroupIngress") or []:
             yield from _from_everywhere(group, rule)
@@ -31,7 +31,7 @@ def _from_everywhere(resource: Resource, rule: Any) -> Iterator[Finding]:
 
 
 def api_server_is_not_public(templates: Templates) -> Iterator[Finding]:
-    """Private, or public for named networks: EKS opens it to the world if nothing is said."""
+    """The API server is private, or public for named networks; by default, EKS opens it to all addresses."""
     for cluster in templates.resources("AWS::EKS::Cluster"):
         access = cluster.properties.get("ResourcesVpcConfig") or {}
         if access.get("EndpointPublicAccess", True) is False:
@@ -50,7 +50,7 @@ def _prefix(network: Any) -> int:
 
 
 def nodes_are_off(templates: Templates) -> Iterator[Finding]:
-    """Node groups are deployed empty; a run asks for its nodes, and Slurm for those of its jobs."""
+    """Node groups are deployed empty; runs request their nodes, and Slurm requests those of its jobs."""
     for group in templates.resources("AWS::EKS::Nodegroup"):
         desired = (group.properties.get("ScalingConfig") or {}).get("DesiredSize")
         if desired != 0:
@@ -62,13 +62,13 @@ def nodes_are_off(templates: Templates) -> Iterator[Finding]:
 
 
 def _is_login_node(group: Resource) -> bool:
-    """One node, asked for by `slurm.pcs.login_node`, and no more."""
+    """At most one login node, which `slurm.pcs.login_node` asks for."""
     limits = group.properties.get("ScalingConfiguration") or {}
     return bool(group.properties.get("Name") == LOGIN and limits.get("MaxInstanceCount") == 1)
 
 
 def reserved_capacity_has_no_placement_group(templates: Templates) -> Iterator[Finding]:
-    """A capacity block is placed by EC2 already, and refuses to start in a group of ours."""
+    """EC2 places a capacity block already, and refuses to start its instances in a placement group of ours."""
     blocks = {
         templates.origin(group.stack, (group.properties.get("LaunchTemplate") or {}).get("Id"))
         for group in templates.resources("AWS::EKS::Nodegroup")
@@ -89,7 +89,8 @@ def reserved_capacity_has_no_placement_group(templates: Templates) -> Iterator[F
 
 
 def pods_do_not_reach_the_metadata_service(templates: Templates) -> Iterator[Finding]:
-    """A pod one hop from the node would get the node's role. Left out, the limit is the account's or the AMI's."""
+    """With a hop limit above 1, a pod could take the node's role; without one, the account's or the AMI's limit
+    applies."""
     for template in templates.resources("AWS::EC2::LaunchTemplate"):
         options = (template.properties.get("LaunchTemplateData") or {}).get("MetadataOptions") or {}
         hops, tokens = options.get("HttpPutResponseHopLimit"), options.get("HttpTokens")

@@ -10,11 +10,11 @@ from stacks.checks.templates import Finding, Resource, Templates, listed, text
 from stacks.cluster.jobs import template_hash
 
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
-"""How CDK applies an object to the cluster; its manifest is JSON in a string."""
+"""Resource type with which CDK applies an object to the cluster; its manifest is JSON in a string."""
 
 
 def jobs_are_named_after_their_templates(templates: Templates) -> Iterator[Finding]:
-    """The template of a Job is immutable: under the same name a changed one cannot be applied."""
+    """The template of a Job is immutable, so a changed Job needs a new name."""
     for resource in templates.resources(MANIFEST):
         for manifest in manifests(resource) or []:
             if manifest.get("kind") != "Job":

@@ -1,4 +1,4 @@
-"""The rules as a validation plugin of the CDK, as cdk-nag's packs are."""
+"""The rules as a validation plugin of the CDK, like cdk-nag's packs."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from stacks.checks.templates import Finding
 
 @jsii.implements(cdk.IPolicyValidationPlugin)
 class TrainflowChecks:
-    """Fails `cdk synth` on what our own rules find."""
+    """Makes `cdk synth` fail on the findings of our own rules."""
 
     @property
     def name(self) -> str:
-        """As the report shows it."""
+        """Name of the plugin in the validation report."""
         return "Trainflow"
 
     @property
     def version(self) -> str | None:
-        """The rules come with the repository and have no version of their own."""
+        """The plugin has no version: the rules are part of the repository."""
         return None
 
     @property
     def rule_ids(self) -> list[str] | None:
-        """Told to nobody."""
+        """Ids of the rules; the framework does not use them."""
         return None
 
     def validate(self, context: cdk.IPolicyValidationContext) -> cdk.PolicyValidationPluginReport:
-        """All findings over all stacks at once: references lead from one to another."""
+        """Check all stacks at once, since references lead from one stack to another."""
         paths = {path.name.split(".")[0]: path for path in _with_nested(map(Path, context.template_paths))}
         found = findings({stack: json.loads(path.read_text()) for stack, path in paths.items()})
         return cdk.PolicyValidationPluginReport(
@@ -42,7 +42,7 @@ class TrainflowChecks:
 
 
 def _with_nested(paths: Iterable[Path]) -> Iterator[Path]:
-    """Templates of nested stacks are files that their parents upload; the framework does not name them."""
+    """Templates of nested stacks, which the framework does not name; their parents upload them as files."""
     for path in paths:
         yield path
         assets = path.with_name(path.name.replace(".template.json", ".assets.json"))

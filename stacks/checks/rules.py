@@ -1,4 +1,4 @@
-"""Every rule, and what they find in the templates of an app."""
+"""All rules, and their findings in the templates of an app."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHECKS: tuple[Callable[[Templates], Iterator[Finding]], ...] = (
 
 
 def findings(templates: Mapping[str, Template], *, accepted: tuple[Accepted, ...] = ACCEPTED) -> list[Finding]:
-    """What is wrong with the templates of an app, by stack name, less what is accepted with a reason."""
+    """Findings in the templates of an app, by stack name, without the accepted ones."""
     read = Templates(templates)
     found = dict.fromkeys(finding for check in CHECKS for finding in check(read))
     return [finding for finding in found if not any(exception.covers(finding) for exception in accepted)]

@@ -1,4 +1,4 @@
-"""What holds data: the file system and who reaches it, buckets and logs and when they end."""
+"""Rules about stored data: the file system and access to it, and the retention of buckets and logs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 from stacks.checks.templates import Finding, Resource, Templates, text
 
 LUSTRE_PORTS = ((988, 988), (1018, 1023))
-"""Between clients, file servers and themselves (FSx for Lustre user guide, security groups)."""
+"""Ports between clients, file servers and among servers (FSx for Lustre user guide, security groups)."""
 
 NOTHING_LEAVES = "255.255.255.255/32"
-"""CDK's rule for a group without egress: an address that nobody has, because no rule at all would mean all."""
+"""CDK's rule for a group without egress: an address that no host has, because a group without rules would allow all."""
 
 
 def lustre_is_encrypted_and_placed(templates: Templates) -> Iterator[Finding]:
-    """A key of our own, and the zone of the nodes alone: traffic between zones is slow and billed."""
+    """The file system uses a key of this deployment and the zone of the nodes: traffic between zones is slow and
+    billed."""
     for system in templates.resources("AWS::FSx::FileSystem"):
         if not system.properties.get("KmsKeyId"):
             yield Finding.at(system, "lustre-key", "the file system is not encrypted with a key of this deployment.")
@@ -27,7 +28,8 @@ def lustre_is_encrypted_and_placed(templates: Templates) -> Iterator[Finding]:
 
 
 def lustre_opens_its_ports_alone(templates: Templates) -> Iterator[Finding]:
-    """Lustre's ports, to security groups; and to itself, without which the file system does not start."""
+    """Lustre's ports are open to security groups, and to the group itself, without which the file system does not
+    start."""
     for system in templates.resources("AWS::FSx::FileSystem"):
         groups = system.properties.get("SecurityGroupIds") or []
         if not groups:
@@ -41,7 +43,7 @@ def lustre_opens_its_ports_alone(templates: Templates) -> Iterator[Finding]:
 
 
 def lustre_waits_for_its_rules(templates: Templates) -> Iterator[Finding]:
-    """FSx refuses to create a file system that Lustre's ports do not reach yet."""
+    """FSx refuses to create a file system while Lustre's ports are closed."""
     for system in templates.resources("AWS::FSx::FileSystem"):
         before = templates.made_before(system)
         for value in system.properties.get("SecurityGroupIds") or []:
@@ -91,7 +93,7 @@ def _ports(templates: Templates, group: Resource) -> Iterator[Finding]:
 
 
 def _rules(templates: Templates, group: Resource, direction: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Written in the group or beside it, in any stack."""
+    """Rules of a group, in the group itself or as resources of their own, in any stack."""
     for rule in group.properties.get(f"SecurityGroup{direction}") or []:
         yield group.stack, rule
     for rule in templates.resources(f"AWS::EC2::SecurityGroup{direction}"):
@@ -110,7 +112,7 @@ def _wanted() -> str:
 
 
 def buckets_have_an_end(templates: Templates) -> Iterator[Finding]:
-    """When objects go, and whether the bucket outlives the stack, are decisions and not defaults."""
+    """Every bucket has a lifecycle rule, and a policy for the deletion of its stack."""
     for bucket in templates.resources("AWS::S3::Bucket"):
         rules = (bucket.properties.get("LifecycleConfiguration") or {}).get("Rules") or []
         if not any(rule.get("Status") == "Enabled" for rule in rules):
@@ -119,7 +121,7 @@ def buckets_have_an_end(templates: Templates) -> Iterator[Finding]:
 
 
 def logs_have_an_end(templates: Templates) -> Iterator[Finding]:
-    """Logs expire; a function without a log group of its own makes one that never does."""
+    """Logs expire; a function without its own log group would make one that never does."""
     for group in templates.resources("AWS::Logs::LogGroup"):
         if not group.properties.get("RetentionInDays"):
             yield Finding.at(group, "retention", "the log group keeps its events for ever.")

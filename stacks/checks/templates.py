@@ -1,4 +1,4 @@
-"""Synthesized templates, read as what they deploy: resources, and which resource a reference leads to."""
+"""Reads synthesized templates: their resources, and the resources to which references lead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 Template: TypeAlias = Mapping[str, Any]
 
 UNKNOWN = "token"
-"""Stands for what CloudFormation fills in, where only the text around it matters."""
+"""Placeholder for a value that CloudFormation fills in, where only the text around it matters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,18 +23,18 @@ class Resource:
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """As the template has them, with intrinsic functions."""
+        """Properties as in the template, with intrinsic functions."""
         return self.definition.get("Properties") or {}
 
     @property
     def origin(self) -> tuple[str, str]:
-        """What a reference to it resolves to."""
+        """The value that a reference to it resolves to."""
         return self.stack, self.logical_id
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What is wrong with a resource, in a sentence."""
+    """A violation of a rule by a resource, in a sentence."""
 
     rule: str
     stack: str
@@ -43,7 +43,7 @@ class Finding:
 
     @classmethod
     def at(cls, resource: Resource, rule: str, sentence: str) -> Finding:
-        """A finding about a resource."""
+        """Make a finding about a resource."""
         return cls(rule=rule, stack=resource.stack, logical_id=resource.logical_id, sentence=sentence)
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class Templates:
         }
 
     def resources(self, *types: str) -> Iterator[Resource]:
-        """Those of the given types, in every stack; of all types if none is given."""
+        """Resources of the given types, in every stack; of all types if none is given."""
         for stack, template in self._templates.items():
             for logical_id, definition in (template.get("Resources") or {}).items():
                 if not types or definition["Type"] in types:
@@ -80,7 +80,7 @@ class Templates:
         return Resource(stack=stack, logical_id=logical_id, type=definition["Type"], definition=definition)
 
     def origin(self, stack: str, value: Any) -> tuple[str, str] | None:
-        """Stack and logical id behind `Ref`, `Fn::GetAtt` and imports of other stacks; None for anything else."""
+        """Stack and logical id to which `Ref`, `Fn::GetAtt` or an import leads; None for any other value."""
         if not isinstance(value, Mapping) or len(value) != 1:
             return None
         (function, argument), *_ = value.items()
@@ -135,7 +135,7 @@ def text(value: Any) -> str:
 
 
 def listed(value: Any) -> list[Any]:
-    """Policies write one string where they mean a list of one."""
+    """Statements as a list; policies write a list of one as a single value."""
     if value is None:
         return []
     return list(value) if isinstance(value, list) else [value]

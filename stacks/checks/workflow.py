@@ -1,4 +1,4 @@
-"""The state machines and the functions behind them."""
+"""Rules about the state machines and their functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STATE_MACHINE = "AWS::StepFunctions::StateMachine"
 
 
 def tasks_retry_and_catch(templates: Templates) -> Iterator[Finding]:
-    """What passes is retried, what does not is cleaned up after, and nothing is waited for without end."""
+    """Every task retries transient errors, catches the others, and has a time limit."""
     for machine in templates.resources(STATE_MACHINE):
         for name, state in _tasks(machine):
             for field in ("TimeoutSeconds", "Retry", "Catch"):
@@ -22,7 +22,7 @@ def tasks_retry_and_catch(templates: Templates) -> Iterator[Finding]:
 
 
 def functions_end_before_their_tasks(templates: Templates) -> Iterator[Finding]:
-    """A task that gives up first retries beside a function that still runs, and never learns why it was slow."""
+    """A task must not time out before its function: it would retry while the function still runs."""
     for machine in templates.resources(STATE_MACHINE):
         for name, state in _tasks(machine):
             if not str(state.get("Resource", "")).endswith(LAMBDA):
@@ -40,7 +40,7 @@ def functions_end_before_their_tasks(templates: Templates) -> Iterator[Finding]:
 
 
 def definitions_can_be_read(templates: Templates) -> Iterator[Finding]:
-    """The other checks of state machines say nothing about a definition that they cannot see."""
+    """The definition is JSON in the template; the other rules cannot read another form."""
     for machine in templates.resources(STATE_MACHINE):
         if not _definition(machine):
             yield Finding.at(machine, "task-states", "the definition does not stand in the template as JSON.")

@@ -1,8 +1,4 @@
-"""What EKS itself installs into the cluster, and with which permissions.
-
-No versions: EKS then takes the one that is the default for the cluster's Kubernetes version, which is the one that AWS
-tests with it. Pinned ones would have to be found out in an account, and could be withdrawn under us.
-"""
+"""The add-ons that EKS installs into the cluster, with their permissions."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from stacks.shared.aws_policies import attach_aws_policies
 from trainflow.models.daemon_sets import daemon_set
 
 CONTAINER_LOGS = ("application", "dataplane", "host", "performance")
-"""What Container Insights writes, each to a log group of its own (its user guide)."""
+"""Log groups of Container Insights, one for each kind of log (its user guide)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +27,7 @@ class Identity:
     namespace: str
     service_account: str
     managed_policy: str
-    """AWS's own for this add-on: what it needs changes with its version, which EKS chooses."""
+    """AWS's managed policy for this add-on: the permissions it needs change with its version, which EKS chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +37,7 @@ class AddOn:
     name: str
     identity: Identity | None = None
     configuration: Mapping[str, Any] | None = None
-    """Values of its chart that differ. EKS refuses those that the add-on's schema does not have."""
+    """Values that differ from the chart's defaults. EKS refuses values that the add-on's schema does not have."""
 
 
 BEFORE_NODES = (
@@ -53,19 +49,19 @@ BEFORE_NODES = (
     ),
     AddOn(name="kube-proxy"),
 )
-"""Daemon sets, which are active without a node, and without which no node becomes ready."""
+"""Add-ons of daemon sets, which become active without a node, and without which no node becomes ready."""
 
 
 def on_nodes(*, pod_logs: bool) -> tuple[AddOn, ...]:
-    """Those that become active when their pods run.
+    """Add-ons that become active when their pods run.
 
     Args:
-        pod_logs: Whether what pods write goes to CloudWatch Logs. Written out either way: an add-on that is updated
-            without values keeps those that it has.
+        pod_logs: Whether the pods' output is sent to CloudWatch Logs. The value is always given: an add-on that is
+            updated without values keeps its old ones.
     """
     return (
         AddOn(name="coredns"),
-        # Tells auto repair of faulty Neuron devices; without it a node counts as healthy while its kubelet answers.
+        # Reports faulty Neuron devices to auto repair; without it, a node is healthy as long as its kubelet answers.
         AddOn(
             name="eks-node-monitoring-agent",
             configuration={"nodeAgent": {"resources": {"requests": daemon_set("eks-node-monitoring-agent").requests}}},
@@ -87,7 +83,7 @@ def on_nodes(*, pod_logs: bool) -> tuple[AddOn, ...]:
 
 
 class AddOns(Construct):
-    """Some of the cluster's add-ons, deleted with it."""
+    """Some of the cluster's add-ons, which are deleted with the cluster."""
 
     def __init__(self, scope: Construct, construct_id: str, *, cluster: eks.Cluster, add_ons: Iterable[AddOn]) -> None:
         super().__init__(scope, construct_id)
@@ -101,7 +97,7 @@ class AddOns(Construct):
             made.append(resource)
 
     def _add(self, add_on: AddOn) -> eks.CfnAddon:
-        """The L1 construct: only it has the identity's association."""
+        """Make an add-on with the L1 construct, since only that one has the identity's association."""
         return eks.CfnAddon(
             self,
             add_on.name,

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from constructs import IConstruct
 
 LONGEST_MINUTES = 10
-"""The kubectl handler is a Lambda function: it has 15 minutes for everything."""
+"""Time limit of a chart's installation. The kubectl handler is a Lambda function and has 15 minutes in all."""
 
 
 def add_charts(cluster: eks.Cluster, *, after: IConstruct) -> dict[str, eks.HelmChart]:
-    """Install every chart, when there are nodes and names resolve; by their names."""
+    """Install every chart, as soon as there are nodes and names resolve, and return the charts by name."""
     charts = {}
     for chart in CHARTS:
         release = cluster.add_helm_chart(

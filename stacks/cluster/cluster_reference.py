@@ -1,4 +1,4 @@
-"""What functions have to know of a cluster, whoever made it."""
+"""Properties of the cluster that functions need, whether the cluster is deployed here or exists already."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainflow.configuration.deployment import Configuration, ExistingCluster
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterPlacement:
-    """Where a function has to stand to reach a private API server."""
+    """Network in which a function reaches a private API server."""
 
     vpc: ec2.IVpc
     subnets: ec2.SubnetSelection
@@ -21,16 +21,16 @@ class ClusterPlacement:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterReference:
-    """What the functions have to know of the cluster."""
+    """Properties of the cluster that functions need."""
 
     name: str
     arn: str
     placement: ClusterPlacement | None
-    """None: the API server is public, and functions stand outside any VPC."""
+    """Network of the functions; None: the API server is public, and functions run outside of any VPC."""
 
 
 def existing_cluster(scope: cdk.Stack, configuration: Configuration) -> ClusterReference:
-    """The cluster that somebody else looks after, as the configuration describes it. Nothing is looked up."""
+    """An existing cluster, as the configuration describes it. No AWS call is made."""
     existing = configuration.existing_cluster
     if existing is None:
         raise ValueError("the configuration names no existing cluster")
@@ -45,7 +45,7 @@ def _existing_placement(scope: cdk.Stack, existing: ExistingCluster) -> ClusterP
         scope,
         "ExistingVpc",
         vpc_id=existing.vpc_id,
-        # Nothing reads the zones, but there must be one for each subnet.
+        # The zones are not read, but CDK needs one for each subnet.
         availability_zones=[f"zone-{number}" for number, _ in enumerate(existing.subnet_ids)],
         private_subnet_ids=list(existing.subnet_ids),
     )

@@ -13,7 +13,7 @@ HASH_LENGTH = 8
 
 
 def named_after_template(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The same Job with the hash of its pod template behind its name.
+    """Append the hash of a Job's pod template to its name.
 
     The template of a Job is immutable: to apply another one under the same name fails, and the deployment with it.
     Under another name it is a new Job, and `kubectl apply --prune`, as CDK calls it, removes the old one.
@@ -28,6 +28,6 @@ def named_after_template(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def template_hash(job: Mapping[str, Any]) -> str:
-    """Of the pod template, whatever the order of its keys."""
+    """Hash of the pod template, independent of the order of its keys."""
     text = json.dumps(job["spec"]["template"], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]

@@ -1,4 +1,4 @@
-"""CDK's own provider that applies manifests and charts, cut down to what it uses.
+"""CDK's own provider that applies manifests and charts, with only the permissions that it uses.
 
 CDK gives its two functions AWS's policies, which write to every log group and read every image of the account. One of
 them administers the cluster, so the little that it needs besides is written out here.
@@ -21,7 +21,7 @@ from stacks.shared.acknowledgements import Reason, acknowledge
 from stacks.shared.aws_policies import IN_NETWORK
 
 RUNTIME = f"python{PYTHON}"
-"""As our own functions; the AWS CLI in CDK's layer (1.45.61) lists it as supported."""
+"""Runtime of our own functions; the AWS CLI in CDK's layer (1.45.61) lists it as supported."""
 
 PUBLIC_CHARTS = ("ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken")
 """The handler logs in to the public registry of ECR before it pulls a chart."""
@@ -30,11 +30,11 @@ Resource = TypeVar("Resource", bound=cdk.CfnResource)
 
 
 def narrow_kubectl_provider(cluster: eks.Cluster, log_group: logs.ILogGroup) -> None:
-    """Leave the provider the rights that its two functions use.
+    """Limit the provider to the permissions that its two functions use.
 
     Args:
-        cluster: Made with a kubectl layer.
-        log_group: That both functions write to.
+        cluster: The cluster, which was made with a kubectl layer.
+        log_group: The log group of both functions.
     """
     provider = cluster.node.find_child("KubectlProvider")
     handler = provider.node.find_child("Handler")
@@ -45,14 +45,14 @@ def narrow_kubectl_provider(cluster: eks.Cluster, log_group: logs.ILogGroup) -> 
     stands = _allow(IN_NETWORK, "*")
     _grant(handler, writes, stands, _allow(PUBLIC_CHARTS, "*"), _allow(["eks:DescribeCluster"], cluster.cluster_arn))
     _grant(framework, writes, stands, _allow(["lambda:InvokeFunction", "lambda:GetFunction"], function.attr_arn))
-    # Was for a policy that is not attached any more.
+    # It belonged to a policy that is no longer attached.
     handler.node.try_remove_child("HasEcrPublic")
     acknowledge(provider, "AwsSolutions-IAM5[Resource::*]", reason=Reason.NO_RESOURCE_LEVEL)
     acknowledge(provider, "Serverless-LambdaDLQ", "Serverless-LambdaTracing", reason=Reason.DEPLOYMENTS_WAIT)
 
 
 def _grant(function: IConstruct, *statements: iam.PolicyStatement) -> None:
-    """These statements, and nothing that CDK has put there."""
+    """Replace the statements that CDK has added by these."""
     role = function.node.find_child("ServiceRole")
     _resource(role, iam.CfnRole).managed_policy_arns = []
     policy = _resource(role.node.find_child("DefaultPolicy"), iam.CfnPolicy)

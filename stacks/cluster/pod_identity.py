@@ -1,4 +1,4 @@
-"""Who may take a role that is meant for pods."""
+"""Trust policies of roles for pods."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from aws_cdk import aws_iam as iam
 
 
 def pod_identity(*, cluster_name: str, namespace: str, service_account: str) -> iam.IPrincipal:
-    """One service account of one cluster, and nobody else.
+    """A principal that is one service account of one cluster.
 
-    EKS Pod Identity assumes every role for every pod; the session tags that it sets say for which (EKS user guide,
+    EKS Pod Identity assumes the roles of all pods; its session tags name the pod's service account (EKS user guide,
     'Create IAM role with trust policy required by EKS Pod Identity').
     """
     return iam.ServicePrincipal(

@@ -1,4 +1,4 @@
-"""The EKS cluster: its control plane, the nodes that are always there, and what is installed for the runs."""
+"""The EKS cluster: its control plane, the system nodes, and the software that runs need."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["ClusterPlacement", "ClusterReference", "ClusterStack", "existing_cluster"]
 
 KUBERNETES_VERSIONS = ("1.35", "1.36")
-"""Within one minor version of kubectl 1.36, the layer that applies the manifests (Kubernetes version skew policy)."""
+"""Kubernetes versions within one minor version of kubectl 1.36, the layer that applies the manifests (Kubernetes
+version skew policy)."""
 
 HTTPS_PORT = 443
 
 
 class ClusterStack(cdk.Stack):
-    """Everything in the cluster but the nodes that train."""
+    """Everything in the cluster except for the training nodes."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class ClusterStack(cdk.Stack):
             cluster_logging=list(eks.ClusterLoggingTypes),
             role=self._make_cluster_role(),
             secrets_encryption_key=self._make_key(),
-            # Whoever deploys is not made an administrator by it; administrators are named.
+            # The deploying principal does not become an administrator; the configuration names the administrators.
             bootstrap_cluster_creator_admin_permissions=False,
             # Its own copies of CNI, proxy and DNS would be in the way of the add-ons.
             bootstrap_self_managed_addons=False,
@@ -108,7 +109,8 @@ class ClusterStack(cdk.Stack):
         return cluster
 
     def _make_log_groups(self) -> ServiceLogGroups:
-        """Those of the control plane and of Container Insights: their services would keep every event for ever."""
+        """Log groups of the control plane and of Container Insights, which their services would otherwise keep
+        forever."""
         keep = self._configuration.production
         name = self._configuration.cluster_name
         groups = {f"/aws/eks/{name}/cluster": 365 if keep else 30}
@@ -116,7 +118,7 @@ class ClusterStack(cdk.Stack):
         return ServiceLogGroups(self, "ServiceLogs", groups=groups, keep=keep)
 
     def _make_key(self) -> kms.Key:
-        """Goes with the cluster, whose secrets are all that it encrypts."""
+        """The key of the cluster's secrets; it encrypts nothing else, and is deleted with the cluster."""
         return kms.Key(
             self,
             "SecretsKey",
@@ -137,7 +139,7 @@ class ClusterStack(cdk.Stack):
         )
 
     def _let_functions_in(self) -> None:
-        """Before anything is applied to the cluster, and until it has been taken back."""
+        """Permissions that exist before anything is applied to the cluster, and until it has been deleted."""
         rule = ec2.CfnSecurityGroupIngress(
             self,
             "FunctionsToApiServer",
@@ -155,14 +157,15 @@ class ClusterStack(cdk.Stack):
             self.cluster.grant_cluster_admin(f"Administrator{number}", principal)
 
     def _node_security_groups(self, storage: StorageStack) -> list[ec2.ISecurityGroup]:
-        """Every node's: the cluster's own, and that of the file system's clients."""
+        """Security groups of every node: the cluster's own, and that of the file system's clients."""
         groups = [self.cluster.cluster_security_group]
         if storage.shared is not None:
             groups.append(storage.shared.client_security_group)
         return groups
 
     def _make_node_role(self) -> iam.Role:
-        """Pull images and register: pods that reach it through the instance metadata gain nothing from it."""
+        """Role of the system nodes: they pull images and register. Pods that reach it through the instance metadata
+        gain nothing."""
         role = iam.Role(
             self,
             "NodeRole",
@@ -205,7 +208,8 @@ class ClusterStack(cdk.Stack):
         return nodes
 
     def _make_ready(self) -> AddOns:
-        """The add-ons that run on nodes. What comes after them finds names and volumes; and is deleted before them."""
+        """Install the add-ons that run on nodes. What is installed after them finds DNS and volumes, and is deleted
+        before them."""
         pod_logs = self._configuration.cluster.pod_logs == "cloudwatch"
         add_ons = AddOns(self, "PodAddOns", cluster=self.cluster, add_ons=on_nodes(pod_logs=pod_logs))
         add_ons.node.add_dependency(self.system_nodes)
@@ -223,7 +227,7 @@ class ClusterStack(cdk.Stack):
         operator.node.add_dependency(after)
 
     def _make_queues(self, *, after: IConstruct) -> None:
-        """When Volcano runs, whose webhook checks them; and deleted before it goes."""
+        """Install the queues after Volcano, whose webhook checks them; they are deleted before Volcano."""
         for settings in self._configuration.cluster.volcano_queues:
             queue = self.cluster.add_manifest(f"Queue-{settings.name}", queue_manifest(**settings.model_dump()))
             queue.node.add_dependency(after)
@@ -237,5 +241,5 @@ def _check_version(version: str) -> None:
 
 
 def _endpoint_access(cidrs: tuple[str, ...]) -> eks.EndpointAccess:
-    """Private, and for people outside the VPC only from the networks that they named."""
+    """A private endpoint; for users outside of the VPC, also a public one for the configured networks."""
     return eks.EndpointAccess.PUBLIC_AND_PRIVATE.only_from(*cidrs) if cidrs else eks.EndpointAccess.PRIVATE

@@ -1,4 +1,4 @@
-"""The nodes that are always there: for DNS, controllers, and pods that stage and publish."""
+"""The system nodes, which always run: for DNS, controllers, and pods that stage and publish."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ for zones that do not have the first."""
 
 CPUS = 2
 MEMORY_GIB = 8
-"""Of either type."""
+"""Memory of either type."""
 
 ROOT_GIB = 50
 

@@ -2,7 +2,7 @@
 
 It has no Helm chart: the project publishes a kustomization, and its chart is for Trainer v2, which knows PyTorchJobs no
 more. The kustomization brings definitions of six kinds, 600 KB each, more than a CloudFormation template may hold; of
-them one is needed. So the objects are written here for that one kind: the operator is told to serve no other, and
+them one is needed. So the objects are written here for that one kind: a flag makes the operator serve no other, and
 its own webhook checks every PyTorchJob, so the definition leaves the schema open.
 
 Names and ports are those that the operator's flags and certificate rotation expect (github.com/kubeflow/trainer, branch
@@ -22,7 +22,7 @@ WEBHOOK_PORT = 9443
 PROBE_PORT = 8081
 
 SECRET = "training-operator-webhook-cert"  # noqa: S105  (a name)
-"""Made empty; the operator writes its certificate into it."""
+"""Name of a secret that is made empty; the operator writes its certificate into it."""
 
 LABELS = {"app.kubernetes.io/name": NAME}
 
@@ -31,7 +31,7 @@ OWNED = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 def operator_manifests() -> list[dict[str, Any]]:
-    """The operator and what it works with, in the order in which it has to be made."""
+    """Objects of the operator, in the order in which they have to be created."""
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": dict(LABELS)}},
         _definition(),
@@ -77,7 +77,7 @@ def _definition() -> dict[str, Any]:
 
 
 def _permissions() -> list[dict[str, Any]]:
-    """What PyTorchJobs need in every namespace; secrets only in the operator's own."""
+    """Permissions of the operator in every namespace; for secrets, in its own namespace only."""
     cluster = [
         _rule("kubeflow.org", ("pytorchjobs", "pytorchjobs/status", "pytorchjobs/finalizers"), OWNED),
         _rule("", ("pods", "services"), OWNED),
@@ -163,7 +163,7 @@ def _pod() -> dict[str, Any]:
 
 
 def _webhook() -> dict[str, Any]:
-    """The operator puts the authority of its certificate into it."""
+    """Webhook configuration, into which the operator writes the authority of its certificate."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",

@@ -1,4 +1,4 @@
-"""What runs find in their namespace: bounds, permissions, an identity, and the shared file system."""
+"""Objects in the namespace of the runs: limits, permissions, an identity, and the shared file system."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 SMALL_PODS_PER_SYSTEM_NODE = 10
 TRAINING_PODS_PER_NODE = 4
-"""Runs of many small pods share a node; ours take whole ones."""
+"""Training pods per node that the quota allows; runs of many small pods share a node, ours take whole nodes."""
 
 
 def namespace_manifest(configuration: Configuration) -> dict[str, Any]:
     """The namespace of the runs.
 
-    Pods that get at the node are refused (`baseline`). `restricted` warns only: it wants a seccomp profile, which
-    images for Trainium have not been tried with, and root for nobody, which the pod that prepares the file system is.
+    Pods with access to their node are refused (`baseline`). `restricted` only warns: it asks for a seccomp profile,
+    which images for Trainium have not been tried with, and for no pod that runs as root, as the one does that prepares
+    the file system.
     """
     levels = {"enforce": "baseline", "warn": "restricted", "audit": "restricted"}
     labels = {f"pod-security.kubernetes.io/{mode}": level for mode, level in levels.items()}
@@ -42,9 +43,9 @@ def namespace_manifest(configuration: Configuration) -> dict[str, Any]:
 
 
 def quota_manifest(configuration: Configuration) -> dict[str, Any]:
-    """No more than the configured nodes can run, whoever asks; and nothing that reaches out of the cluster.
+    """A quota of as many pods as the configured nodes can run, and of no object that reaches out of the cluster.
 
-    Balancers would be made outside CloudFormation and left behind by `cdk destroy`.
+    Load balancers would be made outside of CloudFormation, and `cdk destroy` would leave them.
     """
     groups = [(group.instance, group.max_nodes) for group in configuration.capacity.nodegroups]
     system = configuration.cluster.system_nodes
@@ -71,7 +72,7 @@ def quota_manifest(configuration: Configuration) -> dict[str, Any]:
 
 
 def service_account_manifest(configuration: Configuration) -> dict[str, Any]:
-    """The pods' identity. It may do nothing in the cluster, and its pods are given no token for it."""
+    """The pods' identity. It has no permission in the cluster, and its pods get no token for it."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -123,7 +124,7 @@ def volume_manifests(configuration: Configuration, shared: SharedFileSystem) -> 
 
 
 def folders_manifest(configuration: Configuration, shared: SharedFileSystem) -> dict[str, Any]:
-    """A job that gives the file system's folders to the pods' user, once for each file system.
+    """A job that makes the pods' user the owner of the file system's folders, once for each file system.
 
     They belong to root: `data` and `runs` are made by FSx when it links them, `cache` by the kubelet when a pod first
     mounts it. A pod's fsGroup changes nothing, because the driver leaves volumes of many writers as they are.
@@ -181,9 +182,11 @@ class Workload(Construct):
         self._apply_manifests(storage.shared, after)
 
     def _apply_manifests(self, shared: SharedFileSystem | None, after: IConstruct) -> None:
-        """The namespace first and, because deletion goes backwards, last: what is left in it goes with it.
+        """The namespace is created first and, since deletion runs in reverse order, deleted last, with what is left in
+        it.
 
-        All of it while there are still nodes: a pod is gone when its node says so, and a claim when its pods are.
+        It is deleted while there are still nodes: a node has to confirm that a pod ended, and a claim ends with its
+        pods.
         """
         namespace = self._apply("Namespace", namespace_manifest(self._configuration))
         namespace.node.add_dependency(after)

@@ -1,4 +1,4 @@
-"""Where the images are kept and built: ECR, and a CodeBuild project for each kind of image.
+"""Stores and builds the images: ECR, and a CodeBuild project for each kind of image.
 
 The machine that deploys needs no Docker: it uploads the packages that run in pods
 (`context`), and CodeBuild makes the image. A build names
@@ -32,15 +32,15 @@ from trainflow.configuration.deployment import Configuration
 from trainflow.models.image_names import EcrImage, in_private_ecr
 
 TOOLS = "tools"
-"""The kind of image that staging and publishing run in."""
+"""The kind of image for staging and publishing."""
 
 BUILD_MINUTES = 60
 """A Neuron base is some 10 GB to pull, unpack and push."""
 
 KEPT_IMAGES = 20
 KEPT_IN_PRODUCTION = 100
-"""Of each kind. Specs name images by digest, so an image must outlive the specs that are still run. The functions name
-the newest one of the kind `tools`, or that of a run which began before the last deployment."""
+"""Images of each kind that are kept. Specs name images by digest, so an image must outlive the specs that are still
+run. The functions name the newest one of the kind `tools`, or that of a run which began before the last deployment."""
 
 UNTAGGED_DAYS = 7
 
@@ -74,13 +74,13 @@ class Kind:
 
     @property
     def tag(self) -> str:
-        """Kind and content: what the build is given, the base and the recipe."""
+        """Kind and content of an image: the inputs of its build, the base and the recipe."""
         digest = hashlib.sha256(f"{self.base}\0{self.dockerfile}\0{context.digest()}".encode()).hexdigest()
         return f"{self.name}-{digest[:16]}"
 
     @property
     def private(self) -> EcrImage | None:
-        """The parts of the base's name, if it is in somebody's ECR and needs a login."""
+        """The parts of the base's name, if it is in a private ECR registry and needs a login."""
         return in_private_ecr(self.base)
 
 
@@ -117,7 +117,7 @@ class ImagesStack(cdk.Stack):
 
     @property
     def tools_image(self) -> str:
-        """What staging and publishing run in: the configured image, or the one that `make images` builds."""
+        """The image for staging and publishing: the configured one, or the one that `make images` builds."""
         if self._configuration.images.tools is not None:
             return self._configuration.images.tools
         (tools,) = (kind for kind in self._kinds if kind.name == TOOLS)
@@ -125,7 +125,7 @@ class ImagesStack(cdk.Stack):
 
     @property
     def tools_repository_arn(self) -> str | None:
-        """Of the ECR repository that holds it; None where it is in another registry."""
+        """ARN of the ECR repository of that image; None where it is in another registry."""
         if self._configuration.images.tools is None:
             return self.repository.repository_arn
         private = in_private_ecr(self._configuration.images.tools)
@@ -165,7 +165,7 @@ class ImagesStack(cdk.Stack):
         return role
 
     def _statements(self) -> list[iam.PolicyStatement]:
-        """What a build does, action by action; CDK's own grants for a project are wider."""
+        """Permissions of a build, action by action; CDK's own grants for a project are wider."""
         source = self._source.bucket.arn_for_objects(self._source.s3_object_key)
         allowed: list[tuple[tuple[str, ...], list[str]]] = [
             (("logs:CreateLogStream", "logs:PutLogEvents"), [self._log_group.log_group_arn]),
@@ -231,7 +231,7 @@ def kinds_of_images(configuration: Configuration) -> tuple[Kind, ...]:
         Kind(name="cpu", base=images.cpu_base, dockerfile="cpu.Dockerfile"),
     ]
     if images.torchneuron_base is not None:
-        # Both Neuron bases bring their torch along, and nothing may move it: one recipe.
+        # Both Neuron bases contain their torch, which must not change, so they share a recipe.
         kinds.append(Kind(name="torchneuron", base=images.torchneuron_base, dockerfile="neuron.Dockerfile"))
     if images.tools is None:
         kinds.append(Kind(name=TOOLS, base=images.cpu_base, dockerfile="tools.Dockerfile"))
@@ -239,7 +239,7 @@ def kinds_of_images(configuration: Configuration) -> tuple[Kind, ...]:
 
 
 def build_spec(kind: Kind) -> dict[str, Any]:
-    """What CodeBuild does, with REPOSITORY and TAG in the environment. An image that is there is not built again."""
+    """The build specification, with REPOSITORY and TAG in the environment. An image that exists is not built again."""
     log_in = [LOG_IN.format(region="$AWS_REGION", registry="${REPOSITORY%%/*}")]
     if kind.private:
         log_in.append(LOG_IN.format(region=kind.private.region, registry=kind.private.registry))

@@ -1,4 +1,4 @@
-"""The VPC: private subnets for nodes and functions, one NAT gateway, and who may talk to whom.
+"""The VPC: private subnets for nodes and functions, one NAT gateway, and security groups.
 
 Zones are given by **id**, which means the same place in every account, and CloudFormation places the subnets by it.
 So nothing has to be looked up, and the template is the same wherever it is deployed.
@@ -30,14 +30,14 @@ PRIVATE_SUBNET_BITS = 3
 """Private subnets take an eighth of the VPC each: 8,190 addresses of a /16."""
 
 PUBLIC_SUBNET_BITS = 28
-"""16 addresses: nothing but the NAT gateway stands there."""
+"""Public subnets have 16 addresses, since they contain only the NAT gateway."""
 
 
 class NetworkStack(cdk.Stack):
-    """Where the cluster stands. A stack of its own, so that it outlives everything that needs a way out to be deleted.
+    """The network of the cluster, in a stack of its own, so that it exists until everything that needs it is deleted.
 
-    The cluster's custom resources take their manifests back through these routes; routes that go first leave them to
-    their time-outs.
+    The cluster's custom resources delete their manifests through these routes; without the routes they would run into
+    their time limits.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, configuration: Configuration, **kwargs: Any) -> None:
@@ -88,7 +88,7 @@ class NetworkStack(cdk.Stack):
                     map_public_ip_on_launch=False,
                 ),
             ],
-            # No policy on it: nodes read ECR's layers, Amazon Linux's packages and public data sets from buckets that
+            # It has no policy: nodes read ECR's layers, Amazon Linux's packages and public data sets from buckets that
             # are not ours. What a principal may do with a bucket is said in its role.
             gateway_endpoints={"S3": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3)},
         )
@@ -108,7 +108,8 @@ class NetworkStack(cdk.Stack):
         return [by_zone[self._network.zone_id], by_zone[self._network.second_zone_id]]
 
     def _log_flows(self, *, keep: bool) -> None:
-        """Who talked to whom. EFA's traffic bypasses the kernel and is not in it; S3's and Lustre's is."""
+        """Flow logs: which addresses communicated. EFA's traffic bypasses the kernel and is not in them; S3's and
+        Lustre's is."""
         group = logs.LogGroup(
             self,
             "FlowLog",
@@ -160,7 +161,7 @@ class NetworkStack(cdk.Stack):
 
 
 def _place_by_zone_id(subnet: ec2.ISubnet) -> None:
-    """Swap the zone's name, which the L2 construct writes, for its id."""
+    """Replace the zone's name, which the L2 construct writes, by its id."""
     resource = subnet.node.default_child
     if not isinstance(resource, ec2.CfnSubnet):
         raise TypeError("a subnet is made of AWS::EC2::Subnet")

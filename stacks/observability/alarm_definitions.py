@@ -1,4 +1,4 @@
-"""When a person is told: what each alarm watches, what it means, and what to do first."""
+"""The definitions of all alarms: what each one watches, what it means, and what to do first."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ FULL_PERCENT = 85
 """Lustre slows down as its targets fill, and writes fail when one is full; this leaves time to act."""
 
 SLOW_PERIODS = 3
-"""Of five minutes each: a checkpoint or an evaluation slows one, a sick node all of them."""
+"""Periods of five minutes each: a checkpoint or an evaluation slows down one period, a faulty node all of them."""
 
 REAPER_SLACK_MINUTES = 15
-"""Three surveys: scaling down takes minutes, and one survey may fail without anybody having to get up."""
+"""Time of three surveys: scaling down takes minutes, and one survey may fail without an alarm."""
 
 SURVEYS_MISSED = 3
 
@@ -45,7 +45,7 @@ class Definition:
     """One alarm."""
 
     name: str
-    """Behind the deployment's name."""
+    """Name of the alarm, after the deployment's name."""
     meaning: str
     first: str
     """What to do first."""
@@ -54,18 +54,19 @@ class Definition:
     operator: cloudwatch.ComparisonOperator = AT_LEAST
     periods: int = 1
     breaching: int | None = None
-    """How many of the periods have to be bad; None: all."""
+    """Number of periods that have to be bad; None: all of them."""
     missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING
     says_when_over: bool = True
-    """Off for events: that no further run has failed does not mean that this one has recovered."""
+    """Whether the end of the alarm is reported; not for events, since a later period without a failure says nothing
+    about the failed run."""
     needs_a_person: bool = False
-    """Whether a run stands still, is lost, or nodes burn money until somebody acts."""
+    """Whether a run stands still or is lost, or nodes cost money, until a person acts."""
     section: str | None = None
     """Heading of the runbook where several alarms share one."""
 
     @property
     def anchor(self) -> str:
-        """Of the runbook's section."""
+        """Heading of the runbook's section."""
         return self.section or self.name
 
 
@@ -137,7 +138,7 @@ def _training(configuration: Configuration) -> Iterator[Definition]:
         metric=metrics.of_cluster(ClusterMetric.SECONDS_SINCE_STEP, deployment=configuration, statistic="Maximum"),
         threshold=minutes * 60,
         operator=ABOVE,
-        # A spec may have its job looked at every five minutes only, which leaves some periods empty.
+        # A spec may have its job polled every five minutes only, which leaves some periods empty.
         periods=2,
         breaching=1,
         needs_a_person=True,
@@ -190,7 +191,7 @@ def _fleet(configuration: Configuration) -> Iterator[Definition]:
     )
     yield Definition(
         name="survey-missing",
-        meaning="SurveyFleet has reported nothing, so idle nodes are not given back and this dashboard is blind.",
+        meaning="SurveyFleet has reported nothing, so idle nodes are not released and this dashboard is stale.",
         first="read the function's log.",
         metric=metrics.of_cluster(ClusterMetric.NODES_UP, deployment=configuration, statistic="SampleCount"),
         operator=BELOW,
@@ -235,5 +236,5 @@ def _storage(shared: SharedFileSystem) -> Definition:
 
 
 def _kebab(key: str) -> str:
-    """`RunRequests` as `run-requests`."""
+    """Convert a name such as `RunRequests` to `run-requests`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", key).lower()

@@ -1,4 +1,4 @@
-"""The alarms of a deployment, and the one that says that somebody is needed. All tell one topic."""
+"""The alarms of a deployment and their composite alarm for a person on call; all notify one topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPOSITE = "a-run-needs-a-person"
 
 
 class Alarms(Construct):
-    """All alarms of a deployment, and the one that says that somebody is needed."""
+    """All alarms of a deployment, and the composite alarm that calls a person."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, configuration: Configuration, watched: Watched, topic: sns.ITopic

@@ -31,7 +31,7 @@ from trainflow.models.metric_names import (
 MINUTE = cdk.Duration.minutes(1)
 HOUR = cdk.Duration.hours(1)
 SURVEY = cdk.Duration.minutes(5)
-"""Between two looks of SurveyFleet at the cluster; shorter periods would have gaps."""
+"""Time between two polls of the cluster by SurveyFleet; shorter periods would have gaps."""
 DAY = cdk.Duration.days(1)
 
 FILE_SYSTEM_DIMENSION = "FileSystemId"
@@ -49,7 +49,7 @@ def of_cluster(
     period: cdk.Duration = SURVEY,
     label: str | None = None,
 ) -> cloudwatch.Metric:
-    """What the functions publish for one cluster over all its runs."""
+    """A metric that the functions publish for one cluster over all its runs."""
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=metric.value,
@@ -72,7 +72,8 @@ def runs_of(metric: RunMetric, *, deployment: Configuration) -> str:
 
 
 def of_chosen_run(metric: RunMetric, *, deployment: Configuration, placeholder: str, label: str) -> cloudwatch.Metric:
-    """The run that is chosen above the dashboard, which puts its name where `placeholder` stands."""
+    """A metric of the run that is chosen at the top of the dashboard, which replaces `placeholder` by the run's
+    name."""
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=metric.value,
@@ -118,7 +119,7 @@ def fullest_target_free(file_system_id: str) -> cloudwatch.Metric:
 
 
 def pod_logs_usd(log_group: str) -> cloudwatch.MathExpression:
-    """What an hour's log lines of pods cost to send, by the price of `LOG_USD_PER_GB`."""
+    """Cost of sending the log lines of pods for an hour, by the price of `LOG_USD_PER_GB`."""
     sent = cloudwatch.Metric(
         namespace="AWS/Logs",
         metric_name="IncomingBytes",

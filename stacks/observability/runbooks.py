@@ -1,4 +1,5 @@
-"""The runbooks where a mail can lead: on a dashboard of the deployment, as the repository has no public address."""
+"""The runbooks as a dashboard of the deployment, to which a mail can link, since the repository has no public
+address."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ WIDTH = 24
 """Columns of a dashboard (CloudWatch)."""
 
 LINES_PER_ROW = 2
-"""Of Markdown in one row of a text widget; a widget that is too low can be scrolled."""
+"""Lines of Markdown per row of a text widget; a widget that is too low can be scrolled."""
 
 
 class Runbooks(Construct):
@@ -40,12 +41,12 @@ class Runbooks(Construct):
 
 
 def dashboard_name(configuration: Configuration) -> str:
-    """Of the dashboard with the runbooks."""
+    """Name of the dashboard with the runbooks."""
     return f"{configuration.name}-runbooks"
 
 
 def link(configuration: Configuration, anchor: str) -> str:
-    """Where the section of an alarm is read: an address that opens from a mail.
+    """The URL of the runbook for an alarm, which a mail can link.
 
     A section of a dashboard has no address of its own; the section is headed as the alarm is named.
     """
@@ -57,6 +58,6 @@ def link(configuration: Configuration, anchor: str) -> str:
 
 
 def sections(page: str) -> list[str]:
-    """The page in the parts between its headings, without links that lead to other files or places of the page."""
+    """Split the page at its headings, without links to other files or to other places of the page."""
     parts = re.split(r"^(?=## )", page, flags=re.MULTILINE)
     return [re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]+\)", r"\1", part).strip() for part in parts]

@@ -1,4 +1,4 @@
-"""What people see and hear of a deployment: one dashboard, and the alarms."""
+"""Monitoring of a deployment: one dashboard, and the alarms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ObservabilityStack(cdk.Stack):
-    """Deployed last and read by nothing, so that it can be changed without touching what runs."""
+    """The monitoring stack. It is deployed last and no stack depends on it, so it can be changed at any time."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ObservabilityStack(cdk.Stack):
         self._let_alarms_publish(orchestration, prefix=configuration.name)
 
     def _let_alarms_publish(self, orchestration: OrchestrationStack, *, prefix: str) -> None:
-        """Without both statements an alarm on an encrypted topic rings and nobody hears it."""
+        """Statements of the key's policy; without both, an alarm on an encrypted topic sends no message."""
         cloudwatch = iam.ServicePrincipal("cloudwatch.amazonaws.com")
         # A pattern: the alarms' own ARNs would make the two stacks depend on each other.
         ours = {

@@ -1,4 +1,4 @@
-"""Findings of cdk-nag that stand: every reason that there is, used beside the resources that need it.
+"""The reasons for which findings of cdk-nag are accepted; each is used beside the resources that need it.
 
 A test counts them over the whole app, and refuses a sixteenth.
 """
@@ -12,20 +12,20 @@ from constructs import IConstruct
 
 
 class Reason(StrEnum):
-    """For an auditor."""
+    """Reasons, written for an auditor."""
 
     TASKS_ARE_WAITED_FOR = (
         "The functions of this stack are never invoked asynchronously: a Task state waits for the answer, retries what "
         "passes, and the execution keeps what failed."
     )
     DEPLOYMENTS_WAIT = (
-        "CDK's function for custom resources runs while somebody deploys and at no other time. CloudFormation waits "
+        "CDK's function for custom resources runs during a deployment and at no other time. CloudFormation waits "
         "for its answer: a call that fails, fails the deployment and is in its log."
     )
     NO_RESOURCE_LEVEL = (
         "AWS's service authorization reference lists no resource type for these actions: traces, metrics (limited to "
         "Trainflow's namespace by a condition), network interfaces of functions in a VPC, log deliveries, logins to a "
-        "registry, and looking at zones, offerings and quotas. stacks/checks/access.py holds the list and refuses any "
+        "registry, and reading zones, offerings and quotas. stacks/checks/access.py holds the list and refuses any "
         "other action on every resource."
     )
     AGENTS_REPORT_THEMSELVES = (
@@ -35,7 +35,7 @@ class Reason(StrEnum):
     SERVICES_CHOOSE_IDS = (
         "EKS chooses the ids at the end of the ARNs of node groups and Auto Scaling groups, FSx those of its tasks. "
         "The patterns leave nothing else open: node groups have our prefix and this cluster by name or by condition, "
-        "and making a task also takes the file system's own ARN, so that what is left is to look at tasks of others."
+        "and making a task also takes the file system's own ARN, so that only other tasks can be read."
     )
     LOG_GROUPS_END_WITH_A_STAR = (
         "CloudWatch Logs writes a log group in policies with ':*' at the end of its ARN. The group itself is named."
@@ -62,7 +62,7 @@ class Reason(StrEnum):
         "the policy. Only this add-on's service account in this cluster can take the role."
     )
     END_OF_THE_WAY = (
-        "These are dead-letter queues: nobody reads them but a person, who is told by an alarm as soon as one of them "
+        "These are dead-letter queues: only a person reads them, whom an alarm notifies as soon as one of them "
         "is not empty."
     )
     QUEUE_HAS_ITS_OWN = (
@@ -70,13 +70,13 @@ class Reason(StrEnum):
         "what failed three times."
     )
     MAIL_IS_NO_WORK = (
-        "A mail that could not be delivered helps nobody in a queue. What it said stands in the run table, and SNS has "
+        "A mail that could not be delivered is of no use in a queue. Its content is in the run table, and SNS has "
         "tried for hours (NumberOfNotificationsFailed counts it)."
     )
 
 
 def acknowledge(construct: IConstruct, *rules: str, reason: Reason) -> None:
-    """Let findings stand on a construct and on what is inside it.
+    """Accept findings on a construct and on its children.
 
     The acknowledgement carries the name of the rule's pack, so that CDK itself matches it with the finding, and the
     validation report lists both with the reason. cdk-nag drops a finding that is acknowledged without the name of its
@@ -84,9 +84,10 @@ def acknowledge(construct: IConstruct, *rules: str, reason: Reason) -> None:
     report, as if it had not run (`buildPluginReports` in aws-cdk-lib 2.275.0).
 
     Args:
-        construct: As small as possible.
-        rules: In full, with the finding in brackets where cdk-nag names one. A rule's name begins with its pack's.
-        reason: Why.
+        construct: The construct, as small as possible.
+        rules: The rules' full names, with the finding in brackets where cdk-nag names one. A rule's name begins with
+            its pack's.
+        reason: The reason for which the findings are accepted.
     """
     cdk.Validations.of(construct).acknowledge(
         *(cdk.Acknowledgment(id=f"{rule.partition('-')[0]}::{rule}", reason=reason.value) for rule in rules)

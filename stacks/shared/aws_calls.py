@@ -1,4 +1,5 @@
-"""Calls of AWS's APIs for what CloudFormation has no property for: one small function of CDK's makes a stack's all."""
+"""Calls of AWS APIs for settings without a CloudFormation property; one function of CDK's makes all calls of a
+stack."""
 
 from __future__ import annotations
 
@@ -23,16 +24,16 @@ class Call:
     """One call of an AWS API."""
 
     service: str
-    """As the SDK for JavaScript names its client."""
+    """Name of the service's client in the SDK for JavaScript."""
     action: str
     parameters: Mapping[str, Any]
     passes_over: str | None = None
     """Pattern of the errors that count as success."""
     output_paths: Sequence[str] = ()
-    """What of the answer is read afterwards."""
+    """Paths in the answer that are read afterwards."""
 
     def as_sdk_call(self, identity: str) -> resources.AwsSdkCall:
-        """As CDK's function takes it."""
+        """The call in the form that CDK's function takes."""
         return resources.AwsSdkCall(
             service=self.service,
             action=self.action,
@@ -44,15 +45,15 @@ class Call:
 
 
 class AwsCalls(Construct):
-    """The role and the log of that function, and what it is asked to do."""
+    """The role and the log group of that function, and the calls that it makes."""
 
     def __init__(self, scope: Construct, construct_id: str, *, description: str) -> None:
         """Make the function's role, which may do nothing yet.
 
         Args:
-            scope: The stack that the calls are about.
-            construct_id: Of this construct.
-            description: Of the role.
+            scope: The stack of the calls.
+            construct_id: The id of this construct.
+            description: The description of the role.
         """
         super().__init__(scope, construct_id)
         self._log_group = logs.LogGroup(
@@ -65,7 +66,7 @@ class AwsCalls(Construct):
             acknowledge(cdk.Stack.of(self), f"Serverless-Lambda{rule}", reason=Reason.DEPLOYMENTS_WAIT)
 
     def allow(self, *statements: iam.PolicyStatement) -> iam.Policy:
-        """Let the function make its calls; every call waits until it may."""
+        """Allow the function to make its calls; every call waits for this policy."""
         write_log = iam.PolicyStatement(
             actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[self._log_group.log_group_arn]
         )
@@ -74,7 +75,8 @@ class AwsCalls(Construct):
     def call(
         self, scope: Construct, construct_id: str, call: Call, *, on_delete: Call | None = None
     ) -> resources.AwsCustomResource:
-        """Make a call when what it is about is made and whenever its parameters change, another when it goes."""
+        """Make a call when its subject is created and whenever the parameters change, and another one when it is
+        deleted."""
         identity = f"{scope.node.path}/{construct_id}"
         made = resources.AwsCustomResource(
             scope,
@@ -90,7 +92,8 @@ class AwsCalls(Construct):
         return made
 
     def name_role_once(self) -> None:
-        """The function refers to its role, and depends on it too; cfn-lint warns of that (W3005)."""
+        """Remove the dependency on the role, to which the function refers already; cfn-lint warns of both together
+        (W3005)."""
         for function in cdk.Stack.of(self).node.find_all():
             if isinstance(function, lambda_.CfnFunction):
                 function.add_deletion_override("DependsOn")

@@ -14,16 +14,16 @@ IN_NETWORK = (
     "ec2:AssignPrivateIpAddresses",
     "ec2:UnassignPrivateIpAddresses",
 )
-"""What Lambda does with a function's role to place it (AWSLambdaVPCAccessExecutionRole)."""
+"""Permissions that Lambda uses with a function's role to place it (AWSLambdaVPCAccessExecutionRole)."""
 
 
 def attach_aws_policies(role: iam.Role, *names: str, reason: Reason) -> None:
-    """Give a role managed policies, and say to auditors why they are not our own.
+    """Give a role managed policies, and acknowledge for auditors why they are not our own.
 
     Args:
-        role: Whose trust is narrow.
-        names: Of AWS managed policies.
-        reason: Why a copy of their statements would be worse.
+        role: The role, whose trust policy is narrow.
+        names: Names of AWS managed policies.
+        reason: The reason why a copy of their statements would be worse.
     """
     for name in names:
         role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(name))
@@ -31,5 +31,5 @@ def attach_aws_policies(role: iam.Role, *names: str, reason: Reason) -> None:
 
 
 def aws_policy(name: str) -> str:
-    """How cdk-nag calls a managed policy."""
+    """Name of a managed policy in cdk-nag's findings."""
     return f"Policy::arn:<AWS::Partition>:iam::aws:policy/{name}"

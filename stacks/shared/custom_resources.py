@@ -1,4 +1,4 @@
-"""The Lambda functions that CDK brings along for custom resources: where their logs go, and for how long."""
+"""The log group of the Lambda functions with which CDK implements custom resources."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 
 MEMORY_MIB = 256
-"""Where CDK says nothing: enough for a program that passes requests on."""
+"""Memory of a function for which CDK sets none: enough for a program that passes requests on."""
 
 
 def settle_custom_resources(stack: cdk.Stack) -> logs.LogGroup:
-    """Let all custom resources of a stack log to one group that goes with the stack.
+    """Let all custom resources of a stack log to one group that is deleted with the stack.
 
-    Left alone, Lambda makes a group for each on its first call, or CDK does: kept for ever, and left behind by
+    Left alone, Lambda makes a group for each on its first call, or CDK does: kept forever, and left behind by
     `cdk destroy`. To be called when everything else in the stack has been made.
     """
     functions = [
@@ -46,6 +46,6 @@ def _settle(function: cdk.CfnResource, group: logs.LogGroup) -> None:
             construct.node.try_remove_child("LogGroup")
     else:
         function.add_property_override("LoggingConfig", {"LogGroup": group.log_group_name})
-    # The role is named by its ARN already; to wait for it as well is what cfn-lint warns of (W3005).
+    # The role is named by its ARN already; cfn-lint warns of an additional dependency (W3005).
     policies = [node for node in construct.node.find_all() if isinstance(node, iam.CfnPolicy)] if construct else []
     function.add_override("DependsOn", [policy.logical_id for policy in policies] or None)

@@ -21,13 +21,13 @@ SERVICE = "cloudwatch-logs"
 
 
 class ServiceLogGroups(AwsCalls):
-    """Groups that exist before the service writes to them, and expire."""
+    """Log groups that exist before the service writes to them, and whose events expire."""
 
     def __init__(self, scope: Construct, construct_id: str, *, groups: Mapping[str, int], keep: bool) -> None:
         """
         Args:
             scope: The stack whose service writes the logs.
-            construct_id: Of this construct.
+            construct_id: The id of this construct.
             groups: Days that events are kept, one of those that PutRetentionPolicy takes, by the group's name.
             keep: Whether the groups stay when the stack is deleted.
         """
@@ -51,7 +51,7 @@ class ServiceLogGroups(AwsCalls):
         self.call(scope, "Expires", expires).node.add_dependency(created)
 
     def _allow_calls(self, names: list[str]) -> None:
-        """With `:*` behind the name, as CloudWatch Logs wants log groups to be written in policies."""
+        """ARN with `:*` after the name, the form of log groups in policies."""
         stack = cdk.Stack.of(self)
         account = "<AWS::AccountId>" if cdk.Token.is_unresolved(stack.account) else stack.account
         actions = ["logs:CreateLogGroup", "logs:PutRetentionPolicy", *([] if self._keep else ["logs:DeleteLogGroup"])]

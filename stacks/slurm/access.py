@@ -1,4 +1,5 @@
-"""How the functions reach a Slurm cluster, whoever made it: variables, permissions, and the one door that is opened."""
+"""Access of the functions to a Slurm cluster, deployed here or existing: variables, permissions, and one security group
+rule."""
 
 from __future__ import annotations
 
@@ -19,33 +20,33 @@ if TYPE_CHECKING:
     from stacks.storage.stack import StorageStack
 
 LOGS = ("runs/*/logs/*", "runs/*/tails/*", "runs/*/jobs/*")
-"""Of the artifact bucket: what jobs say while they run, their nodes' last words, and how they ended."""
+"""Objects of the artifact bucket: the jobs' output, the last lines of their nodes, and the records of their end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmReference:
-    """What the functions have to know of a Slurm cluster."""
+    """Properties of a Slurm cluster that the functions need."""
 
     api_url: str
-    """Where slurmrestd listens; `ssm://` and the head node's id without one."""
+    """URL of slurmrestd; for a cluster without it, `ssm://` and the head node's id."""
     key_secret_arn: str = ""
-    """The key of its tokens. Empty: no tokens, but Systems Manager."""
+    """ARN of the key that signs tokens. Empty: Systems Manager is used instead of tokens."""
     user: str
     claims: Mapping[str, Any] = field(default_factory=dict)
-    """What its tokens say beside the user's name and their end."""
+    """Claims of the tokens besides the user's name and the expiry."""
     system_queue: str = ""
     shared_folder: str
     environment: str
     program_folder: str
     security_group_id: str | None = None
-    """Of whoever listens; None: nothing listens for us."""
+    """Security group of slurmrestd; None if it does not run for us."""
     api_port: int | None = None
     head_node: str | None = None
-    """Id of the instance that Systems Manager runs commands on."""
+    """Id of the instance on which Systems Manager runs commands."""
 
     @property
     def variables(self) -> dict[str, str]:
-        """Of every function that talks to it."""
+        """Environment variables of every function that calls the cluster."""
         return {
             "SLURM_API_URL": self.api_url,
             "SLURM_KEY_SECRET": self.key_secret_arn,
@@ -55,12 +56,12 @@ class SlurmReference:
             "SLURM_SHARED_FOLDER": self.shared_folder,
             "SLURM_ENVIRONMENT": self.environment,
             "SLURM_PROGRAM_FOLDER": self.program_folder,
-            # Jobs have their region and their role from the node that they run on.
+            # Jobs take region and role from their node.
             "SLURM_PROPERTIES": "{}",
         }
 
     def grants(self, stack: cdk.Stack, storage: StorageStack) -> list[Grant]:
-        """What functions need to submit jobs and to read what these say."""
+        """Permissions to submit jobs and to read what the jobs write."""
         artifacts = storage.artifact_bucket
         found = [
             allow(
@@ -82,11 +83,11 @@ class SlurmReference:
 
 
 NOWHERE = dict.fromkeys(SLURM, "")
-"""Variables of a deployment without Slurm."""
+"""Values of the variables in a deployment without Slurm."""
 
 
 def existing_slurm(configuration: Configuration) -> SlurmReference | None:
-    """The cluster that somebody else looks after, as the configuration describes it. Nothing is looked up."""
+    """An existing cluster, as the configuration describes it. No AWS call is made."""
     theirs = configuration.slurm.existing if configuration.slurm else None
     if theirs is None:
         return None
@@ -107,13 +108,14 @@ def existing_slurm(configuration: Configuration) -> SlurmReference | None:
 def let_functions_in(
     stack: cdk.Stack, slurm: SlurmReference, functions: ec2.ISecurityGroup, *, functions_are_ours: bool
 ) -> None:
-    """Open slurmrestd's port to the functions, and to nobody else.
+    """Open slurmrestd's port to the functions only.
 
     Args:
-        stack: That the rules are part of.
+        stack: The stack of the rules.
         slurm: The cluster.
-        functions: The security group that the functions stand in.
-        functions_are_ours: Whether that group has to be let out, too; somebody else's lets out whom it likes.
+        functions: The security group of the functions.
+        functions_are_ours: Whether that group is deployed here and needs an egress rule, too; an existing group has its
+            own rules.
     """
     if slurm.security_group_id is None:
         return
@@ -138,6 +140,6 @@ def let_functions_in(
 
 
 def _run_shell_script(stack: cdk.Stack, instance_id: str) -> list[str]:
-    """One document, on one instance: Systems Manager asks for both."""
+    """Permission to run one document on one instance; Systems Manager checks both."""
     document = f"arn:{stack.partition}:ssm:{stack.region}::document/AWS-RunShellScript"
     return [document, stack.format_arn(service="ec2", resource="instance", resource_name=instance_id)]

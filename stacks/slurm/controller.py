@@ -1,4 +1,5 @@
-"""Slurm's controller as PCS runs it: slurmctld and slurmrestd, in a subnet of ours, in an account of AWS's."""
+"""Slurm's controller as PCS runs it: slurmctld and slurmrestd, in an account of AWS's with an interface in our
+subnet."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ API_PORT = 6820
 """Slurm's own ports, which PCS leaves as they are (AWS PCS user guide, security groups and REST API)."""
 
 ADDRESS = "cluster.endpoints.0.privateIpAddress"
-"""Where GetCluster says it. The order of the endpoints is not fixed, but there is one network interface, and so one
-address for slurmctld and slurmrestd."""
+"""Path of the address in the answer of GetCluster. The order of the endpoints is not fixed, but there is one network
+interface, and so one address for slurmctld and slurmrestd."""
 
 KEY = "cluster.slurmConfiguration.jwtAuth.jwtKey.secretArn"
 
 
 class Controller(Construct):
-    """The PCS cluster, its security group and that of its nodes, and where it listens."""
+    """The PCS cluster, its security group and that of its nodes, and its address."""
 
     def __init__(
         self,
@@ -40,12 +41,12 @@ class Controller(Construct):
         """
         Args:
             scope: The stack.
-            construct_id: Of this construct.
-            name: The cluster's.
-            settings: Version, size and how long nodes may idle.
-            vpc: Where it stands.
-            subnet: Of the nodes and the file system; PCS takes one.
-            calls: Asks PCS what it has made.
+            construct_id: The id of this construct.
+            name: The name of the cluster.
+            settings: Slurm's version, the controller's size and the idle time of nodes.
+            vpc: The VPC of the cluster.
+            subnet: The subnet of the nodes and the file system; PCS takes one.
+            calls: Calls that read the properties of the new cluster from PCS.
         """
         super().__init__(scope, construct_id)
         self.security_group = ec2.SecurityGroup(
@@ -73,11 +74,12 @@ class Controller(Construct):
 
     @property
     def id(self) -> str:
-        """As node groups and queues name it."""
+        """Id of the cluster, which node groups and queues refer to."""
         return self.resource.attr_id
 
     def _let_slurm_talk(self) -> None:
-        """As PCS lists it: nodes register with the controller, which calls them; steps are started from node to node.
+        """Security group rules that PCS documents: nodes register with the controller, which calls them; steps are
+        started from node to node.
 
         `srun` listens on ports of its own choice, so nodes are open to each other.
         """
@@ -87,9 +89,10 @@ class Controller(Construct):
         nodes.add_ingress_rule(nodes, ec2.Port.all_tcp(), "slurmd, srun and the programs of a job")
 
     def _ask(self, calls: AwsCalls, *, version: str) -> None:
-        """CloudFormation can hand on neither a part of a list nor the name of a secret that PCS has made.
+        """Read the endpoint and the secret by a call: CloudFormation passes on neither a part of a list nor a secret's
+        name.
 
-        Asked again when PCS has put another version in place, and with it perhaps another address.
+        The call is repeated when Slurm's version changes, since the address may change with it.
         """
         calls.allow(iam.PolicyStatement(actions=["pcs:GetCluster"], resources=[self.resource.attr_arn]))
         found = calls.call(

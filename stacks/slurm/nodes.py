@@ -1,4 +1,4 @@
-"""Nodes of the Slurm cluster: none of them exist until a job waits for them."""
+"""Nodes of the Slurm cluster; none of them exist until a job waits for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PURCHASES: Mapping[Mode, str] = {
 }
 
 SHARED_FOLDER = "/fsx"
-"""Where nodes mount the file system."""
+"""Mount point of the file system on the nodes."""
 
 LOGIN = "login"
 """Name of the login node's group, and the end of its instance's name."""
@@ -40,7 +40,7 @@ PCS_PATH = "/aws-pcs/"
 
 
 def claims(user: str) -> dict[str, object]:
-    """What PCS wants to know of a token's user: it has no directory to look into (AWS PCS user guide, REST API)."""
+    """The token's user, whom PCS has to know, since it reads no directory (AWS PCS user guide, REST API)."""
     identity = {"gecos": "Trainflow", "dir": f"/home/{user}", "shell": "/bin/bash", "gids": [USER]}
     return {"uid": USER, "gid": USER, "id": identity}
 
@@ -67,8 +67,8 @@ if [[ $count -gt 0 ]]; then
     chmod 1777 {SCRATCH_MOUNT}
 fi
 """
-"""As ParallelCluster's EphemeralVolume: all NVMe disks as one, for everybody. `-K` leaves out the discards: the disks
-come discarded (EC2 user guide, instance store TRIM). Jobs go on without it, on the root disk."""
+"""All NVMe disks as one volume for all users, as ParallelCluster's EphemeralVolume. `-K` omits the discards: the disks
+come discarded (EC2 user guide, instance store TRIM). Without such disks, jobs use the root disk."""
 
 
 LOCKED_MEMORY_SCRIPT = """\
@@ -86,8 +86,8 @@ def mount(shared: SharedFileSystem, *, local_disks: bool) -> str:
 
     It is a MIME archive, which PCS merges with its own.
 
-    A node without the file system fails its first job, which says so; one that gave itself up would be replaced for
-    ever.
+    A node without the file system fails its first job with a message; one that terminated itself would be replaced
+    forever.
 
     Args:
         shared: The file system.
@@ -117,7 +117,7 @@ chown {USER}:{USER} {folders}
 
 
 class NodeProfile(Construct):
-    """Who the nodes are: they register with PCS, and their jobs do with the buckets what pods may."""
+    """The role of the nodes: they register with PCS, and their jobs have the pods' permissions for the buckets."""
 
     def __init__(
         self,
@@ -132,9 +132,9 @@ class NodeProfile(Construct):
         Args:
             scope: The stack.
             construct_id: Of this construct.
-            controller: Of the cluster that they join.
-            storage: Whose buckets their jobs use.
-            sessions: Whether people come in by Session Manager.
+            controller: The controller of the cluster.
+            storage: The storage stack, whose buckets the jobs use.
+            sessions: Whether users may open a shell by Session Manager.
         """
         super().__init__(scope, construct_id)
         self.role = iam.Role(
@@ -157,7 +157,7 @@ class NodeProfile(Construct):
 
 
 class NodeGroup(Construct):
-    """Nodes of one kind. Without a queue they run no jobs: so PCS has login nodes."""
+    """A group of nodes of one kind. Without a queue, they run no jobs, which makes login nodes."""
 
     def __init__(
         self,
@@ -195,12 +195,12 @@ class NodeGroup(Construct):
             ),
             subnet_ids=[subnet.subnet_id],
         )
-        # Or a node starts, and cannot register.
+        # Otherwise a node starts and cannot register.
         self.resource.node.add_dependency(profile.role)
         self._name, self._controller = name, controller
 
     def add_queue(self) -> None:
-        """Let jobs of the queue of their name run on them."""
+        """Make the queue of the group's name, whose jobs run on these nodes."""
         pcs.CfnQueue(
             self,
             "Queue",

@@ -104,7 +104,7 @@ class SlurmStack(cdk.Stack):
         nodes.add_queue()
 
     def _make_login_node(self, settings: LoginNode, storage: StorageStack) -> None:
-        """One node without a queue, with a role of its own: nobody has a shell where jobs run."""
+        """One node without a queue, with a role of its own, so that users have no shell on the nodes of jobs."""
         self._make_nodes(
             LOGIN,
             instance=settings.instance,
@@ -136,7 +136,7 @@ class SlurmStack(cdk.Stack):
             reservation_id=reservation_id,
             security_groups=self._security_groups,
             efa_security_group=self._network.efa_security_group,
-            # PCS says the type itself, but compares it with the template's for a capacity block.
+            # PCS names the type itself, but for a capacity block it compares it with the template's.
             names_type=mode == "capacity-block",
             subnet_id=self._network.training_subnet.subnet_id,
             user_data=mount(self._shared, local_disks=local_disks),

@@ -1,4 +1,4 @@
-"""What runs, and the function that looks for their data sets, may do with buckets of others."""
+"""Permissions of runs, and of the function that checks data sets, on further buckets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ THROUGH_S3 = {"StringLike": {"kms:ViaService": "s3.*.amazonaws.com"}}
 
 
 def for_runs(granted: Iterable[BucketGrant]) -> Iterator[Grant]:
-    """Reading and adding objects, as the configuration says."""
+    """Reading and adding objects, as configured."""
     for each in granted:
         if each.read:
             yield from _reading(each)
@@ -29,7 +29,7 @@ def for_runs(granted: Iterable[BucketGrant]) -> Iterator[Grant]:
 
 
 def for_preflight(granted: Iterable[BucketGrant]) -> Iterator[Grant]:
-    """Looking whether a data set is there: what S3 calls reading it."""
+    """Actions to check that a data set exists, which S3 counts as reads."""
     for each in granted:
         if each.read:
             yield from _reading(each)

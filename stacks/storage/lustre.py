@@ -1,6 +1,6 @@
 """FSx for Lustre beside the nodes, linked to the buckets, with two security groups: the file system's and its clients'.
 
-Who writes what, and where it ends up:
+The folders, and the buckets that they are linked to:
 
 | folder on the file system | linked to | why |
 |---|---|---|
@@ -30,10 +30,10 @@ from trainflow.configuration.deployment import Lustre
 from trainflow.protocol.pods import DATA_MOUNT, RUNS_MOUNT
 
 DATA_PREFIX = "data/"
-"""Of the data bucket: what appears below `/data`."""
+"""Prefix of the data bucket that appears below `/data`."""
 
 EXPORT_PREFIX = "file-system/runs/"
-"""Of the artifact bucket: the copy of `/runs`."""
+"""Prefix of the artifact bucket for the copy of `/runs`."""
 
 PORTS = ((988, 988), (1018, 1023))
 """TCP, both ways: FSx for Lustre user guide, 'File system access control with Amazon VPC'."""
@@ -45,7 +45,7 @@ NOTHING_LEAVES = {
     "ToPort": 86,
     "Description": "No traffic",
 }
-"""An address that nobody has, as CDK writes it for groups without a way out."""
+"""An address that no host has; CDK writes such a rule for groups without egress."""
 
 LUSTRE_VERSION = "2.15"
 """The one whose clients AL2023 carries, and that has a metadata configuration."""
@@ -179,7 +179,8 @@ class LustreFileSystem(Construct):
     def _closed_group(self, construct_id: str, vpc: ec2.IVpc, description: str) -> ec2.SecurityGroup:
         """A group with no way out but its rules.
 
-        They stand beside it, because the groups name each other. A group without any rule inside is opened by EC2 to
+        They are resources of their own, because the groups refer to each other. A group without any rule inside is
+        opened by EC2 to
         everywhere, and CDK leaves out its own rule against that as soon as there are others.
         """
         group = ec2.SecurityGroup(self, construct_id, vpc=vpc, description=description, allow_all_outbound=False)

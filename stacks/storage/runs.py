@@ -33,7 +33,7 @@ def let_runs_use(storage: StorageStack, role: iam.Role) -> None:
 
 
 def _imported(bucket: s3.Bucket) -> str:
-    """As cdk-nag calls the ARN of another stack's bucket."""
+    """ARN of another stack's bucket in cdk-nag's findings."""
     stack = cdk.Stack.of(bucket)
     return str(stack.resolve(stack.export_value(bucket.bucket_arn))["Fn::ImportValue"])
 

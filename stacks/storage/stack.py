@@ -148,7 +148,7 @@ class StorageStack(cdk.Stack):
                 *([s3.LifecycleRule(expiration=cdk.Duration.days(days))] if days else []),
             ],
         )
-        # Not `event_bridge_enabled`: its custom resource writes the whole notification configuration anew, and with
+        # Not `event_bridge_enabled`: its custom resource replaces the whole notification configuration, and with
         # it what FSx has put there to hear of new objects.
         resource = bucket.node.default_child
         if not isinstance(resource, s3.CfnBucket):
@@ -159,7 +159,7 @@ class StorageStack(cdk.Stack):
         return bucket
 
     def _make_closed_bucket(self, construct_id: str, **props: Any) -> s3.Bucket:
-        """A bucket that nobody reads without credentials or TLS, with a policy that stays as long as the bucket."""
+        """A bucket that cannot be read without credentials and TLS; its policy exists as long as the bucket."""
         policy = _policy(keep=self._keeps_buckets)
         bucket = s3.Bucket(
             self,

@@ -56,7 +56,7 @@ def read_accepted(path: Path = ACCEPTED) -> list[Acceptance]:
 
 
 def complaints(findings: Sequence[CheckovFinding], accepted: Iterable[Acceptance]) -> list[str]:
-    """What is wrong: findings that nobody accepted, and acceptances, pattern by pattern, that nothing needs."""
+    """Findings that are not accepted, and accepted findings, pattern by pattern, that no longer occur."""
     accepted = list(accepted)
     wrong = [str(finding) for finding in findings if not any(entry.covers(finding) for entry in accepted)]
     for entry in accepted:

@@ -54,7 +54,8 @@ CUSTOM_METRIC_USD_PER_MONTH = 0.30
 """Amazon CloudWatch, the first 10,000."""
 
 OBSERVATIONS_PER_MINUTE = 2000
-"""Of Container Insights, an estimate: some 25 metrics of each of 28 pods, their 45 containers, and the node."""
+"""Observations of Container Insights, an estimate: some 25 metrics of each of 28 pods, their 45 containers, and the
+node."""
 
 OBSERVATION_USD = 0.21e-6
 """Amazon CloudWatch Container Insights with enhanced observability, the first billion."""
@@ -66,7 +67,7 @@ Read IncomingBytes of the log groups after a day."""
 
 PCS_CONTROLLER_USD_PER_HOUR = {"SMALL": 0.60}
 """AWS Parallel Computing Service, an estimate: its price list could not be read when this was written. The other sizes
-cost several times as much, and stand in the table without a price."""
+cost several times as much, and are in the table without a price."""
 
 Template = Mapping[str, Any]
 
@@ -78,7 +79,7 @@ class Item:
     what: str
     count: int
     usd_per_hour: float
-    """Of all of them together."""
+    """Cost of all items together."""
 
 
 def idle_cost(templates: Iterable[Template]) -> list[Item]:
@@ -144,7 +145,7 @@ def _nodegroup(properties: Template, resources: Mapping[str, Template]) -> Itera
 
 
 def _login_node(properties: Template, resources: Mapping[str, Template]) -> Iterator[tuple[str, float]]:
-    """Without PCS's fee for a node, which is on top."""
+    """Price of an hour, without PCS's additional fee for a node."""
     if not int(properties["ScalingConfiguration"]["MinInstanceCount"]):
         return
     template = resources[properties["CustomLaunchTemplate"]["TemplateId"]["Ref"]]["Properties"]["LaunchTemplateData"]

@@ -1,4 +1,4 @@
-"""What runs need in a cluster that somebody else looks after, as YAML.
+"""Prints the objects that runs need in an existing cluster, as YAML.
 
     python -m stacks.tools.manifests config/mine.yaml | kubectl apply -f -
 
@@ -25,11 +25,11 @@ from trainflow.models.volcano_queues import queue_manifest
 from trainflow.protocol.pods import CLAIM, MOUNTS, SERVICE_ACCOUNT, USER
 
 SHELL_HOURS = 8
-"""After this time the pod ends: nobody forgets it for ever."""
+"""Time after which the pod ends, so that it does not stay forever if it is forgotten."""
 
 
 def manifests(configuration: Configuration) -> list[dict[str, Any]]:
-    """In the order in which they have to be applied."""
+    """Objects in the order in which they have to be applied."""
     return [
         namespace_manifest(configuration),
         quota_manifest(configuration),

@@ -16,9 +16,9 @@ from constructs import Construct
 from stacks.orchestration.permissions import USE_OF_KEY, allow, role, service
 
 RETRIES = 2
-"""Scheduler's own default is 185 over a day: a run that starts a day late helps nobody and costs the same."""
+"""Retries of a schedule. With Scheduler's default, 185 within a day, a run could start a day late at the same cost."""
 MAX_EVENT_AGE_SECONDS = 3600
-"""After an hour it is for a person to decide; the dead-letter queue tells them."""
+"""Age after which an event is not tried again; the dead-letter queue then notifies a person."""
 
 SCHEDULED_AT = "<aws.scheduler.scheduled-time>"
 """Scheduler writes the time in its place."""

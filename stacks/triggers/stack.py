@@ -1,6 +1,6 @@
-"""What starts runs and what looks after them: uploads, schedules, the clean-up after an abort, the survey of the nodes.
+"""Starts runs and watches them: uploads, schedules, the clean-up after an abort, the survey of the nodes.
 
-A run request comes over one queue, whoever asks: an object under `runs/` in the data bucket, or a schedule. StartRun
+All run requests use one queue: an object under `runs/` in the data bucket, or a schedule. StartRun
 alone may start an execution; it names it after the request's content, so that the same request twice is one run.
 """
 

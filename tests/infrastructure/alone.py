@@ -17,7 +17,7 @@ from tests.infrastructure.assembly import EXAMPLE
 from trainflow.configuration.deployment import Configuration
 
 Resources = Mapping[str, dict[str, Any]]
-"""By logical id, as CloudFormation reads them."""
+"""Resources by logical id, in the form that CloudFormation reads."""
 
 PINNED = "public.ecr.aws/neuron/base@sha256:" + "0" * 64
 

@@ -34,7 +34,7 @@ PIN = "@sha256:" + "0" * 64
 
 
 def configuration(**changes: Any) -> Configuration:
-    """A deployment on somebody else's cluster, which functions reach from inside its network."""
+    """A deployment on an existing cluster, which functions reach from inside its network."""
     document: dict[str, Any] = {
         "version": 1,
         "name": "blue",

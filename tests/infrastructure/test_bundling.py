@@ -25,10 +25,10 @@ pip==26.3                 # via pip-tools
 PINS = ["boto3==1.2.3", "botocore==1.2.3", "urllib3==2.0.0"]
 
 LAMBDA_LIMIT_MB = 250
-"""Of a function's code, unzipped (AWS Lambda quotas)."""
+"""Largest code of a function, unzipped (AWS Lambda quotas)."""
 
 ARM64 = 183
-"""Of the ELF header's e_machine (AArch64)."""
+"""Value of the ELF header's e_machine for AArch64."""
 
 
 @pytest.fixture

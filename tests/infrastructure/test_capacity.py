@@ -123,15 +123,16 @@ def _node_config(instance_type: str) -> Any:
     return config["spec"]
 
 
-def test_a_log_is_not_rotated_away_between_two_looks_at_it() -> None:
-    """At 10 MiB/s, looked at every 30 seconds."""
+def test_a_log_is_not_rotated_away_between_two_polls() -> None:
+    """A log that grows by 10 MiB/s and is polled every 30 seconds."""
     kept = _node_config("trn1.32xlarge")["kubelet"]["config"]
     assert (kept["containerLogMaxSize"], kept["containerLogMaxFiles"]) == ("1Gi", 2)
 
 
 @pytest.mark.parametrize("instance_type", WITH_EFA)
 def test_containers_of_an_efa_node_may_lock_memory_and_keep_their_open_files(instance_type: str) -> None:
-    """As nodeadm merges: a list replaces the default's list, and numbers go through float64 (mergo over JSON maps)."""
+    """Merge as nodeadm does: a list replaces the default's list, and numbers pass through float64 (mergo over JSON
+    maps)."""
     given = _node_config(instance_type)["containerd"]["baseRuntimeSpec"]
     merged = json.loads(json.dumps(given), parse_int=float)["process"]["rlimits"]
     limits = {each["type"]: (each["soft"], each["hard"]) for each in merged}

@@ -30,11 +30,11 @@ OURS: dict[str, Mapping[str, Any]] = {
 """Values that we set, by chart or add-on."""
 
 SYSTEM_NAMESPACES = {"default", "kube-system"}
-"""In every cluster from the first on."""
+"""Namespaces that every cluster has from the beginning."""
 
 
 def merged(defaults: Any, ours: Any) -> Any:
-    """As Helm merges values: mappings key by key, everything else is replaced."""
+    """Merge as Helm merges values: mappings key by key, everything else is replaced."""
     if not isinstance(defaults, dict) or not isinstance(ours, Mapping):
         return ours
     return {**defaults, **{key: merged(defaults.get(key), value) for key, value in ours.items()}}

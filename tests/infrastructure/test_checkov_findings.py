@@ -15,7 +15,7 @@ def test_a_finding_that_is_accepted_is_no_complaint() -> None:
     assert complaints([FINDING], [accepted()]) == []
 
 
-def test_a_finding_that_nobody_accepted_is_named() -> None:
+def test_a_finding_that_is_not_accepted_is_named() -> None:
     assert complaints([FINDING], []) == ["CKV_AWS_18 Storage.template.json AccessLogs12: access logging"]
 
 

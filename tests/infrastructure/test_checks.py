@@ -121,7 +121,7 @@ def test_a_rule_in_another_stack_counts_as_well() -> None:
     ]
 
 
-def test_a_file_system_that_nobody_can_reach_is_found() -> None:
+def test_a_file_system_that_no_client_can_reach_is_found() -> None:
     assert found(changed(LUSTRE, "FileSystem/Properties/SecurityGroupIds", None)) == [
         "FileSystem: the file system has no security group of its own."
     ]
@@ -184,7 +184,7 @@ def test_buckets_and_logs_with_a_decision_are_fine() -> None:
         ),
     ],
 )
-def test_what_nobody_decided_is_found(path: str, sentence: str) -> None:
+def test_a_missing_decision_is_found(path: str, sentence: str) -> None:
     assert found(changed(KEPT, path, None)) == [sentence]
 
 
@@ -390,7 +390,7 @@ def test_a_job_that_keeps_its_name_when_its_template_changes_is_found() -> None:
     assert re.fullmatch(rf"Manifest: the Job {kept['metadata']['name']} does not end with .* hash \w{{8}}\.", sentence)
 
 
-def test_a_job_that_nobody_removes_when_its_name_changes_is_found() -> None:
+def test_a_job_that_is_not_removed_when_its_name_changes_is_found() -> None:
     job = named_after_template(JOB)
     assert found(manifest(job)) == [
         f"Manifest: nothing removes the Job {job['metadata']['name']} when its name changes."

@@ -140,7 +140,7 @@ def statements(part: str) -> list[Resource]:
     return found
 
 
-def test_the_api_server_is_reached_by_functions_over_https_and_by_nobody_else_from_outside_the_nodes() -> None:
+def test_the_api_server_is_reached_by_functions_over_https_and_by_no_other_client_from_outside_the_nodes() -> None:
     [rule] = of_type("AWS::EC2::SecurityGroupIngress").values()
     assert (rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) == ("tcp", 443, 443)
     assert "Functions" in rule["SourceSecurityGroupId"]["Fn::ImportValue"]
@@ -226,7 +226,7 @@ def make_call(client: Any, call: Resource) -> None:
             raise
 
 
-def test_no_log_is_kept_for_ever_or_left_behind() -> None:
+def test_no_log_is_kept_forever_or_left_behind() -> None:
     for name in of_type("AWS::Logs::LogGroup"):
         assert template()[name]["Properties"]["RetentionInDays"]
         assert template()[name]["DeletionPolicy"] == "Delete"
@@ -306,7 +306,7 @@ def test_only_clean_up_may_delete_jobs() -> None:
     assert may == {Access.CLEAN_UP.value.replace(":", "-")}
 
 
-def test_nobody_may_read_the_secrets_of_other_namespaces() -> None:
+def test_no_role_may_read_the_secrets_of_other_namespaces() -> None:
     for manifest in of_kind("ClusterRole"):
         assert not [rule for rule in manifest["rules"] if {"secrets", "*"} & set(rule["resources"])]
 
@@ -594,7 +594,7 @@ def test_auditors_find_nothing_that_is_not_explained() -> None:
 
 
 class TestAnExistingCluster:
-    def test_is_described_without_a_look_at_it(self) -> None:
+    def test_is_described_without_a_request_to_it(self) -> None:
         reference, template = _refer({"name": "theirs"})
         assert (reference.name, reference.placement) == ("theirs", None)
         assert template.get("Resources", {}) == {}

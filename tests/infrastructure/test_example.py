@@ -1,4 +1,4 @@
-"""config/example.yaml is where people look for what can be set."""
+"""config/example.yaml shows users every setting."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_runs_may_do_with_granted_buckets_what_the_configuration_says_and_no_mor
     }
 
 
-def test_preflight_may_look_for_data_sets_in_granted_buckets_and_write_nothing() -> None:
+def test_preflight_may_check_data_sets_in_granted_buckets_and_write_nothing() -> None:
     assert granted("trainflow-orchestration", "Preflight") == READS
 
 

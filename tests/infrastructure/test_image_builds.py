@@ -138,7 +138,7 @@ def test_a_build_that_fails_tells_no_image(builder: Builder) -> None:
     assert builder.state["pushed"] == []
 
 
-def test_a_base_in_somebody_s_private_registry_is_logged_in_to(builder: Builder) -> None:
+def test_a_base_in_another_private_registry_is_logged_in_to(builder: Builder) -> None:
     theirs = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
     done = builder.build(replace(KINDS[0], base=f"{theirs}/torch-neuron@sha256:{'1' * 64}"))
     assert done.returncode == 0, done.stderr

@@ -89,7 +89,7 @@ def test_images_go_with_a_development_and_stay_in_production(environment: str, k
     assert {repository["DeletionPolicy"], key["DeletionPolicy"]} == {"Retain" if kept else "Delete"}
 
 
-def test_whoever_deploys_needs_no_docker() -> None:
+def test_a_deployment_needs_no_docker() -> None:
     assert not _assets()["dockerImages"]
 
 
@@ -156,7 +156,7 @@ def test_every_configured_base_has_a_build(torchneuron: str | None) -> None:
         assert variables["TAG"].startswith(f"{kind}-")
 
 
-def test_an_image_of_ones_own_for_the_small_jobs_is_not_built() -> None:
+def test_a_given_image_for_the_small_jobs_is_not_built() -> None:
     assert TOOLS not in {kind.name for kind in kinds_of_images(configuration(images={"tools": "example.org/tools:1"}))}
 
 
@@ -182,7 +182,7 @@ def test_builds_push_to_their_repository_and_read_their_source_and_may_do_nothin
             assert actions == ["ecr:GetAuthorizationToken"]
 
 
-def test_a_base_in_somebody_s_private_registry_may_be_pulled() -> None:
+def test_a_base_in_another_private_registry_may_be_pulled() -> None:
     base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/torch-neuron@sha256:" + "1" * 64
     statements = the_only(_images(torchneuron=base), "AWS::IAM::Policy")["PolicyDocument"]["Statement"]
     (pull,) = (s for s in statements if "ecr:GetDownloadUrlForLayer" in s["Action"])

@@ -103,7 +103,7 @@ def test_all_flows_are_logged() -> None:
     assert log["Properties"]["LogDestinationType"] == "cloud-watch-logs"
 
 
-def test_no_log_is_kept_for_ever_or_left_behind() -> None:
+def test_no_log_is_kept_forever_or_left_behind() -> None:
     groups = of_type("AWS::Logs::LogGroup")
     assert groups
     for group in groups.values():
@@ -124,7 +124,7 @@ def test_efa_traffic_may_leave_and_enter_its_group_and_come_from_nowhere_else() 
     assert enters["Properties"]["IpProtocol"] == leaves["Properties"]["IpProtocol"] == "-1"
 
 
-def test_functions_speak_https_and_listen_to_nobody() -> None:
+def test_functions_speak_https_and_accept_no_connection() -> None:
     _, group = security_group("Functions")
     [rule] = group["SecurityGroupEgress"]
     assert (rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) == ("tcp", 443, 443)

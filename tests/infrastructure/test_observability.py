@@ -1,4 +1,4 @@
-"""The dashboard shows what is published, and every alarm reaches somebody who can do something."""
+"""The dashboard shows what is published, and every alarm reaches a person who can act."""
 
 from __future__ import annotations
 
@@ -336,7 +336,7 @@ def test_a_run_is_stalled_after_the_configured_minutes() -> None:
     )
 
 
-def test_a_stalled_run_goes_on_ringing_between_two_looks_at_it(deployed: Deployed) -> None:
+def test_the_alarm_of_a_stalled_run_stays_on_between_two_polls(deployed: Deployed) -> None:
     longest_poll = Limits.model_json_schema()["properties"]["poll_seconds"]["maximum"]
     alarm = deployed.alarm("training-stalled")
     assert alarm["DatapointsToAlarm"] == 1

@@ -135,7 +135,7 @@ def test_who_may_resize_node_groups_and_which() -> None:
 
 
 WRITERS = ("CollectDiagnostics", "TearDown", "PublishMetrics", "WriteRecord", "CleanUp")
-"""Of what lies beside a run's artifacts; the artifacts themselves come from a pod."""
+"""Functions that write the objects beside a run's artifacts; a pod writes the artifacts themselves."""
 
 
 def test_who_may_read_what_runs_did() -> None:
@@ -163,7 +163,7 @@ def test_who_may_read_and_write_objects_and_which() -> None:
     }
 
 
-def test_who_may_look_for_objects_and_only_among_data_sets() -> None:
+def test_who_may_check_objects_and_only_among_data_sets() -> None:
     assert deployed().who_may("s3:ListBucket") == {"Preflight"}
     for _, action, arn, statement in deployed().grants():
         if action == "s3:ListBucket":
@@ -207,8 +207,8 @@ def test_without_a_file_system_of_its_own_a_deployment_links_nothing() -> None:
 
 
 def test_only_preflight_may_ask_for_offerings_quotas_and_their_use() -> None:
-    looks = ("ec2:DescribeInstanceTypeOfferings", "servicequotas:GetServiceQuota", "cloudwatch:GetMetricStatistics")
-    assert {who for action in looks for who in deployed().who_may(action)} == {"Preflight"}
+    read_only = ("ec2:DescribeInstanceTypeOfferings", "servicequotas:GetServiceQuota", "cloudwatch:GetMetricStatistics")
+    assert {who for action in read_only for who in deployed().who_may(action)} == {"Preflight"}
     assert "Preflight" not in deployed().who_may("eks:UpdateNodegroupConfig")
 
 
@@ -219,13 +219,13 @@ def test_who_may_publish_metrics_and_where() -> None:
             assert statement["Condition"] == {"StringEquals": {"cloudwatch:namespace": "Trainflow"}}
 
 
-def test_the_record_of_a_run_is_written_by_few_and_deleted_by_nobody() -> None:
+def test_the_record_of_a_run_is_written_by_few_functions_and_deleted_by_none() -> None:
     assert deployed().who_may("dynamodb:PutItem", on="Runs") == {"ValidateRun", "SurveyFleet"}
     assert deployed().who_may("dynamodb:UpdateItem", on="Runs") == {"Notify", "CleanUp"}
     assert deployed().who_may("dynamodb:DeleteItem", on="Runs") == set()
 
 
-def test_leases_are_taken_by_one_function_and_given_back_by_those_that_clean_up() -> None:
+def test_leases_are_taken_by_one_function_and_released_by_those_that_clean_up() -> None:
     assert deployed().who_may("dynamodb:PutItem", on="Caches") == {"AcquireCache"}
     assert deployed().who_may("dynamodb:UpdateItem", on="Caches") == {"AcquireCache", "CheckCompilation"}
     assert deployed().who_may("dynamodb:DeleteItem", on="Caches") == {"AcquireCache", "TearDown", "CleanUp"}

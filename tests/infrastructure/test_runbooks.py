@@ -1,4 +1,4 @@
-"""Whoever is woken finds the section of the alarm, and commands that name what is there."""
+"""A person on call finds the section of the alarm, and commands that name existing resources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCKS = re.findall(r"```bash[^\n]*\n(.*?)```", TEXT, flags=re.DOTALL)
 
 
 def anchor(heading: str) -> str:
-    """As GitHub makes it."""
+    """Anchor of a heading, in GitHub's form."""
     return re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
 
 

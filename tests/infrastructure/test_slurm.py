@@ -1,4 +1,4 @@
-"""Slurm: nothing of it unasked; a cluster of AWS PCS, or somebody else's; and who may reach it."""
+"""Slurm: no resources unless configured; a cluster of AWS PCS or an existing one; and the access to it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _of_type(templates: dict[str, Template], kind: str) -> list[dict[str, Any]]:
 
 
 def _functions(templates: dict[str, Template]) -> dict[str, dict[str, Any]]:
-    """Of ours, by name."""
+    """Our own functions, by name."""
     found = _of_type(templates, "AWS::Lambda::Function")
     return {
         each["FunctionName"].removeprefix("trainflow-"): each
@@ -91,7 +91,7 @@ def _variables(templates: dict[str, Template]) -> dict[str, Any]:
 
 
 def _use_slurm(templates: dict[str, Template]) -> dict[str, Any]:
-    """From action to statement, of the policy that the functions share."""
+    """Statements of the policy that the functions share, by action."""
     (policy,) = (
         resource.properties
         for resource in Templates(templates).resources("AWS::IAM::ManagedPolicy")
@@ -343,7 +343,7 @@ def test_jobs_may_do_what_pods_may_and_the_nodes_join_this_cluster_alone() -> No
     assert role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"] == {"Service": "ec2.amazonaws.com"}
 
 
-def test_the_functions_reach_slurmrestd_and_nobody_else_does() -> None:
+def test_the_functions_reach_slurmrestd_and_no_other_client_does() -> None:
     doors = _doors(_own(), "Slurm controller")
     assert doors == {
         ("Slurm nodes", 6817, 6817),
@@ -411,7 +411,7 @@ def test_the_functions_read_that_one_key_and_what_jobs_say_and_nothing_may_be_wr
     assert granted["s3:ListBucket"]["Condition"] == {"StringLike": {"s3:prefix": "runs/*"}}
 
 
-def test_who_talks_to_the_cluster_may_use_slurm_and_nobody_else() -> None:
+def test_functions_that_call_the_cluster_may_use_slurm_and_no_others() -> None:
     read = Templates(_own())
     using = set()
     for name, function in _functions(_own()).items():
@@ -430,7 +430,7 @@ def test_what_the_controller_costs_while_nothing_runs_is_in_the_table() -> None:
     assert controller.usd_per_hour > 0 and more == pytest.approx(controller.usd_per_hour)
 
 
-# Somebody else's
+# An existing cluster
 
 
 def test_an_existing_cluster_is_used_as_it_is() -> None:
@@ -462,7 +462,7 @@ def test_the_tutorials_specs_name_the_queue_that_pcs_has_for_their_nodes(path: P
     assert compute.queue == queue_name(compute.instance_type)
 
 
-def test_on_somebody_elses_eks_cluster_nobodys_way_out_is_changed() -> None:
+def test_on_an_existing_eks_cluster_no_egress_is_changed() -> None:
     templates = synthesize(on_their_cluster(slurm={"existing": API}, schedules=[]))
     (rule,) = _of_type(templates, "AWS::EC2::SecurityGroupIngress")
     assert (rule["GroupId"], rule["SourceSecurityGroupId"]) == (HEAD_NODE_GROUP, IN_NETWORK["security_group_id"])

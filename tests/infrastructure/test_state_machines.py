@@ -30,7 +30,7 @@ EVENTS = {"Task": 5, "Wait": 2, "Choice": 2, "Pass": 2, "Succeed": 2, "Fail": 1}
 """History events that one visit of a state costs."""
 
 WINDOW_EVENTS = 6 + 2
-"""Of the parent: a child execution that is waited for, and the choice behind it."""
+"""Events of the parent execution: a child execution that is waited for, and the choice after it."""
 
 LONGEST_EXECUTION = timedelta(days=365)
 """Hard as well."""
@@ -148,7 +148,7 @@ def test_every_task_before_the_end_fails_through_diagnostics() -> None:
             assert [catcher["Next"] for catcher in state["Catch"]] == ["CollectDiagnostics"], name
 
 
-def test_what_may_go_well_on_other_nodes_is_started_anew_and_not_for_ever() -> None:
+def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:
     training = DEFINITIONS["training"]["States"]
     for finished in ("IsPrecompileFinished", "IsTrainingFinished"):
         assert training[finished]["Default"] == "ShouldSubmitAgain"
@@ -191,7 +191,7 @@ def test_failed_graphs_are_compiled_once_more_and_then_stop_the_run() -> None:
     assert GraphCompilationFailed.__name__ not in {error.__name__ for error in RESTARTED}
 
 
-def test_a_cache_that_is_gone_is_compiled_anew_and_by_the_run_that_made_it_only_once() -> None:
+def test_a_cache_that_is_gone_is_compiled_again_and_by_the_run_that_made_it_only_once() -> None:
     training = DEFINITIONS["training"]["States"]
     (gone,) = [rule for rule in training["IsTrainingFinished"]["Choices"] if rule["Next"] == "ForgetCache"]
     cause, bounded, whose = gone["And"]
@@ -237,9 +237,9 @@ def test_of_a_job_that_has_ended_the_log_is_read_to_its_end() -> None:
     assert (unread in failed["And"], failed["Next"]) == (True, "PublishLastMetrics")
     assert watch["PublishLastMetrics"]["Next"] == "IsLastLogRead"
     most = failed["And"][1]["NumericLessThan"]
-    look = sum(EVENTS[watch[name]["Type"]] for name in ("PublishLastMetrics", "IsLastLogRead"))
+    per_poll = sum(EVENTS[watch[name]["Type"]] for name in ("PublishLastMetrics", "IsLastLogRead"))
     assert most > 720
-    assert 720 * 24 + (most - 720) * look < HISTORY_QUOTA * 0.8
+    assert 720 * 24 + (most - 720) * per_poll < HISTORY_QUOTA * 0.8
 
 
 def laps_of_a_window() -> int:
@@ -247,11 +247,11 @@ def laps_of_a_window() -> int:
     return next(int(rule["NumericGreaterThanEquals"]) for rule in rules if "NumericGreaterThanEquals" in rule)
 
 
-def test_a_window_has_the_time_that_its_looks_take() -> None:
+def test_a_window_has_the_time_that_its_polls_take() -> None:
     slowest = watch_seconds(LONGEST_EXECUTION, shortest=LONGEST_POLL)
     for name in ("WatchPrecompile", "WatchTraining"):
         limit = DEFINITIONS["training"]["States"][name]["TimeoutSeconds"]
-        assert laps_of_a_window() * (slowest + 2 * 90) < limit, "two tasks a look, of 90 seconds each"
+        assert laps_of_a_window() * (slowest + 2 * 90) < limit, "two tasks per poll, of 90 seconds each"
 
 
 WAITS = {
@@ -283,7 +283,7 @@ def test_every_wait_of_a_run_is_counted_below_and_lasts_as_long_as_its_task_says
 
 
 def events_of_waiting(time: timedelta, *, poll_seconds: int) -> int:
-    """Of laps of a task, the choice behind it and the pause."""
+    """Events of polls: a task, the choice after it and the pause."""
     waited, laps = 0, 0
     while waited < time.total_seconds():
         waited, laps = waited + pause_seconds(waited, shortest=poll_seconds), laps + 1
@@ -299,7 +299,7 @@ def events_of_watching(time: timedelta, *, poll_seconds: int) -> int:
 
 
 def events_of_an_attempt() -> int:
-    """Of the dearest way from one DeleteJob to the next on which nothing has to be waited for."""
+    """Events of the longest path from one DeleteJob to the next without a wait."""
     training = DEFINITIONS["training"]["States"]
 
     def dearest(name: str, before: frozenset[str]) -> int | None:

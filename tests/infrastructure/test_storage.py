@@ -212,7 +212,7 @@ def _allowed(found: Resources, direction: str, peer: str) -> set[tuple[str, str,
     return {(_name_of(r["GroupId"]), _name_of(r[peer]), r["IpProtocol"], r["FromPort"], r["ToPort"]) for r in rules}
 
 
-def test_clients_and_servers_reach_each_other_on_lustre_s_ports_and_nobody_else_does() -> None:
+def test_clients_and_servers_reach_each_other_on_lustre_s_ports_and_no_other_host_does() -> None:
     found = _storage()
     (servers,) = (_name_of(group) for group in the_only(found, FILE_SYSTEM)["SecurityGroupIds"])
     (clients,) = set(of_type(found, GROUP)) - {servers}
@@ -258,11 +258,11 @@ def test_the_copy_of_a_run_s_folder_never_overwrites_or_deletes_its_published_ar
 
 def test_only_fsx_may_use_the_key_beside_the_account_s_own_roles_and_only_through_s3() -> None:
     statements = the_only(_storage(), KEY)["KeyPolicy"]["Statement"]
-    (anybody,) = (s for s in statements if s["Principal"] == {"AWS": "*"})
-    assert anybody["Condition"]["StringEquals"]["kms:ViaService"] == "s3.us-west-2.amazonaws.com"
-    assert anybody["Condition"]["StringEquals"]["kms:CallerAccount"] == {"Ref": "AWS::AccountId"}
-    assert "/AWSServiceRoleForFSxS3Access_" in json.dumps(anybody["Condition"]["ArnLike"]["aws:PrincipalArn"])
-    assert "kms:*" not in anybody["Action"]
+    (any_principal,) = (s for s in statements if s["Principal"] == {"AWS": "*"})
+    assert any_principal["Condition"]["StringEquals"]["kms:ViaService"] == "s3.us-west-2.amazonaws.com"
+    assert any_principal["Condition"]["StringEquals"]["kms:CallerAccount"] == {"Ref": "AWS::AccountId"}
+    assert "/AWSServiceRoleForFSxS3Access_" in json.dumps(any_principal["Condition"]["ArnLike"]["aws:PrincipalArn"])
+    assert "kms:*" not in any_principal["Action"]
 
 
 def test_the_file_system_says_in_a_log_that_ends_what_it_could_not_import_or_export() -> None:

@@ -175,7 +175,7 @@ def test_a_schedule_of_a_spec_that_cannot_run_is_refused_before_anything_is_depl
         Deployed(configuration(schedules=[WEEKLY | {"spec": "runs/nowhere.yaml"}]))
 
 
-# What looks after the runs
+# Supervision of the runs
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_every_end_of_a_run_is_recorded_and_cleaned_up_after(status: str, machin
     assert matches(known, event | {"detail": {"status": status, "stateMachineArn": machine}}) is cleans_up
 
 
-def test_the_clean_up_is_called_by_its_rule_and_by_nobody_else() -> None:
+def test_the_clean_up_is_called_by_its_rule_only() -> None:
     [target] = rule("aws.states")["Targets"]
     assert deployed().name_of(target["Arn"]) == "CleanUp"
     [permission] = deployed().properties("AWS::Lambda::Permission").values()

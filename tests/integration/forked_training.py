@@ -43,7 +43,7 @@ class Ended:
 
     code: int
     out: str
-    """Of rank 0, stdout and stderr together."""
+    """Output of rank 0, stdout and stderr together."""
     result: Any
 
     @property
@@ -143,7 +143,7 @@ class Started:
         return Ended(next((code for code in codes if code), 0), self.log.read_text(), result)
 
     def wait_for_step(self, step: int) -> None:
-        """Until rank 0 has logged it, or has ended."""
+        """Wait until rank 0 has logged the step, or has ended."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while time.monotonic() < deadline and self.processes[0].is_alive():
             logged = LINE.findall(self.log.read_text())

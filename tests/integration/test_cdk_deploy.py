@@ -39,7 +39,7 @@ class Account:
     twin: Twin
     outputs: dict[str, str]
     subjects: list[str] = field(default_factory=list)
-    """Of what the topic's subscriber has been told so far."""
+    """Subjects of the messages that the topic's subscriber has received."""
 
     def client(self, service: str) -> Any:
         return self.twin.client(service)

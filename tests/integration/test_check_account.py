@@ -19,7 +19,7 @@ from local.twin import REPOSITORY
 TWIN = REPOSITORY / "tests" / "assets" / "config" / "twin.yaml"
 ACCOUNT = "123456789012"
 NO_REGISTRIES = {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "localhost,127.0.0.1"}
-"""Nobody listens there, so the answer does not depend on the machine's network."""
+"""An address on which no server listens, so that the answer does not depend on the machine's network."""
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ FILE_BYTES = 3 * 4 * NUM_WEIGHTS
 
 
 class OneOfANode:
-    """As much of a run as reading a checkpoint needs, and a gang that stays together without a network."""
+    """The part of a process that reading a checkpoint needs, with a gang that synchronises without a network."""
 
     def __init__(self, rank: int, barrier: Any) -> None:
         self.leads_node = rank % PROCESSES_PER_NODE == 0

@@ -83,7 +83,7 @@ def job(name: str) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
-def test_whoever_submits_or_watches_cannot_delete_a_job_and_who_cleans_up_can(as_function: As) -> None:
+def test_functions_that_submit_or_watch_cannot_delete_a_job_and_those_that_clean_up_can(as_function: As) -> None:
     submitter = as_function("SubmitJob")
     submitter.create(JOBS, job("precious"))
     assert refused(lambda: submitter.delete(f"{JOBS}/precious"))
@@ -105,7 +105,7 @@ def test_a_functions_rights_end_at_the_namespace(as_function: As) -> None:
     assert refused(lambda: cleaner.get("/api/v1/namespaces/kube-system/configmaps"))
 
 
-def test_nobody_reads_secrets(as_function: As) -> None:
+def test_no_function_reads_secrets(as_function: As) -> None:
     for function in FUNCTIONS:
         if function.access is not None:
             caller = as_function(function.name)

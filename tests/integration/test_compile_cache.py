@@ -75,7 +75,7 @@ class Runs:
         return f"{machine.replace(':stateMachine:', ':execution:')}:{run_id}"
 
     def log(self, run_id: str, stage: str) -> str:
-        """Of rank 0's pod."""
+        """Log of rank 0's pod."""
         return "".join(path.read_text() for path in (self.folder / run_id / "logs").glob(f"*-{stage}-*-0-*.log"))
 
 
@@ -139,7 +139,7 @@ def test_of_two_runs_at_once_one_compiles_and_the_other_waits_without_nodes(runs
         assert "holds 3 of 3 graphs" in runs.log(run_id, "training")
     (cache,) = caches(twin, "twins")
     assert cache.name == first
-    assert {path.read_text() for path in (cache / "graphs").iterdir()} == {first}, "nobody else has written there"
+    assert {path.read_text() for path in (cache / "graphs").iterdir()} == {first}, "no other run has written there"
     assert_nothing_is_left(twin, second)
 
 
@@ -181,7 +181,7 @@ def test_graphs_that_fail_again_stop_the_run_which_names_them_and_lets_others_tr
     assert_nothing_is_left(twin, run_id)
 
 
-def test_a_ready_cache_that_somebody_deleted_is_compiled_anew(runs: Runs, twin: Twin) -> None:
+def test_a_ready_cache_that_was_deleted_is_compiled_again(runs: Runs, twin: Twin) -> None:
     first, second, third = (f"gone-00000000000{number}" for number in (1, 2, 3))
     assert runs.run(first, spec_of("gone")).status == "SUCCEEDED"
     for cache in caches(twin, "gone"):

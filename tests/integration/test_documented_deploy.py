@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 QUESTION = "[y/N]"
 DEADLINE_SECONDS = 600
-"""For a run to train or to end, on a machine that has other work too."""
+"""Time for a run to train or to end, on a machine with other load."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ def test_a_deployment_during_a_run_is_refused_and_forced_it_leaves_the_run_its_c
     assert refused.status != 0
     assert "Running now: long-1." in refused.output and "FORCE=1" in refused.output
 
-    # New code would look for the run's job in a namespace that is not there.
+    # New code would search for the run's job in a namespace that is not there.
     document = yaml.safe_load((REPOSITORY / CONFIGURATION).read_text())
     changed = tmp_path / "changed.yaml"
     changed.write_text(yaml.safe_dump({**document, "namespace": "elsewhere"}))

@@ -15,7 +15,7 @@ OF_HUGGING_FACE = ("transformers", "tokenizers", "huggingface-hub")
 """Those that move together."""
 
 TESTS = ("test_learning.py", "test_exchange.py", "test_report.py", "test_checkpoint.py", "test_corpus.py")
-"""Of `tests/unit/trainer`: those in which a model or a tokenizer is made."""
+"""Tests of `tests/unit/trainer` in which a model or a tokenizer is made."""
 
 
 UV = Path(sys.executable).with_name("uv")

@@ -48,7 +48,7 @@ def test_an_interrupted_run_leaves_no_process(tmp_path: Path, number: signal.Sig
     assert processes_of(run_id) == []
     assert [child for child in children if alive(child)] == []
     if number is signal.SIGKILL:
-        return  # nobody is left to write a record
+        return  # no process is left to write a record
     assert process.returncode == 130, rest
     assert "Traceback" not in rest
     record = json.loads((out / "latest" / "run.json").read_text())

@@ -151,7 +151,7 @@ def without_plugin(api: ApiClient) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("without_plugin")
-def test_a_cluster_without_the_neuron_device_plugin_gets_no_nodes_that_nobody_could_use(run: Run) -> None:
+def test_a_cluster_without_the_neuron_device_plugin_gets_no_nodes_that_no_pod_could_use(run: Run) -> None:
     record = run("plug-0000000000aa")
     assert record.error is not None
     assert "the cluster has no daemon set neuron-device-plugin" in record.error.message

@@ -52,7 +52,7 @@ def spec_with_checkpoints() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def calm(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
-    """The run that nobody disturbs."""
+    """The run without an interruption."""
     return start(twin, parse_run_spec(spec_with_checkpoints()), "demo-0000000calm", tmp_path_factory.mktemp("calm"))
 
 
@@ -60,7 +60,7 @@ def calm(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
 def test_a_killed_worker_costs_the_steps_since_the_checkpoint_and_no_more(
     twin: Twin, calm: RunRecord, tmp_path: Path, backend: str
 ) -> None:
-    """The last loss is that of the run that nobody disturbed, bit for bit, and every step is published once."""
+    """The last loss is that of the run without an interruption, bit for bit, and every step is published once."""
     spec = spec_with_checkpoints()
     run_id = f"demo-restart-{backend}"
     checkpoints = twin.home / "volumes" / "runs" / run_id / "checkpoints"

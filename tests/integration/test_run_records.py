@@ -55,7 +55,7 @@ class Ended:
 
     local: RunRecord
     kept: RunRecord
-    """As it lies in S3."""
+    """The record in S3."""
     report: str
     message: str
 

@@ -143,7 +143,7 @@ def test_rank_0_of_an_elastic_gang_is_read_from_the_pod_that_announced_itself(
     found = eventually(lambda: sorted(pod["metadata"]["name"] for pod in api.get(pods)["items"])[1:], "two pods")
 
     def announce(attempt: int, pod: str) -> None:
-        """As `trainer.announce` does in the process of rank 0."""
+        """Announce a pod as `trainer.announce` does in the process of rank 0."""
         key = announcement_url(job.ref.name.removesuffix("2") + str(attempt), artifacts_url=url)
         environ = {**aws.client_environment, "TRAINFLOW_RANK0_URL": key, "TRAINFLOW_POD_NAME": pod, "RANK": "0"}
         command = [sys.executable, "-m", "trainer.announce", "-c", "pass"]

@@ -88,7 +88,7 @@ def test_slurmrestd_may_be_gone_for_a_minute_and_no_step_is_lost(tmp_path: Path)
 
 @pytest.mark.slow
 def test_fifty_runs_at_once_all_end_and_none_is_mixed_with_another(tmp_path: Path) -> None:
-    """Each trains another number of steps, so that nobody's can be taken for its own.
+    """Each trains another number of steps, so that no run's record can be mistaken for another's.
 
     Most wait in Slurm's queue for a while: a machine of two processors is not fifty nodes at once. On as many nodes as
     runs, nine of fifty ended with States.Timeout and none with another error: all jobs started in one moment, and for a
@@ -206,10 +206,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 
 @pytest.mark.parametrize("renewed_before", [1, -3600], ids=["by our clock", "when Slurm refuses it"])
-def test_a_token_that_has_expired_is_made_anew(
+def test_a_token_that_has_expired_is_renewed(
     cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch, renewed_before: int
 ) -> None:
-    """In the second case our clock is an hour behind Slurm's, and we take the token for good."""
+    """The token expires; in the second case, our clock is an hour behind Slurm's, and we consider the token valid."""
     monkeypatch.setattr(slurm_api, "_key", lru_cache(lambda _: cluster.jwt_key))
     monkeypatch.setattr(slurm_api, "TOKEN_LIFETIME_SECONDS", 5)
     monkeypatch.setattr(slurm_api, "RENEWED_BEFORE_SECONDS", renewed_before)

@@ -79,7 +79,7 @@ def assert_nothing_is_left(slurm: SlurmCluster, run_id: str) -> None:
 
 
 def assert_every_step_is_published_once(record: RunRecord) -> None:
-    """From the first to the last that the training reports."""
+    """Require that every step is published once, from the first to the last one that the training reports."""
     published, training = record.metrics_published, record.training
     assert published is not None
     assert training is not None
@@ -173,7 +173,7 @@ def test_the_same_spec_has_the_same_loss_curve_on_kubernetes_and_on_slurm(run: R
 
 
 def losses(folder: Path) -> list[float]:
-    """Of every step that rank 0 logged."""
+    """Losses of every step that rank 0 logged."""
     logs = [file for file in (folder / "logs").glob("*-training-1-0*.log") if file.is_file()]
     lines = [line for file in logs for line in file.read_text().splitlines()]
     return [step.loss for line in lines if (step := parse_metrics_line(line)) is not None]
@@ -184,7 +184,7 @@ def losses(folder: Path) -> list[float]:
 def test_strong_scaling_keeps_the_global_batch_and_weak_scaling_multiplies_it(
     run: Run, twin: Twin, scaling: str, growth: int
 ) -> None:
-    """By the trainer's own record beside its checkpoint."""
+    """The number of sequences is that of the trainer's own record beside its checkpoint."""
     sequences = {}
     for num_nodes in (2, 4):
         spec = demo_spec() | {"precompile": {"enabled": False}}
@@ -217,7 +217,7 @@ def test_a_job_at_its_time_limit_leaves_a_checkpoint_and_says_so(run: Run, twin:
     assert len(losses(tmp_path / run_id)) == step
 
 
-def test_a_job_that_somebody_cancels_ends_the_run_in_a_sentence(run: Run, slurm: SlurmCluster) -> None:
+def test_a_job_that_is_cancelled_by_hand_ends_the_run_in_a_sentence(run: Run, slurm: SlurmCluster) -> None:
     run_id = "cancelled-00000000"
     cancel = lambda: slurm.command("scancel", f"--name={run_id}-training-1")  # noqa: E731
     record = during(run, on_slurm(steps_spec(max_steps=600)), run_id, when=workers(run_id, 1), do=cancel)

@@ -52,7 +52,7 @@ class LocalSsm:
 
     def send_command(self, *, Parameters: dict[str, list[str]], **_: Any) -> dict[str, Any]:
         (command,) = Parameters["commands"]
-        # Only root may be somebody else, as Systems Manager's agent is; anybody else has a cluster of their own here.
+        # Only root may run as another user, as Systems Manager's agent does; any other user has their own cluster here.
         words = shlex.split(command) if os.geteuid() == 0 else shlex.split(command)[4:]
         done = subprocess.run(words, env=self._environment, capture_output=True, text=True, timeout=60, check=False)
         self._done.append(done)
@@ -86,12 +86,12 @@ CHECKED = """#!/bin/sh
 shift 5
 exec "$@"
 """
-"""Of our modules only the check in front of a gang's program starts anything: that program."""
+"""Of our modules, only the check before a gang's program starts another program."""
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    """Nodes with a program that tells what it was given, and nothing that looks for S3."""
+    """Nodes with a program that prints its arguments, and with no program that uses S3."""
     (tmp_path / "venv/bin").mkdir(parents=True)
     (tmp_path / "program/trainer").mkdir(parents=True)
     for name, text in {"torchrun": PROGRAM, "python": CHECKED}.items():

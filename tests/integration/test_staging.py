@@ -89,7 +89,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 
 def complete_in(place: Path) -> dict[str, tuple[int, int] | None]:
-    """What the journal calls complete, and where it lies in the archive."""
+    """Files that are recorded as complete, and where each lies in the archive."""
     lines = (place / "journal").read_text().splitlines()[1:] if (place / "journal").exists() else []
     return {path: span for path, _size, span in map(json.loads, lines)}
 
@@ -106,7 +106,7 @@ def kill_in_the_middle(
     """Stage with a server that withholds some reads, and end the process without a word once something is complete.
 
     Returns:
-        What the journal calls complete.
+        Files that are recorded as complete.
     """
     over = threading.Event()
 
@@ -134,7 +134,7 @@ def kill_in_the_middle(
     return complete
 
 
-def test_a_killed_stager_goes_on_without_reading_what_is_complete(server: ObjectServer, tmp_path: Path) -> None:
+def test_a_killed_stager_continues_without_reading_what_is_complete(server: ObjectServer, tmp_path: Path) -> None:
     server.objects["corpus.tar"] = make_archive(FILES)
     destination, url = tmp_path / "demo", "s3://datasets/corpus.tar"
     complete = kill_in_the_middle(server, destination, url, lambda read: read.end > 20 * MIB)
@@ -230,7 +230,8 @@ def dies(event, arguments):
 sys.addaudithook(dies)
 sys.exit(program.run(stage.main, sys.argv[1:], os.environ))
 """
-"""Of the four at the end: the marker is whole, the old folder goes, the new one comes, the marker follows."""
+"""Program that dies at one of the four last steps: the marker is complete, the old folder is removed, the new one is
+moved there, the marker follows."""
 
 
 @pytest.mark.parametrize("rename", [1, 2, 3, 4])
@@ -270,7 +271,7 @@ def test_an_archive_from_the_web_is_followed_to_where_it_is_and_checked(tmp_path
         assert content_of(tmp_path / "demo") == FILES
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_without_a_known_authority_is_refused(tmp_path: Path) -> None:
     _, tls = certificate(tmp_path)
     with serving(ObjectServer(), tls=tls) as server:
         server.objects["corpus.tar"] = b"x"

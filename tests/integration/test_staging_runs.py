@@ -135,7 +135,7 @@ def published(twin: Twin, run_id: str, metric: str) -> float:
 
 def test_two_runs_that_want_one_data_set_at_once_fetch_it_once(twin: Twin, home: Path) -> None:
     api = ApiClient(load_connection(twin.kubeconfig))
-    # As long as somebody else stages the data set, neither of the two can begin: so they do it at once.
+    # As long as another process stages the data set, neither of the two can begin, so they begin at the same time.
     with (home / "volumes" / "data" / ".shared.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         arns = [start(twin, run, url=f"s3://{BUCKET}/{KEY}") for run in RUNS]

@@ -185,7 +185,7 @@ def test_a_single_process_reports_what_it_did(training: Callable[..., Training])
     assert "uncompiled: --compile is false" in ended.out
 
 
-def test_a_killed_training_goes_on_as_if_nothing_had_happened(training: Callable[..., Training]) -> None:
+def test_a_killed_training_resumes_as_if_nothing_had_happened(training: Callable[..., Training]) -> None:
     steps = {"max_steps": 24, "checkpoint_steps": 4, "gradient_accumulation_steps": 2}
     undisturbed = training("undisturbed", **steps)
     expected = undisturbed.run(3)
@@ -219,7 +219,7 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def test_sigterm_writes_a_checkpoint_and_the_next_run_goes_on(training: Callable[..., Training]) -> None:
+def test_sigterm_writes_a_checkpoint_and_the_next_run_resumes(training: Callable[..., Training]) -> None:
     job = training(max_steps=20000)
     process = job.start(2)
     lines_until(process, 3)

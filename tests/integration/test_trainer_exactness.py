@@ -13,7 +13,8 @@ from tests.integration.forked_training import Forked, same, small_training
 
 GOLDEN = Path(__file__).parents[1] / "assets" / "golden" / "bert_loss.txt"
 SUMS_IN_ANOTHER_ORDER = 2e-4
-"""In nats, the tolerance between gangs of different sizes. A float32 sum in another order differs by 1e-7 of itself;
+"""Tolerance of the loss between gangs of different sizes, in nats. A float32 sum in another order differs by 1e-7 of
+itself;
 Adam divides by the gradient's own size, which lets that grow, but not beyond the fourth decimal of these 8 steps (seen:
 no difference in the four decimals of a line). A wrong sample, weight or dropout mask moves the loss by 1e-2."""
 
@@ -56,7 +57,7 @@ def test_a_divided_optimizer_gives_the_same_weights_and_the_same_checkpoint(
     assert same(divided.checkpoint(8), training.checkpoint(8))
 
 
-def test_a_divided_training_goes_on_with_any_number_of_ranks(training: Forked) -> None:
+def test_a_divided_training_resumes_with_any_number_of_ranks(training: Forked) -> None:
     options = {"scaling": "strong", "global_batch_size": 8}
     undisturbed = training.run(**options)
     changing = training.like("changing", **options)

@@ -55,15 +55,15 @@ def test_no_room_for_a_checkpoint_leaves_the_older_one_intact(training: Forked, 
     assert (again.code, again.steps) == (0, [3, 4, 5, 6, 7, 8])
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(training: Forked) -> None:
+def test_a_damaged_checkpoint_is_skipped_for_the_one_before(training: Forked) -> None:
     assert training.run(checkpoint_steps=2, steps_this_run=6).code == 0
     damaged = training.folder / "run" / "checkpoints" / "step-00000006.pt"
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
     ended = training.run()
-    assert "The checkpoint step-00000006.pt is passed over: its checksum does not match its record." in ended.out
-    assert "Going on from step-00000004.pt, verified, after step 4." in ended.out
+    assert "The checkpoint step-00000006.pt is skipped: its checksum does not match its record." in ended.out
+    assert "Resuming from step-00000004.pt, verified, after step 4." in ended.out
     assert (ended.code, ended.steps) == (0, [5, 6, 7, 8])
 
 
@@ -81,12 +81,13 @@ def test_a_training_whose_checkpoints_are_all_damaged_stops_and_leaves_them_as_t
     assert training.checkpoint_path(4).read_bytes() == b"damaged"
 
 
-def test_a_training_killed_in_its_very_first_checkpoint_begins_anew(training: Forked) -> None:
-    """Between the rename of the weights and that of the record, the only moment that leaves a file."""
+def test_a_training_killed_in_its_very_first_checkpoint_starts_from_the_beginning(training: Forked) -> None:
+    """The process is killed between the rename of the weights and that of the record, the only moment that leaves a
+    file."""
     assert training.run(steps_this_run=2).code == 0
     training.checkpoint_path(2).with_suffix(".json").unlink()
     ended = training.run()
-    assert "step-00000002.pt is passed over: it has no record beside it" in ended.out
+    assert "step-00000002.pt is skipped: it has no record beside it" in ended.out
     assert (ended.code, ended.steps) == (0, [1, 2, 3, 4, 5, 6, 7, 8])
 
 
@@ -97,7 +98,7 @@ def test_a_training_killed_in_its_very_first_checkpoint_begins_anew(training: Fo
         ({"gradient_accumulation_steps": 2}, "--global_batch_size is 4 and the checkpoint was made with 8"),
     ],
 )
-def test_another_training_is_refused_with_both_values_and_goes_on_when_that_is_allowed(
+def test_another_training_is_refused_with_both_values_and_resumes_when_that_is_allowed(
     training: Forked, changes: dict[str, object], words: str
 ) -> None:
     assert training.run(steps_this_run=2).code == 0
@@ -123,7 +124,7 @@ def test_another_data_set_is_refused_and_the_same_one_elsewhere_is_not(training:
     assert training.run(data_dir=copy, allow_changes="dataset").steps == [5, 6, 7, 8]
 
 
-def test_a_checkpoint_of_another_model_is_passed_over_for_the_one_before(training: Forked, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_is_skipped_for_the_one_before(training: Forked, tmp_path: Path) -> None:
     assert training.run(checkpoint_steps=2, steps_this_run=4).code == 0
     other = training.like("other")
     assert other.run(steps_this_run=6, hidden_size=16).code == 0
@@ -132,7 +133,7 @@ def test_a_checkpoint_of_another_model_is_passed_over_for_the_one_before(trainin
             (other.folder / "run" / "checkpoints" / name).read_bytes()
         )
     ended = training.run()
-    assert "step-00000006.pt is passed over: --hidden_size is 32 and the checkpoint was made with 16" in ended.out
+    assert "step-00000006.pt is skipped: --hidden_size is 32 and the checkpoint was made with 16" in ended.out
     assert (ended.code, ended.steps) == (0, [5, 6, 7, 8])
 
 

@@ -23,8 +23,8 @@ from trainer.checkpoints.checkpoint import Progress
 from trainer.data.shards import open_dataset
 from trainer.device.distributed import Gang
 from trainer.loop import learner, training
-from trainer.loop.progress_log import Journal
-from trainer.loop.run import Run
+from trainer.loop.progress_log import ProgressLog
+from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers.optimization_config import OptimizationConfig
 from trainer.pretraining.batches import MicroBatch
 from trainer.pretraining.config import ModelConfig, PretrainConfig
@@ -120,20 +120,20 @@ def test_two_hundred_steps_have_the_tutorials_losses(tmp_path: Path, monkeypatch
     )
     gang = Gang(rank=0, world_size=1, control=None)
     task = Pretraining(config, open_dataset(tmp_path), "float32", micro_batches=MICRO_BATCHES, world_size=1)
-    run = Run(config, task, device.choose("cpu", local_rank=0), gang, tmp_path / "run")
-    initial = {n: w.clone() for n, w in learner.build_learner(run, gang).model.state_dict().items()}
+    process = TrainingProcess(config, task, device.choose("cpu", local_rank=0), gang, tmp_path / "run")
+    initial = {n: w.clone() for n, w in learner.build_learner(process, gang).model.state_dict().items()}
     ours: list[float] = []
-    tell = Journal.tell
+    write = ProgressLog.write
 
     def keeping(*arguments: Any, **options: Any) -> Any:
-        progress, wishes = tell(*arguments, **options)
+        progress, decision = write(*arguments, **options)
         ours.append(progress.last_loss)
-        return progress, wishes
+        return progress, decision
 
-    monkeypatch.setattr(Journal, "tell", keeping)
-    training.train(run)
+    monkeypatch.setattr(ProgressLog, "write", keeping)
+    training.train(process)
 
-    theirs = tutorials_losses(initial, batches_of(run))
+    theirs = tutorials_losses(initial, batches_of(process))
     assert len(ours) == len(theirs) == STEPS
     difference = max(abs(one - other) for one, other in zip(ours, theirs, strict=True))
     print(f"largest difference of {STEPS} losses: {difference:.2e}; {theirs[0]:.4f} to {theirs[-1]:.4f}")
@@ -141,10 +141,10 @@ def test_two_hundred_steps_have_the_tutorials_losses(tmp_path: Path, monkeypatch
     assert theirs[-1] < theirs[0] - 0.1
 
 
-def batches_of(run: Run) -> Iterator[list[MicroBatch]]:
+def batches_of(process: TrainingProcess) -> Iterator[list[MicroBatch]]:
     """The micro-batches of every step."""
-    reader = run.task.open_batches(run.gang)
+    reader = process.task.open_batches(process.gang)
     for step in range(STEPS):
-        progress = Progress(step=step, samples_seen=step * run.global_batch_size)
-        positions = [training.next_positions(run, progress, index=index)[1] for index in range(MICRO_BATCHES)]
+        progress = Progress(step=step, samples_seen=step * process.global_batch_size)
+        positions = [training.next_positions(process, progress, index=index)[1] for index in range(MICRO_BATCHES)]
         yield [reader.micro_batch(own) for own in positions]

@@ -157,7 +157,7 @@ def test_a_child_execution_is_awaited_and_its_output_read(execute: Execute, aws:
     assert json.loads(ended["output"]) == {"n": 7}
 
 
-def test_a_definition_is_parsed_once_and_executed_each_time_anew(
+def test_a_definition_is_parsed_once_and_executed_each_time_again(
     execute: Execute, aws: AwsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from moto.stepfunctions.parser.asl.antlr.runtime.ASLParser import ASLParser

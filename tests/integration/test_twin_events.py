@@ -226,7 +226,7 @@ def test_a_schedule_sends_its_message_when_it_comes_due(aws: AwsServer, queue: Q
         FlexibleTimeWindow={"Mode": "OFF"},
         Target={"Arn": queue.arn, "RoleArn": "arn:x", "Input": '{"at": "<aws.scheduler.scheduled-time>"}'},
     )
-    aws.schedules.look()
+    aws.schedules.poll()
     assert queue.bodies() == []
     aws.schedules.clock.jump(aws.schedules.clock.now() + timedelta(days=7))
     wait_until(lambda: aws.targets.drain(1) and bool(_times(queue)), seconds=10)
@@ -234,7 +234,7 @@ def test_a_schedule_sends_its_message_when_it_comes_due(aws: AwsServer, queue: Q
 
 
 def _times(queue: Queue) -> list[str]:
-    """Of the messages: all on the hour in Berlin, which is 0 or 1 in UTC."""
+    """Times of the messages, each on the hour in Berlin, which is 0 or 1 in UTC."""
     times = [json.loads(body)["at"] for body in queue.bodies()]
     assert all(moment[10:] in ("T00:00:00Z", "T01:00:00Z") for moment in times)
     return times
@@ -275,7 +275,7 @@ def test_executions_tell_how_they_begin_and_end_and_stopped_ones_take_their_chil
     stepfunctions.stop_execution(executionArn=arn)
 
     wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] == "ABORTED", seconds=20)
-    assert aws.targets.drain(10), "whoever sees the status finds the event being delivered"
+    assert aws.targets.drain(10), "a caller that reads the status finds the event being delivered"
     events = [json.loads(body) for body in queue.bodies()]
     assert [event["detail"]["status"] for event in events] == ["RUNNING", "ABORTED"]
     ended = events[1]["detail"]

@@ -124,8 +124,8 @@ def test_an_interrupted_training_ends_where_an_undisturbed_one_does(tmp_path: Pa
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
-def test_another_number_of_processes_goes_on(tmp_path: Path) -> None:
-    """As an elastic gang does that has lost a node."""
+def test_another_number_of_processes_resumes(tmp_path: Path) -> None:
+    """An elastic gang that has lost a node resumes with fewer processes."""
     run("mlp", tmp_path / "run", 2, steps_this_run=4)
     code, out, err, left = run("mlp", tmp_path / "run")
     assert code == 0, err

@@ -26,8 +26,8 @@ from trainer.checkpoints import checkpoint_files  # noqa: E402
 from trainer.data.shards import open_dataset  # noqa: E402
 from trainer.device.distributed import Gang  # noqa: E402
 from trainer.loop import training  # noqa: E402
-from trainer.loop.progress_log import Journal  # noqa: E402
-from trainer.loop.run import Run  # noqa: E402
+from trainer.loop.progress_log import ProgressLog  # noqa: E402
+from trainer.loop.training_process import TrainingProcess  # noqa: E402
 from trainer.optimizers.optimization_config import OptimizationConfig  # noqa: E402
 from trainer.pretraining.config import ModelConfig, PretrainConfig  # noqa: E402
 from trainer.pretraining.task import Pretraining  # noqa: E402
@@ -67,7 +67,7 @@ def run_in(
     steps: int = -1,
     log_steps: int = 2,
     **recipe: Any,
-) -> Run:
+) -> TrainingProcess:
     if not (folder / "x_training_0.hdf5").exists():
         write_shard(folder / "x_training_0.hdf5")
     config = PretrainConfig(
@@ -99,7 +99,7 @@ def run_in(
     own_device.rounds_stochastically = True  # as NeuronCores do; XLA's CPU rounds to the nearest
     gang = Gang(rank=0, world_size=1, control=None)
     task = Pretraining(config, open_dataset(folder), precision, micro_batches=3, world_size=1)
-    return Run(config, task, own_device, gang, folder / "run")
+    return TrainingProcess(config, task, own_device, gang, folder / "run")
 
 
 def test_an_interrupted_training_ends_with_the_same_weights(tmp_path: Path) -> None:
@@ -115,52 +115,52 @@ def test_an_interrupted_training_ends_with_the_same_weights(tmp_path: Path) -> N
 
 
 @dataclass
-class Told:
-    """What a logged step found."""
+class LoggedStep:
+    """Counters at the time of one logged step."""
 
     graphs: int
-    """Compiled by this process so far, since the training began."""
+    """Graphs that this process has compiled since the training began."""
     reads: int
-    """From the device so far."""
+    """Reads from the device since the process began."""
     own_reads: int
-    """Of these, by the journal in this step."""
+    """Reads by the progress log in this step; part of `reads`."""
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> dict[int, Told]:
-    """Filled in by every logged step of a training."""
-    at_steps: dict[int, Told] = {}
-    tell = Journal.tell
+def logged_steps(monkeypatch: pytest.MonkeyPatch) -> dict[int, LoggedStep]:
+    """Counters of each logged step of a training, which is added as the step is logged."""
+    logged: dict[int, LoggedStep] = {}
+    write = ProgressLog.write
     at_start, _ = counted()
 
-    def counting(self: Journal, progress: Any, *args: Any, **options: Any) -> Any:
+    def counting(self: ProgressLog, progress: Any, *args: Any, **options: Any) -> Any:
         _, before = counted()
-        outcome = tell(self, progress, *args, **options)
+        outcome = write(self, progress, *args, **options)
         graphs, reads = counted()
-        at_steps[progress.step] = Told(graphs - at_start, reads, reads - before)
+        logged[progress.step] = LoggedStep(graphs - at_start, reads, reads - before)
         return outcome
 
-    monkeypatch.setattr(Journal, "tell", counting)
-    return at_steps
+    monkeypatch.setattr(ProgressLog, "write", counting)
+    return logged
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "pure_bfloat16"])
 def test_few_graphs_none_after_the_second_step_and_one_read_a_logged_step(
-    tmp_path: Path, told: dict[int, Told], optimizer: Any, precision: Any
+    tmp_path: Path, logged_steps: dict[int, LoggedStep], optimizer: Any, precision: Any
 ) -> None:
     result = training.train(run_in(tmp_path, optimizer=optimizer, precision=precision))
 
     assert result is not None
     assert result["steps"] == 8
     assert math.isfinite(result["last_loss"])
-    assert sorted(told) == [1, 2, 4, 6, 8]
-    graphs = {step: found.graphs for step, found in told.items()}
+    assert sorted(logged_steps) == [1, 2, 4, 6, 8]
+    graphs = {step: found.graphs for step, found in logged_steps.items()}
     print("graphs by step:", graphs)
     assert graphs[2] <= MAX_GRAPHS, graphs
     assert graphs[8] == graphs[2], graphs
-    assert {found.own_reads for found in told.values()} == {1}
-    reads = [found.reads for found in told.values()]
+    assert {found.own_reads for found in logged_steps.values()} == {1}
+    reads = [found.reads for found in logged_steps.values()]
     assert reads[-1] - reads[1] == len(reads) - 2, "something is read from the device between logged steps"
 
 
@@ -174,12 +174,12 @@ and another graph in the steps at which they begin or cease to be 1 in float32: 
 
 @pytest.mark.parametrize("optimizer", RECIPES)
 def test_three_hundred_steps_of_the_recipe_trace_what_the_first_two_did(
-    tmp_path: Path, told: dict[int, Told], optimizer: str
+    tmp_path: Path, logged_steps: dict[int, LoggedStep], optimizer: str
 ) -> None:
     training.train(
         run_in(tmp_path, optimizer=optimizer, steps=300, log_steps=1, max_steps=40_000, **RECIPES[optimizer])
     )
-    graphs = {step: found.graphs for step, found in told.items()}
+    graphs = {step: found.graphs for step, found in logged_steps.items()}
     assert len(graphs) == 300
     assert set(list(graphs.values())[1:]) == {graphs[2]}, graphs
     assert graphs[2] <= MAX_GRAPHS
@@ -187,15 +187,17 @@ def test_three_hundred_steps_of_the_recipe_trace_what_the_first_two_did(
 
 @pytest.mark.parametrize("crossing", [2000, 17_321, 36_720], ids=["end-of-warm-up", "float32", "float64"])
 @pytest.mark.parametrize("optimizer", RECIPES)
-def test_no_later_step_traces_anew(tmp_path: Path, told: dict[int, Told], optimizer: str, crossing: int) -> None:
+def test_no_later_step_traces_again(
+    tmp_path: Path, logged_steps: dict[int, LoggedStep], optimizer: str, crossing: int
+) -> None:
     """Where 1 - β₂ᵗ becomes 1 in float32 and in Python's numbers, reached from a checkpoint of that step."""
     recipe = {"optimizer": optimizer, "log_steps": 1, "max_steps": 40_000, **RECIPES[optimizer]}
     training.train(run_in(tmp_path, steps=2, **recipe))
     put_forward(tmp_path / "run", step=crossing - 6)
-    told.clear()
+    logged_steps.clear()
     training.train(run_in(tmp_path, steps=12, **recipe))
-    graphs = [found.graphs for found in told.values()]
-    assert list(told) == list(range(crossing - 5, crossing + 7))
+    graphs = [found.graphs for found in logged_steps.values()]
+    assert list(logged_steps) == list(range(crossing - 5, crossing + 7))
     assert set(graphs[2:]) == {graphs[2]}, graphs
 
 

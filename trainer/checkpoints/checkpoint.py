@@ -1,6 +1,6 @@
-"""What a checkpoint holds and how training goes on from one as if it had never stopped.
+"""The content of a checkpoint, and how a training resumes from it as if it had never stopped.
 
-Randomness needs no state of its own: initial weights, the order of samples and dropout are functions of the seed,
+No state of random generators is saved: initial weights, the order of samples and dropout are functions of the seed,
 the step and the position in the stream, all of which are in the checkpoint. So is the learning rate.
 """
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the training has come."""
+    """Position of the training, and its first and last loss."""
 
     step: int = 0
     samples_seen: int = 0
     first_loss: float = math.nan
-    """Of the first logged step, in nats."""
+    """Loss of the first logged step, in nats."""
     last_loss: float = math.nan
-    """Of the last logged step, in nats."""
+    """Loss of the last logged step, in nats."""
 
     def after_step(self, num_samples: int) -> Progress:
-        """One step and its samples further."""
+        """The progress after one more step with its samples."""
         return replace(self, step=self.step + 1, samples_seen=self.samples_seen + num_samples)
 
     def after_logging(self, loss: float) -> Progress:
-        """With the loss of a step that was just logged."""
+        """The progress with the loss of a step that was just logged."""
         return replace(self, first_loss=loss if math.isnan(self.first_loss) else self.first_loss, last_loss=loss)
 
 
@@ -51,8 +51,8 @@ def write(output_dir: Path, state: Mapping[str, Any], progress: Progress, traini
     Args:
         output_dir: The run's folder.
         state: `model`, a BERT's under Hugging Face's names, and `optimizer`.
-        progress: How far the training had come.
-        training: What it is; without settings for weights that any training may begin with.
+        progress: The progress of the training.
+        training: Its fingerprint; without settings for weights that any training may start from.
 
     Raises:
         StorageFailed: If the folder cannot be written; earlier checkpoints stay as they are.
@@ -70,17 +70,17 @@ def write(output_dir: Path, state: Mapping[str, Any], progress: Progress, traini
 def newest_fitting(
     output_dir: Path, training: Fingerprint, *, allow_changes: str = "", say: Callable[[str], None]
 ) -> CheckpointFile | None:
-    """The newest checkpoint that is whole, and whose tensors fit; it has to be of this training.
+    """Find the newest complete checkpoint whose tensors fit, and require that it belongs to this training.
 
     Args:
         output_dir: The run's folder.
-        training: What goes on from it.
+        training: The fingerprint of the training that resumes from it.
         allow_changes: Names of settings that may differ, separated by commas.
-        say: Told, in a sentence, what was passed over and what differs.
+        say: Called with a sentence for each checkpoint that is skipped and each difference.
 
     Raises:
-        CheckpointInvalid: If it is of another training, or there are checkpoints and none is whole and fits.
-        ConfigInvalid: If `allow_changes` names what cannot be allowed.
+        CheckpointInvalid: If it belongs to another training, or no checkpoint is complete and fits.
+        ConfigInvalid: If `allow_changes` names a setting that may not change.
     """
     allowed = fingerprint.allowed_names(allow_changes, training)
 
@@ -95,21 +95,21 @@ def newest_fitting(
 
 
 def differences(record: Record, training: Fingerprint) -> list[fingerprint.Difference]:
-    """In what a checkpoint's training and this one differ; of weights before the first step only the shape counts."""
+    """The differences between a checkpoint's training and this one; for initial weights, only the shape is compared."""
     return fingerprint.differences(record.model, record.settings if record.step > 0 else {}, training)
 
 
 def load(path: Path) -> dict[str, Any]:
-    """What a checkpoint holds, without reading it: its tensors are the file's pages, which all processes of a node
-    share until one of them writes to its own."""
+    """Map a checkpoint into memory: its tensors are pages of the file, which all processes of a node share until a
+    process writes to its own."""
     content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     return content
 
 
 def restore(found: CheckpointFile, model: nn.Module, optimizer: Optimizer) -> Progress:
-    """Put model and optimizer back into the state of a verified checkpoint; one of weights alone leaves the latter.
+    """Restore the model and the optimizer from a verified checkpoint; one that holds only weights leaves the optimizer.
 
-    The optimizer goes on counting the steps, and keeps its own settings, such as the weight decay: those of the
+    The optimizer continues to count the steps, and keeps its own settings, such as the weight decay: those of the
     checkpoint are the same, or a change was allowed.
     """
     content = load(found.path)
@@ -123,8 +123,8 @@ def restore(found: CheckpointFile, model: nn.Module, optimizer: Optimizer) -> Pr
 
 
 def _leave_the_file(optimizer: Optimizer) -> None:
-    """Copy what the optimizer took over as it is, as all do on the CPU: a file in use cannot free its room when it is
-    deleted."""
+    """Copy tensors that the optimizer took over without a copy, as on the CPU: a mapped file does not free its space
+    when it is deleted."""
     for values in optimizer.state_dict()["state"].values():
         for name, value in values.items():
             if isinstance(value, torch.Tensor) and value.device.type == "cpu":
@@ -142,10 +142,10 @@ def _require_same_training(
         raise CheckpointInvalid(
             f"The checkpoint {found.path} is of another training: {fingerprint.listed(refused)}. Give the same; or "
             f"allow the change with --allow_changes {names} (in a run spec workload.arguments.allow_changes: {names}); "
-            "or begin anew with another --output_dir."
+            "or start again with another --output_dir."
         )
     if changed:
-        say(f"Going on although {fingerprint.listed(changed)}: --allow_changes allows it.")
+        say(f"Resuming although {fingerprint.listed(changed)}: --allow_changes allows it.")
     unknown = sorted(set(training.settings) - set(record.settings)) if record.step > 0 else []
     if unknown:
         say(f"The checkpoint {found.path.name} does not say with which {', '.join(unknown)} it was made.")

@@ -1,7 +1,7 @@
-"""Checkpoints on disk: `checkpoints/step-00000100.pt` and, beside it, a small JSON record that vouches for it.
+"""Checkpoints on disk: `checkpoints/step-00000100.pt` and, beside it, a small JSON record with its checksum.
 
-The record is written after the weights and holds their checksum. Weights without a record are the remains of a crash,
-and weights that do not match theirs are damaged; both are passed over. Nothing here needs torch.
+The record is written after the weights and holds their checksum. Weights without a record were left by a crash,
+and weights that do not match theirs are damaged; both are skipped. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FOLDER = "checkpoints"
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What is known of a checkpoint without opening it."""
+    """The record of a checkpoint, which is read without opening the checkpoint."""
 
     step: int
     """Steps that had been taken."""
     samples_seen: int
-    """Position in the stream of samples to go on from."""
+    """Position in the stream of samples from which a training resumes."""
     first_loss: float
     """Loss of the training's first step, in nats."""
     last_loss: float
@@ -34,18 +34,18 @@ class Record:
     model: dict[str, int]
     """Shape of the model."""
     settings: dict[str, Any]
-    """What a training that continues from it has to agree on besides (`trainer.checkpoints.fingerprint`); empty for
-    weights alone."""
+    """Further settings that a training has to share to resume (`trainer.checkpoints.fingerprint`); empty for weights
+    alone."""
     bytes: int
     sha256: str
 
     @classmethod
     def read(cls, path: Path) -> Record:
-        """A record out of its file; those of versions that compared less are understood.
+        """Read a record; those of earlier versions, which compared fewer settings, are understood.
 
         Raises:
-            FileNotFoundError: If there is none.
-            ValueError, TypeError: If it is damaged.
+            FileNotFoundError: If there is no record.
+            ValueError, TypeError: If the record is damaged.
         """
         document = json.loads(path.read_text())
         if "seed" in document:
@@ -72,7 +72,7 @@ class CheckpointFile:
 
 @dataclass(frozen=True)
 class PassedOver:
-    """A checkpoint that a training cannot go on from."""
+    """A checkpoint that a training cannot resume from."""
 
     path: Path
     kind: Literal["unfinished", "damaged", "foreign"]
@@ -80,12 +80,12 @@ class PassedOver:
 
 
 def write(output_dir: Path, write_weights: Callable[[BinaryIO], None], describe: dict[str, Any]) -> CheckpointFile:
-    """Write a checkpoint so that it is whole or not there.
+    """Write a checkpoint so that it is complete or absent.
 
     Args:
         output_dir: The run's folder.
         write_weights: Writes the content to the file it is given.
-        describe: The record's fields but for size and checksum.
+        describe: Returns the fields of the record, without size and checksum.
     """
     path = output_dir / FOLDER / f"step-{describe['step']:08d}.pt"
     with written_whole(path) as file:
@@ -93,7 +93,7 @@ def write(output_dir: Path, write_weights: Callable[[BinaryIO], None], describe:
         write_weights(hashing)  # type: ignore[arg-type]  # torch.save asks for write and flush alone
         if hashing.failure is not None:
             raise hashing.failure
-        # The record of a checkpoint that was passed over, and whose place this one takes, would not match it.
+        # Remove the record of a skipped checkpoint that this one replaces, since it would not match the new file.
         path.with_suffix(".json").unlink(missing_ok=True)
     record = Record(**describe, bytes=hashing.num_bytes, sha256=hashing.hexdigest())
     with written_whole(path.with_suffix(".json")) as file:
@@ -104,12 +104,12 @@ def write(output_dir: Path, write_weights: Callable[[BinaryIO], None], describe:
 def newest_verified(
     output_dir: Path, *, say: Callable[[str], None], misfit: Callable[[Record], str | None] = lambda _: None
 ) -> CheckpointFile | None:
-    """The newest checkpoint that is whole.
+    """Find the newest complete checkpoint.
 
     Args:
         output_dir: The run's folder.
-        say: Told, in a sentence, of every newer one that had to be passed over.
-        misfit: Why a checkpoint cannot be gone on from although it is whole; None if it can.
+        say: Called with a sentence for every newer checkpoint that is skipped.
+        misfit: Returns the reason why a complete checkpoint cannot be resumed from; None if it can.
     """
     return _look_through(output_dir, say, misfit)[0]
 
@@ -117,55 +117,56 @@ def newest_verified(
 def newest_to_resume(
     output_dir: Path, *, say: Callable[[str], None], misfit: Callable[[Record], str | None]
 ) -> CheckpointFile | None:
-    """The checkpoint to go on from; None if the training begins, also after a crash in its very first checkpoint.
+    """Find the checkpoint to resume from; None for a new training, also after a crash in its first checkpoint.
 
     Args:
         output_dir: The run's folder.
-        say: Told, in a sentence, of every newer one that had to be passed over.
-        misfit: Why a checkpoint cannot be gone on from although it is whole; None if it can.
+        say: Called with a sentence for every newer checkpoint that is skipped.
+        misfit: Returns the reason why a complete checkpoint cannot be resumed from; None if it can.
 
     Raises:
-        CheckpointInvalid: If there are checkpoints and none can be gone on from. A training that began anew would
+        CheckpointInvalid: If there are checkpoints and none can be resumed from. A new training would
             overwrite them.
     """
     found, passed_over = _look_through(output_dir, say, misfit)
     lost = [f"{other.path.name}: {other.reason}" for other in passed_over if other.kind != "unfinished"]
     if found is None and lost:
         raise CheckpointInvalid(
-            f"No checkpoint in {output_dir / FOLDER} can be gone on from ({'; '.join(lost)}); bring back what is "
-            "damaged, give the arguments that it was made with, or begin anew with another --output_dir or without "
+            f"No checkpoint in {output_dir / FOLDER} can be resumed from ({'; '.join(lost)}); bring back what is "
+            "damaged, give the arguments that it was made with, or start again with another --output_dir or without "
             "that folder."
         )
     return found
 
 
 def require_same_bytes(found: CheckpointFile) -> None:
-    """Read a checkpoint that another node has verified, from this node, whose memory then holds it for all processes.
+    """Read a checkpoint that another node has verified into this node's page cache, for all processes of the node.
 
     Raises:
-        StorageFailed: If it cannot be read, or reads otherwise than on the other node.
+        StorageFailed: If it cannot be read, or has another content than on the other node.
     """
     try:
         same = _sha256(found.path) == found.record.sha256
     except OSError as error:
         raise StorageFailed(
-            f"The checkpoint {found.path} cannot be read on this node ({error}); look at the file system's mounts."
+            f"The checkpoint {found.path} cannot be read on this node ({error}); check the mounts of the file system."
         ) from error
     if not same:
         raise StorageFailed(
-            f"The checkpoint {found.path} reads otherwise on this node than on that of rank 0, which verified it; look "
-            "at the file system's mounts."
+            f"The checkpoint {found.path} has another content on this node than on that of rank 0, which verified it; "
+            "check the mounts of the file system."
         )
 
 
 def keep_newest(output_dir: Path, count: int, *, until: int) -> None:
-    """Delete old checkpoints, also those of earlier attempts; the record goes first, so that a crash leaves nothing
-    vouched for.
+    """Delete old checkpoints, also those of earlier attempts. The record is deleted first, so that a crash leaves no
+    record without its checkpoint.
 
     Args:
         output_dir: The run's folder.
-        count: Checkpoints that stay; -1 for all.
-        until: The step just written. Whatever lies ahead of it was passed over, so it neither counts nor goes.
+        count: Number of checkpoints to keep; -1 for all.
+        until: The step that was just written. Checkpoints of later steps were skipped, so they are neither counted nor
+            deleted.
     """
     if count == -1:
         return
@@ -176,7 +177,7 @@ def keep_newest(output_dir: Path, count: int, *, until: int) -> None:
 
 
 def remove_remains(output_dir: Path) -> None:
-    """Delete what a process left that was killed while it wrote."""
+    """Delete the files of a process that was killed while it wrote."""
     for path in (output_dir / FOLDER).glob(".step-*"):
         path.unlink(missing_ok=True)
 
@@ -184,20 +185,20 @@ def remove_remains(output_dir: Path) -> None:
 def _look_through(
     output_dir: Path, say: Callable[[str], None], misfit: Callable[[Record], str | None]
 ) -> tuple[CheckpointFile | None, list[PassedOver]]:
-    """The newest checkpoint to go on from, and the newer ones that it cannot be."""
+    """The newest checkpoint to resume from, and the newer ones that are skipped."""
     passed_over: list[PassedOver] = []
     folder = output_dir / FOLDER
     for stem in sorted({path.stem for path in folder.glob("step-*") if path.suffix in (".pt", ".json")}, reverse=True):
         found = _verified(folder / f"{stem}.pt", misfit)
         if isinstance(found, CheckpointFile):
             return found, passed_over
-        say(f"The checkpoint {found.path.name} is passed over: {found.reason}.")
+        say(f"The checkpoint {found.path.name} is skipped: {found.reason}.")
         passed_over.append(found)
     return None, passed_over
 
 
 def _verified(path: Path, misfit: Callable[[Record], str | None]) -> CheckpointFile | PassedOver:
-    """The checkpoint, or what is wrong with it."""
+    """Verify a checkpoint, and return it or the reason why it is skipped."""
     try:
         record = Record.read(path.with_suffix(".json"))
     except FileNotFoundError:
@@ -222,9 +223,9 @@ def _sha256(path: Path) -> str:
 
 
 class _HashingWriter:
-    """Passes bytes on to a file and keeps their checksum, which spares a second reading.
+    """Writes bytes to a file and computes their checksum, so that the file need not be read again.
 
-    When the file refuses bytes, the rest is swallowed: torch.save would hide the reason behind an error of its own.
+    When the file refuses bytes, the rest is dropped: torch.save would replace the error by one of its own.
     """
 
     def __init__(self, file: BinaryIO) -> None:

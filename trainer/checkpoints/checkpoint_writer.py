@@ -1,4 +1,4 @@
-"""Writes checkpoints in a thread, so that the training stops for a copy in memory only."""
+"""Writes checkpoints in a thread, so that the training stops only for a copy in memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from trainer.checkpoints.host_copy import HostCopy
 from trainer.device import Device
 
 Write = Callable[[Any, Progress], CheckpointFile | None]
-"""Writes a state in host memory; None on ranks that only have their share to give."""
+"""Writes a state in host memory; returns None on ranks that only contribute their part."""
 
 
 class CheckpointWriter:
-    """One checkpoint at a time: a second one waits until the first is on disk."""
+    """Writes one checkpoint at a time: a second one waits until the first is on the disk."""
 
     def __init__(self, write: Write, device: Device) -> None:
         self._write = write
@@ -27,10 +27,10 @@ class CheckpointWriter:
         self._pending: Future[CheckpointFile | None] | None = None
         self.newest: CheckpointFile | None = None
         self.stops: list[float] = []
-        """Seconds that the training stopped, by checkpoint."""
+        """Seconds for which each checkpoint stopped the training."""
 
     def prepare(self, state: Any) -> None:
-        """Take the memory for copies of such a state, beside the training."""
+        """Allocate memory for copies of such a state, while the training continues."""
 
         def make_room() -> None:
             self._copy.make_room(state)
@@ -38,10 +38,10 @@ class CheckpointWriter:
         self._pending = self._thread.submit(make_room)
 
     def submit(self, state: Any, progress: Progress) -> None:
-        """Copy the state as it is now, and write it beside the training.
+        """Copy the state as it is now, and write the copy while the training continues.
 
         Raises:
-            StorageFailed: If the checkpoint before could not be written.
+            StorageFailed: If the previous checkpoint could not be written.
         """
         began = time.perf_counter()
         self.wait()
@@ -55,12 +55,12 @@ class CheckpointWriter:
         self._pending = self._thread.submit(write)
 
     def check(self) -> None:
-        """Raise what went wrong in the thread, if anything has; waits for nothing."""
+        """Raise the error of the thread, if there is one, without waiting."""
         if self._pending is not None and self._pending.done():
             self.wait()
 
     def wait(self) -> None:
-        """Wait until the checkpoint that is being written is on disk."""
+        """Wait until the checkpoint that is being written is on the disk."""
         pending, self._pending = self._pending, None
         if pending is not None:
             self.newest = pending.result() or self.newest
@@ -71,7 +71,7 @@ class CheckpointWriter:
     def __exit__(
         self, _type: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        """Let the last checkpoint be finished whatever happened; only then may the process end."""
+        """Wait for the last checkpoint, also after an error; the process may end only afterwards."""
         try:
             self.wait()
         except Exception:

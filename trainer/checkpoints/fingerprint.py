@@ -1,8 +1,8 @@
-"""What makes a training the one that a checkpoint was made by, so that no other goes on from it by mistake.
+"""Identifies the training that a checkpoint belongs to, so that no other training resumes from it by mistake.
 
-The fingerprint holds what decides the weights: data set, batch, optimizer, schedule, dropout, precision, seed. It does
-not hold what may differ between two attempts at one training: the number of processes that share a global batch, the
-device, folders, when checkpoints and metrics lines are written.
+The fingerprint holds the settings that determine the weights: data set, batch, optimizer, schedule, dropout, precision,
+seed. It does not hold what may differ between two attempts of one training: the number of processes that share a global
+batch, the device, folders, when checkpoints and metrics lines are written.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ PURE_BFLOAT16 = "pure_bfloat16"
 """The precision whose weights are not float32."""
 
 NOT_OPTIONS = {"dataset": "the data set", "data_order": "the version of the data's order"}
-"""Settings that no option gives, and what messages call them."""
+"""Settings that have no option, with their names in messages."""
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a checkpoint and the training that goes on from it have to agree on."""
+    """The settings that a checkpoint and the training that resumes from it must share."""
 
     model: Mapping[str, int]
     """Shape of the model."""
     settings: Mapping[str, Any]
-    """What else decides the weights, as values that JSON can hold."""
+    """Further settings that determine the weights, as values that JSON can hold."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Difference:
 
     name: str
     written: Any
-    """In the checkpoint."""
+    """Value in the checkpoint."""
     asked: Any
-    """Of this run."""
+    """Value in this run."""
     can_be_allowed: bool
-    """False where the checkpoint's tensors would not fit."""
+    """Whether `--allow_changes` may name it; False if the checkpoint's tensors would not fit."""
 
     def __str__(self) -> str:
         subject = NOT_OPTIONS.get(self.name, f"--{self.name}")
@@ -50,9 +50,9 @@ class Difference:
 def differences(
     written_model: Mapping[str, Any], written_settings: Mapping[str, Any], asked: Fingerprint
 ) -> list[Difference]:
-    """In what a checkpoint's training and this one differ.
+    """Compare a checkpoint's training with this one.
 
-    A setting that only one of them has is none: another version of the program did not know it.
+    A setting that only one of them has is no difference: another version of the program did not have it.
     """
     found = [
         Difference(name, written_model.get(name), value, can_be_allowed=False)
@@ -96,5 +96,5 @@ def _text(value: Any) -> str:
 
 
 def listed(found: Iterable[Difference]) -> str:
-    """Differences in one sentence's part."""
+    """The differences, joined for use in a sentence."""
     return "; ".join(map(str, found))

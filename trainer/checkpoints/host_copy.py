@@ -1,4 +1,4 @@
-"""Copies of a training's state in host memory, made while the training waits and written while it goes on."""
+"""Copies of a training's state in host memory, made while the training waits and written while it continues."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Layout = list[tuple[torch.Size, torch.dtype, torch.device]]
 
 
 class HostCopy:
-    """Host memory for one copy of a nested state; taken once and used again for every copy."""
+    """Host memory for one copy of a nested state; allocated once and used again for every copy."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._layout: Layout = []
         self._numbers: list[list[int]] = []
-        """Of the tensors in each bucket."""
+        """Numbers of the tensors in each bucket."""
         self._rooms: list[torch.Tensor] = []
-        """One for each bucket."""
+        """Host memory of each bucket."""
         self._copies: list[torch.Tensor] = []
-        """Of each tensor, in them."""
+        """Copy of each tensor, which lies in a bucket's memory."""
 
     def make_room(self, state: Any) -> None:
-        """Take the memory beforehand: the first use of so much of it can take longer than a step."""
+        """Allocate the memory beforehand: the first use of so much memory can take longer than a step."""
         self._fit(list(_tensors(state).values()))
         for room in self._rooms:
             room.zero_()
@@ -40,7 +40,7 @@ class HostCopy:
                 weights do, is copied once.
 
         Returns:
-            The copy, whose tensors are valid once the function beside it has returned.
+            The copy and a function that waits for it; the copy's tensors are valid after the function has returned.
         """
         found = _tensors(state)
         tensors = list(found.values())
@@ -53,7 +53,7 @@ class HostCopy:
         return copied, self._device.copy_to_host(buckets)
 
     def _fit(self, tensors: list[torch.Tensor]) -> None:
-        """Take room for tensors of other sizes than the last."""
+        """Allocate memory for tensors of other sizes than the last."""
         layout = [(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors]
         if layout != self._layout:
             self._layout, self._numbers = layout, in_buckets(tensors)
@@ -80,7 +80,7 @@ def _tensors(state: Any) -> dict[int, torch.Tensor]:
 
 
 def _with(state: Any, copies: dict[int, torch.Tensor]) -> Any:
-    """The state with other tensors in the places of its own."""
+    """Replace the tensors of a state by others."""
     if isinstance(state, torch.Tensor):
         return copies[id(state)]
     if isinstance(state, dict):
@@ -91,7 +91,7 @@ def _with(state: Any, copies: dict[int, torch.Tensor]) -> Any:
 
 
 def _alone(place: torch.Tensor) -> torch.Tensor:
-    """The same memory as a tensor of its own: torch writes the whole of what a tensor is a part of into a file."""
+    """The same memory as a separate tensor, since torch writes the whole tensor to a file of which a view is a part."""
     if place.numel() == 0:
         return torch.empty_like(place)
     as_bytes = place.reshape(-1).view(torch.uint8).numpy()

@@ -1,1 +1,1 @@
-"""Learning to tell digits apart: what the two small examples, `trainer.mlp` and `trainer.classifier`, share."""
+"""Classification of digits: code that the two small examples, `trainer.mlp` and `trainer.classifier`, share."""

@@ -12,24 +12,25 @@ from trainer.runtime.errors import ConfigInvalid
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationConfig(TrainingConfig):
-    """How to train on digits."""
+    """Settings of a training on digits."""
 
     data_dir: Path | None = None
-    """Folder with MNIST's four files, .gz or not; else TRAINFLOW_DATA_DIR; digits are drawn if neither is given."""
+    """Folder with MNIST's four files, .gz or not; else TRAINFLOW_DATA_DIR; if neither is given, digits are drawn."""
     num_drawn: int = 8000
-    """Digits to draw where there are no files; a tenth as many more are drawn to test with."""
+    """Digits to draw where there are no files; a tenth of that number is drawn in addition for the test."""
     epochs: int = 4
-    """Walks through the data set. The tutorial's number."""
+    """Passes through the data set. The tutorial's number."""
     micro_batch_size: int = field(default=32, metadata=aliases("batch_size"))
-    """Pictures that one process puts through the model at once; all processes' together make a step."""
+    """Pictures in one forward pass of one process; those of all processes make a step."""
     learning_rate: float = field(default=0.05, metadata=aliases("lr"))
-    """Of gradient descent with momentum, the same in every step; fit for global batches of 32 to 1,024."""
+    """Learning rate of gradient descent with momentum, the same in every step; fit for global batches of 32 to
+    1,024."""
     seed: int = 12349
-    """Decides initial weights, the order of pictures and the pictures that are drawn."""
+    """Determines the initial weights, the order of pictures, and the pictures that are drawn."""
     log_steps: int = 20
     """Steps between two metrics lines; SIGTERM is noticed at these steps too."""
     checkpoint_steps: int = 200
-    """Steps between two checkpoints; the last step of a run always leaves one."""
+    """Steps between two checkpoints; the last step of a run always writes one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -49,10 +49,10 @@ GLYPHS = (
 
 @dataclass(frozen=True)
 class Digits:
-    """Labelled pictures."""
+    """Pictures with their labels."""
 
     pictures_NHW: npt.NDArray[np.uint8]
-    """0 where there is paper, 255 where there is ink."""
+    """0 for paper, 255 for ink."""
     labels_N: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -60,13 +60,13 @@ class Digits:
 
 
 def load(folder: Path | None, split: Split, *, num_drawn: int, seed: int) -> Digits:
-    """The pictures to learn from or to be tested with.
+    """Load or draw the pictures of one split.
 
     Args:
         folder: Searched for MNIST's files at any depth; None to draw.
-        split: Which of the two.
+        split: The training split or the test split.
         num_drawn: Pictures to draw.
-        seed: Of what is drawn; the two splits have no picture in common.
+        seed: Seed of the drawn pictures; the two splits have no picture in common.
 
     Raises:
         DatasetNotFound: If the folder lacks a file.
@@ -88,7 +88,7 @@ def load(folder: Path | None, split: Split, *, num_drawn: int, seed: int) -> Dig
 
 
 def drawn(num_pictures: int, rng: np.random.Generator) -> Digits:
-    """Digits of random size, place, slant, turn and ink, with some noise on the paper."""
+    """Draw digits of random size, position, slant, rotation and ink, with some noise on the paper."""
     labels_N = rng.integers(NUM_CLASSES, size=num_pictures)
     rows_NHW, columns_NHW = _places(num_pictures, rng)
     ink_NHW = _interpolated(_glyphs()[labels_N], rows_NHW, columns_NHW)
@@ -98,7 +98,7 @@ def drawn(num_pictures: int, rng: np.random.Generator) -> Digits:
 
 
 def _places(num_pictures: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Where on the glyph's grid each pixel of each picture lies: an affine map."""
+    """Map each pixel of each picture to a point on the glyph's grid, by an affine map."""
     scale = rng.uniform(2.0, 3.2, size=(num_pictures, 1, 1))
     turn, slant = rng.uniform(-0.25, 0.25, size=(2, num_pictures, 1, 1))
     down, right = rng.uniform(-3.0, 3.0, size=(2, num_pictures, 1, 1))

@@ -26,8 +26,8 @@ from trainer.data import data_order
 from trainer.data.data_order import DataOrder, Positions, blocks_of
 from trainer.device import Device
 from trainer.device.distributed import Gang
-from trainer.loop.run import Run
 from trainer.loop.task import Plan, Samples
+from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers.building import Optimizer
 
 MOMENTUM = 0.9
@@ -38,7 +38,7 @@ class Pictures(NamedTuple):
     """What one process puts through the model at once."""
 
     pictures_BHW: torch.Tensor
-    """From 0 for paper to 1 for ink, float32."""
+    """Ink of each pixel, float32: 0 is paper, 1 is ink."""
     labels_B: torch.Tensor
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Pictures:
@@ -130,15 +130,15 @@ class Classification:
         """The same in every step."""
         return self.config.learning_rate
 
-    def start(self, model: Classifier, run: Run) -> None:
+    def start(self, model: Classifier, process: TrainingProcess) -> None:
         """A training begins with its initial weights."""
 
-    def conclude(self, model: Classifier, run: Run, *, last_loss: float) -> Mapping[str, Any]:
+    def conclude(self, model: Classifier, process: TrainingProcess, *, last_loss: float) -> Mapping[str, Any]:
         """Say in the words in which the tutorial ends how well the model recognises the test pictures."""
-        share = accuracy(model, self.test_set, run)
-        run.say(f"Final loss is {last_loss:.4f}")
-        run.say("----------End Training ---------------")
-        published = self.publish(model) if self.publish is not None and run.records else {}
+        share = accuracy(model, self.test_set, process)
+        process.say(f"Final loss is {last_loss:.4f}")
+        process.say("----------End Training ---------------")
+        published = self.publish(model) if self.publish is not None and process.records else {}
         return {"accuracy": round(share, 4), **published}
 
 
@@ -196,13 +196,13 @@ def make_task(
 
 
 @torch.no_grad()
-def accuracy(model: Classifier, test_set: Digits, run: Run) -> float:
-    """Share of the test pictures that the model recognises; each rank looks at its share of them."""
-    rank, world_size = run.gang.rank, run.gang.world_size
+def accuracy(model: Classifier, test_set: Digits, process: TrainingProcess) -> float:
+    """Share of the test pictures that the model recognises; each rank tests its share of them."""
+    rank, world_size = process.gang.rank, process.gang.world_size
     mine = as_pictures(Digits(test_set.pictures_NHW[rank::world_size], test_set.labels_N[rank::world_size]))
-    batch = mine.map(run.device.load)
+    batch = mine.map(process.device.load)
     model.eval()
     right = (model.scores(batch.pictures_BHW).argmax(dim=-1) == batch.labels_B).sum().item()
     model.train()
-    recognised, seen = run.gang.means([float(right), float(len(batch.labels_B))])
+    recognised, seen = process.gang.means([float(right), float(len(batch.labels_B))])
     return recognised / seen

@@ -1,7 +1,7 @@
-"""Graphs that TorchInductor compiles: can it, and how many were in the cache?
+"""Compilation by TorchInductor: whether it is possible, and the counts of compiled and cached graphs.
 
-The cache (TORCHINDUCTOR_CACHE_DIR) lies on shared storage: a job of its own fills it before the gang trains. The
-counts are TorchInductor's own and are printed in the words of `neuron_parallel_compile`, whoever compiled.
+The cache (TORCHINDUCTOR_CACHE_DIR) lies on shared storage; a separate job fills it before the gang trains. The counts
+are TorchInductor's own. They are printed as `neuron_parallel_compile` prints its counts, so that one reader fits both.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from trainer.device import Device
 
 @dataclass(frozen=True, kw_only=True)
 class GraphCounts:
-    """Graphs of this process so far; each is one forward with its backward pass."""
+    """Counts of the graphs of this process until now; a graph is one forward pass with its backward pass."""
 
     total: int
     failed: int
     cached: int
-    """Taken from the cache, so not compiled."""
+    """Graphs that were taken from the cache instead of compiled."""
     failed_names: tuple[str, ...] = ()
 
     @property
@@ -33,12 +33,12 @@ class GraphCounts:
 NONE = GraphCounts(total=0, failed=0, cached=0)
 
 
-def obstacle(device: Device, *, wanted: bool | None) -> str | None:
-    """Why torch.compile does nothing here; None if it compiles.
+def uncompiled_reason(device: Device, *, wanted: bool | None) -> str | None:
+    """The reason why the layers are not compiled, as half a sentence; None if they are compiled.
 
     Args:
-        device: What is trained on.
-        wanted: What was asked for; None leaves it to the device.
+        device: The device of the training.
+        wanted: The value of --compile; None leaves the choice to the device.
     """
     if device.compiler is None:
         return f"the device {device.torch_device.type} brings a compiler of its own"
@@ -52,21 +52,21 @@ def obstacle(device: Device, *, wanted: bool | None) -> str | None:
 
 
 def keep_layers_whole() -> None:
-    """One graph a layer: by default dynamo would cut them again where a bucket of gradients ends."""
+    """Compile one graph per layer; by default, dynamo also cuts a graph where a bucket of gradients ends."""
     import torch._dynamo
 
     torch._dynamo.config.optimize_ddp = False
 
 
 def counts() -> GraphCounts:
-    """What this process has compiled or taken from the cache."""
+    """Count the graphs that this process has compiled or taken from the cache."""
     from torch._dynamo.utils import counters
 
     return graph_counts(counters["aot_autograd"])
 
 
 def graph_counts(aot_autograd: Mapping[str, int]) -> GraphCounts:
-    """The counts out of TorchInductor's counters: `total` graphs were tried, `ok` of them ended well."""
+    """Read the counts from TorchInductor's counters: of `total` graphs, `ok` were compiled without an error."""
     total = aot_autograd.get("total", 0)
     return GraphCounts(
         total=total,
@@ -76,7 +76,7 @@ def graph_counts(aot_autograd: Mapping[str, int]) -> GraphCounts:
 
 
 def report(graphs: GraphCounts, *, now: datetime | None = None) -> list[str]:
-    """The lines with which `neuron_parallel_compile` ends, one more about the cache, and one a failed graph."""
+    """The last lines of `neuron_parallel_compile`, with one more line for the cache and one line per failed graph."""
     when = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M:%S.%f")
     totals = {
         "graphs": graphs.total,
@@ -90,7 +90,8 @@ def report(graphs: GraphCounts, *, now: datetime | None = None) -> list[str]:
 
 
 def failed_graph(error: Exception) -> str:
-    """Which graph a compiler failed on by dynamo's own record, as `forward (bert.py:40)`; else the error's name."""
+    """Name the graph whose compilation failed, such as `forward (bert.py:40)`, by dynamo's record; else the error's
+    class."""
     from torch._dynamo.utils import get_compilation_metrics
 
     number = str(getattr(error, "compile_id", None))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 FAILED_GRAPH = "Failed graph: "
-"""Before the name of a graph in our own lines."""
+"""Text before the name of a graph in our own lines."""
 
 _TOTAL = re.compile(r"Total (graphs|successful compilations|failed compilations|cached graphs): (\d+)\s*$")
 _NAMES = {

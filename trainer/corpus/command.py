@@ -71,7 +71,7 @@ def _make(config: CorpusConfig, folder: Path, tokens: list[str] | None) -> Mappi
 
 
 def _made(parts: Sequence[Part], config: CorpusConfig, tokens: Sequence[str]) -> Iterator[list[MadeShard]]:
-    """The shards of each part, in order, whoever is ready first."""
+    """The shards of each part, in order, whichever part is ready first."""
     make = partial(make_shards, config=config, tokens=tokens)
     num_processes = min(config.processes or os.cpu_count() or 1, len(parts))
     if num_processes == 1:
@@ -87,7 +87,7 @@ def _is_much(files: Sequence[Path]) -> bool:
 
 
 def _sample_of(parts: Sequence[Part]) -> list[str]:
-    """Sentences for the vocabulary; every part has some of every file, so the first parts stand for all."""
+    """Sentences for the vocabulary; every part has some of every file, so the first parts represent all."""
     characters = 0
 
     def is_wanted(sentence: str) -> bool:
@@ -100,7 +100,7 @@ def _sample_of(parts: Sequence[Part]) -> list[str]:
 
 
 class News:
-    """Tells on stderr how far a long work has come; a short one passes without a word."""
+    """Reports the progress of a long work on stderr; a short one prints nothing."""
 
     def __init__(self) -> None:
         self._began = self._told = time.monotonic()

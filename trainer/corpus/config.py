@@ -1,4 +1,4 @@
-"""What the data set shall look like: the options of `python -m trainer.corpus`."""
+"""The settings of a data set: the options of `python -m trainer.corpus`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer.runtime.errors import ConfigInvalid
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """What the data set shall look like."""
+    """The settings of a data set."""
 
     out: Path
     """Archive to write, a .tar or .tar.gz file, or a folder for the bare shards, a name without a suffix."""
@@ -19,7 +19,7 @@ class CorpusConfig:
     """Files of English text, UTF-8: plain, or JSON lines (.jsonl, .ndjson, .json), both also as .gz; Python's own
     language reference if left out."""
     text_key: str = "text"
-    """In JSON lines, the field that holds a document's text."""
+    """Name of the field in JSON lines that holds a document's text."""
     num_shards: int = 8
     """HDF5 files in the archive; of more than 8 MiB of text each is made by itself, in memory, from its share."""
     max_seq_length: int = 128

@@ -1,4 +1,4 @@
-"""Documents out of files: lists of sentences, read one at a time."""
+"""Reads documents from files, one at a time; a document is a list of sentences."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 from trainer.runtime.errors import ConfigInvalid
 
 SENTENCES_PER_DOCUMENT = 50
-"""Text is cut into documents of so many sentences: a single file, too, then has other places to draw a random second
-segment from."""
+"""Text is cut into documents of so many sentences, so that a single file also has several documents from which a random
+second segment can be drawn."""
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 

@@ -1,4 +1,4 @@
-"""The text in parts, each of which becomes shards by itself: in any process, in any order, with the same result."""
+"""Divides the text into parts, which can become shards in any process and any order with the same result."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Part:
     number: int
     path: Path
     shards: range
-    """Numbers of the shards that it becomes."""
+    """Numbers of the shards that are made of it."""
 
     def documents(self) -> Iterator[list[str]]:
-        """Lists of sentences, as they were dealt to this part."""
+        """Iterate over the documents of this part, which are lists of sentences."""
         with self.path.open(encoding="utf-8") as lines:
             for line in lines:
                 yield json.loads(line)
@@ -45,13 +45,13 @@ class MadeShard:
 
 
 def split(documents: Iterable[Sequence[str]], folder: Path, *, num_parts: int, num_shards: int) -> list[Part]:
-    """Deal the documents out, one to each part in turn, so that every shard has some of every file.
+    """Distribute the documents over the parts in turn, so that every shard has some of every file.
 
     Args:
         documents: Lists of sentences.
-        folder: For the spooled text.
+        folder: The folder for the spooled text.
         num_parts: 1, which becomes all the shards, or as many as shards.
-        num_shards: HDF5 files to come.
+        num_shards: Number of HDF5 files to make.
     """
     each = num_shards // num_parts
     parts = [
@@ -69,8 +69,8 @@ def make_shards(part: Part, *, config: CorpusConfig, tokens: Sequence[str]) -> l
     """Make and write the shards of a part, beside its text.
 
     Args:
-        part: What to make them of.
-        config: What they shall look like.
+        part: The part of the text.
+        config: The settings of the data set.
         tokens: The vocabulary.
 
     Raises:

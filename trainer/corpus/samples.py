@@ -19,7 +19,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIAL_TOKENS))
 
 MASKED_SHARE = 0.15
-"""Of a sequence's tokens; the next two are shares of these."""
+"""Share of a sequence's tokens to predict; the next two are shares of these tokens."""
 REPLACED_BY_MASK = 0.8
 REPLACED_BY_RANDOM = 0.1
 
@@ -64,8 +64,8 @@ def sentence_pairs(
 
     Args:
         documents: At least two, so that there is another one to draw from.
-        rng: Decides lengths, and which pairs are random.
-        max_tokens: Of both segments together.
+        rng: Random generator for the lengths and for the choice of random pairs.
+        max_tokens: Most tokens of both segments together.
     """
     for number, document in enumerate(documents):
         position = 0
@@ -73,7 +73,7 @@ def sentence_pairs(
             budget = int(rng.integers(max_tokens // 4, 3 * max_tokens // 4)) or 1
             first, position = _take(document, position, budget)
             if position >= len(document):
-                break  # before the coin is tossed: half of the pairs have to stay random
+                break  # before the random choice: half of the pairs have to stay random
             is_random_next = bool(rng.random() < 0.5)
             room = max_tokens - len(first)
             if is_random_next:
@@ -130,7 +130,8 @@ def masked_positions(
 def replacements(
     tokens: npt.NDArray[np.int32], rng: np.random.Generator, *, vocab_size: int, mask: int = MASK
 ) -> npt.NDArray[np.int32]:
-    """What stands in the place of the tokens to predict: [MASK] for 80 %, a random token for 10 %, themselves else."""
+    """The tokens at the positions to predict: [MASK] for 80 %, a random token for 10 %, the original token for the
+    rest."""
     chance = rng.random(len(tokens))
     drawn = rng.integers(len(SPECIAL_TOKENS), vocab_size, size=len(tokens), dtype=np.int32)
     replaced = np.where(chance < REPLACED_BY_MASK + REPLACED_BY_RANDOM, drawn, tokens)

@@ -11,7 +11,7 @@ from typing import Any
 from trainer.corpus.samples import SPECIAL_TOKENS, UNK, Document, SpecialIds
 from trainer.runtime.errors import ConfigInvalid
 
-# Threads would count words in an order that is a matter of luck; the processes that make shards are many already.
+# Threads would count words in random order; shards are made by several processes anyway.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
@@ -27,9 +27,9 @@ def tokenized(documents: Sequence[Sequence[str]], vocabulary: Sequence[str]) -> 
 def trained(sentences: Sequence[str], vocab_size: int) -> list[str]:
     """WordPiece tokens in the order of their ids, special tokens first; the same for the same text.
 
-    The trainer numbers the letters inside words as they come out of a hash table, and lets these numbers decide
-    between equally frequent pairs. Handing it those letters in alphabetical order, as if they were special tokens,
-    takes the chance out. They take half of the vocabulary at most, the most frequent first.
+    The trainer numbers the letters inside words in the order of a hash table, and these numbers decide between equally
+    frequent pairs. Passing it those letters in alphabetical order, as if they were special tokens, makes the result
+    reproducible. These letters take half of the vocabulary at most, the most frequent first.
     """
     from tokenizers import Tokenizer, models, trainers
 

@@ -1,10 +1,10 @@
-"""Which sample is trained on when: a pure function of the seed and the position in an endless stream.
+"""The order of the samples: a pure function of the seed and the position in an endless stream.
 
 The stream runs through the data set again and again, each epoch in an order of its own and each sample once an
 epoch. Where an epoch does not end with a global batch, the batch is filled up with the first samples of the next
 epoch: none is dropped, none is repeated before all others were seen, and every batch has the same size.
 
-The data set is dealt to lanes, once and for all: its blocks of neighbouring rows, shuffled, are cut into `LANES`
+The data set is divided between lanes once: its blocks of neighbouring rows, shuffled, are cut into `LANES`
 shares of equal size. Position p takes the next row of lane p mod LANES, so any 64 consecutive positions come from
 64 places of the data set. Within an epoch a lane walks through its blocks in random order, and rows are shuffled
 inside their block: reading is as fast as in order, for a block is read at once.
@@ -27,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 VERSION = 2
-"""Of the order. Data sets, seeds and positions give the same samples as long as it stays; raise it with the order.
-1 was blocks of 4,096 rows one after the other, which all ranks read."""
+"""Version of the order. Data sets, seeds and positions give the same samples as long as the version stays; a change of
+the order raises it. In version 1, blocks of 4,096 rows followed one another, and all ranks read each of them."""
 
 LANES = 64
-"""Places of the data set that are read at the same time, by the whole gang. More would divide the reading between more
+"""Places of the data set that the gang reads at the same time. More lanes would divide the reading between more
 than 64 ranks; fewer would mix less, and need less memory in a process that trains alone."""
 
 BLOCK_ROWS = 8192
@@ -40,7 +40,7 @@ neighbours read too: of a shard of 30,000 samples, 8 chunks at once are 1.08 tim
 one is 1.4 times."""
 
 _DEALING, _LANE, _BLOCK, _REST = range(1, 5)
-"""What is put in random order."""
+"""Purposes of the random generators."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -54,24 +54,24 @@ class Block(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Rows of one block that some of the positions asked for take."""
+    """Rows of one block that belong to some of the requested positions."""
 
     block: int
-    """Its number in `DataOrder.blocks`."""
+    """Number of the block in `DataOrder.blocks`."""
     rows: Positions
-    """Counted from the start of the block."""
+    """Row numbers, counted from the start of the block."""
     places: slice
-    """Which of the positions they belong to, in the order in which they were asked for."""
+    """Indices of the requested positions to which the rows belong."""
 
 
 class _Stretch(NamedTuple):
-    """Positions of one epoch, all from lanes or all from what no lane has."""
+    """Positions of one epoch, either all from lanes or all from the rows that belong to no lane."""
 
     epoch: int
     offset: int
-    """Of the first one in its epoch."""
+    """Offset of the first position in its epoch."""
     place: int
-    """Of the first one among those asked for."""
+    """Index of the first position among the requested ones."""
     length: int
 
 
@@ -84,10 +84,10 @@ def blocks_of(
     """Cut every shard into blocks of at most `block_rows` rows, where its chunks begin.
 
     Args:
-        samples_per_shard: Rows of each.
+        samples_per_shard: Number of rows of each shard.
         chunk_rows: Rows that each shard's file stores, and compresses, together; 1 if left out. A block has at least
             one chunk.
-        block_rows: Rows of a block.
+        block_rows: Most rows of a block.
     """
     heights = chunk_rows or [1] * len(samples_per_shard)
     return [
@@ -105,7 +105,7 @@ class DataOrder:
         """
         Args:
             blocks: All rows of the data set.
-            seed: Another one gives another order.
+            seed: Seed of the order.
             lanes: Places of the data set that consecutive positions come from.
         """
         self.samples_per_epoch = sum(block.stop - block.start for block in blocks)
@@ -114,7 +114,8 @@ class DataOrder:
         self._rows_per_lane = self.samples_per_epoch // lanes
         shuffled = [blocks[number] for number in self._random(_DEALING).permutation(len(blocks))]
         self.blocks, borders = _cut(shuffled, [self._rows_per_lane * lane for lane in range(1, lanes + 1)])
-        """All rows of the data set, as they are read: a block that two lanes share is two."""
+        """All rows of the data set in the blocks in which they are read; a block that two lanes share is counted as
+        two."""
         self._sizes = np.array([block.stop - block.start for block in self.blocks], dtype=np.int64)
         self._blocks_of_lane = [range(*border) for border in pairwise((0, *borders))]
         self._laneless = range(borders[-1], len(self.blocks))
@@ -127,7 +128,7 @@ class DataOrder:
         return position // self.samples_per_epoch
 
     def pieces(self, first: int, count: int, *, step: int = 1) -> Iterator[Piece]:
-        """The rows of `count` positions: the first one and every `step`-th after it."""
+        """The rows of `count` positions: the first one and every `step`-th one after it."""
         for stretch in self._stretches(first, count, step):
             if stretch.offset < self._rows_per_lane * self.lanes:
                 yield from self._pieces_of_lanes(stretch, first, step)
@@ -194,7 +195,7 @@ class DataOrder:
                 yield order[number], place + cycle * -(-rows_before // indices.step)
 
     def _pieces_of_rest(self, stretch: _Stretch, step: int) -> Iterator[Piece]:
-        """Fewer rows than lanes, at the end of an epoch, one by one."""
+        """The rows at the end of an epoch, fewer than lanes, one by one."""
         order = self._rest_order(stretch.epoch)
         for turn in range(stretch.length):
             block, row = order[stretch.offset + turn * step - self._rows_per_lane * self.lanes]
@@ -202,7 +203,8 @@ class DataOrder:
             yield Piece(block, np.array([row], dtype=np.int64), slice(place, place + 1))
 
     def _shuffled_lane(self, epoch: int, lane: int) -> tuple[list[int], Positions]:
-        """A lane's blocks in the epoch's order, and where each begins in the lane; behind the last, where that ends."""
+        """A lane's blocks in the epoch's order and the start of each in the lane; the last entry is the end of the last
+        block."""
         blocks = self._blocks_of_lane[lane]
         order = self._random(_LANE, epoch, lane).permutation(np.arange(blocks.start, blocks.stop))
         return order.tolist(), np.cumsum([0, *self._sizes[order]])
@@ -211,11 +213,12 @@ class DataOrder:
         return self._random(_BLOCK, epoch, block).permutation(int(self._sizes[block]))
 
     def _random(self, what: int, epoch: int = 0, number: int = 0) -> np.random.Generator:
-        """Another generator for each of these; as many numbers each time, since zeros at the end make no difference."""
+        """A separate random generator for each of these numbers; always seeded with as many numbers, since trailing
+        zeros make no difference."""
         return np.random.default_rng((self._seed, what, epoch, number))
 
     def _shuffled_rest(self, epoch: int) -> list[tuple[int, int]]:
-        """Block and row of the samples that are too few to give every lane one."""
+        """Block and row of the samples that remain after every lane has the same number."""
         rest = [(block, row) for block in self._laneless for row in range(int(self._sizes[block]))]
         return [rest[number] for number in self._random(_REST, epoch).permutation(len(rest))]
 
@@ -253,20 +256,20 @@ def micro_batch_positions(
 ) -> tuple[int, Positions]:
     """The positions of one micro-batch of a step.
 
-    A step's global batch is dealt to its micro-batches position by position, and these to the ranks in turn, so that
-    two ranks with one micro-batch each train on what one rank with two would. A rank's positions are the same modulo
-    `world_size` in every step, and so are its lanes.
+    A step's global batch is divided between its micro-batches position by position, and these to the ranks in turn, so
+    that two ranks with one micro-batch each train on what one rank with two would. A rank's positions are the same
+    modulo `world_size` in every step, and so are its lanes.
 
     Args:
         first: Position of the step's first sample.
         index: Which of this rank's micro-batches in the step.
         rank: This process.
         world_size: Number of processes.
-        micro_batches: Of each rank in the step.
+        micro_batches: Number of micro-batches of each rank in the step.
         micro_batch_size: Sequences in a micro-batch.
 
     Returns:
-        The micro-batch's number within the step, the same whoever computes it; and its positions.
+        The micro-batch's number within the step, which is the same on any rank that computes it, and its positions.
     """
     number = index * world_size + rank
     stride = world_size * micro_batches

@@ -30,8 +30,8 @@ TOKEN_KEYS = ("input_ids", "masked_lm_ids")
 """The arrays that hold tokens of the vocabulary."""
 
 DIGEST_ROWS = 4
-"""Samples of a shard that tell it from another with as many. They are among those whose values are checked, and take a
-tenth of a millisecond to hash at 512 tokens."""
+"""Samples whose values distinguish a shard from another of the same size. They are among those whose values are
+checked, and take a tenth of a millisecond to hash at 512 tokens."""
 
 Rows = dict[str, npt.NDArray[Any]]
 """Some samples of a shard, by key."""
@@ -46,7 +46,7 @@ class Shard:
     max_seq_length: int
     max_predictions: int
     largest_token_id: int
-    """Of the samples that were looked at when the shard was opened."""
+    """Largest token id of the samples that were checked when the shard was opened."""
     digest: str
     """SHA-256 of the values of its first samples, whatever integers and compression hold them."""
     chunk_rows: int
@@ -58,13 +58,13 @@ def inspect(path: Path, *, rows_checked: int) -> Shard:
 
     Args:
         path: The file.
-        rows_checked: Samples whose values are looked at; all if there are no more.
+        rows_checked: Number of samples whose values are checked; all if there are fewer.
 
     Raises:
         DatasetInvalid: If it cannot be read, lacks an array, its arrays do not fit together, or a value that was
-            looked at cannot be trained on.
+            checked cannot be trained on.
     """
-    import h5py  # slow to import, and the programs that only move files do not need it
+    import h5py  # imported late: it is slow to import, and programs that only move files do not need it
 
     try:
         with h5py.File(path) as file:
@@ -113,10 +113,10 @@ def as_bytes(rows: Rows) -> bytes:
 
 
 def require_sound(path: Path, rows: Rows) -> None:
-    """Values that the model would index with have to lie inside what they index.
+    """Require that values which the model uses as indices are in range.
 
     Raises:
-        DatasetInvalid: If one does not. The largest token id is left to the caller, who knows the vocabulary.
+        DatasetInvalid: If one is not. The largest token id is left to the caller, who knows the vocabulary.
     """
     below = {
         "input_mask": 2,
@@ -135,10 +135,10 @@ def require_sound(path: Path, rows: Rows) -> None:
 
 
 def require_vocabulary(path: Path, largest: int, vocab_size: int) -> None:
-    """The model has as many embeddings as its vocabulary has tokens.
+    """Require that every token id has an embedding.
 
     Raises:
-        DatasetInvalid: If the shard holds a token id that has none.
+        DatasetInvalid: If the shard holds a token id outside of the vocabulary.
     """
     if largest >= vocab_size:
         raise DatasetInvalid(
@@ -148,12 +148,12 @@ def require_vocabulary(path: Path, largest: int, vocab_size: int) -> None:
 
 
 def largest_token_id(rows: Rows) -> int:
-    """Of all tokens shown and to be predicted."""
+    """Largest token id of all input tokens and labels."""
     return max(int(rows[key].max(initial=0)) for key in TOKEN_KEYS)
 
 
 def _digest(rows: Rows) -> str:
-    """Of the first samples' values."""
+    """Digest of the first samples' values."""
     digest = hashlib.sha256()
     for key in KEYS:
         digest.update(rows[key][:DIGEST_ROWS].astype("<i8").tobytes())
@@ -161,7 +161,7 @@ def _digest(rows: Rows) -> str:
 
 
 def _sizes(path: Path, arrays: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[str, int]:
-    """The length of each axis, which all arrays have to agree on."""
+    """The length of each axis, on which all arrays have to agree."""
     sizes: dict[str, tuple[int, str]] = {}
     for key, axes in KEYS.items():
         shape, dtype = arrays[key]

@@ -17,8 +17,8 @@ from trainer.runtime.errors import DatasetInvalid, DatasetNotFound
 PATTERN = "*_training_*.hdf5"
 
 ROWS_CHECKED = 200_000
-"""Samples of the whole data set whose values are looked at before the first step: half a second of one core. Of a data
-set with more, the first samples of every shard are looked at now and the rest when it is read."""
+"""Samples of the whole data set whose values are checked before the first step, in half a second of one core. Of a data
+set with more samples, the first samples of every shard are checked now, and the rest when it is read."""
 
 SHARDS_PER_PROCESS = 100
 """A process takes 0.4 s to start, and a shard on a local disk 1.5 ms to check; on a network, several."""
@@ -47,11 +47,11 @@ class ShardedDataset:
 
     @property
     def description(self) -> str:
-        """The data set in words, with a checksum that another one does not have.
+        """Describe the data set in words, with a checksum that identifies it.
 
         The checksum covers each shard's name, number of samples and first samples. It does not cover folders, which
         differ between nodes and attempts, nor how a file is compressed. Reading all samples would take as long as an
-        epoch of reading, so a change behind the first samples of a shard that keeps their number is not noticed.
+        epoch of reading, so a change after the first samples of a shard that keeps their number is not detected.
         """
         digest = hashlib.sha256()
         for shard in self.shards:
@@ -60,7 +60,7 @@ class ShardedDataset:
         return f"{self.num_samples} samples of {self.max_seq_length} tokens in {shards} ({digest.hexdigest()[:12]})"
 
     def require_vocabulary(self, vocab_size: int) -> None:
-        """Every token that was seen when the shards were opened has to be in the vocabulary.
+        """Require that every token that was read when the shards were opened is in the vocabulary.
 
         Raises:
             DatasetInvalid: If one is not.
@@ -87,7 +87,7 @@ def open_dataset(folder: Path) -> ShardedDataset:
 
 
 def _inspected(paths: Sequence[Path]) -> list[Shard]:
-    """Every shard, checked. In processes, because the HDF5 library lets one thread at a time look at a file."""
+    """Check every shard, in several processes, because the HDF5 library runs one thread at a time."""
     check = partial(inspect, rows_checked=max(1, ROWS_CHECKED // len(paths)))
     num_processes = min(MAX_PROCESSES, os.cpu_count() or 1, len(paths) // SHARDS_PER_PROCESS)
     if num_processes < 2:

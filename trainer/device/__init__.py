@@ -1,4 +1,4 @@
-"""Where tensors live. Only this package tells XLA from CUDA from the CPU."""
+"""Devices. Only this package distinguishes XLA, CUDA and the CPU."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Name = Literal["auto", "cpu", "cuda", "xla", "neuron"]
 Precision = Literal["float32", "tf32", "bfloat16", "pure_bfloat16"]
 
 Average = Callable[[Sequence[torch.Tensor], int, int], None]
-"""Replaces tensors of one dtype by their means over so many ranks, so many MiB of them at once."""
+"""Replaces tensors of one dtype by their means over so many ranks, in collectives of so many MiB."""
 
 
 class Steps(Protocol):
-    """An optimizer, as far as a device is concerned."""
+    """The part of an optimizer that a device uses."""
 
     def step(self) -> Any:
         """Change the weights by the gradients."""
@@ -33,72 +33,75 @@ class Device(Protocol):
     """One process's accelerator, or the CPU."""
 
     torch_device: torch.device
-    """Where this process's tensors live."""
+    """The torch device of this process's tensors."""
     backend: str
-    """`torch.distributed` backend that sums gradients between such devices."""
+    """`torch.distributed` backend that sums gradients between devices of this kind."""
     compiler: str | None
-    """torch.compile's backend for it; None for XLA devices, which trace and compile every step by themselves."""
+    """Backend of torch.compile for this device; None for XLA devices, which trace and compile every step by
+    themselves."""
     compiles_by_default: bool
     """Whether training is faster when that backend compiles the model."""
     default_precision: Precision
-    """What a training computes in that was not told."""
+    """Precision of a training that asks for none."""
     vocabulary_multiple: int
-    """Scores of the vocabulary are computed in a multiple of so many columns, the further ones thrown away: an odd
+    """Scores of the vocabulary are computed in a multiple of so many columns, and the extra ones are dropped: an odd
     number of them would be multiplied by slower kernels."""
     kernels: Kernels
-    """How it computes dropout and attention in a model that is not compiled."""
+    """Functions for dropout and attention in a model that is not compiled."""
     fused_optimizer: bool
     """Whether torch has an optimizer step in one kernel for it."""
     rounds_stochastically: bool
-    """Whether it does so by itself whenever it writes bfloat16."""
+    """Whether the device rounds stochastically by itself whenever it writes bfloat16."""
     peak_tflops: float | None
-    """Dense bfloat16 peak, in 10^12 operations a second; None where only the pod's environment can say."""
+    """Dense bfloat16 peak, in 10^12 operations per second; None where only the pod's environment has it."""
     peak_source: str
-    """Where that number is from."""
+    """Source of that number."""
     takes_peak_from_pod: bool
-    """Whether the pod's TRAINFLOW_PEAK_TFLOPS is of this device: it is of the node's accelerators, and never of a CPU
-    that computes in their place."""
+    """Whether the pod's TRAINFLOW_PEAK_TFLOPS applies to this device: it describes the node's accelerators, and never a
+    CPU that replaces them."""
     bucket_mib: int
-    """MiB of gradients that travel between the ranks at once, while the backward pass goes on where it can."""
+    """MiB of gradients in one collective; where possible, the backward pass continues meanwhile."""
     average: Average | None
-    """One collective a bucket; None where DistributedDataParallel does it during the backward pass."""
+    """Averages gradients with one collective per bucket; None where DistributedDataParallel does so in the backward
+    pass."""
 
     def load(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor on this device, out of host memory; what is computed with it there waits for the copy."""
+        """Copy a tensor from host memory to this device; computations with it wait for the copy."""
 
     def seed(self, seed: int) -> None:
-        """Make dropout on this device a function of the seed from here on."""
+        """Make dropout on this device a function of this seed from here on."""
 
     def autocast(self, precision: Precision) -> AbstractContextManager[object]:
         """Run matrix products in this precision inside the context."""
 
     def start_queued_work(self) -> None:
-        """For devices that only note down what they are told to do: do it. One micro-batch is one piece of work."""
+        """Execute the queued work on devices that only record operations; one micro-batch is one unit of work."""
 
     def take_step(self, optimizer: Steps) -> None:
-        """Change the weights; the step is a piece of work of its own."""
+        """Change the weights; the optimizer's step is one unit of work."""
 
     def memory_bytes(self) -> int | None:
-        """What this process holds at its most of the device's memory, on the CPU of the host's; None if unknown."""
+        """Largest amount of the device's memory (on the CPU: of host memory) that this process has held; None if
+        unknown."""
 
     def host_memory(self, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
-        """Room in host memory for so much, in one dimension."""
+        """Allocate one-dimensional host memory for so many elements."""
 
     def copy_to_host(self, buckets: Sequence[Bucket]) -> Callable[[], None]:
-        """Start copying, in order with the device's other work; what is returned waits until it is done."""
+        """Start a copy, in order with the device's other work, and return a function that waits for it."""
 
 
 def choose(name: Name, *, local_rank: int, precision: Precision = "float32", model_type: str | None = None) -> Device:
-    """The device of this process.
+    """Choose the device of this process.
 
     Args:
         name: Kind of device; auto takes the first that is there.
-        local_rank: This process among those of its node; numbers the node's accelerators.
-        precision: What will be computed in; NeuronCores are told before they start.
-        model_type: What the Neuron compiler shall optimise for; its own default if None.
+        local_rank: The number of this process on its node, and so of its accelerator.
+        precision: The precision of the computation, which NeuronCores have to know before they start.
+        model_type: The kind of model that the Neuron compiler optimises for; None for its default.
 
     Raises:
-        ConfigInvalid: If the device asked for is not there.
+        ConfigInvalid: If the requested device does not exist.
     """
     available: dict[str, Callable[[], bool]] = {
         "xla": _has_xla,
@@ -131,7 +134,7 @@ def choose(name: Name, *, local_rank: int, precision: Precision = "float32", mod
 
 
 def nothing_to_wait_for() -> None:
-    """For devices whose copies are complete when the call returns."""
+    """Do nothing, for devices whose copies are complete when the call returns."""
 
 
 def _has_xla() -> bool:

@@ -15,7 +15,7 @@ from trainer.device.packing import Bucket, copy_each
 
 
 class CpuDevice:
-    """Trains on the CPU; gradients travel over gloo."""
+    """Trains on the CPU; gloo exchanges the gradients."""
 
     torch_device = torch.device("cpu")
     backend = "gloo"
@@ -27,7 +27,7 @@ class CpuDevice:
     fused_optimizer = True
     rounds_stochastically = False
     peak_tflops: float | None = None
-    peak_source = "nobody"
+    peak_source = "unknown"
     takes_peak_from_pod = False
     bucket_mib = 25  # torch's own default
     average: Average | None = None
@@ -45,7 +45,7 @@ class CpuDevice:
         return torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
     def start_queued_work(self) -> None:
-        """The CPU works at once."""
+        """Do nothing: the CPU works without a queue."""
 
     def take_step(self, optimizer: Steps) -> None:
         optimizer.step()

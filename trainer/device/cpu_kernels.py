@@ -2,8 +2,8 @@
 
 torch draws a random number for each element that may be dropped, one after the other, which is a sixth of a small
 model's step; 16 random bits are enough for each. With dropout its attention takes a general path, which scales both
-factors and looks for rows that are masked as a whole. And the gradient of an embedding is a table of zeros with a few
-rows filled in, which is added to the one of the vocabulary's head.
+factors and searches for rows that are completely masked. And the gradient of an embedding is a table of zeros with a
+few rows filled in, which is added to the one of the vocabulary's head.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEPT_BYTES = 2**31 - 1
 
 
 class CpuKernels:
-    """Faster than torch's own where the model runs uncompiled."""
+    """Kernels that are faster than torch's own where the model is not compiled."""
 
     def dropout(self, given: torch.Tensor, probability: float) -> torch.Tensor:
         if probability == 0:
@@ -53,7 +53,7 @@ class CpuKernels:
 
 
 class _Shared(torch.autograd.Function):
-    """Adds the few rows of one gradient to the other in place; torch itself would copy all of it first."""
+    """Adds the few rows of one gradient to the other in place; torch would copy the whole gradient first."""
 
     @staticmethod
     def forward(_ctx: Any, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,8 +95,9 @@ def factors(like: torch.Tensor, probability: float) -> torch.Tensor:
 def keep_freed_memory() -> None:
     """Let the C library keep the memory that a step frees for the next one.
 
-    A tensor of more than 32 MiB, such as the gradient of an embedding, is otherwise given back to the system when it is
-    freed, and every page of the next one is fetched and zeroed anew. Other C libraries than glibc are left as they are.
+    A tensor of more than 32 MiB, such as the gradient of an embedding, is otherwise released to the system when it is
+    freed, and every page of the next one is fetched and zeroed again. Other C libraries than glibc are left as they
+    are.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

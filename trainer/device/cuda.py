@@ -17,7 +17,7 @@ DENSE_BFLOAT16_TFLOPS = {"H200": 989.0, "H100": 989.0, "A100": 312.0}
 
 
 class CudaDevice:
-    """Trains on the GPU that has this process's number on its node; gradients travel over NCCL."""
+    """Trains on the GPU with this process's number on its node; NCCL exchanges the gradients."""
 
     backend = "nccl"
     compiler: str | None = "inductor"
@@ -54,7 +54,7 @@ class CudaDevice:
         return torch.autocast("cuda", dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
     def start_queued_work(self) -> None:
-        """The GPU is at work already."""
+        """Do nothing: the GPU has started already."""
 
     def take_step(self, optimizer: Steps) -> None:
         optimizer.step()

@@ -18,7 +18,7 @@ from trainer.runtime.errors import PeerLost, TrainerError, WorldSizeMismatch
 Value = TypeVar("Value")
 
 _PEER_GONE = re.compile(r"closed by peer|reset by peer|broken pipe|remote process exited", re.IGNORECASE)
-"""How gloo and NCCL say that the other end of a connection is gone."""
+"""Texts with which gloo and NCCL report that the other end of a connection is gone."""
 
 
 class Gang:
@@ -34,7 +34,7 @@ class Gang:
     ) -> None:
         """
         Args:
-            rank: This process.
+            rank: The number of this process in the gang.
             world_size: Number of processes.
             control: Group for plain Python values, over gloo whatever the device; None alone.
             background: Another such group, for a thread that works beside the training; None if there is no need.
@@ -45,9 +45,9 @@ class Gang:
         self._control = control
 
     def from_rank0(self, make: Callable[[], Value]) -> Value:
-        """What `make` returns on rank 0, on every rank. An error that it raises there is raised everywhere.
+        """Return on every rank what `make` returns on rank 0. An error that it raises there is raised on every rank.
 
-        One process looks at shared storage for all: 64 ranks that open the same shards at once would be a burden.
+        One process reads shared storage for all: 64 ranks that open the same shards at once would overload it.
         """
         if self._control is None:
             return make()
@@ -68,24 +68,24 @@ class Gang:
         return [float(value) for value in summed / self.world_size]
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has reached this point."""
         if self._control is not None:
             dist.barrier(group=self._control)
 
 
 @contextmanager
 def join(environment: Environment, device: Device, *, background: bool = False) -> Iterator[Gang]:
-    """Meet the other processes that the launcher started; leave the group at the end.
+    """Join the process group of the gang, and leave it at the end.
 
     Args:
-        environment: Who this process is.
-        device: What it trains on.
-        background: Whether a thread beside the training will communicate too.
+        environment: The environment, with this process's ranks.
+        device: The device of this process.
+        background: Whether another thread communicates while the training runs.
 
     Raises:
-        WorldSizeMismatch: If the group has another size than the launcher said: some backends then hand every rank
-            a world of its own, and the ranks would train apart without a word.
-        PeerLost: If another process went away in the middle.
+        WorldSizeMismatch: If the group has another size than the launcher said: some backends then give every rank
+            a group of its own, and the ranks would train separately without an error.
+        PeerLost: If another process ended during the training.
     """
     if environment.world_size == 1:
         yield Gang(rank=0, world_size=1, control=None)
@@ -107,13 +107,13 @@ def join(environment: Environment, device: Device, *, background: bool = False) 
             raise
         raise PeerLost(
             f"Rank {environment.rank} lost another process of the gang ({str(error).splitlines()[0]}); "
-            "look for the pod that ended first."
+            "find the pod that ended first."
         ) from error
-    dist.destroy_process_group()  # not after an error: the others may be gone, and leaving waits for them
+    dist.destroy_process_group()  # not after an error: leaving waits for the other processes, which may have ended
 
 
 def require_world_size(actual: int, expected: int) -> None:
-    """The group that formed has to be the one that was launched."""
+    """Require that the group has the size that the launcher announced."""
     if actual != expected:
         raise WorldSizeMismatch(
             f"The process group has {actual} processes and WORLD_SIZE is {expected}; check that the backend knows the "
@@ -123,7 +123,7 @@ def require_world_size(actual: int, expected: int) -> None:
 
 @dataclass(frozen=True)
 class _Outcome(Generic[Value]):
-    """What rank 0 found: one value, or the error that prevented it."""
+    """The outcome of rank 0: a value, or the error that prevented it."""
 
     values: tuple[Value, ...] = ()
     error: TrainerError | None = None

@@ -1,4 +1,4 @@
-"""Functions of a model's layers that a device may compute in a way of its own."""
+"""Functions of a model's layers for which a device may have its own implementation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from torch.nn import functional
 
 
 class Kernels(Protocol):
-    """How a device computes them."""
+    """A device's implementation of these functions."""
 
     def dropout(self, given: torch.Tensor, probability: float) -> torch.Tensor:
-        """Zero with this probability, and scaled up so that the mean stays; drawn from torch's generator."""
+        """Set elements to zero with this probability and scale the others up, so that the mean stays; drawn from
+        torch's generator."""
 
     def attention(
         self,
@@ -22,10 +23,10 @@ class Kernels(Protocol):
         mask: torch.Tensor,
         dropout: float,
     ) -> torch.Tensor:
-        """Scaled dot products, softmax over the keys, and the mean of the values under it.
+        """Compute scaled dot products, their softmax over the keys, and the values' mean with these weights.
 
         Args:
-            query: (B, heads, S, width of a head), as are the next two and what comes back.
+            query: (B, heads, S, width of a head), as are the next two and the result.
             key: Multiplied with the queries.
             value: What is averaged.
             mask: Added to the products; broadcast over heads and queries.
@@ -40,7 +41,7 @@ class Kernels(Protocol):
 
 
 class TorchKernels:
-    """torch's own, which the device's library and the compilers know."""
+    """torch's own implementations, which the device's library and the compilers know."""
 
     def dropout(self, given: torch.Tensor, probability: float) -> torch.Tensor:
         return functional.dropout(given, probability)

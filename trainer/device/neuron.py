@@ -16,7 +16,7 @@ from trainer.device.packing import Bucket, copy_packed
 
 
 class NeuronDevice:
-    """Trains on the NeuronCore that has this process's number on its node."""
+    """Trains on the NeuronCore with this process's number on its node."""
 
     backend = "neuron"
     compiler: str | None = "neuron"
@@ -27,7 +27,7 @@ class NeuronDevice:
     fused_optimizer = False
     rounds_stochastically = True
     peak_tflops: float | None = None
-    peak_source = "nobody"
+    peak_source = "unknown"
     takes_peak_from_pod = True
     bucket_mib = 25  # torch's own default
     average: Average | None = None
@@ -46,7 +46,7 @@ class NeuronDevice:
         return torch.autocast("neuron", dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
     def start_queued_work(self) -> None:
-        """TorchNeuron is at work already."""
+        """Do nothing: TorchNeuron has started already."""
 
     def take_step(self, optimizer: Steps) -> None:
         optimizer.step()

@@ -1,4 +1,4 @@
-"""What the Neuron compiler and runtime are told through the environment, before they start."""
+"""Environment variables that the Neuron compiler and runtime read before they start."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ EXECUTION_TIMEOUT_SECONDS = 600
 
 
 def prepare(environ: MutableMapping[str, str], *, pure_bfloat16: bool, model_type: str | None) -> None:
-    """Set what is not set.
+    """Set the variables that are not set yet.
 
     Args:
         environ: Environment variables of this process.
         pure_bfloat16: Whether weights are in bfloat16: the hardware then rounds them stochastically. With one seed for
             all ranks, their weights stay alike.
-        model_type: What neuronx-cc shall optimise for, such as `transformer`; its own default if None.
+        model_type: The kind of model that neuronx-cc optimises for, such as `transformer`; None for its default.
     """
     environ.setdefault("NEURON_RT_EXEC_TIMEOUT", str(EXECUTION_TIMEOUT_SECONDS))
     if pure_bfloat16:

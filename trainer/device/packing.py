@@ -1,6 +1,7 @@
-"""Few large copies to the host in place of one for each tensor: on an accelerator every copy is a round trip.
+"""Copies tensors to the host in a few large copies instead of one for each tensor: on an accelerator every copy is a
+round trip.
 
-Tensors of one type are laid one behind the other on the device, as many as fit into a bucket, and copied at once.
+Tensors of one type are concatenated on the device, as many as fit into a bucket, and copied at once.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from dataclasses import dataclass
 import torch
 
 BUCKET_BYTES = 256 << 20
-"""Most that tensors are laid together to, and so the most memory of the device that a checkpoint takes beside the
-state. BERT-large's float32 weights and AdamW's state, 4.0 GB, travel in 16 buckets; PCIe takes some 10 ms for each, a
-thousand times what a round trip costs."""
+"""Largest concatenation, and so the most memory of the device that a checkpoint needs beside the state. BERT-large's
+float32 weights and AdamW's state, 4.0 GB, are copied in 16 buckets; PCIe takes some 10 ms for each, a thousand times
+the latency of a copy."""
 
 CACHE_LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Tensors of one device and type, and room for all of them in host memory."""
+    """Tensors of one device and type, and host memory for all of them."""
 
     sources: Sequence[torch.Tensor]
     host: torch.Tensor
@@ -35,10 +36,10 @@ class Bucket:
 
 
 def in_buckets(tensors: Sequence[torch.Tensor], *, bucket_bytes: int = BUCKET_BYTES) -> list[list[int]]:
-    """Which tensors, by their numbers, travel together: those of one device and type.
+    """Numbers of the tensors in each bucket; the tensors of a bucket share a device and a type.
 
     Within a type the few of odd sizes come last, so that the others begin at multiples of a cache line: copies to other
-    addresses take a fifth longer. A tensor that is larger than a bucket travels alone, and is not laid anywhere first.
+    addresses take a fifth longer. A tensor that is larger than a bucket is copied alone, without a concatenation.
     """
     buckets: list[list[int]] = []
     open_buckets: dict[tuple[torch.device, torch.dtype], tuple[list[int], int]] = {}
@@ -55,10 +56,10 @@ def in_buckets(tensors: Sequence[torch.Tensor], *, bucket_bytes: int = BUCKET_BY
 
 
 def copy_packed(buckets: Iterable[Bucket], copy: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
-    """Lay each bucket together on its device and copy it, before the next is begun.
+    """Concatenate each bucket on its device and copy it before the next one.
 
     Args:
-        buckets: What to copy, and where to.
+        buckets: The tensors to copy, and the host memory for them.
         copy: Called with a one-dimensional tensor in host memory and one on the device.
     """
     for bucket in buckets:
@@ -69,7 +70,7 @@ def copy_packed(buckets: Iterable[Bucket], copy: Callable[[torch.Tensor, torch.T
 
 
 def copy_each(buckets: Iterable[Bucket]) -> None:
-    """Copy every tensor by itself, for what lies in host memory already."""
+    """Copy every tensor by itself, for tensors that are in host memory already."""
     for bucket in buckets:
         for source, place in bucket.places():
             place.copy_(source)

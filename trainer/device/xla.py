@@ -27,7 +27,7 @@ class XlaDevice:
     kernels: Kernels = TorchKernels()
     fused_optimizer = False
     peak_tflops: float | None = None
-    peak_source = "nobody"
+    peak_source = "unknown"
     takes_peak_from_pod = True
     bucket_mib = 512  # BUCKET_CAP_MB of the tutorial's launch scripts
 
@@ -65,7 +65,7 @@ class XlaDevice:
             if bucket.host.device == bucket.sources[0].device:
                 copy_each([bucket])
                 continue
-            # In one request, but not laid together first: that would be graphs that no other rank has.
+            # Copied in one request, but not concatenated: concatenation would be a graph that no other rank has.
             copied = torch_xla._XLAC._xla_get_cpu_tensors(list(bucket.sources))
             for (_, place), copy in zip(bucket.places(), copied, strict=True):
                 place.copy_(copy)

@@ -1,4 +1,4 @@
-"""Can this image run what it may be asked to run? `python -m trainer.images.smoke training|tools`.
+"""Check that this image has every package that its programs import: `python -m trainer.images.smoke training|tools`.
 
 Each image runs this as the last step of its build. Importing an entry point is not enough, because many packages are
 imported inside functions, when they are needed: so the sources are read, and every package that an entry point can come
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 TOOLS = ("trainer.stage", "trainer.publish")
-"""Small jobs of the workflow, in the image `tools`: they need nothing of the training program."""
+"""The small jobs of the workflow, in the image `tools`; they need no package of the training program."""
 
 TRAINING = (
     "trainer.probe",
@@ -31,7 +31,7 @@ TRAINING = (
 """The training programs, what is run around any training program, and what people run by hand on its files."""
 
 BATCH = ("trainer.slurm.ship", "trainer.slurm.finish")
-"""Beside every job of Slurm, whose nodes have one environment for everything."""
+"""Programs that run beside every job of Slurm, in the one environment that its nodes have for all programs."""
 
 ENTRY_POINTS: Mapping[str, Sequence[str]] = {
     "tools": TOOLS,
@@ -41,7 +41,7 @@ ENTRY_POINTS: Mapping[str, Sequence[str]] = {
 """What each kind of environment can be asked to run, as behind `python -m`."""
 
 OF_DEVICES = frozenset({"torch_xla", "torch_neuronx"})
-"""Bound to hardware: a program imports one of them where its device is, and no two of them are in one image."""
+"""Packages that need a device: a program imports one of them where its device is, and no image contains two of them."""
 
 PACKAGES = ("trainer", "trainflow")
 """Ours: the trainer, and the protocol that it shares with the workflow."""
@@ -97,7 +97,7 @@ def source_of(module: str) -> Path:
     """The file that `python -m` would run.
 
     Raises:
-        FileNotFoundError: If there is none.
+        FileNotFoundError: If there is no such file.
     """
     path = ROOT.joinpath(*module.split("."))
     for candidate in (path.with_suffix(".py"), path / "__main__.py", path / "__init__.py"):
@@ -107,7 +107,7 @@ def source_of(module: str) -> Path:
 
 
 def is_module(name: str) -> bool:
-    """Whether a name is a module of ours, not a name inside of one."""
+    """Whether a name is a module of ours, and not a name inside of a module."""
     path = ROOT.joinpath(*name.split("."))
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
@@ -131,7 +131,7 @@ def _imports(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def fault_of(module: str) -> str | None:
-    """Why a module cannot be imported, in a sentence; None if it can."""
+    """The reason why a module cannot be imported, in a sentence; None if it can."""
     try:
         importlib.import_module(module)
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""The training loop and what it asks of a task. Nothing here knows what is trained."""
+"""The training loop and its interface to a task. The loop does not depend on what is trained."""

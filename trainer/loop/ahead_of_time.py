@@ -1,7 +1,7 @@
 """Compile the training's graphs into the cache on shared storage, before the gang needs them.
 
-Rank 0 compiles and the others wait: the graphs are the same on every rank, so more compilers at once would only be
-in each other's way. The others find the graphs in the cache when the training starts.
+Rank 0 compiles and the others wait: the graphs are the same on every rank, so several compilers at once would only
+compete for the CPU. The others find the graphs in the cache when the training starts.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import sys
 from trainer.compiler import compilation
 from trainer.compiler.compilation import GraphCounts
 from trainer.loop import training
-from trainer.loop.run import Run
+from trainer.loop.training_process import TrainingProcess
 from trainer.runtime.errors import GraphCompilationFailed, TrainerError
 
 
-def compile_graphs(run: Run) -> None:
+def compile_graphs(process: TrainingProcess) -> None:
     """Compile on rank 0 and print the counts there, as `neuron_parallel_compile` does.
 
     Raises:
-        GraphCompilationFailed: If a graph did not compile; on every rank.
+        GraphCompilationFailed: On every rank, if a graph did not compile.
     """
-    graphs = run.gang.from_rank0(lambda: _compile(run))
+    graphs = process.gang.from_rank0(lambda: _compile(process))
     for line in compilation.report(graphs):
-        run.say(line)
+        process.say(line)
     if graphs.failed:
         raise GraphCompilationFailed(
             f"{graphs.failed} of {graphs.total} graphs failed to compile ({', '.join(graphs.failed_names)}); read the "
@@ -31,14 +31,14 @@ def compile_graphs(run: Run) -> None:
         )
 
 
-def _compile(run: Run) -> GraphCounts:
-    """The counts of one pass through the model, which touches every graph of the training."""
-    obstacle = compilation.obstacle(run.device, wanted=run.config.compile)
-    if obstacle is not None:
-        run.say(f"Nothing to compile ahead of time: {obstacle}. The training runs uncompiled.")
+def _compile(process: TrainingProcess) -> GraphCounts:
+    """Compile every graph of the training in one pass through the model, and return the counts."""
+    uncompiled_reason = compilation.uncompiled_reason(process.device, wanted=process.config.compile)
+    if uncompiled_reason is not None:
+        process.say(f"Nothing to compile ahead of time: {uncompiled_reason}. The training runs uncompiled.")
         return compilation.NONE
     try:
-        training.touch_graphs(run)
+        training.touch_graphs(process)
     except TrainerError:
         raise
     except Exception as error:  # noqa: BLE001 (whatever the compiler raises is a failed graph)

@@ -1,4 +1,4 @@
-"""What learns: model, optimizer, and how gradients come from one and change it through the other."""
+"""The state that learns: the model, its optimizer, and the exchange of gradients between the ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from trainer.compiler import compilation
 from trainer.device.distributed import Gang
-from trainer.loop.run import Run
+from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers import gradients
 from trainer.optimizers.building import Optimizer
 from trainer.optimizers.gradients import Exchange
@@ -17,40 +17,41 @@ from trainer.optimizers.gradients import Exchange
 
 @dataclass(frozen=True)
 class Learner:
-    """What changes while training."""
+    """The objects that change while training."""
 
     model: nn.Module
     exchange: Exchange
-    """How its gradients are averaged over the ranks."""
+    """How the gradients are averaged over the ranks."""
     optimizer: Optimizer
     compiled: bool
 
 
-def build_learner(run: Run, gang: Gang) -> Learner:
-    """Model, optimizer and, where the device allows it, compiled layers; alike on every rank of the gang."""
-    task, device = run.task, run.device
-    obstacle = compilation.obstacle(device, wanted=run.config.compile)
-    if obstacle is None:
+def build_learner(process: TrainingProcess, gang: Gang) -> Learner:
+    """Build the model, its optimizer and, where the device allows it, compiled layers; the same on every rank of the
+    gang."""
+    task, device = process.task, process.device
+    uncompiled_reason = compilation.uncompiled_reason(device, wanted=process.config.compile)
+    if uncompiled_reason is None:
         compilation.keep_layers_whole()
     else:
-        run.say(f"Training runs uncompiled: {obstacle}.")
+        process.say(f"Training runs uncompiled: {uncompiled_reason}.")
     torch.manual_seed(task.plan.seed)
-    model = task.build_model(device, compiler=device.compiler if obstacle is None else None).train()
+    model = task.build_model(device, compiler=device.compiler if uncompiled_reason is None else None).train()
     optimizer = task.build_optimizer(model, device, gang)
-    exchange = gradients.exchange(model, gang, device, bucket_mib=run.config.bucket_mib)
-    return Learner(model, exchange, optimizer, compiled=obstacle is None)
+    exchange = gradients.exchange(model, gang, device, bucket_mib=process.config.bucket_mib)
+    return Learner(model, exchange, optimizer, compiled=uncompiled_reason is None)
 
 
-def take_step(run: Run, learner: Learner, rate: float) -> torch.Tensor:
-    """Clip once, change the weights, forget the gradients.
+def take_step(process: TrainingProcess, learner: Learner, rate: float) -> torch.Tensor:
+    """Clip the gradients, change the weights, and drop the gradients.
 
     Returns:
-        The 2-norm of the gradients before clipping, still on the device; the same on every rank, as all of them
-        compute it: a graph that only rank 0 has would make the others wait for its compilation.
+        The 2-norm of the gradients before clipping, still on the device. Every rank computes it, because a graph that
+        only rank 0 has would make the other ranks wait for its compilation.
     """
-    norm = nn.utils.clip_grad_norm_(learner.model.parameters(), run.task.plan.max_grad_norm)
+    norm = nn.utils.clip_grad_norm_(learner.model.parameters(), process.task.plan.max_grad_norm)
     for group in learner.optimizer.param_groups:
         group["lr"] = rate
-    run.device.take_step(learner.optimizer)
+    process.device.take_step(learner.optimizer)
     learner.optimizer.zero_grad()
     return norm

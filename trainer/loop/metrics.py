@@ -67,7 +67,7 @@ def _event_writer(folder: Path, first_step: int) -> Any:
 
 
 class Stopwatch:
-    """Sequences per second, a lap and in all."""
+    """Measures the rate of sequences, per lap and over all laps."""
 
     def __init__(self) -> None:
         self._lap_began = time.perf_counter()
@@ -92,7 +92,7 @@ class Stopwatch:
 
 
 class StepTimes:
-    """How long the last steps took."""
+    """Durations of the last steps."""
 
     def __init__(self) -> None:
         self._lap_began = time.perf_counter()
@@ -100,7 +100,8 @@ class StepTimes:
         self._is_first = True
 
     def lap(self, steps: int) -> float:
-        """Steps that were taken since the last lap. The first lap, in which graphs are loaded, is not remembered.
+        """Record the time of the steps since the last lap. The first lap, in which graphs are loaded, is not
+        remembered.
 
         Returns:
             The lap's time in seconds.
@@ -113,7 +114,7 @@ class StepTimes:
         return elapsed
 
     def percentile_ms(self, share: float) -> float | None:
-        """The time, in milliseconds, that this share of the laps' mean steps took at most; None before there are any.
+        """A percentile of the laps' mean times per step, in milliseconds; None before there are any.
 
         Between two logged steps the device is not waited for, so single steps have no time of their own there.
         """

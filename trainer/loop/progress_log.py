@@ -1,4 +1,4 @@
-"""The steps of a training as they are told: when, and what the gang agrees on at that moment."""
+"""Writes the log of a training's steps, and lets the gang agree at each logged step whether to save or to stop."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import torch
 
 from trainer.checkpoints.checkpoint import Progress
 from trainer.loop.metrics import MetricsLog, StepTimes, Stopwatch
-from trainer.loop.run import Run
 from trainer.loop.task import Batches
+from trainer.loop.training_process import TrainingProcess
 from trainer.loop.utilization import utilization_percent
 from trainer.runtime.errors import LossNotFinite
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
 
 
-class Wishes(NamedTuple):
-    """What the gang does after a logged step."""
+class GangDecision(NamedTuple):
+    """What all processes of the gang do after a logged step."""
 
     stop: bool
     save: bool
 
 
 class Measured(TypedDict):
-    """Fields of `StepReport` that a clock decides."""
+    """Fields of `StepReport` that are measured: times, rates and memory."""
 
     sequences_per_second: float
     tokens_per_second: float | None
@@ -39,35 +39,35 @@ class Measured(TypedDict):
     memory_mib: float | None
 
 
-class Journal:
-    """Tells every `--log_steps`-th step, the first and the last, and those that leave a checkpoint."""
+class ProgressLog:
+    """Logs every `--log_steps`-th step, the first and the last one, and those that write a checkpoint."""
 
-    def __init__(self, run: Run, batches: Batches, progress: Progress, *, last_step: int) -> None:
+    def __init__(self, process: TrainingProcess, batches: Batches, progress: Progress, *, last_step: int) -> None:
         """
         Args:
-            run: The training.
-            batches: The stream of samples, which knows the epochs and how long it was waited for.
-            progress: Where the training goes on from.
-            last_step: Where this process stops.
+            process: This process and what it trains.
+            batches: The stream of samples; it knows the epoch and how long the training waited for samples.
+            progress: The progress from which this process continues.
+            last_step: The last step that this process takes.
         """
-        self._run = run
+        self._process = process
         self._batches = batches
         self._last_step = last_step
-        self._began = self._told = progress
+        self._began = self._last_logged = progress
         self._waited_at_first = self._waited_until = batches.seconds_waited
         self._times = StepTimes()
         self._log = MetricsLog(
-            run.output_dir if run.records else None,
+            process.output_dir if process.records else None,
             first_step=progress.step + 1,
-            with_norm=run.config.print_grad_norm,
+            with_norm=process.config.print_grad_norm,
         )
         self._stopwatch = Stopwatch()
 
-    def tells(self, step: int) -> bool:
-        """Whether this step gets a line."""
-        return step % self._run.config.log_steps == 0 or step in (1, self._last_step)
+    def logs(self, step: int) -> bool:
+        """Whether this step is logged because of its number."""
+        return step % self._process.config.log_steps == 0 or step in (1, self._last_step)
 
-    def tell(
+    def write(
         self,
         progress: Progress,
         losses: torch.Tensor,
@@ -76,53 +76,54 @@ class Journal:
         *,
         stop: bool,
         save: bool,
-    ) -> tuple[Progress, Wishes]:
-        """Log a step that was just taken. The only place where the training waits for the device.
+    ) -> tuple[Progress, GangDecision]:
+        """Log a step that was just taken, the only time at which the training waits for the device.
 
         Args:
-            progress: After the step.
-            losses: This rank's mean of each of the task's losses.
-            grad_norm: Of the step's gradients before clipping.
-            next_rate: The learning rate that the schedule has come to, which the next step is taken with.
+            progress: The progress after the step.
+            losses: This rank's mean of each of the task's losses over the step.
+            grad_norm: 2-norm of the step's gradients before clipping.
+            next_rate: The learning rate of the next step.
             stop: Whether this process was asked to stop.
-            save: Whether this process finds that a checkpoint is overdue.
+            save: Whether a checkpoint is overdue on this process.
 
         Returns:
-            The progress with the step's loss over all ranks; and what all of them do now, which is what one wishes.
+            The progress with the step's mean loss over all ranks, and what all ranks do now: they stop, or save, if
+            any of them asks for it.
 
         Raises:
             LossNotFinite: On every rank, if the loss or the gradients were not finite.
         """
         read = torch.cat([losses, grad_norm.to(losses.dtype).reshape(1)]).tolist()
-        means = self._run.gang.means([*read, float(stop), float(save)])
+        means = self._process.gang.means([*read, float(stop), float(save)])
         *parts, norm, share_stop, share_save = means
         loss = sum(parts)
         measured = self._measured(progress)
-        epoch = self._batches.order.epoch(progress.samples_seen - self._run.global_batch_size)
+        epoch = self._batches.order.epoch(progress.samples_seen - self._process.global_batch_size)
         self._log.record(
             StepMetrics(datetime.now(UTC), epoch, progress.step, loss, next_rate, measured["sequences_per_second"]),
             StepReport(step=progress.step, epoch=epoch, loss=loss, learning_rate=next_rate, grad_norm=norm, **measured),
-            dict(zip(self._run.task.losses, parts, strict=True)) if len(parts) > 1 else {},
+            dict(zip(self._process.task.losses, parts, strict=True)) if len(parts) > 1 else {},
         )
-        # Told before it ends the training: the line is what the alarm hears.
+        # After the line is written, because the alarm reads the line.
         self._require_finite(progress.step, loss, norm)
-        return progress.after_logging(loss), Wishes(stop=share_stop > 0, save=share_save > 0)
+        return progress.after_logging(loss), GangDecision(stop=share_stop > 0, save=share_save > 0)
 
     def _measured(self, progress: Progress) -> Measured:
         """Rates and times since the last logged step."""
-        run, samples = self._run, self._run.task.samples
-        throughput = self._stopwatch.lap(progress.samples_seen - self._told.samples_seen)
-        seconds = self._times.lap(progress.step - self._told.step)
+        process, samples = self._process, self._process.task.samples
+        throughput = self._stopwatch.lap(progress.samples_seen - self._last_logged.samples_seen)
+        seconds = self._times.lap(progress.step - self._last_logged.step)
         waited, self._waited_until = self._batches.seconds_waited - self._waited_until, self._batches.seconds_waited
-        self._told = progress
-        memory = run.device.memory_bytes()
+        self._last_logged = progress
+        memory = process.device.memory_bytes()
         return Measured(
             sequences_per_second=throughput,
             tokens_per_second=None if samples.tokens is None else throughput * samples.tokens,
             mfu_percent=utilization_percent(
-                throughput, samples.operations, world_size=run.gang.world_size, peak_tflops=run.peak_tflops
+                throughput, samples.operations, world_size=process.gang.world_size, peak_tflops=process.peak_tflops
             ),
-            mfu_peak=f"{run.peak_tflops:g} TFLOP/s by {run.peak_source}" if run.peak_tflops else None,
+            mfu_peak=f"{process.peak_tflops:g} TFLOP/s by {process.peak_source}" if process.peak_tflops else None,
             data_wait_percent=100 * waited / seconds,
             step_ms_p50=self._times.percentile_ms(0.5),
             step_ms_p95=self._times.percentile_ms(0.95),
@@ -130,7 +131,7 @@ class Journal:
         )
 
     def _require_finite(self, step: int, loss: float, grad_norm: float) -> None:
-        if self._run.graphs_only or (math.isfinite(loss) and math.isfinite(grad_norm)):
+        if self._process.graphs_only or (math.isfinite(loss) and math.isfinite(grad_norm)):
             return
         raise LossNotFinite(
             f"In step {step} the loss was {loss} and the gradients' norm {grad_norm}; the checkpoints before it are "
@@ -139,28 +140,28 @@ class Journal:
 
     @property
     def samples_per_second(self) -> float:
-        """Of this process's steps but the first, in which graphs are loaded."""
+        """Mean rate over the steps of this process, without the first one, in which graphs are loaded."""
         return self._stopwatch.overall()
 
     def summary(self, checkpoint_stops: Sequence[float]) -> str:
-        """What this process did, in a sentence.
+        """Describe what this process did in one sentence.
 
         Args:
-            checkpoint_stops: Seconds that the training stopped for each checkpoint.
+            checkpoint_stops: Seconds for which each checkpoint stopped the training.
         """
-        told, rate, samples = self._told, self.samples_per_second, self._run.task.samples
-        if told.step == self._began.step:
-            return f"All {told.step} steps were taken before; there was nothing left to train."
+        last, rate, samples = self._last_logged, self.samples_per_second, self._process.task.samples
+        if last.step == self._began.step:
+            return f"All {last.step} steps were taken before; there was nothing left to train."
         p50, p95 = self._times.percentile_ms(0.5) or 0.0, self._times.percentile_ms(0.95) or 0.0
         waited = self._waited_until - self._waited_at_first
         tokens = "" if samples.tokens is None else f"{rate * samples.tokens:.0f} tokens/s, "
         return (
-            f"Trained steps {self._began.step + 1} to {told.step}: {rate:.1f} {samples.name}/s, {tokens}"
+            f"Trained steps {self._began.step + 1} to {last.step}: {rate:.1f} {samples.name}/s, {tokens}"
             f"{p50:.1f} ms a step (95 % within {p95:.1f} ms), "
             f"{waited:.2f} s waited for data, {len(checkpoint_stops)} checkpoints that stopped it for "
             f"{sum(checkpoint_stops):.3f} s."
         )
 
     def close(self) -> None:
-        """Write out what is buffered."""
+        """Write the buffered events to the disk."""
         self._log.close()

@@ -1,4 +1,4 @@
-"""When a training is written down, and what it goes on from."""
+"""Saves a training's checkpoints when they are due, and resumes from the newest one."""
 
 from __future__ import annotations
 
@@ -10,110 +10,114 @@ from trainer.checkpoints.checkpoint import Progress
 from trainer.checkpoints.checkpoint_files import CheckpointFile
 from trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from trainer.loop.learner import Learner
-from trainer.loop.run import Run
+from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers import zero
 from trainer.optimizers.zero import ShardedOptimizer
 from trainer.runtime.files import require_writable
 
 
-def resume(run: Run, learner: Learner) -> tuple[Progress, CheckpointFile | None]:
-    """Go on from the newest checkpoint that is whole and fits, or start from the weights asked for.
+def resume(process: TrainingProcess, learner: Learner) -> tuple[Progress, CheckpointFile | None]:
+    """Resume from the newest complete checkpoint that fits, or start from the initial weights.
 
-    Rank 0 finds it for all. One process of each node then reads it, and the others find it in the node's memory.
+    Rank 0 finds the checkpoint. One process of each node then reads it, and the others find it in the node's page
+    cache.
 
     Raises:
-        CheckpointInvalid: If the folder holds another training's checkpoints, or damaged ones only.
-        ConfigInvalid: If `--allow_changes` names what cannot be allowed.
+        CheckpointInvalid: If the folder holds another training's checkpoints, or only damaged ones.
+        ConfigInvalid: If `--allow_changes` names a setting that may not change.
         StorageFailed: If the folder cannot be written, or a node cannot read the checkpoint.
     """
-    if run.graphs_only:
+    if process.graphs_only:
         return Progress(), None
-    found = run.gang.from_rank0(lambda: _prepared(run))
+    found = process.gang.from_rank0(lambda: _prepared(process))
     if found is not None:
-        read_once_a_node(run, found)
+        read_once_a_node(process, found)
         progress = checkpoint.restore(found, learner.model, learner.optimizer)
-        run.say(f"Going on from {found.path.name}, verified, after step {progress.step}.")
+        process.say(f"Resuming from {found.path.name}, verified, after step {progress.step}.")
         return progress, found
-    run.task.start(learner.model, run)
+    process.task.start(learner.model, process)
     return Progress(), None
 
 
-def _prepared(run: Run) -> CheckpointFile | None:
-    require_writable(run.output_dir, option="output_dir")
-    checkpoint_files.remove_remains(run.output_dir)
-    changes = run.config.allow_changes or ""
-    return checkpoint.newest_fitting(run.output_dir, run.task.fingerprint, allow_changes=changes, say=run.say)
+def _prepared(process: TrainingProcess) -> CheckpointFile | None:
+    require_writable(process.output_dir, option="output_dir")
+    checkpoint_files.remove_remains(process.output_dir)
+    changes = process.config.allow_changes or ""
+    return checkpoint.newest_fitting(
+        process.output_dir, process.task.fingerprint, allow_changes=changes, say=process.say
+    )
 
 
-def read_once_a_node(run: Run, found: CheckpointFile) -> None:
-    """Bring a checkpoint into the memory of every node; rank 0 had it in its own when it verified it."""
-    if run.leads_node and run.gang.rank != 0:
+def read_once_a_node(process: TrainingProcess, found: CheckpointFile) -> None:
+    """Read a checkpoint into the page cache of every node; rank 0 has read it already when it verified it."""
+    if process.leads_node and process.gang.rank != 0:
         checkpoint_files.require_same_bytes(found)
-    run.gang.barrier()
+    process.gang.barrier()
 
 
 class Saver:
-    """Writes checkpoints of one training; on ranks other than 0 it gives their share of a divided state."""
+    """Writes the checkpoints of one training; ranks other than 0 contribute their part of a sharded optimizer state."""
 
-    def __init__(self, run: Run, learner: Learner, *, last_step: int) -> None:
+    def __init__(self, process: TrainingProcess, learner: Learner, *, last_step: int) -> None:
         """
         Args:
-            run: The training.
-            learner: What is saved.
-            last_step: Always leaves a checkpoint.
+            process: This process and what it trains.
+            learner: The model and the optimizer that are saved.
+            last_step: The last step of this process, which always writes a checkpoint.
         """
-        self._run = run
+        self._process = process
         self._learner = learner
         self._last_step = last_step
-        self._fingerprint = run.task.fingerprint
+        self._fingerprint = process.task.fingerprint
         self._saved_at = time.monotonic()
         self._divided = isinstance(learner.optimizer, ShardedOptimizer)
         self._prepared = False
-        self.writer = CheckpointWriter(self._write, run.device)
+        self.writer = CheckpointWriter(self._write, process.device)
 
     def due(self, step: int) -> bool:
-        """Whether this step leaves a checkpoint."""
-        return step % self._run.config.checkpoint_steps == 0 or step == self._last_step
+        """Whether this step writes a checkpoint because of its number."""
+        return step % self._process.config.checkpoint_steps == 0 or step == self._last_step
 
     def overdue(self) -> bool:
-        """Whether so many minutes have passed since the last one that it should not wait for its step."""
-        minutes = self._run.config.checkpoint_minutes
+        """Whether `--checkpoint_minutes` have passed since the last checkpoint."""
+        minutes = self._process.config.checkpoint_minutes
         return minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
 
     def after_step(self) -> None:
-        """Raise what went wrong with the last checkpoint; after the first step, make ready for all of them.
+        """Raise the error of the last checkpoint, if it failed; after the first step, allocate memory for all
+        checkpoints.
 
         Raises:
-            StorageFailed: If it could not be written.
+            StorageFailed: If the last checkpoint could not be written.
         """
         self.writer.check()
         if not self._prepared and self._takes_part:
             self._prepared = True
-            self.writer.prepare(self._state())  # now, because the optimizer's state begins with the first step
+            self.writer.prepare(self._state())  # now, because the optimizer has no state before the first step
 
     def save(self, progress: Progress) -> None:
-        """Copy the state; it is written while the training goes on."""
+        """Copy the state; a thread writes the copy while the training continues."""
         self._saved_at = time.monotonic()
         if self._takes_part:
             self.writer.submit(self._state(), progress)
 
     @property
     def _takes_part(self) -> bool:
-        return not self._run.graphs_only and (self._run.records or self._divided)
+        return not self._process.graphs_only and (self._process.records or self._divided)
 
     def _state(self) -> dict[str, Any]:
         state: dict[str, Any] = {"optimizer": self._learner.optimizer.state_dict()}
-        if self._run.records:
-            state["model"] = self._learner.model.state_dict(keep_vars=True)  # tells which weights are tied
+        if self._process.records:
+            state["model"] = self._learner.model.state_dict(keep_vars=True)  # keeps the identity of tied weights
         return state
 
     def _write(self, state: dict[str, Any], progress: Progress) -> CheckpointFile | None:
-        """In the writer's thread."""
+        """Write a checkpoint; runs in the writer's thread."""
         if self._divided:
-            state["optimizer"] = zero.gather(state["optimizer"], self._run.gang)
-        if not self._run.records:
+            state["optimizer"] = zero.gather(state["optimizer"], self._process.gang)
+        if not self._process.records:
             return None
-        written = checkpoint.write(self._run.output_dir, state, progress, self._fingerprint)
-        keep = self._run.config.keep_checkpoints
-        checkpoint_files.keep_newest(self._run.output_dir, keep, until=progress.step)
+        written = checkpoint.write(self._process.output_dir, state, progress, self._fingerprint)
+        keep = self._process.config.keep_checkpoints
+        checkpoint_files.keep_newest(self._process.output_dir, keep, until=progress.step)
         return written

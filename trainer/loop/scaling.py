@@ -1,4 +1,4 @@
-"""What more processes do to a step: strong scaling keeps its global batch, weak scaling lets it grow."""
+"""How the number of processes changes a step: strong scaling keeps the global batch, weak scaling lets it grow."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from trainer.runtime.errors import ConfigInvalid
 
 
 def micro_batches_per_step(config: OptimizationConfig, *, world_size: int, local_world_size: int) -> int:
-    """Micro-batches of one process whose gradients make one step.
+    """Number of micro-batches of one process in one step.
 
     Args:
-        config: What was asked for.
+        config: The settings of the training.
         world_size: Processes of the gang.
-        local_world_size: Processes of one node, whose batch strong scaling keeps if no other is given.
+        local_world_size: Processes of one node, whose batch strong scaling keeps unless a global batch is given.
 
     Raises:
         ConfigInvalid: If the global batch cannot be divided into equal parts.

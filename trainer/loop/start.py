@@ -1,4 +1,4 @@
-"""Start a training: this process's device, its gang and its task, and then the loop."""
+"""Starts a training: chooses the device, joins the gang, makes the task, and runs the loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trainer import device as devices
 from trainer.device import Device, Precision, distributed
 from trainer.device.distributed import Gang
 from trainer.loop import ahead_of_time, training
-from trainer.loop.run import Run
 from trainer.loop.task import Task
 from trainer.loop.training_config import TrainingConfig
+from trainer.loop.training_process import TrainingProcess
 from trainer.runtime.environment import Environment
 from trainflow.protocol import variables
 
@@ -28,16 +28,16 @@ def start(
     model_type: str | None = None,
     background: bool = False,
 ) -> Mapping[str, Any] | None:
-    """Meet the other processes, and train; or only compile, where the pod is there for that.
+    """Join the gang and train; or only compile, under TRAINFLOW_PRECOMPILE=1.
 
     Args:
-        config: What was asked for.
-        environment: Who this process is.
+        config: The settings of the training.
+        environment: The environment, with this process's ranks.
         output_dir: The run's folder.
-        make_task: Looks at the data; called on every rank of the gang.
-        precision: What will be computed in.
-        model_type: What the Neuron compiler shall optimise for; its own default if None.
-        background: Whether a thread beside the training will communicate too.
+        make_task: Opens the data set and makes the task; called on every rank of the gang.
+        precision: The precision of the computation.
+        model_type: The kind of model that the Neuron compiler optimises for; None for its default.
+        background: Whether another thread communicates while the training runs.
 
     Returns:
         The result, on rank 0 of a training; None otherwise.
@@ -49,7 +49,7 @@ def start(
     if environment.peak_tflops is not None and device.takes_peak_from_pod:
         peak_tflops, peak_source = environment.peak_tflops, variables.PEAK_TFLOPS
     with distributed.join(environment, device, background=background) as gang:
-        run = Run(
+        process = TrainingProcess(
             config,
             make_task(gang, device),
             device,
@@ -60,8 +60,8 @@ def start(
             leads_node=environment.local_rank == 0,
             graphs_only=environment.extract_graphs,
         )
-        run.say(f"This is rank 0 of {gang.world_size}, on {socket.gethostname()}.")
+        process.say(f"This is rank 0 of {gang.world_size}, on {socket.gethostname()}.")
         if environment.precompile:
-            ahead_of_time.compile_graphs(run)
+            ahead_of_time.compile_graphs(process)
             return None
-        return training.train(run)
+        return training.train(process)

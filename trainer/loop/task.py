@@ -1,7 +1,7 @@
-"""What is trained, as far as the loop in `trainer.loop.training` has to know it.
+"""The interface between the loop in `trainer.loop.training` and what it trains.
 
-A new kind of training is a model that answers with its losses, a stream of batches, and an optimizer: one class with
-the members of `Task`. Gangs, checkpoints, resuming, metrics, compiling and stopping come with the loop.
+A new kind of training is a model that returns its losses, a stream of batches, and an optimizer: one class with
+the members of `Task`. Gangs, checkpoints, resuming, metrics, compiling and stopping are provided by the loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainer.data.data_order import DataOrder, Positions
     from trainer.device import Device, Precision
     from trainer.device.distributed import Gang
-    from trainer.loop.run import Run
+    from trainer.loop.training_process import TrainingProcess
     from trainer.optimizers.building import Optimizer
 
 Model = TypeVar("Model", bound="nn.Module")
@@ -26,102 +26,102 @@ Model = TypeVar("Model", bound="nn.Module")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The numbers that the loop goes by."""
+    """The numbers that control the loop."""
 
     seed: int
-    """Decides initial weights, the order of samples and dropout."""
+    """Determines the initial weights, the order of samples and dropout."""
     max_steps: int
     """Steps of the whole training."""
     micro_batch_size: int
-    """Samples that one process puts through the model at once."""
+    """Samples of one forward pass of one process."""
     micro_batches: int
-    """Micro-batches of each process whose gradients make one step."""
+    """Micro-batches of each process in one step."""
     max_grad_norm: float
-    """Longer gradients are scaled down to this 2-norm; infinity leaves them as they are."""
+    """Gradients with a larger 2-norm are scaled down to it; infinity leaves them as they are."""
     precision: Precision
-    """What matrix products are computed in."""
+    """Precision of matrix products."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """What one sample is, for rates and for people."""
+    """Properties of one sample, for rates and for messages."""
 
     name: str
-    """In the plural."""
+    """Name of samples, in the plural."""
     tokens: int | None = None
     """Tokens of one sample, padding included; None where there are none."""
     operations: int | None = None
-    """Operations that the model takes to learn from one; None where nobody has counted them."""
+    """Floating-point operations of the model to learn from one sample; None if they have not been counted."""
 
 
 class Batch(Protocol):
-    """What one process puts through the model at once; always of the same shape, so that nothing recompiles."""
+    """One micro-batch; always of the same shape, so that nothing is compiled again."""
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        """The same with every tensor put through a function."""
+        """Apply a function to every tensor and return the batch."""
 
 
 class Batches(Protocol):
-    """The stream of samples, of which each rank reads its own."""
+    """The stream of samples; each rank reads its own part."""
 
     order: DataOrder
     seconds_waited: float
-    """Time for which the training has stood still for data."""
+    """Time for which the training has waited for samples."""
 
     def micro_batch(self, positions: Positions) -> Batch:
-        """The samples at these positions of the stream, in host memory."""
+        """Return the samples at these positions of the stream, in host memory."""
 
 
 class Task(Protocol[Model]):
-    """One kind of training, on one data set, with the settings that were asked for."""
+    """One kind of training, on one data set, with the settings of the user."""
 
     @property
     def plan(self) -> Plan:
-        """The numbers that the loop goes by."""
+        """The numbers that control the loop."""
 
     @property
     def samples(self) -> Samples:
-        """What one sample is."""
+        """Properties of one sample."""
 
     @property
     def losses(self) -> Sequence[str]:
-        """Names of the losses that the model answers with; their sum is minimised."""
+        """Names of the losses that the model returns; their sum is minimised."""
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What a checkpoint has to agree on with this training."""
+        """The settings that a checkpoint must share with this training."""
 
     def open_batches(self, gang: Gang) -> Batches:
-        """The stream of samples as this rank of the gang reads it."""
+        """Open the part of the stream that this rank of the gang reads."""
 
     def build_model(self, device: Device, *, compiler: str | None) -> Model:
-        """A model with its initial weights, drawn from torch's generator, on the device.
+        """Build the model on the device, with initial weights from torch's generator.
 
-        Called with a batch it answers with a tuple of its losses in nats, float32 scalars, in the order of `losses`.
-        What its state dict holds is what checkpoints hold.
+        The model maps a batch to a tuple of its losses in nats, float32 scalars, in the order of `losses`.
+        Checkpoints hold its state dict.
 
         Args:
-            device: Where it shall live.
-            compiler: Backend of torch.compile to compile it with; None to leave it as it is.
+            device: The device of the model.
+            compiler: Backend of torch.compile to compile it with; None not to compile it.
         """
 
     def build_optimizer(self, model: Model, device: Device, gang: Gang) -> Optimizer:
-        """What changes the weights by the gradients; the loop sets its learning rate in every step."""
+        """Build the optimizer; the loop sets its learning rate in every step."""
 
     def learning_rate(self, step: int) -> float:
-        """The rate of a step; steps are counted from 1."""
+        """Learning rate of a step; steps are counted from 1."""
 
-    def start(self, model: Model, run: Run) -> None:
-        """Give a new training other weights than its initial ones, if that was asked for."""
+    def start(self, model: Model, process: TrainingProcess) -> None:
+        """Load the initial weights of a new training, if the user gave any."""
 
-    def conclude(self, model: Model, run: Run, *, last_loss: float) -> Mapping[str, Any]:
-        """Do what comes behind the last step of a process; called on every rank.
+    def conclude(self, model: Model, process: TrainingProcess, *, last_loss: float) -> Mapping[str, Any]:
+        """Finish after the last step of this process; called on every rank.
 
         Args:
-            model: As it was trained.
-            run: This process's part in the training.
-            last_loss: Mean over the ranks, in nats, of the last logged step.
+            model: The trained model.
+            process: This process and what it trains.
+            last_loss: Loss of the last logged step, in nats, mean over the ranks.
 
         Returns:
-            What the task adds to the training's result.
+            Fields that the task adds to the training's result.
         """

@@ -15,144 +15,153 @@ from trainer.compiler import compilation
 from trainer.data.data_order import Positions, micro_batch_positions
 from trainer.device.distributed import Gang
 from trainer.loop.learner import Learner, build_learner, take_step
-from trainer.loop.progress_log import Journal
-from trainer.loop.run import Run
+from trainer.loop.progress_log import ProgressLog
 from trainer.loop.saving import Saver, resume
 from trainer.loop.task import Batch, Batches
+from trainer.loop.training_process import TrainingProcess
 from trainer.runtime import seeds
 from trainer.runtime.errors import Terminated
 from trainer.runtime.stopping import StopRequest
 
 GRAPH_STEPS = 10
-"""Steps in which every graph of the training has been seen; the tutorial's `--steps_this_run 10`."""
+"""Number of steps after which every graph of the training has been recorded; the tutorial's `--steps_this_run 10`."""
 
 
-def train(run: Run) -> Mapping[str, Any] | None:
-    """Train from the newest verified checkpoint to the last step asked for.
+def train(process: TrainingProcess) -> Mapping[str, Any] | None:
+    """Train from the newest verified checkpoint to the last step of this process.
 
     Returns:
         The result, on rank 0; None on the others.
 
     Raises:
-        LossNotFinite: As soon as a logged step shows it; its state is never written down.
-        Terminated: After SIGTERM, once the step is written down.
+        LossNotFinite: As soon as a logged step has such a loss; its state is never saved.
+        Terminated: After SIGTERM, once the step is saved.
     """
-    task = run.task
-    batches, learner = task.open_batches(run.gang), build_learner(run, run.gang)
-    progress, saved = resume(run, learner)
-    settle(run, learner, batches, progress)
-    last_step = last_step_of(run, progress)
-    journal = Journal(run, batches, progress, last_step=last_step)
+    task = process.task
+    batches, learner = task.open_batches(process.gang), build_learner(process, process.gang)
+    progress, saved = resume(process, learner)
+    warm_up_reducer(process, learner, batches, progress)
+    last_step = last_step_of(process, progress)
+    progress_log = ProgressLog(process, batches, progress, last_step=last_step)
     stop = StopRequest.listening()
-    saver = Saver(run, learner, last_step=last_step)
+    saver = Saver(process, learner, last_step=last_step)
     with saver.writer:
         for step in range(progress.step + 1, last_step + 1):
-            losses = accumulate_gradients(run, learner, batches, progress)
-            grad_norm = take_step(run, learner, task.learning_rate(step))
-            progress = progress.after_step(run.global_batch_size)
+            losses = accumulate_gradients(process, learner, batches, progress)
+            grad_norm = take_step(process, learner, task.learning_rate(step))
+            progress = progress.after_step(process.global_batch_size)
             saver.after_step()
-            if journal.tells(step) or saver.due(step):
-                progress, wishes = journal.tell(
+            if progress_log.logs(step) or saver.due(step):
+                progress, decision = progress_log.write(
                     progress, losses, grad_norm, task.learning_rate(step + 1), stop=stop.received, save=saver.overdue()
                 )
-                if saver.due(step) or wishes.save or wishes.stop:
+                if saver.due(step) or decision.save or decision.stop:
                     saver.save(progress)
-                if wishes.stop:
+                if decision.stop:
                     break
-    journal.close()
+    progress_log.close()
     if progress.step < last_step:
         raise Terminated(
             f"Stopped by SIGTERM after step {progress.step}, which is saved; the same command goes on from it."
         )
-    run.say(journal.summary(saver.writer.stops))
-    concluded = {} if run.graphs_only else task.conclude(learner.model, run, last_loss=progress.last_loss)
-    if not run.records:
+    process.say(progress_log.summary(saver.writer.stops))
+    concluded = {} if process.graphs_only else task.conclude(learner.model, process, last_loss=progress.last_loss)
+    if not process.records:
         return None
-    return {**result(run, learner, progress, saver, journal, resumed_from=saved), **concluded}
+    return {**result(process, learner, progress, saver, progress_log, resumed_from=saved), **concluded}
 
 
-def accumulate_gradients(run: Run, learner: Learner, batches: Batches, progress: Progress) -> torch.Tensor:
-    """Add up the gradients of this rank's micro-batches; the last of them averages the sum over the ranks.
+def accumulate_gradients(
+    process: TrainingProcess, learner: Learner, batches: Batches, progress: Progress
+) -> torch.Tensor:
+    """Sum the gradients of this rank's micro-batches; after the last one, average the sum over the ranks.
 
     Returns:
         This rank's mean of each of the task's losses, still on the device.
     """
-    plan = run.task.plan
-    mean_losses = torch.zeros(len(run.task.losses), device=run.device.torch_device)
+    plan = process.task.plan
+    mean_losses = torch.zeros(len(process.task.losses), device=process.device.torch_device)
     for index in range(plan.micro_batches):
-        number, positions = next_positions(run, progress, index=index)
-        batch = batches.micro_batch(positions).map(run.device.load)
-        run.device.seed(seeds.derived(plan.seed, progress.step, number))  # dropout: whichever rank computes it
+        number, positions = next_positions(process, progress, index=index)
+        batch = batches.micro_batch(positions).map(process.device.load)
+        process.device.seed(seeds.derived(plan.seed, progress.step, number))  # the same dropout on any rank
         with learner.exchange.accumulating(last=index == plan.micro_batches - 1):
-            with run.device.autocast(plan.precision):
+            with process.device.autocast(plan.precision):
                 losses = learner.exchange.replica(batch)
                 loss = sum(losses) / plan.micro_batches
             loss.backward()
         mean_losses += torch.stack(losses).detach() / plan.micro_batches
-        run.device.start_queued_work()
+        process.device.start_queued_work()
     learner.exchange.finish()
     return mean_losses
 
 
-def next_positions(run: Run, progress: Progress, *, index: int) -> tuple[int, Positions]:
-    """The number and the positions of one of this rank's micro-batches in the step to come."""
+def next_positions(process: TrainingProcess, progress: Progress, *, index: int) -> tuple[int, Positions]:
+    """The number and the positions of one of this rank's micro-batches in the next step."""
     return micro_batch_positions(
         progress.samples_seen,
         index=index,
-        rank=run.gang.rank,
-        world_size=run.gang.world_size,
-        micro_batches=run.task.plan.micro_batches,
-        micro_batch_size=run.task.plan.micro_batch_size,
+        rank=process.gang.rank,
+        world_size=process.gang.world_size,
+        micro_batches=process.task.plan.micro_batches,
+        micro_batch_size=process.task.plan.micro_batch_size,
     )
 
 
-def settle(run: Run, learner: Learner, batches: Batches, progress: Progress) -> None:
-    """Exchange the next micro-batch's gradients and throw them away, where the first exchange differs from the others.
+def warm_up_reducer(process: TrainingProcess, learner: Learner, batches: Batches, progress: Progress) -> None:
+    """Average the next micro-batch's gradients once and drop them, where the first average differs from the others.
 
-    A training that was interrupted would otherwise take one more such step than one that was not.
+    A process that resumes a training would otherwise take one step with the first average, and its losses would differ
+    in the last bit from those of a training without an interruption.
     """
-    if learner.exchange.settles:
-        _, positions = next_positions(run, progress, index=0)
-        _forth_and_back(run, learner.exchange.replica, batches.micro_batch(positions))
+    if learner.exchange.needs_warm_up:
+        _, positions = next_positions(process, progress, index=0)
+        _forward_and_backward(process, learner.exchange.replica, batches.micro_batch(positions))
         learner.optimizer.zero_grad()
 
 
-def touch_graphs(run: Run) -> None:
-    """Put one micro-batch forth and back through the model of a single process: every graph of the training."""
+def touch_graphs(process: TrainingProcess) -> None:
+    """Run one micro-batch forward and backward through the model in a single process, which records every graph."""
     alone = Gang(rank=0, world_size=1, control=None)
-    learner, batches = build_learner(run, alone), run.task.open_batches(alone)
-    _forth_and_back(run, learner.model, batches.micro_batch(np.arange(run.task.plan.micro_batch_size)))
+    learner, batches = build_learner(process, alone), process.task.open_batches(alone)
+    _forward_and_backward(process, learner.model, batches.micro_batch(np.arange(process.task.plan.micro_batch_size)))
 
 
-def _forth_and_back(run: Run, model: nn.Module, batch: Batch) -> None:
-    """Compute the gradients of one micro-batch, which mean nothing."""
-    with run.device.autocast(run.task.plan.precision):
-        loss = sum(model(batch.map(run.device.load)))
+def _forward_and_backward(process: TrainingProcess, model: nn.Module, batch: Batch) -> None:
+    """Compute the gradients of one micro-batch; they are not used."""
+    with process.device.autocast(process.task.plan.precision):
+        loss = sum(model(batch.map(process.device.load)))
     loss.backward()
 
 
-def last_step_of(run: Run, progress: Progress) -> int:
-    """Where this process stops: at the end of the training or after the steps asked of this run."""
-    asked, max_steps = run.config.steps_this_run, run.task.plan.max_steps
+def last_step_of(process: TrainingProcess, progress: Progress) -> int:
+    """The last step of this process: the end of the training, or as many steps as `--steps_this_run` allows."""
+    asked, max_steps = process.config.steps_this_run, process.task.plan.max_steps
     if asked == -1:
-        asked = GRAPH_STEPS if run.graphs_only else max_steps
+        asked = GRAPH_STEPS if process.graphs_only else max_steps
     return min(max_steps, progress.step + asked)
 
 
 def result(
-    run: Run, learner: Learner, progress: Progress, saver: Saver, journal: Journal, *, resumed_from: Any
+    process: TrainingProcess,
+    learner: Learner,
+    progress: Progress,
+    saver: Saver,
+    progress_log: ProgressLog,
+    *,
+    resumed_from: Any,
 ) -> dict[str, Any]:
-    """What the pod's status says of the training."""
+    """The fields of the result in the pod's status."""
     graphs = compilation.counts() if learner.compiled else compilation.NONE
     saved = saver.writer.newest or resumed_from
     return {
         "steps": progress.step,
         "first_loss": _finite(progress.first_loss),
         "last_loss": _finite(progress.last_loss),
-        "sequences_per_second": round(journal.samples_per_second, 2),
+        "sequences_per_second": round(progress_log.samples_per_second, 2),
         "checkpoint": str(saved.path) if saved else None,
         "checkpoint_stop_ms": _rounded_ms(saver.writer.stops),
-        "world_size": run.gang.world_size,
+        "world_size": process.gang.world_size,
         "compiled": learner.compiled,
         "graphs": graphs.total,
         "cached_graphs": graphs.cached,
@@ -160,10 +169,10 @@ def result(
 
 
 def _finite(loss: float) -> float | None:
-    """A number that JSON can hold."""
+    """A rounded number, or None for one that JSON cannot hold."""
     return round(loss, 4) if math.isfinite(loss) else None
 
 
 def _rounded_ms(seconds: list[float]) -> float | None:
-    """The median, in milliseconds."""
+    """The median, in milliseconds; None if there is no value."""
     return round(1000 * sorted(seconds)[len(seconds) // 2], 2) if seconds else None

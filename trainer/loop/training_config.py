@@ -1,4 +1,4 @@
-"""The settings of every training, whatever it trains."""
+"""The settings that every training has, whatever it trains."""
 
 from __future__ import annotations
 
@@ -11,36 +11,38 @@ from trainer.runtime.arguments import aliases, require
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """What every training can be told, whatever it trains."""
+    """The settings that every training has, whatever it trains."""
 
     data_dir: Path | None = None
     """Folder with the data set; else TRAINFLOW_DATA_DIR."""
     output_dir: Path | None = None
     """Folder for checkpoints and TensorBoard events; else TRAINFLOW_RUN_DIR."""
     allow_changes: str | None = None
-    """Settings, separated by commas, in which this run may differ from the one whose checkpoint it goes on from:
+    """Settings, separated by commas, in which this run may differ from the one whose checkpoint it resumes:
     `learning_rate,max_steps`, `dataset`. A checkpoint that differs in others is refused."""
     steps_this_run: int = -1
-    """Stop after so many steps, with a checkpoint to go on from; -1 goes on to the last."""
+    """Stop after so many steps, with a checkpoint to resume from; -1 continues to the last step."""
     log_steps: int = 1
     """Steps between two metrics lines; SIGTERM is noticed at these steps too."""
     print_grad_norm: bool = False
     """End the metrics line with the gradients' 2-norm before clipping, as the tutorial's script does when asked to;
     the report behind the line always has it."""
     checkpoint_steps: int = 100
-    """Steps between two checkpoints; the last step of a run always leaves one."""
+    """Steps between two checkpoints; the last step of a run always writes one."""
     checkpoint_minutes: float = 0.0
-    """Minutes after which the next logged step leaves a checkpoint too; 0 counts steps alone."""
+    """Minutes after which the next logged step writes a checkpoint, too; 0 counts steps only."""
     keep_checkpoints: int = field(default=2, metadata=aliases("num_ckpts_to_keep"))
-    """Newest checkpoints that stay; two, so that one is whole while the next is being written. -1 keeps all."""
+    """Number of the newest checkpoints to keep; two, so that one is complete while the next is being written. -1 keeps
+    all."""
     device: Literal["auto", "cpu", "cuda", "xla", "neuron"] = "auto"
-    """Where to train: xla is trn1's NeuronCores through PyTorch/XLA, neuron those of trn2 and trn3 through TorchNeuron;
+    """The device to train on: xla is trn1's NeuronCores through PyTorch/XLA, neuron those of trn2 and trn3 through
+    TorchNeuron;
     auto takes what is installed in the order xla, neuron, cuda, cpu."""
     compile: bool | None = None
     """Compile the model with the device's torch.compile backend, where it has one. By default on GPUs and not on the
     CPU, where it makes a step slower."""
     bucket_mib: int | None = None
-    """MiB of gradients that travel between the processes at once; the device's own number if left out: 512 on trn1,
+    """MiB of gradients in one collective; if left out, the default of the device: 512 on trn1,
     the BUCKET_CAP_MB of the tutorial, and 25 elsewhere."""
 
     def __post_init__(self) -> None:

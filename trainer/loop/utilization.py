@@ -9,10 +9,10 @@ def utilization_percent(
     """Share of the gang's peak that the model's own operations take, in percent.
 
     Args:
-        samples_per_second: Over all ranks.
-        operations: Operations that one sample takes; None if nobody has counted them.
+        samples_per_second: Rate over all ranks.
+        operations: Operations that one sample takes; None if they have not been counted.
         world_size: Processes, each with one device.
-        peak_tflops: Of one device; None if nobody knows.
+        peak_tflops: Peak of one device; None if it is unknown.
     """
     if peak_tflops is None or operations is None:
         return None

@@ -1,1 +1,1 @@
-"""How gradients change the weights."""
+"""Optimizers: how gradients change the weights."""

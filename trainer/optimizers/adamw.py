@@ -1,8 +1,8 @@
-"""AdamW (Loshchilov & Hutter 2019, algorithm 2), with ε where the tutorial has it.
+"""AdamW (Loshchilov & Hutter 2019, algorithm 2), with ε in the tutorial's place.
 
 ε is added to the root of the second moment before the moment's start is corrected: the form with ε̂ at the end of §2
 of Kingma & Ba 2015, and that of Hugging Face's AdamW, from which the tutorial's is made. In the first steps, while
-gradients are small and √(1 - β₂ᵗ) is far below 1, that ε counts for more than the same number behind the correction.
+gradients are small and √(1 - β₂ᵗ) is far below 1, that ε has more effect than the same number after the correction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from trainer.optimizers.low_precision import Float32State, SeedRounding
 
 
 class AdamW(Float32State):
-    """For every device and precision: keeps its moments in float32, where torch's takes the dtype of the weights."""
+    """AdamW for every device and precision. It keeps its moments in float32, where torch's takes the dtype of the
+    weights."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class AdamW(Float32State):
 
 
 class FusedAdamW(torch.optim.AdamW):
-    """For float32 weights where torch has the whole step in one kernel.
+    """AdamW for float32 weights, for devices on which torch computes the whole step in one kernel.
 
     That kernel adds its ε to √(v / (1 - β₂ᵗ)); ε̂ / √(1 - β₂ᵗ) there is ε̂ beside √v.
     """

@@ -1,4 +1,4 @@
-"""The optimizer that a training asks for, and what the training asks of it."""
+"""Builds the optimizer of a training, and defines the interface that the training uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Groups = Sequence[Mapping[str, Any]]
 
 
 class Optimizer(Protocol):
-    """What the training asks of an optimizer; torch's own fulfil it."""
+    """The interface of an optimizer that the training uses; torch's own optimizers have it."""
 
     param_groups: list[dict[str, Any]]
 
@@ -31,25 +31,25 @@ class Optimizer(Protocol):
         """Change the weights by the gradients."""
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Drop the gradients."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, by the parameters' places in the groups."""
+        """The state, by the numbers of the parameters in the groups."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the state of another optimizer of the same kind over."""
+        """Load the state of another optimizer of the same kind."""
 
 
 def build(groups: Groups, config: OptimizationConfig, device: Device, gang: Gang) -> Optimizer:
-    """The optimizer that was asked for, its state divided between the ranks if that was asked for too.
+    """Build the configured optimizer, with its state divided between the ranks if `zero1` is set.
 
     Raises:
-        ConfigInvalid: If the state shall be divided on a device where every rank has to do the same.
+        ConfigInvalid: If `zero1` is set on a device where every rank has to execute the same graph.
     """
     if config.zero1 and device.average is not None:
         raise ConfigInvalid(
             "--zero1 is true, which --device xla cannot do: each rank would trace a step of its own parameters, and "
-            "ranks with different graphs wait for each other for ever; leave --zero1 out."
+            "ranks with different graphs wait for each other forever; leave --zero1 out."
         )
     pure_bfloat16 = any(parameter.dtype is torch.bfloat16 for group in groups for parameter in group["params"])
     seed_rounding = None if device.rounds_stochastically else _rounding_seeds(groups, config, device)
@@ -60,7 +60,7 @@ def build(groups: Groups, config: OptimizationConfig, device: Device, gang: Gang
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> Groups:
-    """The model's parameters: biases and layer norms are not decayed (Devlin et al. 2019's own code)."""
+    """The model's parameters in groups: biases and layer norms are not decayed (Devlin et al. 2019's own code)."""
     decayed: list[nn.Parameter] = []
     kept: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
@@ -85,7 +85,7 @@ def _maker(
 
 
 def _rounding_seeds(groups: Groups, config: OptimizationConfig, device: Device) -> SeedRounding:
-    """Seeds by the parameter's place among all, so that it is rounded alike whichever rank changes it."""
+    """Seed the rounding by the parameter's number among all, so that it is rounded in the same way on any rank."""
     places = {
         parameter: place
         for place, parameter in enumerate(parameter for group in groups for parameter in group["params"])

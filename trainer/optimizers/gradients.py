@@ -1,4 +1,4 @@
-"""How the gradients of a gang become one: their mean over the ranks, a bucket of them at a time."""
+"""Averages the gradients over the ranks of a gang, one bucket at a time."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ _ALIKE_BUFFERS: Mapping[str, Any] = (
 class Exchange(Protocol):
     """One way to average gradients over the ranks."""
 
-    settles: bool
-    """Whether the first exchange of a process differs from all others in the last bit."""
+    needs_warm_up: bool
+    """Whether the first average that a process computes differs from all others in the last bit."""
 
     @property
     def replica(self) -> nn.Module:
-        """What a micro-batch goes through; gradients end up in the model itself."""
+        """The module that a micro-batch is passed to; the gradients are stored in the model itself."""
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
-        """Around one micro-batch: its gradients are added to those before it."""
+        """Context for one micro-batch, which adds its gradients to those of the micro-batches before it."""
 
     def finish(self) -> None:
-        """After the last micro-batch: the gradients are the mean over all ranks from here on."""
+        """Complete the average over the ranks; called after the last micro-batch of a step."""
 
 
 def exchange(model: nn.Module, gang: Gang, device: Device, *, bucket_mib: int | None) -> Exchange:
-    """The way that fits the device.
+    """Choose the way to average that fits the device.
 
     Args:
-        model: Whose gradients they are.
-        gang: The ranks.
-        device: What the model lives on.
-        bucket_mib: MiB of gradients that travel at once; the device's own number if None.
+        model: The model whose gradients are averaged.
+        gang: The ranks to average over.
+        device: The device that holds the model.
+        bucket_mib: MiB of gradients in one collective; None takes the device's default.
     """
     if gang.world_size == 1:
         return Alone(model)
@@ -56,9 +56,9 @@ def exchange(model: nn.Module, gang: Gang, device: Device, *, bucket_mib: int | 
 
 
 class Alone:
-    """A single process has nothing to exchange."""
+    """A single process, which has nothing to exchange."""
 
-    settles = False
+    needs_warm_up = False
 
     def __init__(self, model: nn.Module) -> None:
         self.replica = model
@@ -67,15 +67,15 @@ class Alone:
         return nullcontext()
 
     def finish(self) -> None:
-        """The gradients are the mean already."""
+        """Do nothing: the gradients of one process are their mean already."""
 
 
 class DuringBackward:
-    """DistributedDataParallel: a bucket travels while the gradients of the next are computed."""
+    """DistributedDataParallel, which averages one bucket while the gradients of the next are computed."""
 
-    settles = True
-    """After its first exchange it lays its buckets out anew, in the order in which gradients arrived, and with three
-    ranks or more the last bit of a sum depends on the layout."""
+    needs_warm_up = True
+    """DistributedDataParallel's reducer lays its buckets out again after the first backward pass, in the order in which
+    the gradients arrived. With three ranks or more, the last bit of a sum depends on that layout."""
 
     def __init__(self, model: nn.Module, *, bucket_mib: int) -> None:
         self.replica = DistributedDataParallel(
@@ -86,18 +86,18 @@ class DuringBackward:
         return nullcontext() if last else self.replica.no_sync()
 
     def finish(self) -> None:
-        """The last backward pass has averaged the sum."""
+        """Do nothing: the last backward pass has averaged the sum."""
 
 
 class AfterBackward:
-    """One collective a bucket, noted down before the step; for devices that trace their work.
+    """One collective per bucket, queued before the optimizer's step; for devices that trace their work.
 
-    DistributedDataParallel hooks into the backward pass and lays out buckets by the order of arrival: on a device that
-    traces, both change the graph from step to step and from rank to rank, and ranks with different graphs wait for
-    each other for ever.
+    DistributedDataParallel hooks into the backward pass and orders its buckets by the arrival of gradients. On a device
+    that traces its work, both change the graph from step to step and from rank to rank, and ranks with different graphs
+    wait for each other forever.
     """
 
-    settles = False
+    needs_warm_up = False
 
     def __init__(self, model: nn.Module, average: Average, world_size: int, *, bucket_mib: int) -> None:
         self.replica = model

@@ -11,10 +11,10 @@ from trainer.optimizers.low_precision import Float32State, SeedRounding
 
 
 class Lamb(Float32State):
-    """Adam whose step in each layer is as long as the layer's weights, times the learning rate.
+    """Adam with the step of each layer scaled to the norm of the layer's weights, times the learning rate.
 
     As in the tutorial's implementation (timm's), layers that are not decayed take Adam's step as it is, and the ratio
-    of weights to step is clipped at 1 by default. Gradients are clipped before, once, by whoever calls `step`. State
+    of weights to step is clipped at 1 by default. The caller of `step` clips the gradients before. State
     is float32, also for bfloat16 weights. Nothing is read from the device.
     """
 

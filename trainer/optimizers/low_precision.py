@@ -16,14 +16,14 @@ SeedRounding = Callable[[torch.Tensor, int], None]
 """Seeds the device's generator for the rounding of one parameter in one step, counted from 1."""
 
 _DROPPED_BITS = 16
-"""Of a float32's 23 fraction bits, those that bfloat16 has not."""
+"""Number of a float32's 23 fraction bits that bfloat16 lacks."""
 
 
 class Float32State(torch.optim.Optimizer):
-    """Adam's moments in at least float32, whatever the weights are in; subclasses say what they make of them.
+    """Adam's moments in at least float32, whatever the dtype of the weights; subclasses compute the update from them.
 
     What changes from step to step (learning rate, corrections of the moments) reaches the device as a tensor: a device
-    that traces its work would take a Python number for a part of the program, and compile another one for each.
+    that traces its work would make a Python number part of the program, and compile another program for each.
     """
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any], *, seed_rounding: SeedRounding | None) -> None:
@@ -48,7 +48,7 @@ class Float32State(torch.optim.Optimizer):
                     self._change(parameter, group, scalars)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch does it, but without rounding the state to the dtype of the weights."""
+        """Load a state as torch does, but without rounding it to the dtype of the weights."""
         super().load_state_dict(state_dict)
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for place, values in state_dict["state"].items():
@@ -69,7 +69,7 @@ class Float32State(torch.optim.Optimizer):
         parameter.copy_(weights)
 
     def _scalars(self, group: dict[str, Any]) -> Sequence[float]:
-        """The numbers of this step that the group's parameters share; always as many of them."""
+        """The numbers of this step that the group's parameters share; their count is always the same."""
         raise NotImplementedError
 
     def _changed(
@@ -80,10 +80,11 @@ class Float32State(torch.optim.Optimizer):
         group: dict[str, Any],
         scalars: Sequence[torch.Tensor],
     ) -> torch.Tensor:
-        """The weights after the step.
+        """Compute the weights after the step.
 
         Args:
-            weights: Before it, at least float32; the parameter itself where it is that already, so not to be changed.
+            weights: The weights before the step, at least float32. They may be the parameter itself, so they must not
+                be changed.
             moment: Running mean of the gradient, from 0, without a correction of its start. Not to be changed.
             second_moment: The same of the gradient's square.
             group: Settings of the parameter's group.

@@ -8,13 +8,13 @@ from trainer.optimizers.optimization_config import OptimizationConfig
 
 
 def learning_rate(step: int, config: OptimizationConfig) -> float:
-    """Linear warm-up to the peak, then the decay that was asked for (linear: Devlin et al. 2019, §A.2).
+    """Linear warm-up to the peak, then the configured decay (linear: Devlin et al. 2019, §A.2).
 
-    As in the tutorial, whose scheduler moves behind each step: step 1 of a training with a warm-up is taken with a rate
-    of 0, and the step behind the last one would be, too.
+    As in the tutorial, whose scheduler advances after each step: step 1 of a training with a warm-up is taken with a
+    rate of 0, and a step after the last one would be, too.
 
     Args:
-        step: The step that is taken with it, from 1. The line of a step shows the rate of the next one, as the
+        step: The step that uses the rate, counted from 1. The line of a step shows the rate of the next one, as the
             tutorial's does: 2.80e-06 for step 14 of 2,000 towards 4e-4.
         config: Peak, warm-up, decay and the last step.
     """

@@ -1,8 +1,8 @@
 """ZeRO stage 1 (Rajbhandari et al. 2020, §5.1): the optimizer's state is divided between the ranks.
 
-Gradients are averaged as ever; each rank then changes the parameters that it owns and sends them to the others.
+Gradients are averaged as without it; each rank then changes the parameters that it owns and sends them to the others.
 Whole parameters are owned, so every update is the one that an undivided optimizer would make, to the last bit, and a
-checkpoint holds the undivided state: it can be gone on from with any number of ranks, divided or not.
+checkpoint holds the undivided state: it can be resumed with any number of ranks, divided or not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainer.device.distributed import Gang
 
 
 class ShardedOptimizer:
-    """One rank's share of an optimizer, behind the face of a whole one."""
+    """One rank's share of an optimizer, with the interface of a whole one."""
 
     def __init__(
         self,
@@ -28,13 +28,13 @@ class ShardedOptimizer:
         """
         Args:
             groups: All parameters, in the same order on every rank.
-            make: Makes the optimizer of a share of them.
+            make: Builds the optimizer for a part of the parameters.
             gang: The ranks to divide between.
         """
         self._parameters: list[torch.Tensor] = [parameter for group in groups for parameter in group["params"]]
         self._owners = owners([parameter.numel() for parameter in self._parameters], gang.world_size)
         self._places = [place for place, owner in enumerate(self._owners) if owner == gang.rank]
-        """Of this rank's parameters among all, in the order in which its own optimizer numbers them."""
+        """Numbers of this rank's parameters among all, in the order in which its own optimizer numbers them."""
         owner_of = {id(parameter): owner for parameter, owner in zip(self._parameters, self._owners, strict=True)}
         self._own = make(
             [{**group, "params": [p for p in group["params"] if owner_of[id(p)] == gang.rank]} for group in groups]
@@ -55,18 +55,18 @@ class ShardedOptimizer:
                     work.wait()
 
     def zero_grad(self) -> None:
-        """Forget the gradients of all parameters, not only the own ones'."""
+        """Drop the gradients of all parameters, not only of this rank's."""
         for parameter in self._parameters:
             parameter.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's state under the numbers of the undivided optimizer; `gather` makes it whole."""
+        """This rank's state under the numbers of the undivided optimizer; `gather` joins the states of all ranks."""
         own = self._own.state_dict()
         state = {self._places[number]: value for number, value in own["state"].items()}
         return {"state": state, "param_groups": self._renumbered(own["param_groups"])}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take this rank's share out of the state of an undivided optimizer."""
+        """Load this rank's part of the state of an undivided optimizer."""
         number = {place: number for number, place in enumerate(self._places)}
         state = {number[place]: value for place, value in state_dict["state"].items() if place in number}
         groups = [
@@ -85,7 +85,7 @@ class ShardedOptimizer:
 
 
 def owners(sizes: Sequence[int], world_size: int) -> list[int]:
-    """The rank that owns each parameter: the largest first, each to the rank that has least so far."""
+    """Assign each parameter to a rank: the largest first, each to the rank that has the least so far."""
     load = [0] * world_size
     owner = [0] * len(sizes)
     for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
@@ -95,9 +95,9 @@ def owners(sizes: Sequence[int], world_size: int) -> list[int]:
 
 
 def gather(shares: Mapping[str, Any], gang: Gang) -> dict[str, Any] | None:
-    """The undivided state on rank 0, out of every rank's share in host memory; None on the others.
+    """Join every rank's part, which is in host memory, to the undivided state on rank 0; None on the other ranks.
 
-    Goes over a group of its own, so that it may run beside the training.
+    It uses its own process group, so that it may run while the training communicates.
     """
     group = gang.background
     outlines: list[Any] = [None] * gang.world_size
@@ -120,7 +120,7 @@ def _tensors(state: Mapping[int, Mapping[str, Any]]) -> list[torch.Tensor]:
 
 
 def _outline(state: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-    """The state with a shape and a dtype in place of each tensor."""
+    """The state with a shape and a dtype instead of each tensor."""
     return {
         place: {name: (v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for name, v in values.items()}
         for place, values in state.items()

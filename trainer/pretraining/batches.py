@@ -34,14 +34,14 @@ WINDOW_ROWS = 4096
 """Rows that are put together at once: 2.4 MB of 128 tokens, and 64 rows of each lane in a process that is alone."""
 
 AHEAD_ROWS = 1024
-"""Of each lane: a block that is needed before so many more rows of its lane are used is read in the background."""
+"""Rows of a lane that remain when its next block is read in the background."""
 
 Packed = npt.NDArray[np.void]
 """Samples as records, by the keys of a shard."""
 
 
 class MicroBatch(NamedTuple):
-    """What one process puts through the model at once; always of the same shape, so that nothing recompiles."""
+    """One micro-batch; always of the same shape, so that nothing is compiled again."""
 
     token_ids_BS: torch.Tensor
     segment_ids_BS: torch.Tensor
@@ -54,7 +54,7 @@ class MicroBatch(NamedTuple):
     """0 where the second segment follows the first in the text, 1 where it was drawn at random."""
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> MicroBatch:
-        """The same with every tensor put through a function."""
+        """Apply a function to every tensor and return the batch."""
         return MicroBatch(*map(function, self))
 
 
@@ -78,7 +78,7 @@ class BatchReader:
         """
         Args:
             dataset: The shards.
-            seed: Of the order of samples.
+            seed: Seed of the order of samples.
             vocab_size: Token ids have to be below it.
             world_size: Number of processes.
             block_rows: Rows read at once.
@@ -97,13 +97,13 @@ class BatchReader:
         self._blocks = ReadAhead(cache(self._block) if keeps else self._block)
         self._windows: dict[int, Packed] = {}
         self.seconds_waited = 0.0
-        """That the training stood still for data, since the reader was made."""
+        """Time for which the training has waited for samples since the reader was made."""
 
     def require_readable(self, position: int) -> None:
-        """Hold all shards against the vocabulary, and read the block of one position.
+        """Check all shards against the vocabulary, and read the block of one position.
 
         Raises:
-            DatasetInvalid: As `micro_batch` would.
+            DatasetInvalid: For the reasons that `micro_batch` names.
         """
         self._dataset.require_vocabulary(self._vocab_size)
         self._blocks(self.order.blocks_between(position, 1), ahead=[])
@@ -131,7 +131,8 @@ class BatchReader:
         return batch
 
     def _windows_from(self, first: int, last: int) -> Iterator[tuple[int, Packed]]:
-        """The windows that hold these own positions, with the first one of each; earlier ones are forgotten."""
+        """The windows that hold these positions of this rank, each with its first position; earlier windows are
+        dropped."""
         numbers = range(first // self._window_rows, last // self._window_rows + 1)
         for number in [number for number in self._windows if number not in numbers]:
             del self._windows[number]
@@ -141,7 +142,7 @@ class BatchReader:
             yield number * self._window_rows, self._windows[number]
 
     def _window(self, number: int) -> Packed:
-        """So many of the own positions' rows, and the blocks of those to come on their way."""
+        """Put together the rows of so many positions of this rank, and start to read the blocks of later ones."""
         first = self._offset + number * self._window_rows * self._step
         ahead = self._window_rows + min(AHEAD_ROWS * self.order.lanes, self.order.samples_per_epoch) // self._step
         needed = self.order.blocks_between(first, self._window_rows, step=self._step)
@@ -161,7 +162,7 @@ class BatchReader:
 
 
 class ReadAhead:
-    """Blocks in memory: those in use, and those that come next, which a thread reads in the background."""
+    """Blocks in memory: those in use, and the next ones, which a thread reads in the background."""
 
     def __init__(self, read: Callable[[int], Packed]) -> None:
         """
@@ -173,7 +174,7 @@ class ReadAhead:
         self._blocks: dict[int, Future[Packed]] = {}
 
     def __call__(self, needed: Iterable[int], *, ahead: Iterable[int]) -> dict[int, Packed]:
-        """The blocks needed now; all others but those ahead are forgotten."""
+        """Return the blocks that are needed now; others are dropped, except for those read ahead."""
         needed = list(needed)
         before, self._blocks = self._blocks, {}
         for source in (*needed, *ahead):
@@ -185,7 +186,7 @@ class ReadAhead:
 
 
 def packed_dtype(dataset: ShardedDataset, vocab_size: int) -> np.dtype[np.void]:
-    """A sample as a record, in the smallest types that hold what a sound shard may."""
+    """Store a sample as a record, in the smallest types that hold the values of a valid shard."""
     length, predictions = dataset.max_seq_length, dataset.max_predictions
     token, position = np.min_scalar_type(vocab_size - 1), np.min_scalar_type(length - 1)
     return np.dtype(

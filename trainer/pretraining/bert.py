@@ -22,10 +22,10 @@ from trainer.pretraining.config import ModelConfig, ModelShape
 from trainer.pretraining.objectives import gather_positions, masked_lm_loss, next_sentence_loss
 
 INITIAL_DEVIATION = 0.02
-"""Of the normal distribution that weights begin with (Devlin et al. 2019's own code)."""
+"""Standard deviation of the normal distribution of initial weights (Devlin et al. 2019's own code)."""
 
 LAYER_NORM_EPS = 1e-12
-"""The same."""
+"""ε of the layer norms (Devlin et al. 2019's own code)."""
 
 NUM_SEGMENTS = 2
 
@@ -39,12 +39,12 @@ class Losses(NamedTuple):
 
 
 class BertPretraining(nn.Module):
-    """A BERT that answers with its pretraining losses. Only masked positions reach the vocabulary's head."""
+    """A BERT that returns its pretraining losses. Only masked positions are passed to the vocabulary's head."""
 
     def __init__(self, config: ModelConfig, kernels: Kernels | None = None) -> None:
         """
         Args:
-            config: Which BERT.
+            config: Sizes of the model.
             kernels: How the device computes dropout and attention; torch's way if left out.
         """
         super().__init__()
@@ -60,7 +60,7 @@ class BertPretraining(nn.Module):
         return self.objectives(self.bert.hidden_states(batch, for_lookup), batch, for_product)
 
     def objectives(self, hidden_BSH: torch.Tensor, batch: MicroBatch, table_VH: torch.Tensor) -> Losses:
-        """Both heads and their losses, from the last layer's hidden states and the embeddings' table."""
+        """Compute both losses from the last layer's hidden states and the embeddings' table."""
         heads = self.cls
         masked_BMH = gather_positions(hidden_BSH, batch.masked_positions_BM)
         pooled_BH = self.bert.pooler(hidden_BSH)
@@ -80,9 +80,9 @@ class BertPretraining(nn.Module):
             layer.compile(fullgraph=True, dynamic=False, backend=compiler)
 
     def tie_weights(self) -> None:
-        """Let the vocabulary's head have the embeddings' weights, and both names of its bias mean one.
+        """Tie the vocabulary's head to the embeddings' weights, and both names of its bias to one parameter.
 
-        Moving a model to an XLA device makes every parameter anew for each module that has it, so what was one
+        Moving a model to an XLA device creates every parameter again for each module that has it, so what was one
         parameter is two from there on, which are trained apart. To be called again behind such a move.
         """
         predictions = self.cls.predictions
@@ -100,7 +100,7 @@ class Bert(nn.Module):
         self.pooler = Pooler(shape.hidden_size)
 
     def hidden_states(self, batch: MicroBatch, table_VH: torch.Tensor) -> torch.Tensor:
-        """Of the last layer, (B, S, H), from the embeddings' table on."""
+        """Hidden states of the last layer, (B, S, H); the pass begins with the embeddings' table."""
         hidden_BSH: torch.Tensor = self.embeddings(batch.token_ids_BS, batch.segment_ids_BS, table_VH)
         mask_B11S = additive_mask(batch.attended_BS, hidden_BSH.dtype)
         for layer in self.encoder.layer:
@@ -109,7 +109,7 @@ class Bert(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Drops what goes through it while the model trains; all layers share one."""
+    """Dropout while the model trains; all layers share one instance."""
 
     def __init__(self, probability: float, kernels: Kernels) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Dropout(nn.Module):
 
     @property
     def current(self) -> float:
-        """The probability now: 0 unless the model trains."""
+        """The current probability: 0 unless the model trains."""
         return self.probability if self.training else 0.0
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
@@ -126,7 +126,7 @@ class Dropout(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Of tokens, positions and segments, added up."""
+    """Sum of the embeddings of tokens, positions and segments."""
 
     def __init__(self, shape: ModelShape, dropout: Dropout) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class Embeddings(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Layers, one behind the other."""
+    """The layers, one after the other."""
 
     def __init__(self, shape: ModelShape, dropout: Dropout) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class Encoder(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and a feed-forward network, each with a residual connection that is normalised behind it."""
+    """Attention and a feed-forward network, each with a residual connection and a layer norm after it."""
 
     def __init__(self, shape: ModelShape, dropout: Dropout) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class Layer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Every token looks at all tokens of its sequence."""
+    """Self-attention: every token attends to all tokens of its sequence."""
 
     def __init__(self, shape: ModelShape, dropout: Dropout) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class Attention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Scaled dot products, by heads."""
+    """Scaled dot-product attention with several heads."""
 
     def __init__(self, shape: ModelShape, dropout: Dropout) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ class Residual(nn.Module):
 
 
 class Pooler(Dense):
-    """A sequence by its first token, [CLS]."""
+    """The sequence's representation, from its first token, [CLS]."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__(hidden_size, hidden_size)
@@ -235,7 +235,7 @@ class Pooler(Dense):
 
 
 class Heads(nn.Module):
-    """Of both objectives."""
+    """The heads of both objectives."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ class Predictions(nn.Module):
 
 
 class Transform(Dense):
-    """The layer before the vocabulary's."""
+    """The layer before the vocabulary's projection."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__(hidden_size, hidden_size)

@@ -1,6 +1,6 @@
 """The settings of BERT pretraining: what `python -m trainer.pretrain` accepts.
 
-Names and defaults are those of the Trainium tutorial's script, so that its command lines go on working.
+Names and defaults are those of the Trainium tutorial's script, so that its command lines keep working.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ModelSize = Literal["tiny", "base", "large"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """The numbers that decide which tensors a BERT has; a checkpoint fits one shape only."""
+    """The sizes that determine the shapes of a BERT's tensors; a checkpoint fits one shape only."""
 
     num_hidden_layers: int
     hidden_size: int
@@ -87,19 +87,19 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig(TrainingConfig):
-    """Everything that `python -m trainer.pretrain` can be told."""
+    """The options of `python -m trainer.pretrain`."""
 
     preset: PresetName | None = None
-    """One of the tutorials' recipes for BERT-large; other options given beside it win over its numbers."""
+    """One of the tutorials' recipes for BERT-large; other options override its numbers."""
     data_dir: Path | None = None
     """Folder with the shards, searched for `*_training_*.hdf5` at any depth; else TRAINFLOW_DATA_DIR."""
     initial_weights: Path | None = None
     """Weights to start a new training from: the output folder of another (phase 2 after phase 1), or a folder written
-    by Hugging Face's `save_pretrained`. A training that goes on from a checkpoint of its own does not look at it."""
+    by Hugging Face's `save_pretrained`. A training that resumes from its own checkpoint ignores it."""
     seq_len: int | None = None
-    """Tokens in a sequence that the shards have to hold; whatever they hold if left out."""
+    """Tokens in a sequence that the shards must have; any length if left out."""
     max_pred_len: int | None = None
-    """Predictions at most in a sequence that the shards have to hold; whatever they hold if left out."""
+    """Predictions per sequence that the shards must have; any number if left out."""
     precision: Literal["float32", "tf32", "bfloat16", "pure_bfloat16"] | None = None
     """bfloat16 computes matrix products in it, over float32 weights (autocast); pure_bfloat16 keeps the weights in it
     too, rounded stochastically; tf32 computes products of float32 matrices on a GPU's tensor cores. The optimizer's

@@ -27,11 +27,11 @@ class Found:
     """A checkpoint file, or a folder of Hugging Face's."""
     shape: ModelShape
     checkpoint: CheckpointFile | None = None
-    """What the file is, verified; None of a folder."""
+    """The verified checkpoint; None for a folder of Hugging Face's."""
 
 
 def find(source: Path, *, option: str, say: Callable[[str], None]) -> Found:
-    """Weights in a training's output folder or in one of Hugging Face's.
+    """Find weights in a training's output folder or in a folder of Hugging Face's.
 
     Raises:
         CheckpointNotFound: If the folder holds neither.
@@ -45,8 +45,8 @@ def weights_of(found: Found, *, shape: ModelShape) -> Mapping[str, torch.Tensor]
     """The weights by their names, in host memory.
 
     Args:
-        found: Where they are.
-        shape: What the model that takes them looks like.
+        found: The weights' location.
+        shape: The shape of the model that loads them.
 
     Raises:
         CheckpointInvalid: If they are those of another shape, or the file cannot be read.

@@ -1,6 +1,6 @@
 """The tutorials' recipes for BERT-large by name: `--preset lamb-phase1`.
 
-A recipe stands below the command line: what is given there wins over it. Phase 1 trains on sequences of 128 tokens,
+Options on the command line override the recipe. Phase 1 trains on sequences of 128 tokens,
 phase 2 on 512 from phase 1's weights. The numbers are those of the aws-neuron-samples launch scripts
 (`run_dp_bert_large_hf_pretrain_bf16_s128[_lamb].sh` and `…_s512_[lamb_]phase2.sh`), which train on the 32
 NeuronCores of one trn1.32xlarge, divide the accumulation by the number of nodes, and keep weights in bfloat16.
@@ -58,7 +58,7 @@ PRESETS: dict[PresetName, Mapping[str, Any]] = {
 
 
 def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the command line gave, completed by the recipe that it names.
+    """Complete the options of the command line by those of the recipe that it names.
 
     Args:
         given: Values of the options that were given, by name.

@@ -15,9 +15,9 @@ from trainer.data.shards import ShardedDataset
 from trainer.device import Device, Precision
 from trainer.device.distributed import Gang
 from trainer.device.kernels import TorchKernels
-from trainer.loop.run import Run
 from trainer.loop.saving import read_once_a_node
 from trainer.loop.task import Plan, Samples
+from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers import schedule
 from trainer.optimizers.building import Optimizer, build, decay_groups
 from trainer.pretraining import flops, hugging_face
@@ -33,21 +33,21 @@ instead."""
 
 @dataclass(frozen=True)
 class Pretraining:
-    """A BERT, shards of sequence pairs, and AdamW or LAMB."""
+    """Pretraining of a BERT on shards of sequence pairs with AdamW or LAMB."""
 
     config: PretrainConfig
     dataset: ShardedDataset
     precision: Precision
-    """What is computed in: what was asked for, or else what the device is best at."""
+    """Precision of the computation: the configured one, or else the device's default."""
     micro_batches: int
-    """Of each process in a step; `trainer.loop.scaling` says how many."""
+    """Micro-batches of each process in a step; `trainer.loop.scaling` computes the number."""
     world_size: int
 
     losses = Losses._fields
 
     @cached_property
     def plan(self) -> Plan:
-        """The numbers that the loop goes by."""
+        """The numbers that control the loop."""
         optimization = self.config.optimization
         return Plan(
             seed=optimization.seed,
@@ -69,8 +69,8 @@ class Pretraining:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """Every option of `OptimizationConfig` and `ModelConfig` counts without being named here, so that a new one is
-        compared from its first day on."""
+        """Every option of `OptimizationConfig` and `ModelConfig` is compared without being named here, so that a new
+        option is compared from the beginning."""
         config, shape = self.config, vars(self.config.model.shape)
         settings = {
             "dataset": self.dataset.description,
@@ -103,7 +103,7 @@ class Pretraining:
             )
         vocab_size = self.config.model.vocab_size
         reader = BatchReader(dataset, seed=self.plan.seed, vocab_size=vocab_size, world_size=gang.world_size)
-        gang.from_rank0(lambda: reader.require_readable(0))  # a wrong vocabulary shows at once, and is told once
+        gang.from_rank0(lambda: reader.require_readable(0))  # a wrong vocabulary is detected at once, and reported once
         return reader
 
     def build_model(self, device: Device, *, compiler: str | None) -> BertPretraining:
@@ -119,25 +119,25 @@ class Pretraining:
         return model
 
     def build_optimizer(self, model: BertPretraining, device: Device, gang: Gang) -> Optimizer:
-        """AdamW or LAMB."""
+        """Build AdamW or LAMB."""
         groups = decay_groups(model, self.config.optimization.weight_decay)
         return build(groups, self.config.optimization, device, gang)
 
     def learning_rate(self, step: int) -> float:
-        """Warm-up, then down."""
+        """Learning rate of a step: the warm-up, then the decay."""
         return schedule.learning_rate(step, self.config.optimization)
 
-    def start(self, model: BertPretraining, run: Run) -> None:
-        """Take the weights of `--initial_weights`; one process of each node reads them."""
+    def start(self, model: BertPretraining, process: TrainingProcess) -> None:
+        """Load `--initial_weights`; one process of each node reads them."""
         source = self.config.initial_weights
         if source is None:
             return
-        found = run.gang.from_rank0(lambda: hugging_face.find(source, option="initial_weights", say=run.say))
+        found = process.gang.from_rank0(lambda: hugging_face.find(source, option="initial_weights", say=process.say))
         if found.checkpoint is not None:
-            read_once_a_node(run, found.checkpoint)
+            read_once_a_node(process, found.checkpoint)
         model.load_state_dict(hugging_face.weights_of(found, shape=self.config.model.shape))
-        run.say(f"Starting from the weights in {found.path}.")
+        process.say(f"Starting from the weights in {found.path}.")
 
-    def conclude(self, model: BertPretraining, run: Run, *, last_loss: float) -> Mapping[str, Any]:
-        """Nothing is left to do: the model is in the newest checkpoint."""
+    def conclude(self, model: BertPretraining, process: TrainingProcess, *, last_loss: float) -> Mapping[str, Any]:
+        """Do nothing: the model is in the newest checkpoint."""
         return {}

@@ -1,4 +1,4 @@
-"""Command lines of the tutorial's script, `dp_bert_large_hf_pretrain_hdf5.py`, in the trainer's own words.
+"""Command lines of the tutorial's script, `dp_bert_large_hf_pretrain_hdf5.py`, translated to the trainer's options.
 
 Options with a value have the same names here (`trainer.pretraining.config`). This module holds the rest: options that
 are named or valued otherwise, and those that the trainer refuses, each with what does the same here. The script's
@@ -19,7 +19,7 @@ SWITCHES: Mapping[str, Sequence[str]] = {
     "--print_grad_norm": ("--print_grad_norm", "true"),
     "--resume_ckpt": (),  # a training always goes on from its newest checkpoint
 }
-"""Options without a value."""
+"""Options without a value, with their translation."""
 
 VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "--optimizer": {
@@ -29,7 +29,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "--bf16": {"true": ("--precision", "pure_bfloat16"), "false": ("--precision", "float32")},
 }
-"""Values in other words, by option."""
+"""Values that have another name here, by option."""
 
 REFUSED: Mapping[str, str] = {
     "--optimizer AdamW_FP32ParamsCopy": "--precision bfloat16 keeps float32 weights and computes in bfloat16",
@@ -48,18 +48,18 @@ REFUSED: Mapping[str, str] = {
     "--snapshot_rank_list": "graphs with their inputs are dumped by XLA_FLAGS in the run spec's environment",
     "--snapshot_dump_dir": "graphs with their inputs are dumped by XLA_FLAGS in the run spec's environment",
 }
-"""Options that the trainer does not have, and what does the same."""
+"""Options that the trainer does not have, with what replaces them."""
 
 
 def translated(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """The same command line as the trainer takes it.
+    """Translate a command line of the tutorial to the trainer's options.
 
     Args:
         argv: Arguments, the tutorial's or the trainer's own.
         environ: Environment variables.
 
     Raises:
-        ConfigInvalid: If an option of the tutorial's has no counterpart; says what does the same.
+        ConfigInvalid: If an option of the tutorial's has no counterpart; the message names what replaces it.
     """
     given = _split(argv)
     words: list[str] = []
@@ -82,7 +82,7 @@ def translated(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
 
 
 def _split(argv: Sequence[str]) -> list[str]:
-    """`--name=value` as two words."""
+    """Split `--name=value` into two words."""
     return [
         part for word in argv for part in (word.split("=", 1) if word.startswith("--") and "=" in word else (word,))
     ]

@@ -1,6 +1,6 @@
 """Command-line arguments from a frozen dataclass: each field is an option, its docstring is the help.
 
-A field that is itself a dataclass is flattened. Other spellings stand in the field's metadata: `aliases("batch_size")`.
+A field that is itself a dataclass is flattened. Other spellings are in the field's metadata: `aliases("batch_size")`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def aliases(*names: str) -> dict[str, tuple[str, ...]]:
 
 
 def require(holds: bool, name: str, value: float, requirement: str) -> None:
-    """Check a value of an option.
+    """Require that the value of an option is valid.
 
     Raises:
         ConfigInvalid: If the requirement does not hold.
@@ -45,12 +45,12 @@ def parse(
     program: str,
     complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
 ) -> Config:
-    """The configuration that a command line asks for.
+    """Parse a command line into a configuration.
 
     Args:
         config_type: A dataclass; its fields are the options.
         argv: Arguments without the program's name.
-        program: What to call the program in help and messages.
+        program: The name of the program in help and messages.
         complete: Adds values of options that were not given to those that were.
 
     Raises:
@@ -122,7 +122,7 @@ def _build(config_type: type[Config], values: Mapping[str, Any]) -> Config:
 
 
 def _reader(annotation: Any) -> tuple[Callable[[str], Any], tuple[Any, ...] | None]:
-    """How to read a value of this type from text, and the values allowed if they are few."""
+    """The function that reads a value of this type from text, and the allowed values if they are few."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         (annotation,) = (option for option in typing.get_args(annotation) if option is not types.NoneType)
     if typing.get_origin(annotation) is tuple:
@@ -149,7 +149,7 @@ def _unknown_option(given: str, parser: argparse.ArgumentParser, program: str) -
 
 
 def field_docstrings(config_type: type[Any]) -> dict[str, str]:
-    """The string under each field of a dataclass and of those that it inherits from, which Python throws away."""
+    """The string under each field of a dataclass and of its base classes, which Python itself does not keep."""
     docstrings: dict[str, str] = {}
     for base in reversed(config_type.__mro__):
         if dataclasses.is_dataclass(base):

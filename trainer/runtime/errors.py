@@ -10,10 +10,10 @@ from __future__ import annotations
 from trainflow.protocol.error_names import CAUSES, NO_CAUSE
 
 BAD_INPUT = 2
-"""Exit code when the cure lies in what the program was given."""
+"""Exit code for bad input, which the user has to correct."""
 
 LOSS_NOT_FINITE = 3
-"""Exit code when the loss or the gradients became NaN or infinite: another try would end the same way."""
+"""Exit code when the loss or the gradients became NaN or infinite: another attempt would end in the same way."""
 
 STOPPED_BY_SIGTERM = 143
 """128 + SIGTERM, as a shell reports it."""
@@ -24,9 +24,9 @@ class TrainerError(Exception):
 
     exit_code: int = BAD_INPUT
     is_common: bool = False
-    """Whether every rank of the gang meets it, so that rank 0 tells it for all."""
+    """Whether every rank of the gang meets the error, so that rank 0 reports it for all."""
     is_cause: bool = True
-    """Whether this is what ended the run; False for the victims of what happened to another process."""
+    """Whether the error ended the run; False if it follows from the end of another process."""
 
     def __init_subclass__(cls) -> None:
         if cls.__name__ not in CAUSES | NO_CAUSE:
@@ -40,7 +40,7 @@ class ConfigInvalid(TrainerError):
 
 
 class DatasetNotFound(TrainerError):
-    """The archive's URL or the data folder leads to nothing that may be read."""
+    """The archive's URL or the data folder names nothing that can be read."""
 
 
 class DatasetInvalid(TrainerError):
@@ -64,7 +64,7 @@ class CheckpointNotFound(TrainerError):
 class WorldSizeMismatch(TrainerError):
     """The process group is not as large as the launcher said: every rank would train alone.
 
-    Every rank tells it: the first that finds out ends, and its launcher ends the others, rank 0 perhaps among them.
+    Every rank reports it: the first rank that detects it ends, and its launcher ends the others, perhaps rank 0.
     """
 
 
@@ -93,20 +93,20 @@ class GraphCompilationFailed(TrainerError):
 
 
 class CompileCacheGone(TrainerError):
-    """The compile cache that the training was to begin with is not there any more."""
+    """The compile cache that the training needs does not exist any more."""
 
     exit_code = 1
 
 
 class PeerLost(TrainerError):
-    """Another process of the gang went away while this one was talking to it."""
+    """Another process of the gang ended while this one communicated with it."""
 
     exit_code = 1
     is_cause = False
 
 
 class Terminated(TrainerError):
-    """SIGTERM asked the program to stop, and it did so in good order."""
+    """SIGTERM asked the program to stop, and it stopped after it had saved its state."""
 
     is_common = True
     exit_code = STOPPED_BY_SIGTERM

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, forced to disk, then renamed."""
+"""Writes files that are complete or absent: they are written under another name, forced to the disk, then renamed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
     """Write a file so that no reader, and no crash, ever sees a part of it.
 
     Args:
-        path: Where the file shall be; one that is there is replaced at the end, in one step.
+        path: The path of the file; an existing file is replaced at the end, in one step.
 
     Yields:
-        The open file. If the block raises, the old state stays and nothing else is left.
+        The open file. If the block raises, the old file stays and no other file is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -49,7 +49,7 @@ def leave_result(document: Mapping[str, Any], result_file: Path | None) -> None:
 
 
 def require_writable(folder: Path, *, option: str) -> None:
-    """Find out before hours of work whether their result can be kept.
+    """Check that a folder can be written, before hours of work depend on it.
 
     Raises:
         StorageFailed: If the folder cannot be made or written.

@@ -1,4 +1,4 @@
-"""What every program of the trainer does at its edge: report the result or the error, and end with the right code."""
+"""The entry point of every program of the trainer: it reports the result or the error, and sets the exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainer.runtime.files import leave_result
 from trainflow.protocol import result, variables
 
 SECONDS_TO_SPEAK = 2.0
-"""Ranks meet a common error within a second of each other."""
+"""Time that rank 0 has to report an error that all ranks meet; they meet it within a second of each other."""
 
 Main = Callable[[Sequence[str], Environment], Mapping[str, Any] | None]
 """Arguments and environment in, result out; None when this process has nothing to report."""
@@ -56,7 +56,7 @@ def run(main: Main, argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def leave(exit_code: int) -> NoReturn:
-    """End a process that ran torch's threads, without taking the interpreter apart.
+    """End a process that ran torch's threads, without the interpreter's clean-up.
 
     A thread of torch that asks for Python while Python is being taken apart aborts the process ("terminate called
     without an active exception": seen in 2 of 30 gangs, with torch 2.13), and a training that had succeeded would
@@ -85,9 +85,12 @@ def _report(error: TrainerError, place: Environment) -> None:
 
 
 def _let_the_speaker_finish(error: TrainerError, place: Environment) -> None:
-    """What every rank meets, one tells: torchrun would end it as soon as the first of the others has left."""
+    """On other ranks, wait until rank 0 has reported an error that every rank meets.
+
+    torchrun kills rank 0 as soon as the first other rank has ended.
+    """
     if error.is_common and not place.speaks_for_the_pod:
-        with suppress(Terminated):  # the launcher, ending what is left of the gang
+        with suppress(Terminated):  # the launcher ends the rest of the gang
             time.sleep(SECONDS_TO_SPEAK)
 
 

@@ -1,11 +1,11 @@
-"""Seeds for everything random: functions of what is being done, so that no state has to be kept."""
+"""Seeds for everything random: pure functions of their purpose, so that no generator's state has to be saved."""
 
 from __future__ import annotations
 
 import numpy as np
 
 ROUNDING = 1
-"""Fourth number of a seed for rounding, where dropout's seeds have three."""
+"""Fourth number of a seed for rounding; the seeds of dropout have three numbers."""
 
 
 def derived(*numbers: int) -> int:

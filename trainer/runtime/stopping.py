@@ -1,4 +1,4 @@
-"""SIGTERM while training: finish the step, write it down, then go."""
+"""SIGTERM while training: the loop finishes the step, saves it, and ends."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from types import FrameType
 
 
 class StopRequest:
-    """Remembers that SIGTERM came."""
+    """Records that SIGTERM was received."""
 
     def __init__(self) -> None:
         self.received = False
 
     @classmethod
     def listening(cls) -> StopRequest:
-        """From here on SIGTERM no longer interrupts: the loop asks when it suits it."""
+        """Start to record SIGTERM, which no longer interrupts from here on; the loop reads the record between steps."""
         request = cls()
         signal.signal(signal.SIGTERM, request._remember)
         return request

@@ -1,1 +1,2 @@
-"""What runs beside the program in a Slurm job: brings its log, and how it ended, to where the workflow reads them."""
+"""Programs that run beside the training in a Slurm job: they bring its log and the record of its end to S3, where the
+workflow reads them."""

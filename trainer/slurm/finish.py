@@ -1,7 +1,7 @@
-"""Write down how a Slurm job ended, for when slurmctld has forgotten it: `python -m trainer.slurm.finish …`.
+"""Record how a Slurm job ended, for the time after slurmctld has removed it: `python -m trainer.slurm.finish …`.
 
-One JSON object in S3: exit code, and of the first node and of a few that failed what their program left. The last lines
-of those that failed are put beside the log.
+One JSON object in S3 has the exit code, and the results of the first node and of a few failed nodes. The last lines of
+the failed nodes are stored beside the log.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 LAST_WORDS_BYTES = 2048
-"""Of the log where a program left no result: what Kubernetes takes (`FallbackToLogsOnError`)."""
+"""Bytes of the log that replace a missing result, as many as Kubernetes takes (`FallbackToLogsOnError`)."""
 
 TAIL_BYTES = 256 * 1024
-"""Of a log that is looked through for its last lines."""
+"""Bytes of a log that are searched for its last lines."""
 
 RETRY_SECONDS = 2.0
-"""Between two tries to write to S3; as long in all as the log's shipper has patience."""
+"""Pause between two attempts to write to S3; they last as long as those of the log's shipper."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +56,15 @@ class FinishConfig:
     url: str
     """Prefix of the run's artifacts, s3://bucket/prefix/."""
     exit_code: int
-    """Of the program on all nodes together, as srun has it."""
+    """Exit code of the program on all nodes together, as srun reports it."""
     seconds: int
-    """Since the job started."""
+    """Time since the job started, in seconds."""
     warned_from: int
     """Seconds after the start from which Slurm may have warned of the time limit with SIGTERM."""
     spec_hash: str
-    """Of what the job was made from."""
+    """Hash of the spec from which the job was made."""
     num_nodes: int
-    """Of the job."""
+    """Number of nodes of the job."""
 
 
 def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any] | None:
@@ -98,7 +98,7 @@ def record(config: FinishConfig, nodes: Sequence[NodeRecord], *, job_id: int, no
 
 
 def told_nodes(folder: JobFolder, *, num_nodes: int, first_node: str) -> list[NodeRecord]:
-    """The first node, and those that were the first to fail."""
+    """The first node, and the first nodes that failed."""
     known = [node for index in range(num_nodes) if (node := _node(folder, index)) is not None]
     failed = [node for node in known if node.exit_code]
     failed.sort(key=lambda node: (node.finished_at or EPOCH, node.index))
@@ -110,7 +110,7 @@ def told_nodes(folder: JobFolder, *, num_nodes: int, first_node: str) -> list[No
 
 
 def _node(folder: JobFolder, index: int) -> NodeRecord | None:
-    """What one node left; None if its program was ended by force, or has not been started."""
+    """Files that one node left; None if its program was killed, or was not started."""
     said = _text(folder.exit(index))
     code, _, node = (said or "").strip().partition(" ")
     if not code.isdecimal():
@@ -123,7 +123,7 @@ def _node(folder: JobFolder, index: int) -> NodeRecord | None:
 
 
 def _tail(log: Path) -> bytes:
-    """Its last lines, all with the time at which it was last written to."""
+    """The node's last lines, all with the time of the last write to its log."""
     lines = _end_of(log, TAIL_BYTES).removesuffix(b"\n").split(b"\n")[-TAIL_LINES:]
     written = int(log.stat().st_mtime * 1_000_000) if log.exists() else 0
     return b"".join(stamped(line, written) for line in lines)

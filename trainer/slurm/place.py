@@ -1,6 +1,6 @@
-"""Places of what a Slurm job keeps: files in its folder on the shared file system, objects in S3.
+"""Names of the files and objects of a Slurm job: files in its folder on the shared file system, objects in S3.
 
-The job script knows the files' names by text; the objects' names are those of `trainflow.protocol.slurm_job`.
+The job script repeats the files' names; the objects' names are those of `trainflow.protocol.slurm_job`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from trainflow.protocol import slurm_job
 from trainflow.protocol.s3_urls import S3Url
 
 TAIL_LINES = 200
-"""Of each log that is kept as its end: more than anybody asks for."""
+"""Lines of each log that are kept as its end; callers ask for fewer."""
 
 
 @dataclass(frozen=True)
@@ -22,25 +22,25 @@ class JobFolder:
     path: Path
 
     def log(self, index: int) -> Path:
-        """What the program printed on a node."""
+        """Output of the program on a node."""
         return self.path / f"{index}.log"
 
     def result(self, index: int) -> Path:
-        """What it left as its result there."""
+        """Result of the program on a node."""
         return self.path / f"{index}.result"
 
     def exit(self, index: int) -> Path:
-        """Its exit code there, and the node's name."""
+        """Exit code of the program on a node, and the node's name."""
         return self.path / f"{index}.exit"
 
     @property
     def shipping(self) -> Path:
-        """Which piece of the first node's log is on its way to S3, or was the last one."""
+        """Piece of the first node's log that is being sent to S3, or was sent last."""
         return self.path / "shipping"
 
     @property
     def ended(self) -> Path:
-        """Is there when the program has ended on all nodes."""
+        """Exists when the program has ended on all nodes."""
         return self.path / "ended"
 
 
@@ -55,8 +55,8 @@ class JobObjects:
         """A piece of the first node's log.
 
         Args:
-            stamp: Time of its last line, in microseconds since 1970.
-            end: Offset behind it in the file.
+            stamp: Time of the last line, in microseconds since 1970.
+            end: Offset of its end in the file.
         """
         return self.run.below(slurm_job.segment_name(self.job, stamp=stamp, end=end))
 
@@ -66,5 +66,5 @@ class JobObjects:
 
     @property
     def record(self) -> S3Url:
-        """How the job ended."""
+        """Record of the job's end."""
         return self.run.below(slurm_job.record_name(self.job))

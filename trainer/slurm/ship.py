@@ -1,7 +1,7 @@
-"""Bring the first node's log to S3 while it grows: `python -m trainer.slurm.ship --folder DIR --job NAME --url s3://…/`.
+"""Copy the first node's log to S3 while it grows: `python -m trainer.slurm.ship --folder DIR --job NAME --url s3://…/`.
 
-In segments of whole lines, each line with the time at which it was read. Whoever starts this again after it was killed
-goes on where it was: no line is lost or comes twice. What is held does not grow with the log.
+The log is sent in segments of whole lines, each line with the time at which it was read. A new process continues after
+one that was killed: no line is lost or sent under two names. The memory does not grow with the log.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 MAX_SEGMENT_BYTES = 1024 * 1024
-"""Most that one object holds, without the times."""
+"""Most bytes in one object, without the times."""
 
 LONGEST_LINE_IN_TAIL = 4096
 
 FIRST_INTERVAL_SECONDS = 1.0
 LAST_INTERVAL_SECONDS = 10.0
-"""Between two looks: short runs are seen at once; a run of two days makes some twenty thousand objects."""
+"""Pause between two polls: the output of short runs is sent at once; a run of two days makes some twenty thousand
+objects."""
 
 GIVES_UP_SECONDS = 60.0
-"""After the program's end, if S3 takes nothing."""
+"""Time after the program's end for which failed requests to S3 are repeated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShipConfig:
-    """Which log, and where to."""
+    """The log, and its destination."""
 
     folder: Path
     """The job's folder on the shared file system."""
@@ -59,16 +60,16 @@ class Segment:
     start: int
     """Offset of its first byte."""
     end: int
-    """Offset behind its last one."""
+    """Offset after its last byte."""
     first_stamp: int
-    """Time of its first line, in microseconds since 1970; the others follow by one each."""
+    """Time of its first line, in microseconds since 1970; each further line has one more."""
 
 
 class Shipper:
-    """Knows how far the log has been shipped.
+    """Records how much of the log has been sent.
 
-    What is about to be sent is written down before. So whoever takes over sends the same once more, in case it did not
-    arrive, under the same name, and goes on behind it.
+    Each segment is recorded before it is sent. A process that takes over therefore sends the same segment again, under
+    the same name, in case it did not arrive, and continues after it.
     """
 
     def __init__(
@@ -81,16 +82,17 @@ class Shipper:
         self._pending = _written_down(folder.shipping)
 
     def ship(self, *, all_of_it: bool = False) -> bool:
-        """Send one segment of what has been written since.
+        """Send one segment of the lines that were written since.
 
         Args:
-            all_of_it: Whether a last line without its end is sent too: nobody will end it.
+            all_of_it: Whether a last line without a line break is sent, too, because the program has ended.
 
         Returns:
-            Whether there may be more.
+            Whether there may be more lines.
 
         Raises:
-            BotoCoreError, ClientError: If S3 did not take it, or nobody knows; the next call sends the same.
+            BotoCoreError, ClientError: If S3 refused the segment, or its answer is unknown; the next call sends the
+            same segment.
         """
         if self._pending is not None:
             self._send(self._pending)
@@ -141,13 +143,13 @@ def _written_down(file: Path) -> Segment | None:
 
 
 def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any] | None:
-    """Ship until the program has ended and all of its log is in S3."""
+    """Send the log until the program has ended and all of its log is in S3."""
     config = arguments.parse(ShipConfig, argv, program="trainer.slurm.ship")
     folder = JobFolder(config.folder)
     objects = JobObjects(s3.parse(config.url, option="url", key_required=False), config.job)
     began, refused_since, shipper = time.monotonic(), None, None
     while True:
-        has_ended = folder.ended.exists()  # before the look: what is written afterwards is seen by the next one
+        has_ended = folder.ended.exists()  # read before the poll: the next poll finds what is written afterwards
         try:
             shipper = shipper or Shipper(s3.connect(), folder, objects)
             may_be_more, refused_since = shipper.ship(all_of_it=has_ended), None

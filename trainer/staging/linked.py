@@ -1,7 +1,7 @@
-"""Data sets in a folder that FSx for Lustre links with the bucket: their content is restored, not downloaded.
+"""Restores data sets in a folder that FSx for Lustre links with a bucket; nothing is downloaded.
 
-Of a linked bucket's objects the file system first holds names and sizes alone, "released" in Lustre's words. Reading
-one brings its content, while the reader waits; asking for all of them beforehand brings many at once.
+At first, the file system holds only names and sizes of a linked bucket's objects; Lustre calls these files "released".
+Reading one restores its content while the reader waits. Asking for all of them beforehand restores many at once.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from trainer.runtime.errors import DatasetInvalid, DatasetNotFound, StorageFaile
 from trainer.staging.source import RemoteFile, Source
 
 BATCH = 200
-"""Paths in one command: of the longest that Lustre allows, as many fit on a command line."""
+"""Paths in one command; so many paths of the longest kind that Lustre allows fit on a command line."""
 
-SECONDS_BETWEEN_LOOKS = 5.0
+SECONDS_BETWEEN_POLLS = 5.0
 
-LOOKS_BEFORE_ASKING_AGAIN = 60
-"""A restore that failed leaves its file as it was, and no message."""
+POLLS_BETWEEN_REQUESTS = 60
+"""Polls until the restore of what is missing is requested again: a restore that failed leaves no message."""
 
 READERS = 16
-"""Files that are read at once: each waits for its own content."""
+"""Files that are read at the same time; each read waits for the content of its own file."""
 
 READ_BYTES = 1 << 20
 
@@ -35,10 +35,10 @@ STATE = re.compile(r"(?P<path>.*): \((?P<flags>0x[0-9a-fA-F]+)\)(?P<words>.*)")
 
 
 def paths_of(source: Source, folder: Path) -> list[Path]:
-    """Where the objects below a prefix are in the folder that is linked with it.
+    """Paths of a prefix's objects in the folder that is linked with the prefix.
 
     Raises:
-        DatasetNotFound: If one has not appeared there.
+        DatasetNotFound: If an object has not appeared there.
     """
     paths = [folder / file.name for file in source.files]
     for path, file in zip(paths, source.files, strict=True):
@@ -53,35 +53,35 @@ def paths_of(source: Source, folder: Path) -> list[Path]:
 def restore(
     paths: Sequence[Path], *, restored: Callable[[Path], None], sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Bring the content of files that are only names, and return when all of it is there.
+    """Restore the content of released files, and return when all of it is there.
 
-    Where the image has no `lfs` command, the files are read: that brings their content too, a few files at a time.
+    Where the image has no `lfs` command, the files are read: that restores their content too, a few files at a time.
 
     Args:
         paths: The files.
-        restored: Called with each whose content is there.
-        sleep: Waits between two looks.
+        restored: Called with each file whose content is there.
+        sleep: Called with the seconds to wait between two polls.
 
     Raises:
-        StorageFailed: If the file system refuses, or lost a file's content.
+        StorageFailed: If the file system refuses the request, or lost a file's content.
     """
     lfs = shutil.which("lfs")
     if lfs is None:
         _read_all(paths, restored)
         return
-    waiting, looks = list(paths), 0
+    waiting, polls = list(paths), 0
     while waiting:
         released = _released(lfs, waiting)
         for path in waiting:
             if path not in released:
                 restored(path)
         waiting = [path for path in waiting if path in released]
-        if looks % LOOKS_BEFORE_ASKING_AGAIN == 0:
+        if polls % POLLS_BETWEEN_REQUESTS == 0:
             for batch in _batches(waiting):
                 _run(lfs, "hsm_restore", *batch)
         if waiting:
-            sleep(SECONDS_BETWEEN_LOOKS)
-        looks += 1
+            sleep(SECONDS_BETWEEN_POLLS)
+        polls += 1
 
 
 def _read_all(paths: Sequence[Path], restored: Callable[[Path], None]) -> None:
@@ -103,10 +103,10 @@ def _read(path: Path) -> Path:
 
 
 def require_sizes(paths: Sequence[Path], files: Sequence[RemoteFile]) -> None:
-    """Every file has to be as large as its object.
+    """Require that every file is as large as its object.
 
     Raises:
-        DatasetInvalid: Naming one that is not.
+        DatasetInvalid: If one is not; the message names it.
     """
     for path, file in zip(paths, files, strict=True):
         size = path.stat().st_size

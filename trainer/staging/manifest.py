@@ -1,4 +1,4 @@
-"""Checksums that somebody else made: the lines of `sha256sum`, one file each."""
+"""Checksums that the publisher of a data set provides, as `sha256sum` writes them: one line per file."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from trainflow.protocol.s3_urls import parse_s3_url
 LINE = re.compile(r"(?P<checksum>[0-9a-fA-F]{64}) [ *](?P<path>.+)")
 
 LARGEST_BYTES = 64 * 2**20
-"""Of a manifest: half a million files."""
+"""Largest manifest that is read: half a million files."""
 
 
 def read(url: str, *, unsigned: bool, region: str | None) -> Mapping[str, str]:
-    """The manifest at a URL.
+    """Read the manifest at a URL.
 
     Args:
         url: s3://bucket/key.
         unsigned: Send no credentials.
-        region: Of the bucket.
+        region: The region of the bucket; None to ask S3.
 
     Returns:
         SHA-256 by path below the data set's folder.
 
     Raises:
-        ConfigInvalid: If it is no such URL.
-        DatasetNotFound: If there is nothing, or it may not be read.
-        DatasetInvalid: If it is no manifest.
+        ConfigInvalid: If the URL is not of this form.
+        DatasetNotFound: If there is no such object, or it may not be read.
+        DatasetInvalid: If the object is no manifest.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -53,10 +53,10 @@ def read(url: str, *, unsigned: bool, region: str | None) -> Mapping[str, str]:
 
 
 def parse(text: str, *, url: str) -> Mapping[str, str]:
-    """The lines of `sha256sum`.
+    """Parse the lines of `sha256sum`.
 
     Raises:
-        DatasetInvalid: If a line is none, or names a file twice.
+        DatasetInvalid: If a line has another form, or names a file again.
     """
     checksums: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -78,15 +78,15 @@ def parse(text: str, *, url: str) -> Mapping[str, str]:
 
 
 def digest(manifest: Mapping[str, str]) -> str:
-    """What tells two manifests apart, whatever the order of their lines."""
+    """A digest that is equal for two manifests with the same lines in any order."""
     return hashlib.sha256(json.dumps(sorted(manifest.items())).encode()).hexdigest()
 
 
 def require(manifest: Mapping[str, str], path: str, found: str) -> None:
-    """A file's checksum has to be the manifest's.
+    """Require that a file has the checksum of the manifest.
 
     Raises:
-        DatasetInvalid: If it is not, or the manifest does not name the file.
+        DatasetInvalid: If it has another one, or the manifest does not name the file.
     """
     if path not in manifest:
         raise DatasetInvalid(f"The manifest does not name the file {path!r}; add it to the manifest, or leave it out.")
@@ -98,10 +98,10 @@ def require(manifest: Mapping[str, str], path: str, found: str) -> None:
 
 
 def require_all(manifest: Mapping[str, str], paths: set[str], *, url: str) -> None:
-    """Every file that the manifest names has to be there.
+    """Require that every file of the manifest is there.
 
     Raises:
-        DatasetInvalid: Naming one that is not.
+        DatasetInvalid: If one is missing; the message names it.
     """
     lacking = sorted(manifest.keys() - paths)
     if lacking:

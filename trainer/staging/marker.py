@@ -1,7 +1,8 @@
-"""The marker that says what a folder holds, and whether it still does.
+"""The marker file, which says what a folder holds.
 
-It lies beside the folder, so that the folder holds the data set's files alone. `place` sees to it that it never vouches
-for other files than those it was written for; the folder's inode number in it tells that somebody made another folder.
+The marker lies beside the folder, so that the folder holds the data set's files alone. `staging_folder` makes sure that
+a marker never describes other files than those it was written for. The folder's inode number in the marker shows
+whether the folder was replaced.
 """
 
 from __future__ import annotations
@@ -17,41 +18,42 @@ from typing import Any
 from trainer.runtime.files import written_whole
 
 INSIDE = "_READY"
-"""Where the marker was before it lay beside the folder: still read there, and never part of a data set."""
+"""Name of the marker in earlier versions, in which it lay in the folder. It is still read there, and never counts as a
+file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Marker:
-    """What the marker file says of a data set."""
+    """The content of a marker file."""
 
     url: str
     etag: str
-    """Of the source's version: another version has another."""
+    """ETag or digest of the source; another version of the source has another one."""
     files: int
     bytes: int
     num_shards: int | None
-    """None if nobody looked for shards."""
+    """Number of shards; None if they were not counted."""
     num_samples: int | None
     sha256: str | None = None
-    """Of the archive, if somebody calculated it."""
+    """SHA-256 of the archive; None if it was not computed."""
     manifest: str | None = None
     """Digest of the manifest that every file was checked against."""
 
 
 def path_of(folder: Path) -> Path:
-    """Where a folder's marker lies: beside it."""
+    """Path of a folder's marker, which lies beside the folder."""
     return folder.with_name(f".{folder.name}.ready")
 
 
 def read(folder: Path) -> Marker | None:
-    """The marker of a staged data set; None if there is none that can be read."""
+    """Read the marker of a staged data set; None if there is none that can be read."""
     if not folder.is_dir():
         return None
     return read_file(path_of(folder)) or read_file(folder / INSIDE)
 
 
 def read_file(path: Path) -> Marker | None:
-    """What a marker file says; None if it is not there, or says nothing that can be read."""
+    """Read a marker file; None if it does not exist or cannot be read."""
     with suppress(TypeError):
         said = _content(path)
         if "url" in said:
@@ -60,12 +62,12 @@ def read_file(path: Path) -> Marker | None:
 
 
 def write(marker: Marker, folder: Path, path: Path) -> None:
-    """Say in a file what a folder holds, whole; the folder may be renamed later.
+    """Write a marker file in one step; the folder that it describes may be renamed later.
 
     Args:
-        marker: What it holds.
-        folder: The data set.
-        path: Of the marker file.
+        marker: The content of the marker.
+        folder: The folder of the data set.
+        path: The path of the marker file.
     """
     said = {**asdict(marker), "inode": folder.stat().st_ino}
     with written_whole(path) as file:
@@ -73,7 +75,7 @@ def write(marker: Marker, folder: Path, path: Path) -> None:
 
 
 def keep(marker: Marker, folder: Path) -> None:
-    """Write the marker of a data set that stays where it is; from here on, it lies beside it."""
+    """Write the marker of a data set that stays where it is; the marker lies beside the data set from then on."""
     moves = is_inside(folder)
     write(marker, folder, path_of(folder))
     if moves:
@@ -86,25 +88,25 @@ def is_inside(folder: Path) -> bool:
 
 
 def is_about(path: Path, folder: Path) -> bool:
-    """Whether a marker file was written for this very folder, not for one that lay there before."""
+    """Whether a marker file was written for this very folder, and not for another one that had the same name."""
     with suppress(OSError):
         return bool(_content(path).get("inode") == folder.stat().st_ino)
     return False
 
 
 def is_complete(folder: Path, marker: Marker) -> bool:
-    """Whether what the marker vouches for is still there."""
+    """Whether the files that the marker describes are still there."""
     return inventory(folder) == (marker.files, marker.bytes)
 
 
 def inventory(folder: Path) -> tuple[int, int]:
-    """Number of files and of their bytes."""
+    """Number of files in a folder, and of their bytes."""
     sizes = [entry.stat(follow_symlinks=False).st_size for entry in files_below(folder)]
     return len(sizes), sum(sizes)
 
 
 def files_below(folder: Path | str) -> Iterator[os.DirEntry[str]]:
-    """Every file but markers and links."""
+    """Iterate over every file below a folder, without markers and links."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

@@ -1,4 +1,5 @@
-"""What there is to stage: an archive in S3 or on the web, or every object below a prefix; of which version."""
+"""Finds out what there is to stage, and in which version: an archive in S3 or on the web, or every object below a
+prefix."""
 
 from __future__ import annotations
 
@@ -20,35 +21,35 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 SAFE_IN_PATH = "-._~/"
-"""What SigV4 leaves as it is in a key, beside letters and digits."""
+"""Characters that SigV4 does not escape in a key, beside letters and digits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """Something to read, in one version."""
+    """One version of an object or of an archive on the web."""
 
     name: str
-    """Path of an object below the prefix; an archive's own name."""
+    """Path of an object below the prefix; for an archive, its own name."""
     url: str
-    """As the user writes it."""
+    """URL as the user writes it."""
     address: str
-    """As it is asked for: http(s)://host/path."""
+    """URL that is requested: http(s)://host/path."""
     size: int
     etag: str | None
-    """With its quotes; None where the server has none that a range can be tied to."""
+    """ETag with its quotes; None where the server sends none that fits a ranged request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What there is to stage."""
+    """The files to stage, and their version."""
 
     url: str
     etag: str
-    """An archive's ETag or SHA-256; of a prefix, a digest over its objects' names, sizes and ETags."""
+    """ETag or SHA-256 of an archive; for a prefix, a digest of its objects' names, sizes and ETags."""
     files: tuple[RemoteFile, ...]
     is_archive: bool
     region: str | None
-    """Region to sign requests for; None where nothing is signed."""
+    """Region to sign requests for; None where requests are not signed."""
 
     @property
     def num_bytes(self) -> int:
@@ -56,17 +57,17 @@ class Source:
 
 
 def open_source(url: str, *, unsigned: bool, region: str | None, sha256: str | None) -> Source:
-    """Find out what a URL leads to.
+    """Find out which files a URL names, and in which version.
 
     Args:
         url: s3://bucket/key, s3://bucket/prefix/ or https://….
         unsigned: Send no credentials.
-        region: Of the bucket; S3 is asked if it is not given.
-        sha256: Of the archive; what makes one from the web trustworthy.
+        region: The region of the bucket; None to ask S3.
+        sha256: The checksum of the archive, which an archive from the web needs.
 
     Raises:
-        ConfigInvalid: If it is no such URL.
-        DatasetNotFound: If there is nothing, or it may not be read.
+        ConfigInvalid: If the URL has another form.
+        DatasetNotFound: If there is no such object, or it may not be read.
     """
     if parse_s3_url(url) is None and urlsplit(url).scheme == "https":
         return _on_the_web(url, sha256)
@@ -87,17 +88,18 @@ def open_source(url: str, *, unsigned: bool, region: str | None, sha256: str | N
 
 
 def digest(files: tuple[RemoteFile, ...]) -> str:
-    """What changes when any object below a prefix does."""
+    """A digest that changes if any object below the prefix changes."""
     lines = (f"{file.etag} {file.size} {file.name}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def addresses_in(bucket: str, endpoint: str) -> str:
-    """What the addresses of a bucket's objects begin with.
+    """The beginning of the addresses of a bucket's objects.
 
     Args:
-        bucket: Its name; one with dots in it fits no certificate as part of a host.
-        endpoint: Of S3 in the bucket's region, or of one's own.
+        bucket: The name of the bucket. One with dots goes into the path, because no certificate covers it as part of a
+            host.
+        endpoint: The endpoint of S3 in the bucket's region, or of another server.
     """
     parts = urlsplit(endpoint)
     is_host = s3.is_aws(endpoint) and "." not in bucket
@@ -107,7 +109,7 @@ def addresses_in(bucket: str, endpoint: str) -> str:
 def _archive(client: S3Client, location: S3Url, addresses: str) -> RemoteFile:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    try:  # one byte: an answer to HEAD has no body to say what is wrong
+    try:  # ask for one byte, because the answer to HEAD has no body with the error
         answer = client.get_object(Bucket=location.bucket, Key=location.key, Range="bytes=0-0")
         answer["Body"].close()
     except ClientError as error:
@@ -127,11 +129,11 @@ def _archive(client: S3Client, location: S3Url, addresses: str) -> RemoteFile:
 
 
 def objects_below(client: S3Client, prefix: S3Url, addresses: str) -> tuple[RemoteFile, ...]:
-    """Every object below a prefix, in the order of their keys; markers of folders are none.
+    """Every object below a prefix, in the order of their keys, without the markers of folders.
 
     Raises:
-        DatasetNotFound: If there is none, or they may not be listed.
-        DatasetInvalid: If a key is no path that a file may have.
+        DatasetNotFound: If there is no object, or they may not be listed.
+        DatasetInvalid: If a key cannot be the path of a file.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -151,7 +153,7 @@ def _listed(client: S3Client, prefix: S3Url, addresses: str) -> Iterator[RemoteF
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=prefix.bucket, Prefix=prefix.key)
     for found in (entry for page in pages for entry in page.get("Contents", [])):
         name = found["Key"].removeprefix(prefix.key)
-        if found["Key"].endswith("/") or name == marker.INSIDE:  # a linked folder's, exported into its bucket
+        if found["Key"].endswith("/") or name == marker.INSIDE:  # the marker of a linked folder, exported to its bucket
             continue
         _require_path(name, prefix)
         yield RemoteFile(
@@ -179,10 +181,10 @@ def _on_the_web(url: str, sha256: str | None) -> Source:
 
 
 def resolved(file: RemoteFile) -> RemoteFile:
-    """Where an https:// URL leads now: what it redirects to may be signed for some minutes only.
+    """Follow the redirects of an https:// URL. The address may be signed for a few minutes only.
 
     Raises:
-        DatasetNotFound: If it leads nowhere, to something that is not encrypted, or to a server without ranged reads.
+        DatasetNotFound: If there is no answer, the address is not encrypted, or the server has no ranged reads.
     """
     import urllib3
 
@@ -202,12 +204,12 @@ def resolved(file: RemoteFile) -> RemoteFile:
         file,
         address=address,
         size=_total(answer.headers.get("Content-Range", ""), file.url),
-        etag=etag if etag and not etag.startswith("W/") else None,  # a weak one matches no range (RFC 9110, 13.1.1)
+        etag=etag if etag and not etag.startswith("W/") else None,  # a weak ETag matches no range (RFC 9110, 13.1.1)
     )
 
 
 def refusal(location: S3Url, code: str, *, action: str = "s3:GetObject") -> str:
-    """What S3's error code means, in words."""
+    """Explain an error code of S3 in a sentence."""
     known = {
         "NoSuchBucket": f"There is no bucket {location.bucket!r}; correct the URL {location}.",
         "NoSuchKey": f"The bucket {location.bucket!r} has no object {location.key!r}; upload it or correct the URL.",
@@ -217,7 +219,7 @@ def refusal(location: S3Url, code: str, *, action: str = "s3:GetObject") -> str:
 
 
 def _total(content_range: str, url: str) -> int:
-    """The size of the whole behind `bytes 0-0/1234`."""
+    """Read the total size from a Content-Range such as `bytes 0-0/1234`."""
     found = re.fullmatch(r"bytes \d+-\d+/(\d+)", content_range)
     if found is None:
         raise DatasetNotFound(

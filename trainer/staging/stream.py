@@ -1,4 +1,4 @@
-"""Bytes that come in order, handed on in pieces that nobody copies."""
+"""Streams of bytes that are read forward, in pieces that are not copied."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer.staging.source import RemoteFile
 from trainer.staging.transfer import Range, Transfer, ranges_of
 
 LONGEST_READ = 16 * 2**20
-"""Of a header: what is larger is damaged, or made to fill the memory."""
+"""Largest header that is read; a larger one is damaged, or made to fill the memory."""
 
 
 class Stream(ABC):
@@ -23,22 +23,22 @@ class Stream(ABC):
 
     @abstractmethod
     def _more(self) -> tuple[int, memoryview] | None:
-        """The next bytes and where they stand; None at the end."""
+        """The next bytes and their offset; None at the end."""
 
     def tell(self) -> int:
-        """Where the next byte stands."""
+        """Offset of the next byte."""
         return self._position
 
     def peek(self, size: int) -> bytes:
-        """The next few bytes, which stay where they are."""
+        """The next few bytes, without moving forward."""
         self._load()
         return bytes(self._chunk[:size])
 
     def read(self, size: int = -1, /) -> bytes:
-        """As many bytes, fewer at the end.
+        """Read this many bytes, or fewer at the end.
 
         Raises:
-            ReadError: If more are asked for than any header has.
+            ReadError: If more bytes are asked for than a header may have.
         """
         if not 0 <= size <= LONGEST_READ:
             raise tarfile.ReadError(f"it asks for {size} bytes of header")
@@ -49,10 +49,10 @@ class Stream(ABC):
         return b"".join(parts)
 
     def pieces(self, size: int) -> Iterator[memoryview]:
-        """The next bytes, without a copy.
+        """Iterate over the next bytes, without a copy.
 
         Raises:
-            ReadError: If there are fewer.
+            ReadError: If the stream ends before.
         """
         while size:
             if not self._load():
@@ -62,7 +62,7 @@ class Stream(ABC):
             yield piece
 
     def skip_to(self, position: int) -> None:
-        """Leave bytes out, up to this one.
+        """Skip the bytes before this offset.
 
         Raises:
             ReadError: If the stream ends before.
@@ -73,7 +73,7 @@ class Stream(ABC):
             self._take(position - self._position)
 
     def drain(self) -> None:
-        """Read what is left, and forget it."""
+        """Read the rest and drop it."""
         while self._load():
             self._take(len(self._chunk))
 
@@ -93,7 +93,7 @@ class Stream(ABC):
 
 
 class RemoteStream(Stream):
-    """A remote file, except for stretches of it that are not needed."""
+    """A remote file, without the stretches that are not needed."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class RemoteStream(Stream):
     ) -> None:
         """
         Args:
-            transfer: Reads it.
-            file: Which.
-            without: Where such a stretch begins, and where it ends: the reader skips from one to the other.
-            arrived: Sees all bytes that are read, in order.
+            transfer: Reads the file.
+            file: The remote file.
+            without: End of each stretch to leave out, by its start; the reader skips from start to end.
+            arrived: Called with all bytes that are read, in order.
         """
         super().__init__()
         self._arrived = arrived
@@ -136,21 +136,21 @@ class RemoteStream(Stream):
 
 
 class Readable(Protocol):
-    """Whatever has bytes to read."""
+    """An object whose bytes can be read."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
 
 class ReadStream(Stream):
-    """The bytes of something that can be read: a decompressor, a file."""
+    """The bytes of a decompressor or of a file."""
 
     CHUNK = 2**20
 
     def __init__(self, source: Readable, *, errors: tuple[type[Exception], ...] = ()) -> None:
         """
         Args:
-            source: Where they come from.
-            errors: What it raises when they are damaged.
+            source: The object to read from.
+            errors: The errors that it raises if its bytes are damaged.
         """
         super().__init__()
         self._source = source
@@ -169,7 +169,7 @@ class ReadStream(Stream):
 
 
 def _ranges(file: RemoteFile, without: Mapping[int, int]) -> Iterator[Range]:
-    """Of what is needed. Stretches that touch are left out as one."""
+    """Cut the needed parts of a file into ranges; stretches to leave out that touch are skipped as one."""
     position = 0
     for start in sorted(without):
         yield from ranges_of(file, position, max(position, start))

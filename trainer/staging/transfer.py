@@ -1,6 +1,6 @@
 """Parallel ranged reads through the AWS Common Runtime, handed out in order, with bounded memory.
 
-Nothing is asked for unless there is room for the answer: whoever is slow to take what arrived slows the network down.
+A range is requested only if there is room for the answer, so a slow reader slows the network down.
 """
 
 from __future__ import annotations
@@ -23,36 +23,38 @@ if TYPE_CHECKING:
     from awscrt.s3 import S3Client
 
 RANGE_BYTES = 4 * 2**20
-"""Long enough that a request's latency does not count, short enough that many fit into memory."""
+"""Long enough that the latency of a request does not matter, short enough that many ranges fit into the memory."""
 
 BYTES_IN_FLIGHT = 32 * 2**20
-"""Asked for and not yet taken, eight whole ranges; for a moment each is there twice, in the runtime and in Python."""
+"""Bytes requested and not yet taken: eight whole ranges. Each is in memory twice for a moment, in the runtime and in
+Python."""
 
 FEW_BYTES_IN_FLIGHT = 16 * 2**20
-"""Of what is decompressed, by one core and with up to 128 MiB of window (zstd --long)."""
+"""The same for compressed archives: one core decompresses, with a window of up to 128 MiB (zstd --long)."""
 
 REQUESTS_IN_FLIGHT = 64
-"""Where objects are small, latency decides."""
+"""Requests at one time; for small objects, the latency limits the rate."""
 
 THREADS = 1
-"""Of the network: it copies what arrives. A second one costs more than it brings."""
+"""Threads of the network, which copy what arrives. A second one gains less than it costs."""
 
 THREADS_THAT_DECRYPT = 2
 
 ATTEMPTS = 6
-"""Of each range, beside those that the runtime makes itself."""
+"""Attempts per range, in addition to those of the runtime itself."""
 
 FIRST_PAUSE_SECONDS = 0.5
-"""Before the second attempt; each further pause is twice as long."""
+"""Pause before the second attempt; each further pause is twice as long."""
 
 STALLED_SECONDS = 60.0
-"""Without a range's answer: the connection is dead, though nobody closed it."""
+"""Time without an answer after which a connection counts as broken, even if it is not closed."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-"""Of glibc's `mallopt`."""
+"""Parameters of glibc's `mallopt`."""
 
 KEPT_BYTES = 128 * 2**20
-"""More than is ever in flight, so freed memory stays with the process; no part of its limit by itself."""
+"""More than is ever in flight, so freed memory stays with the process; it does not count against its limit by
+itself."""
 
 REPLACED, GONE, DENIED, UNSATISFIABLE = 412, 404, 403, 416
 
@@ -70,7 +72,7 @@ class Range(NamedTuple):
 
 
 def ranges_of(file: RemoteFile, start: int = 0, end: int | None = None) -> Iterator[Range]:
-    """A stretch of a file, cut into ranges."""
+    """Cut a part of a file into ranges."""
     end = file.size if end is None else end
     for first in range(start, end, RANGE_BYTES):
         yield Range(file, first, min(first + RANGE_BYTES, end))
@@ -90,20 +92,20 @@ class Transfer:
         """
         Args:
             encrypted: Whether the files' addresses begin with https.
-            region: To sign requests for; None to sign nothing.
-            renew: Gives a file's present address before another attempt.
-            bytes_in_flight: How much may be asked for and not yet taken.
+            region: Region to sign requests for; None not to sign them.
+            renew: Returns a file with its current address before another attempt.
+            bytes_in_flight: Bytes that may be requested and not yet taken.
         """
         self._client = _connect(encrypted=encrypted, region=region)
         self._renew = renew
         self._bytes_in_flight = bytes_in_flight
 
     def fetch(self, ranges: Iterable[Range]) -> Generator[tuple[Range, list[bytes]]]:
-        """Each range with its bytes, in the order in which they were asked for.
+        """Iterate over the ranges with their bytes, in the order of the ranges.
 
         Raises:
             DatasetNotFound: If a file was replaced or removed meanwhile, or may not be read.
-            StorageFailed: If the network or the server failed again and again.
+            StorageFailed: If the network or the server failed in every attempt.
         """
         coming = iter(ranges)
         following = next(coming, None)
@@ -145,11 +147,11 @@ class Transfer:
 
 
 class _Broken(Exception):
-    """An attempt that another may follow."""
+    """An attempt failed in a way that another attempt may not."""
 
 
 class _Request:
-    """One range on its way, and the attempts to get it."""
+    """One range that was requested, and the attempts to read it."""
 
     def __init__(self, client: S3Client, asked: Range) -> None:
         self.asked = asked
@@ -157,7 +159,7 @@ class _Request:
         self.start_again(asked.file)
 
     def start_again(self, file: RemoteFile) -> None:
-        """Ask for all of it; what came before is dropped."""
+        """Request the whole range again; bytes that came before are dropped."""
         from awscrt.http import HttpHeaders, HttpRequest
         from awscrt.s3 import S3RequestType
 
@@ -169,7 +171,7 @@ class _Request:
         chunks: list[bytes] = []
         asked = self.asked
         self._chunks = chunks
-        # What is called back must not lead back to this request: nobody would ever free such a circle through C.
+        # The callbacks must not refer to this request: such a cycle passes through C and would never be freed.
         self._running = self._client.make_request(
             type=S3RequestType.GET_OBJECT,
             request=HttpRequest("GET", path, HttpHeaders(headers)),
@@ -178,11 +180,11 @@ class _Request:
         )
 
     def answer(self) -> list[bytes]:
-        """Its bytes, once they are there.
+        """Wait for the bytes of the range.
 
         Raises:
-            DatasetNotFound: If another attempt would end alike.
-            _Broken: If another may not.
+            DatasetNotFound: If another attempt would fail in the same way.
+            _Broken: If another attempt may succeed.
         """
         from awscrt.exceptions import AwsCrtError
         from awscrt.s3 import S3ResponseError
@@ -208,7 +210,7 @@ class _Request:
         return self._chunks
 
     def cancel(self) -> None:
-        """Stop it, and wait until nothing of it runs any more."""
+        """Cancel the request, and wait until none of its callbacks runs any more."""
         self._running.cancel()
         with suppress(Exception):
             self._running.finished_future.result(STALLED_SECONDS)
@@ -217,7 +219,7 @@ class _Request:
 def _require_ranged(asked: Range, status_code: int, headers: list[tuple[str, str]]) -> None:
     found = {name.lower(): value for name, value in headers}.get("content-range", "")
     if status_code >= 300:
-        return  # the runtime fails by itself
+        return  # the runtime reports these errors itself
     if status_code != 206 or found.rpartition("/")[2] not in (str(asked.file.size), "*"):
         raise DatasetNotFound(
             f"{asked.file.url} gave {found or 'everything'} when asked for bytes {asked.start} to {asked.end} of "
@@ -242,9 +244,9 @@ def _connect(*, encrypted: bool, region: str | None) -> S3Client:
 
 
 def _keep_freed_memory() -> None:
-    """Let ranges reuse the memory of those before them.
+    """Let ranges reuse the memory of the ranges before them.
 
-    glibc gives large blocks back to the system and asks for them again, which zeroes every page anew: at 2 GiB, 300,000
+    glibc releases large blocks to the system and allocates them again, which zeroes every page: at 2 GiB, 300,000
     page faults and a third of the processor's time. One arena, so that threads do not keep memory from each other.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -1,8 +1,8 @@
-"""Files onto the disk by a few threads, past the page cache where the file system allows it.
+"""Writes files to the disk with a few threads, past the page cache where the file system allows it.
 
-What a staging pod writes, others read: a copy in its own memory helps nobody, costs a copy, and is lost with its node.
+Other pods read what a staging pod writes, so a copy in its own memory is of no use and is lost with its node.
 So large files are written with O_DIRECT from a few buffers that are used again and again; they are also what bounds
-the memory. Small files go through the page cache, and `Journal` makes sure that they have left it.
+the memory. Small files go through the page cache, and `CompletedFiles` makes sure that they are on the disk.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from typing import Self
 
 from trainer.runtime.errors import StorageFailed, TrainerError
 from trainer.staging import manifest
-from trainer.staging.journal import Entry, Journal
+from trainer.staging.completed_files import CompletedFiles, Entry
 
 BUFFER_BYTES = 4 * 2**20
 NUM_BUFFERS = 6
-"""Together with what the network has in flight, far below the 256 MiB that a staging pod may use."""
+"""Together with the bytes in flight, the buffers use far less than the 256 MiB that a staging pod may use."""
 
 THREADS = 8
-"""A network file system answers each in milliseconds, so several wait at once."""
+"""A network file system answers in milliseconds, so several threads wait at once."""
 
 SMALL_BYTES = 256 * 2**10
-"""Up to here a file is written in one go; as many as there are threads, and as many again, wait in memory."""
+"""Largest file that is written in one call; one such file per thread, and one more, wait in memory."""
 
 BLOCK = 4096
-"""O_DIRECT wants addresses, offsets and lengths in whole blocks of the device; no device has larger ones."""
+"""O_DIRECT needs addresses, offsets and lengths in whole blocks of the device; no device has larger blocks."""
 
 
 class Writer:
-    """Writes files below a folder and tells the journal which are complete."""
+    """Writes files below a folder and records which are complete."""
 
     def __init__(
         self,
         folder: Path,
         *,
-        journal: Journal,
+        completed: CompletedFiles,
         checksums: Mapping[str, str] | None = None,
     ) -> None:
         """
         Args:
-            folder: Every path is below it.
-            journal: Is told which files are whole.
-            checksums: SHA-256 that each file has to have; None to take them as they come.
+            folder: The folder of the data set; every path is relative to it.
+            completed: Record of the files that are complete.
+            checksums: SHA-256 of every file; None not to check them.
         """
         self.folder = folder
         self.in_order = False
-        """Whether each file has to be whole before the next is begun."""
-        self._journal = journal
+        """Whether each file must be complete before the next is begun."""
+        self._completed = completed
         self._checksums = checksums
         self._buffers: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
         self._num_buffers = 0
@@ -73,7 +73,7 @@ class Writer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is not None:
-            self._failure = self._failure or StorageFailed("Writing was given up.")  # what waits is not begun any more
+            self._failure = self._failure or StorageFailed("Writing was given up.")  # else the next file begins
         for _thread in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -83,18 +83,18 @@ class Writer:
 
     @contextmanager
     def file(self, entry: Entry, *, mode: int | None = None, mtime: float | None = None) -> Iterator[_File]:
-        """A file to write; it is there, whole, some time after the block.
+        """Open a file to write; it is complete some time after the block ends.
 
         Raises:
             DatasetInvalid: If its bytes are not those of the manifest.
             StorageFailed: If this or an earlier file could not be written.
         """
         self._require_no_failure()
-        again = entry.path in self._begun or self._journal.knows(entry.path)
+        again = entry.path in self._begun or self._completed.knows(entry.path)
         if self.in_order or again:
             self.drain()
-        if again:  # an archive may hold a path twice: the last one counts
-            self._journal.forget(entry.path)
+        if again:  # an archive may hold a path twice; the last member counts
+            self._completed.forget(entry.path)
         self._begun.add(entry.path)
         digest = hashlib.sha256() if self._checksums is not None else None
         try:
@@ -111,28 +111,28 @@ class Writer:
         file.end()
 
     def drain(self) -> None:
-        """Wait until everything is written."""
+        """Wait until all files are written."""
         self._jobs.join()
         self._require_no_failure()
 
     def do(self, job: Callable[[], None]) -> None:
-        """Let a thread do something as soon as one is free."""
+        """Run a job in a thread as soon as one is free."""
         self._jobs.put(job)
 
     def buffer(self) -> mmap.mmap:
-        """A buffer, as soon as one is free."""
+        """Wait for a free buffer."""
         if self._num_buffers < NUM_BUFFERS and self._buffers.empty():
             self._num_buffers += 1
             return mmap.mmap(-1, BUFFER_BYTES)
         return self._buffers.get()
 
-    def give_back(self, buffer: mmap.mmap) -> None:
-        """Its bytes are written."""
+    def return_buffer(self, buffer: mmap.mmap) -> None:
+        """Return a buffer whose bytes are written."""
         self._buffers.put(buffer)
 
     def complete(self, entry: Entry) -> None:
-        """A file is whole."""
-        self._journal.add(entry)
+        """Record that a file is complete."""
+        self._completed.add(entry)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -148,7 +148,7 @@ class Writer:
 
     @property
     def failed(self) -> bool:
-        """Whether what waits need not be written any more."""
+        """Whether the write failed, so that waiting files need not be written."""
         return self._failure is not None
 
     def _require_no_failure(self) -> None:
@@ -181,7 +181,7 @@ class _File:
         self._filled = 0
         self._offset = 0
         self._lock = threading.Lock()
-        self._unwritten = 1  # the end
+        self._unwritten = 1  # the end counts as one
         self._abandoned = False
         self._descriptor = -1
         if entry.size > SMALL_BYTES:
@@ -189,7 +189,7 @@ class _File:
             os.ftruncate(self._descriptor, entry.size)
 
     def write(self, data: memoryview) -> None:
-        """The next bytes; they are copied, once."""
+        """Write the next bytes; they are copied once."""
         if self._digest is not None:
             self._digest.update(data)
         if self._descriptor < 0:
@@ -206,7 +206,7 @@ class _File:
                 self._flush(self._buffer)
 
     def end(self) -> None:
-        """All bytes were given."""
+        """Complete the file: all of its bytes were written."""
         if self._descriptor < 0:
             self._writer.do(self._write_small)
             return
@@ -215,10 +215,10 @@ class _File:
         self._one_less()
 
     def abandon(self) -> None:
-        """Some bytes are missing or wrong."""
+        """Drop the file: some of its bytes are missing or wrong."""
         self._abandoned = True
         if self._buffer is not None:
-            self._writer.give_back(self._buffer)
+            self._writer.return_buffer(self._buffer)
         if self._descriptor >= 0:
             self._one_less()
 
@@ -237,20 +237,22 @@ class _File:
             self._abandoned = True
             raise
         finally:
-            self._writer.give_back(buffer)
+            self._writer.return_buffer(buffer)
             self._one_less()
 
     def _write_through(self, buffer: memoryview, length: int, offset: int) -> None:
         if self._direct:
             try:
-                _write_at(self._descriptor, buffer[: -(-length // BLOCK) * BLOCK], offset)  # cut to its size at the end
+                _write_at(
+                    self._descriptor, buffer[: -(-length // BLOCK) * BLOCK], offset
+                )  # truncated to its size at the end
                 return
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
             flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
             fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
-            self._direct = False  # a file system that says so only when it is written to
+            self._direct = False  # a file system that refuses O_DIRECT only at the first write
         _write_at(self._descriptor, buffer[:length], offset)
 
     def _one_less(self) -> None:
@@ -286,7 +288,7 @@ class _File:
     def _dress(self, descriptor: int) -> None:
         os.fchmod(descriptor, self._mode)
         if self._mtime is not None:
-            with suppress(OverflowError):  # a time that no clock has
+            with suppress(OverflowError):  # a time outside of the file system's range
                 os.utime(descriptor, (self._mtime, self._mtime))
 
     def _open(self) -> tuple[int, bool]:
@@ -297,7 +299,7 @@ class _File:
 
     def _create(self, flags: int) -> int:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.unlink(missing_ok=True)  # never through a link, never into what somebody else has open
+        self._path.unlink(missing_ok=True)  # never write through a link, nor into a file that another process has open
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, 0o600)
 
 

@@ -1,6 +1,6 @@
-"""The software that every cluster runs for its runs, each piece pinned to a version that exists.
+"""The software that every cluster runs for training runs, pinned to existing versions.
 
-What a training pod asks for, these offer: NeuronCores, EFA interfaces, gang scheduling, jobs of many parts.
+It provides what training pods request: NeuronCores, EFA interfaces, gang scheduling, jobs of many parts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Chart:
     version: str
     namespace: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    """What differs from the chart's own values."""
+    """Values that differ from the chart's own."""
     awaited: bool = False
     """Whether the deployment fails when its pods do not start. Daemon sets of training nodes have none to wait for."""
 
@@ -46,13 +46,13 @@ CHARTS = (
             # Reports faulty devices. It does not replace nodes: the node groups' auto repair does, and drains first.
             "npd": {
                 "enabled": True,
-                # Its own, neuron-healthcheck-system, is made by nobody: neither by the chart nor by Helm.
+                # Neither the chart nor Helm creates its default namespace, neuron-healthcheck-system.
                 "namespaceOverride": "kube-system",
                 "nodeRecovery": {"enabled": False},
             },
         },
     ),
-    # github.com/aws/eks-charts, stable/aws-efa-k8s-device-plugin; tolerates nothing unless told to.
+    # github.com/aws/eks-charts, stable/aws-efa-k8s-device-plugin; has no tolerations by default.
     Chart(
         name="aws-efa-k8s-device-plugin",
         repository="https://aws.github.io/eks-charts",
@@ -77,7 +77,7 @@ CHARTS = (
         repository="oci://registry.k8s.io/jobset/charts/jobset",
         version="0.12.0",
         namespace="jobset-system",
-        # Its own values ask for half a vCPU; a quarter of a system node for a handful of jobs.
+        # Its own values request half a vCPU, a quarter of a system node, for a handful of jobs.
         values={"controller": {"resources": {"requests": {"cpu": "50m", "memory": "128Mi"}}}},
         awaited=True,
     ),

@@ -1,6 +1,7 @@
 """The configuration of one deployment: `config/<name>.yaml`, checked before anything is synthesized.
 
-What can only fail an hour into a deployment, or on the bill, is refused here with a sentence that names the field.
+Faults that would appear an hour into a deployment, or on the bill, are refused here with a sentence that names the
+field.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ IN_WORDS = {
     HTTP_URL: "must be the address of a page, such as https://wiki.example.org/runbooks",
     KUBERNETES: 'must be a Kubernetes version in quotes, such as "1.36"',
 }
-"""What each pattern asks for, for messages."""
+"""Explanation of each pattern, for messages."""
 
 REGIONS = {"us-east-1": "use1", "us-east-2": "use2", "us-west-2": "usw2"}
 """Regions with Trainium (EC2 instance type offerings, November 2026), and how their zone ids begin."""
@@ -67,7 +68,7 @@ class ConfigurationError(Exception):
 
 
 class Network(Section):
-    """A VPC over two zones; everything that trains stands in the first."""
+    """A VPC over two zones; all training nodes are in the first one."""
 
     zone_id: str
     """Availability Zone of the nodes and the file system, by id (`usw2-az4`), because names differ between accounts."""
@@ -95,16 +96,17 @@ class Network(Section):
 
 
 class ExistingCluster(Section):
-    """A cluster that somebody else looks after. Network, Cluster and Capacity stacks are not deployed then."""
+    """An existing cluster that others maintain. Network, Cluster and Capacity stacks are not deployed then."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
-    """As `aws eks list-clusters` has it. Its node groups are named as `trainflow-trn1-32xlarge`."""
+    """Name of the cluster, as `aws eks list-clusters` shows it. Its node groups have names such as
+    `trainflow-trn1-32xlarge`."""
     vpc_id: str | None = None
-    """Where the Lambdas have to stand to reach a private API endpoint; left out, they stand outside any VPC."""
+    """VPC from which the Lambda functions reach a private API endpoint; if left out, they run outside of any VPC."""
     subnet_ids: tuple[str, ...] = ()
-    """Private subnets of that VPC with a way out."""
+    """Private subnets of that VPC with a route to the internet."""
     security_group_id: str | None = None
-    """A security group that the cluster's own lets in on port 443."""
+    """A security group from which the cluster's own allows connections on port 443."""
 
     @model_validator(mode="after")
     def _placed_wholly_or_not(self) -> Self:
@@ -124,12 +126,12 @@ class Cluster(Section):
     administrators: tuple[Annotated[str, Field(pattern=ROLE_ARN)], ...] = ()
     """IAM roles or users that administer the cluster."""
     system_nodes: Annotated[int, Field(ge=1, le=10)] = 2
-    """Nodes for what is always there: DNS, controllers, staging pods."""
+    """Nodes for the software that always runs: DNS, controllers, staging pods."""
     ssm_access: bool = False
     """Whether people with `ssm:StartSession` reach the nodes by Systems Manager, with a shell or with a port to the
     private API server forwarded. Off: a node takes no commands from outside."""
     pod_logs: Literal["cloudwatch", "none"] = "cloudwatch"
-    """Where everything goes that pods write to stdout and stderr, system pods too. `cloudwatch`: to Container Insights'
+    """Destination of the stdout and stderr of all pods, system pods included. `cloudwatch`: to Container Insights'
     log groups, at 0.50 USD a GB; `alarms.pod_logs_usd_per_hour` tells of a run that writes much. `none`: nowhere, and
     the alarm is left out. Metrics, `kubectl logs` and the last lines in a run's record work either way, but the log of
     a pod that is deleted is gone with `none`."""
@@ -157,18 +159,18 @@ class Cluster(Section):
 
 
 class Capacity(Section):
-    """What runs may train on."""
+    """The instance types of training nodes, and their limits."""
 
     nodegroups: tuple[Nodegroup, ...]
-    """At most one an instance type: a run asks for a type, not for a group."""
+    """Node groups, at most one for each instance type: a run asks for a type, not for a group."""
     vcpu_quotas: VcpuQuotas = VcpuQuotas()
-    """As the account's Service Quotas console shows them."""
+    """vCPU quotas, as the account's Service Quotas console shows them."""
     neuron_ami_release: Annotated[str, Field(pattern=RELEASE)] | None = None
     """EKS AMI release of the Trainium nodes, pinned together with the Neuron image: driver and runtime have to match.
     None: EKS takes the newest when it makes a node group, and again whenever it replaces the group's nodes.
     `trainflow check-account` says which is the newest."""
     idle_minutes: Annotated[int, Field(ge=5, le=1440)] = 20
-    """Nodes that no run claims are given back after this time."""
+    """Minutes after which nodes that no run claims are released."""
 
     @field_validator("nodegroups")
     @classmethod
@@ -194,7 +196,8 @@ class Lustre(Section):
     throughput_mbps_per_tib: int = 125
     """125, 250, 500 or 1000 MB/s for each TiB."""
     on_destroy: Literal["retain", "delete"] = "retain"
-    """What `make destroy` does with it. What is below `/runs` has been exported to the artifact bucket by then."""
+    """What `make destroy` does with the file system. The files below `/runs` have been exported to the artifact bucket
+    by then."""
 
     @field_validator("size_gib")
     @classmethod
@@ -226,31 +229,31 @@ class Storage(Section):
 
 
 class Images(Section):
-    """The base images that CodeBuild builds our images on, and what is not to be built."""
+    """The base images on which CodeBuild builds our images, and images that are not built."""
 
     neuron_base: str = "public.ecr.aws/neuron/pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.29.1-ubuntu24.04"
-    """For trn1: the last release of PyTorch/XLA for training."""
+    """Base image for trn1: the last release of PyTorch/XLA for training."""
     cpu_base: str = "public.ecr.aws/docker/library/python:3.12-slim-bookworm"
-    """For CPU instances, and for the image `tools`."""
+    """Base image for CPU instances, and for the image `tools`."""
     torchneuron_base: str | None = None
-    """For trn2: an image with the native TorchNeuron. Has no default because AWS has published no fixed name."""
+    """Base image for trn2, with the native TorchNeuron. It has no default because AWS has published no fixed name."""
     tools: str | None = None
     """An image of your own for staging and publishing, with our `trainer` package. None: `make images` builds it."""
 
 
 class Schedule(Section):
-    """A run that starts by the clock."""
+    """A run that starts at scheduled times."""
 
     name: Annotated[str, Field(pattern=NAME, max_length=40)]
-    """Of the schedule; the run is named after its spec."""
+    """Name of the schedule; the run is named after its spec."""
     expression: Annotated[str, Field(pattern=SCHEDULE)]
-    """When: `cron(0 2 ? * SAT *)`, `rate(7 days)`, `at(2027-01-01T00:00:00)`."""
+    """Times of the schedule: `cron(0 2 ? * SAT *)`, `rate(7 days)`, `at(2027-01-01T00:00:00)`."""
     time_zone: str = "UTC"
     """IANA name of the zone in which the expression is meant."""
     spec: str
     """Path of the run spec, relative to the repository."""
     enabled: bool = True
-    """Off keeps the schedule, asleep."""
+    """Whether the schedule starts runs; if not, it is kept but disabled."""
 
     @field_validator("time_zone")
     @classmethod
@@ -263,46 +266,46 @@ class Schedule(Section):
 
 
 class Alarms(Section):
-    """When a person has to be told."""
+    """Alarms for people: thresholds and subscribers."""
 
     emails: tuple[Annotated[str, Field(pattern=EMAIL)], ...] = ()
     """Subscribers of the topic; AWS asks each to confirm."""
     stalled_minutes: Annotated[int, Field(ge=5, le=1440)] = 30
     """No step for this long is an alarm; `limits.stall_minutes` of a spec ends the run."""
     daily_budget_usd: Annotated[float, Field(gt=0)] = 1000.0
-    """Estimated cost of training nodes in a day above which to tell somebody."""
+    """Estimated cost of training nodes in a day above which an alarm is raised."""
     pod_logs_usd_per_hour: Annotated[float, Field(gt=0)] = 1.0
-    """What sending pods' stdout to CloudWatch may cost within an hour before somebody is told. 1 USD is 2 GB."""
+    """Cost of sending pods' stdout to CloudWatch within an hour above which an alarm is raised. 1 USD is 2 GB."""
     runbooks_url: Annotated[str, Field(pattern=HTTP_URL)] | None = None
     """Page with your copy of docs/runbooks.md. None: the runbooks are on a dashboard of the deployment."""
 
 
 class Configuration(Section):
-    """Everything that `cdk deploy` has to know."""
+    """The configuration of a deployment."""
 
     model_config = ConfigDict(title="Trainflow configuration")
 
     version: Literal[1]
     """Version of this format."""
     name: Annotated[str, Field(pattern=NAME, max_length=20)]
-    """Begins every stack's name, and is the cluster's name: two deployments in one account need two."""
+    """First part of every stack's name, and the cluster's name; two deployments in one account need two names."""
     environment: Literal["development", "production"]
-    """`production` wants images by digest and protects what cannot be made again from deletion."""
+    """`production` wants images by digest and protects from deletion what cannot be made again."""
     region: str
     """AWS Region."""
     account: Annotated[str, Field(pattern=ACCOUNT)] | None = None
-    """Deploy nowhere else. None: wherever the credentials lead."""
+    """Only account to deploy to. None: the account of the credentials."""
     namespace: Annotated[str, Field(pattern=NAME, max_length=40)] = "training"
     """Kubernetes namespace of the runs."""
     network: Network | None = None
     """None with an existing cluster."""
     cluster: Cluster = Cluster()
     existing_cluster: ExistingCluster | None = None
-    """Use a cluster that is there already."""
+    """Use an existing cluster."""
     capacity: Capacity
     storage: Storage = Storage()
     slurm: Slurm | None = None
-    """None: runs train in the EKS cluster alone."""
+    """None: runs train in the EKS cluster only."""
     images: Images = Images()
     schedules: tuple[Schedule, ...] = ()
     alarms: Alarms = Alarms()
@@ -415,17 +418,17 @@ class Configuration(Section):
 
     @property
     def pcs(self) -> Pcs | None:
-        """A Slurm cluster of this deployment's own."""
+        """The Slurm cluster that this deployment makes."""
         return self.slurm.pcs if self.slurm is not None else None
 
     @property
     def queues(self) -> tuple[Nodegroup, ...]:
-        """Of that cluster."""
+        """Queues of that cluster."""
         return self.pcs.queues if self.pcs is not None else ()
 
     @property
     def production(self) -> bool:
-        """Whether this deployment must not lose anything."""
+        """Whether this deployment must not lose data."""
         return self.environment == "production"
 
     @property
@@ -440,7 +443,7 @@ def is_pinned(image: str) -> bool:
 
 
 def unpinned(image: str) -> str:
-    """What to say of an image that is not."""
+    """Error message about an image that is named by a tag."""
     return f"'{image}' is a tag, which can move; production names images by digest (…@sha256:…)"
 
 
@@ -448,7 +451,7 @@ def load_configuration(path: Path) -> Configuration:
     """The configuration in a YAML file.
 
     Raises:
-        ConfigurationError: If there is none that could be deployed.
+        ConfigurationError: If there is no configuration that can be deployed.
     """
     try:
         document = yaml.safe_load(path.read_text())
@@ -469,7 +472,7 @@ def load_configuration(path: Path) -> Configuration:
 
 
 def scheduled_spec(configuration: Configuration, schedule: Schedule, *, repository: Path) -> RunSpec:
-    """The run spec of a schedule: a fault is found now, not at two in the morning.
+    """The run spec of a schedule: it is checked now, so that a fault does not appear only when the schedule fires.
 
     Raises:
         ConfigurationError: If the spec cannot be run by this deployment.
@@ -495,7 +498,7 @@ def scheduled_spec(configuration: Configuration, schedule: Schedule, *, reposito
 
 
 def _group(configuration: Configuration, spec: RunSpec, where: str) -> Nodegroup | None:
-    """The nodes that a spec asks for; None where somebody else's Slurm cluster has them."""
+    """The nodes that a spec asks for; None where an existing Slurm cluster has them."""
     groups, field, remedy = configuration.capacity.nodegroups, "capacity.nodegroups", "a node group"
     if spec.compute.backend_description.needs_slurm:
         if configuration.slurm is None:

@@ -1,4 +1,4 @@
-"""Buckets that are not of this deployment, and what runs may do with them."""
+"""Buckets outside of this deployment, with the access that runs have to them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ IN_WORDS = {
 
 
 class BucketGrant(Section):
-    """A bucket of yours or of somebody else's, whose own policy has to agree if it is in another account."""
+    """A bucket of this account or of another one, whose bucket policy then has to allow the access, too."""
 
     bucket: Annotated[str, Field(pattern=BUCKET)]
-    """Its name."""
+    """Name of the bucket."""
     prefix: str = ""
-    """Only what is below it: `models/`. Empty: the whole bucket."""
+    """Prefix below which access is granted, such as `models/`. Empty: the whole bucket."""
     read: bool = True
-    """Runs may read objects and list them, and Preflight looks whether a data set is there."""
+    """Whether runs may read and list objects, and Preflight may check that a data set exists."""
     write: bool = False
-    """Runs may add objects. Nothing can be deleted."""
+    """Whether runs may add objects. No object can be deleted."""
     kms_key_arn: Annotated[str, Field(pattern=KMS_KEY_ARN)] | None = None
     """Key that the bucket is encrypted with, if it is one of yours; its policy has to let this account's roles use
     it."""

@@ -1,4 +1,4 @@
-"""Nodes that train: of which type, how many at most, how they are bought, and what the account allows."""
+"""Training nodes: instance type, largest number, purchase option, and the quotas of the account."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mode = Literal["on-demand", "spot", "capacity-block", "reservation"]
 
 
 class Nodegroup(Section):
-    """Nodes of one instance type: none while nothing trains."""
+    """Nodes of one instance type; there are none while no run trains."""
 
     instance_type: InstanceTypeName
     """EC2 instance type."""
@@ -29,11 +29,11 @@ class Nodegroup(Section):
     mode: Mode = "on-demand"
     """How the instances are bought."""
     reservation_id: Annotated[str, Field(pattern=RESERVATION)] | None = None
-    """For the modes `capacity-block` and `reservation`."""
+    """Reservation for the modes `capacity-block` and `reservation`."""
     local_disks: bool = True
     """Whether the type's NVMe disks hold images and pods' `/scratch`. Off, both are on the root disk."""
     zone_confirmed: bool = False
-    """Say that the zone offers the type although Trainflow's snapshot of EC2's offerings does not list it."""
+    """Confirms that the zone offers the type although Trainflow's snapshot of EC2's offerings does not list it."""
 
     @model_validator(mode="after")
     def _bought_in_one_way(self) -> Self:
@@ -91,12 +91,12 @@ def check_quotas(
     """Refuse groups that could grow beyond what the account may start.
 
     Args:
-        quotas: By the names that `Nodegroup.quota` has.
-        nodegroups: Of the EKS cluster.
+        quotas: The quotas, by the names that `Nodegroup.quota` returns.
+        nodegroups: The node groups of the EKS cluster.
         slurm: vCPUs that a Slurm cluster may grow to beside them, by quota.
 
     Raises:
-        ValueError: If all of them at their largest are more than a quota.
+        ValueError: If all groups together can grow beyond a quota.
     """
     wanted = vcpus_by_quota(nodegroups)
     who = "the node groups and Slurm" if slurm else "the node groups"
@@ -110,7 +110,7 @@ def check_quotas(
 
 
 def vcpus_by_quota(groups: Iterable[Nodegroup]) -> dict[str, int]:
-    """What groups at their largest take of the account's quotas."""
+    """vCPUs that the groups take of each of the account's quotas at their largest size."""
     wanted: Counter[str] = Counter()
     for group in groups:
         if group.quota is not None:

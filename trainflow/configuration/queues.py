@@ -1,4 +1,4 @@
-"""Queues of Volcano: who shares the cluster's nodes in which proportion."""
+"""Queues of Volcano, which divide the cluster's nodes between runs in fixed proportions."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ IN_WORDS = {
 
 
 class VolcanoQueue(Section):
-    """A queue that runs name in `compute.queue` with backend `volcano`."""
+    """A queue for runs with backend `volcano`, which name it in `compute.queue`."""
 
     name: Annotated[str, Field(pattern=QUEUE)]
-    """As runs name it."""
+    """Name of the queue in run specs."""
     weight: Annotated[int, Field(ge=1, le=65535)] = 1
     """Share of the cluster, relative to the other queues' weights, while they compete."""
     capability: dict[str, Annotated[str, Field(pattern=QUANTITY)]] = Field(default_factory=dict)
     """Most that all runs of the queue may hold together, by resource: `{aws.amazon.com/neuron: "32"}`."""
     reclaimable: bool = True
-    """Whether other queues may take back what this one holds beyond its share."""
+    """Whether other queues may reclaim resources that this queue holds beyond its share."""
 
     @field_validator("name")
     @classmethod

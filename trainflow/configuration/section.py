@@ -1,4 +1,4 @@
-"""What every section of the configuration is."""
+"""Base class of every section of the configuration."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """Fields with defaults and docstrings; an unknown one is a mistake in the file."""
+    """A section: fields with defaults and docstrings. An unknown field is an error in the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

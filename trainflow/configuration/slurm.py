@@ -1,4 +1,4 @@
-"""The section `slurm`: a cluster of this deployment's own, or one that is there already."""
+"""The section `slurm`: a cluster that this deployment makes, or an existing one."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ IN_WORDS = {
 
 
 class _SlurmNodes(Section):
-    """What jobs find on the nodes of a Slurm cluster."""
+    """User, folders and environment of jobs on the nodes of a Slurm cluster."""
 
     user: Annotated[str, Field(pattern=LINUX_USER)] = "ec2-user"
-    """Whose jobs they are; has to be on every node."""
+    """User of the jobs, which has to exist on every node."""
     environment: Annotated[str, Field(pattern=FOLDER)]
     """Folder of the Python environment with PyTorch and the trainer's packages: `<folder>/bin/activate`."""
     program_folder: Annotated[str, Field(pattern=FOLDER)] = "/fsx/data/trainflow"
@@ -54,7 +54,7 @@ LOGIN_INSTANCES = {
 
 
 class LoginNode(Section):
-    """A node that is always there, for Slurm's commands by hand. It runs no jobs."""
+    """A node that always runs, for Slurm's commands by hand. It runs no jobs."""
 
     instance_type: Annotated[str, Field(json_schema_extra={"enum": list(LOGIN_INSTANCES)})] = SYSTEM_INSTANCE.name
     """EC2 instance type."""
@@ -78,17 +78,19 @@ class Pcs(_SlurmNodes):
     ami_id: Annotated[str, Field(pattern=AMI)]
     """Amazon Linux 2023 with Neuron driver, EFA, the PCS agent and PCS's Slurm of the same version: docs/slurm.md."""
     version: Literal["25.05", "25.11"] = "25.11"
-    """Of Slurm; 25.05 is the first with a REST API."""
+    """Version of Slurm; 25.05 is the first with a REST API."""
     size: Literal["SMALL", "MEDIUM", "LARGE"] = "SMALL"
-    """Of the controller, which is billed by the hour: 32, 512 or 2048 nodes."""
+    """Size of the controller, which is billed by the hour, for 32, 512 or 2048 nodes."""
     idle_minutes: Annotated[int, Field(ge=1, le=1440)] = 10
-    """A node without a job is given back after this time. Staging, precompiling and training follow each other."""
+    """Minutes after which a node without a job is released. Staging, precompiling and training follow each other."""
     queues: tuple[Nodegroup, ...]
     """Nodes by instance type. A queue is called after its type, with dashes: `trn1-32xlarge`."""
     system_nodes: Annotated[int, Field(ge=1, le=10)] = 2
-    """Most small nodes of the queue `system`, for what stages and publishes. None while there is nothing to do."""
+    """Most small nodes of the queue `system`, for staging and publishing. There are none while there is nothing to
+    do."""
     login_node: LoginNode | None = None
-    """Where people type `squeue` and `sbatch`, reached by Systems Manager's Session Manager. None: nowhere."""
+    """Node on which people type `squeue` and `sbatch`, reached by Systems Manager's Session Manager. None: there is no
+    such node."""
 
     @field_validator("queues")
     @classmethod
@@ -112,7 +114,7 @@ class Pcs(_SlurmNodes):
 
     @property
     def vcpus_by_quota(self) -> dict[str, int]:
-        """What all its nodes take of the account's quotas."""
+        """vCPUs that all its nodes take of each of the account's quotas."""
         wanted = Counter(vcpus_by_quota(self.queues))
         wanted["standard_on_demand"] += self.system_nodes * SYSTEM_INSTANCE.vcpus
         if self.login_node is not None:
@@ -121,20 +123,21 @@ class Pcs(_SlurmNodes):
 
 
 class ExistingSlurm(_SlurmNodes):
-    """A Slurm cluster that somebody else looks after, such as one of AWS ParallelCluster."""
+    """An existing Slurm cluster that others maintain, such as one of AWS ParallelCluster."""
 
     api_url: Annotated[str, Field(pattern=API_URL)] | None = None
-    """Where slurmrestd listens. Either this, with its key and security group, or `head_node_instance_id`."""
+    """URL of slurmrestd. Give either this, with its key and security group, or `head_node_instance_id`."""
     key_secret_arn: Annotated[str, Field(pattern=KEY_ARN)] | None = None
     """The secret with the key of the cluster's tokens (`jwt_hs256.key`), as base64 text."""
     security_group_id: Annotated[str, Field(pattern=SECURITY_GROUP)] | None = None
-    """Of the head node: the functions are let in there, on the port of `api_url`."""
+    """Security group of the head node; the functions are allowed in on the port of `api_url`."""
     head_node_instance_id: Annotated[str, Field(pattern=INSTANCE)] | None = None
-    """Where `sbatch` and `squeue` are run by Systems Manager if there is no slurmrestd."""
+    """Instance on which Systems Manager runs `sbatch` and `squeue` if there is no slurmrestd."""
     shared_folder: Annotated[str, Field(pattern=FOLDER)] = "/fsx"
-    """Where all nodes have `data`, `runs` and `cache`."""
+    """Folder in which all nodes have `data`, `runs` and `cache`."""
     system_queue: Annotated[str, Field(pattern=PARTITION)] | None = None
-    """Partition for what stages and publishes: one of small nodes, if there is one. Slurm's default if left out."""
+    """Partition for staging and publishing, with small nodes if there are any. If left out, Slurm's default
+    partition."""
 
     @model_validator(mode="after")
     def _reached_in_one_way(self) -> Self:
@@ -152,17 +155,17 @@ class ExistingSlurm(_SlurmNodes):
 
     @property
     def api_port(self) -> int | None:
-        """Of slurmrestd."""
+        """Port of slurmrestd."""
         return int(self.api_url.rpartition(":")[2]) if self.api_url else None
 
 
 class Slurm(Section):
-    """For runs with `compute.backend: slurm`, beside the EKS cluster."""
+    """Slurm for runs with `compute.backend: slurm`, beside the EKS cluster."""
 
     pcs: Pcs | None = None
-    """A cluster of this deployment's own. Either this or `existing`."""
+    """A cluster that this deployment makes. Give either this or `existing`."""
     existing: ExistingSlurm | None = None
-    """One that is there already."""
+    """An existing cluster."""
 
     @model_validator(mode="after")
     def _one_cluster(self) -> Self:

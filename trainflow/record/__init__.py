@@ -1,4 +1,4 @@
-"""The run record: pure functions from what is known of a run to `run.json`."""
+"""The run record: pure functions that make `run.json` from the observations of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run record from everything that was observed. Pure: what is read from outside comes in as values."""
+"""Builds the run record from all observations; pure functions, which get the observations as values."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ def build_record(
     status: RunStatus | None = None,
     error: RunError | None = None,
 ) -> RunRecord:
-    """What happened in a run.
+    """Build the record of a run.
 
     Args:
         run_id: The run's id, which is the execution's name.
         history: The run's own execution.
-        children: The watch windows, in their order; the last event of each is enough for how long it was.
-        kept: The steps of the training that the workflow kept.
+        children: The watch windows, in their order; the last event of each is enough for its duration.
+        kept: The steps of the training that the workflow has stored.
         now: End of a run that has not ended.
-        pods: Every pod of the run, each as it was last seen; None where nobody watched them, as in the workflow.
+        pods: Every pod of the run, each as it was last observed; None where pods are not watched, as in the workflow.
         published: What was read back from CloudWatch; None if it was not compared with rank 0's log.
         spec: The run spec; by default the execution's input.
-        status: Of a run whose history does not tell it: it is about to end, or could not be asked any more.
-        error: The same; it overrules the history's.
+        status: The status of a run whose history does not contain it: the run is about to end, or its history cannot be
+            read any more.
+        error: The error of such a run; it overrides the history's.
     """
     started_at = history.started_at or now
     ended_at = history.ended_at or (now if status not in (None, RunStatus.RUNNING) else None)
@@ -83,9 +84,9 @@ def all_visits(histories: Iterable[ExecutionHistory]) -> list[Visit]:
 
 
 def overhead_by_state(record: RunRecord) -> dict[str, float]:
-    """Seconds of each state of the run's own execution during which no pod of the run was running.
+    """The seconds of each state of the run's own execution during which no pod of the run was running.
 
-    States that share their name (a loop's laps) are added up; they come in the order of their first visit. Together
+    Visits of one state are added up, as in a loop; the states are in the order of their first visit. Together
     they make `overhead_seconds`, but for the instants between two states.
     """
     end = record.ended_at or record.started_at

@@ -1,4 +1,4 @@
-"""Why a run failed, in words: from Step Functions' error name and cause to a sentence and what to do next."""
+"""Explains why a run failed: turns Step Functions' error name and cause into a sentence and the next thing to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHAT_TO_DO = {
     "States.ExceedToleratedFailureThreshold": "Read the failed items' errors in the execution's map run.",
     "Lambda.TooManyRequestsException": "Raise the account's Lambda concurrency quota, or start the run again later.",
 }
-"""For the errors that Step Functions and Lambda raise themselves."""
+"""Next step for each error that Step Functions and Lambda raise themselves."""
 
 _BY_PREFIX = {
     "States.": "Look in the report for the state that failed, and in the execution's history for its input.",
@@ -54,7 +54,7 @@ def run_error(history: ExecutionHistory) -> RunError | None:
 
 
 def caught_error(error: Mapping[str, Any]) -> RunError:
-    """The error that a Catch handed over, in words.
+    """Explain the error that a Catch received.
 
     Args:
         error: `Error` and `Cause` as Step Functions gives them.
@@ -63,7 +63,7 @@ def caught_error(error: Mapping[str, Any]) -> RunError:
 
 
 def explained(name: str, cause: str) -> RunError:
-    """An error name and its cause as a person wants to read them.
+    """Explain an error name and its cause.
 
     A cause may be plain text, Lambda's `{"errorMessage", "errorType"}`, or the description of a child execution that
     failed: then the child's own error is the one that matters.
@@ -81,7 +81,7 @@ def explained(name: str, cause: str) -> RunError:
 
 
 def what_to_do(name: str) -> str:
-    """The next step for an error: ours by its class, Step Functions' own by the table above."""
+    """The next step for an error: for our errors by class, for Step Functions' own by the table above."""
     ours = named_errors().get(name)
     if ours is not None:
         return ours.what_to_do

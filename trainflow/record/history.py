@@ -1,4 +1,4 @@
-"""What an execution's history says: states visited, attempts, outputs, child executions, and the end.
+"""Reads an execution's history: states visited, attempts, outputs, child executions, and the end.
 
 Works on events as `GetExecutionHistory` returns them through boto3 (time stamps are datetimes). Both the optimised
 integrations (`TaskScheduled` …) and the plain Lambda resource (`LambdaFunctionScheduled` …) are read.
@@ -18,7 +18,7 @@ Event = Mapping[str, Any]
 """One entry of `GetExecutionHistory`'s `events`."""
 
 SCHEDULED = frozenset({"TaskScheduled", "LambdaFunctionScheduled", "ActivityScheduled"})
-"""Each try of a state's task begins with one of these."""
+"""Events with which each attempt of a state's task begins."""
 
 SUCCEEDED = {
     "TaskSucceeded": "taskSucceededEventDetails",
@@ -72,7 +72,7 @@ class ExecutionHistory:
 
     @property
     def num_events(self) -> int:
-        """Events so far; ids count from 1 without holes."""
+        """Events so far; their ids count from 1 without gaps."""
         return int(self.events[-1]["id"]) if self.events else 0
 
     @property
@@ -82,16 +82,16 @@ class ExecutionHistory:
 
     @property
     def status(self) -> RunStatus:
-        """How it ended, or RUNNING."""
+        """Status at the end, or RUNNING."""
         return ENDINGS.get(self.events[-1]["type"], RunStatus.RUNNING) if self.events else RunStatus.RUNNING
 
     @property
     def ended_at(self) -> datetime | None:
-        """When it ended; None while it runs."""
+        """Time of the end; None while it runs."""
         return None if self.status is RunStatus.RUNNING else self.events[-1]["timestamp"]
 
     def input(self) -> Any:
-        """What the execution was started with, decoded; None if it is not known."""
+        """Input of the execution, decoded; None if it is not known."""
         for event in self.events[:1]:
             return _decoded(event.get("executionStartedEventDetails", {}).get("input"))
         return None

@@ -1,4 +1,4 @@
-"""Arithmetic on stretches of time, for the question when something of a run was running."""
+"""Arithmetic on intervals of time, to find out when any pod of a run was running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the pods that were seen to the jobs of the run."""
+"""Groups the observed pods of a run into its jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
 
 
 PHASES = {"succeeded": "Succeeded", "failed": "Failed"}
-"""Of a job, by the outcome that its last watch window reported."""
+"""Phase of a job by the outcome that its last watch window reported."""
 
 
 def submitted_jobs(history: ExecutionHistory, findings: Iterable[Mapping[str, Any]]) -> dict[str, Job]:
@@ -108,5 +108,5 @@ def _pod(pod: PodView) -> Pod:
 
 
 def running_intervals(pods: Iterable[PodView], until: datetime) -> list[Interval]:
-    """When each pod's container ran; one that has not finished runs until `until`."""
+    """Interval in which each pod's container ran; one that has not finished runs until `until`."""
     return [Interval(pod.started_at, pod.finished_at or until) for pod in pods if pod.started_at is not None]

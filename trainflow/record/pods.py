@@ -1,4 +1,4 @@
-"""A pod of a run as a person wants to see it, read from what the API serves."""
+"""Describes a pod of a run for people, from the object that the API serves."""
 
 from __future__ import annotations
 
@@ -21,43 +21,44 @@ INDEX_LABELS = (
     "volcano.sh/task-index",
     "training.kubeflow.org/replica-index",
 )
-"""Where the job kinds write a pod's place in its gang; an Indexed Job also as an annotation. JobSets have one Job."""
+"""Labels in which the job kinds write a pod's index in its gang; an Indexed Job has it as an annotation, too. JobSets
+have one Job."""
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodView:
-    """What a person wants to know of a pod."""
+    """Properties of a pod that people need."""
 
     name: str
     uid: str
     stage: str
     attempt: int = 1
     index: int = 0
-    """Place in the gang; 0 for pods outside one."""
+    """Index in the gang; 0 for pods outside of a gang."""
     elastic: bool = False
-    """Whether its ranks are dealt out at run time: any pod of the gang may hold rank 0."""
+    """Whether ranks are assigned at run time, so that any pod of the gang may have rank 0."""
     job_name: str | None = None
     container: str | None = None
-    """The workload's container: the first of the pod, whatever a cluster injects behind it."""
+    """Container of the workload: the pod's first, even if a cluster injects others after it."""
     node: str | None = None
     phase: str = "Pending"
     reason: str | None = None
-    """Kubernetes' one word for why it waits or failed: `ImagePullBackOff`, `OOMKilled`, `Evicted` …"""
+    """Kubernetes' reason for which it waits or failed: `ImagePullBackOff`, `OOMKilled`, `Evicted` …"""
     exit_code: int | None = None
     created_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     message: str | None = None
-    """Of a failed pod: what it said last, or why the cluster ended it."""
+    """Message of a failed pod: its last output, or the reason why the cluster ended it."""
     result: Mapping[str, Any] = field(default_factory=dict)
-    """What the program left as its result."""
+    """Result that the program wrote."""
     deleted: bool = False
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether the pod has ended."""
         return self.deleted or self.phase in FINISHED_PHASES
 
     @property
@@ -67,7 +68,7 @@ class PodView:
 
 
 def pod_view(manifest: Mapping[str, Any]) -> PodView:
-    """What matters of a Pod as the API serves it."""
+    """Read the relevant properties of a pod that the API serves."""
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
     labels = metadata.get("labels") or {}
     container = (spec.get("containers") or [{}])[0].get("name")
@@ -99,7 +100,7 @@ def pod_view(manifest: Mapping[str, Any]) -> PodView:
 
 
 def deleted_view(pod: PodView, now: datetime) -> PodView:
-    """A pod that has left the cluster: its last state, closed at `now` if nobody saw it end."""
+    """A pod that has left the cluster: its last state, closed at `now` if its end was not observed."""
     if pod.finished or not pod.has_log:
         return replace(pod, deleted=True, message=pod.message or (None if pod.finished else "deleted before it ran"))
     return replace(
@@ -108,7 +109,7 @@ def deleted_view(pod: PodView, now: datetime) -> PodView:
 
 
 def _container_state(statuses: Sequence[Mapping[str, Any]], container: str | None) -> Mapping[str, Any]:
-    """State of the workload's container; of one that is being restarted, its last end."""
+    """State of the workload's container; of one that is being restarted, its last termination."""
     status = next((one for one in statuses if one.get("name") == container), {})
     state: Mapping[str, Any] = status.get("state") or {}
     last: Mapping[str, Any] = status.get("lastState") or {}

@@ -1,9 +1,4 @@
-"""Do the published metrics agree with rank 0's log? Counted, not assumed.
-
-CloudWatch gives no single data back, only statistics of a period: how many there were, and their sum. Several steps
-may share a period. So each period's count and sum are explained by the fewest missing and doubled data of the steps
-that rank 0 logged in it.
-"""
+"""Compares the published metrics with rank 0's log, step by step."""
 
 from __future__ import annotations
 
@@ -19,10 +14,10 @@ from trainflow.models.run_record import MetricsPublished
 from trainflow.protocol.metrics_line import StepMetrics
 
 MAX_EXPLANATIONS = 20_000
-"""Tries for one period before only its count is believed; reached by minutes with hundreds of odd steps alone."""
+"""Tries for one period before only its count is used; reached by minutes with hundreds of odd steps alone."""
 
 SUM_TOLERANCE = 1e-6
-"""What a sum of losses may be off by, for each datum: rounding only, for the log's own digits are what is published."""
+"""Tolerance of a sum of losses, for each datum: rounding only, for the log's own digits are what is published."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,7 @@ def latest_of_each_step(lines: Iterable[StepMetrics]) -> list[StepMetrics]:
 
 
 def compare(lines: Sequence[StepMetrics], statistics: Sequence[PeriodStatistics]) -> MetricsPublished:
-    """What CloudWatch holds of the steps in rank 0's log.
+    """Compare CloudWatch's statistics with the steps in rank 0's log.
 
     A step counts as published if any of its lines was. Of a repeated step that was published each time, every datum
     but one is a duplicate, and so is a datum for which the log has no line.

@@ -1,4 +1,4 @@
-"""The steps that the workflow keeps of a training, in one small document whatever the training's length.
+"""The logged steps that the workflow stores, in one small document whatever the training's length.
 
 `PublishMetrics` adds what each poll found to `steps.json` beside the run's artifacts; the record and the report are
 made of it. A poll that is tried again adds the same steps again, which changes nothing.
@@ -20,7 +20,8 @@ from trainflow.record.published import latest_of_each_step
 FILE_NAME = "steps.json"
 
 MAX_STEPS = 1000
-"""As many as a chart has columns, in about 100 KB; the document is read and written once a poll."""
+"""Most steps in the document: the number of columns of a chart, in about 100 KB. The document is read and written once
+a poll."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +29,11 @@ class KeptSteps:
     """Evenly spaced steps of a training, all of them if it has logged no more than `MAX_STEPS`."""
 
     steps: tuple[StepMetrics, ...] = ()
-    """In their order: the first, those whose distance from it is a multiple of `every`, and the newest."""
+    """The steps in order: the first, those whose distance from it is a multiple of `every`, and the newest."""
     every: int = 1
-    """A power of two, in steps of the optimizer."""
+    """Distance of two stored steps, a power of two."""
     progress: MetricsCursor = field(default_factory=MetricsCursor)
-    """What has been published to CloudWatch."""
+    """Position up to which steps have been published to CloudWatch."""
 
     @property
     def sequences_per_second(self) -> float | None:
@@ -40,7 +41,7 @@ class KeptSteps:
         return round(median(step.throughput for step in self.steps), 2) if self.steps else None
 
     def extended(self, steps: Sequence[StepMetrics], progress: MetricsCursor) -> KeptSteps:
-        """With more steps; of one that is kept already the newer line counts."""
+        """Add more steps; for a step that is stored already, the newer line counts."""
         known, every = latest_of_each_step([*self.steps, *steps]), self.every
         kept = _spaced(known, every)
         while len(kept) > MAX_STEPS:
@@ -49,7 +50,7 @@ class KeptSteps:
         return KeptSteps(steps=tuple(kept), every=every, progress=progress)
 
     def to_json(self) -> str:
-        """As `steps.json` holds it. Numbers that JSON does not have are written as words."""
+        """Content of `steps.json`. Numbers that JSON does not have are written as words."""
         rows = [[*asdict(step).values()] for step in self.steps]
         document = {
             "every": self.every,
@@ -61,7 +62,7 @@ class KeptSteps:
 
 
 def kept_steps_of(lines: Sequence[StepMetrics]) -> KeptSteps:
-    """What would have been kept of these lines."""
+    """The steps that would have been stored of these lines."""
     steps = latest_of_each_step(lines)
     if not steps:
         return KeptSteps()
@@ -70,7 +71,7 @@ def kept_steps_of(lines: Sequence[StepMetrics]) -> KeptSteps:
 
 
 def kept_steps_from_json(text: str | bytes) -> KeptSteps:
-    """What `to_json` wrote."""
+    """Read the content that `to_json` wrote."""
     document = json.loads(text)
     return KeptSteps(
         steps=tuple(_step(dict(zip(document["columns"], row, strict=True))) for row in document["steps"]),

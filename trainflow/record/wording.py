@@ -1,4 +1,4 @@
-"""Durations, numbers and names of states as people read them, in the terminal and in the report."""
+"""Formats durations, numbers and names of states for people, in the terminal and in the report."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ HEIGHT = 300.0
 """Units from bottom to top of a drawing."""
 
 MAX_POINTS = 900
-"""Points of a drawn curve: more than a screen has columns for a chart adds weight alone."""
+"""Most points of a drawn curve; a screen does not have more columns for a chart."""
 
 SMOOTHING_SHARE = 0.025
-"""How far the smoothed curve looks to each side, as a share of all steps."""
+"""Number of steps on each side that the smoothed curve averages, as a share of all steps."""
 
 Format = Callable[[float], str]
 

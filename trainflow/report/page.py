@@ -40,21 +40,21 @@ CACHE_IN_WORDS = {
 }
 
 MAX_OVERHEAD_ROWS = 8
-"""States of which the overhead is told one by one; the rest is added up."""
+"""States whose overhead is shown in a row of their own; the others are added up."""
 
 SHORTEST_OVERHEAD_SECONDS = 0.05
-"""States that took less are part of the rest."""
+"""States with less overhead are added up."""
 
 
 @dataclass(frozen=True)
 class KeyFigure:
-    """One number that sums up a run."""
+    """One number that summarises a run."""
 
     label: str
     value: str
     note: str = ""
     tone: str = ""
-    """`good` or `bad` where the number says so."""
+    """`good` or `bad` if the number is."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,12 @@ def render_report(
     """The report of a run as an HTML page.
 
     Args:
-        record: What happened.
+        record: The record of the run.
         steps: Logged steps in their order, each once.
         logs: Names of the files that lie in `logs/` beside the report.
         folder: s3://bucket/prefix/ of a report that is read from S3, where a browser opens one object at a time and
             links to neighbours lead nowhere; None of one that lies in a folder on disk.
-        now: End of the timeline of a run that goes on.
+        now: The end of the timeline of a run that is still running.
     """
     script = _resource("report.js")
     end = record.ended_at or now
@@ -155,7 +155,7 @@ def _resource(name: str) -> str:
 
 
 def _csp_hash(script: str) -> str:
-    """The hash by which the page's security policy lets this script run, and no other."""
+    """Hash with which the page's security policy allows this script and no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 

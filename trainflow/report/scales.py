@@ -1,4 +1,4 @@
-"""From values to places on a page: axis ticks, and points of a curve."""
+"""Converts values to positions on a page: axis ticks, and points of a curve."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def time_ticks(seconds: float, *, at_most: int) -> list[float]:
 
 
 def thinned(points: Sequence[tuple[float, float]], limit: int) -> list[tuple[float, float]]:
-    """At most about `limit` points of a curve that look like all of them: lowest and highest of each stretch.
+    """Reduce a curve to about `limit` points without changing its appearance: keep the lowest and highest of each part.
 
     Points that are no numbers are kept as gaps where a whole stretch has no other.
     """

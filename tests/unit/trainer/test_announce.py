@@ -1,4 +1,4 @@
-"""In an elastic gang rank 0 says in which pod it is, and then becomes the program."""
+"""Rank 0 of an elastic gang announces its pod, and then becomes the program."""
 
 from __future__ import annotations
 

@@ -76,4 +76,4 @@ def test_help_shows_meaning_and_default(capsys: pytest.CaptureFixture[str]) -> N
         parse("--help")
     assert caught.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Micro-batches of one process whose gradients make one step. Default: 32." in shown
+    assert "Micro-batches of one process in one step. Default: 32." in shown

@@ -112,7 +112,7 @@ def test_a_file_that_was_cut_off_is_no_reason_to_fail(folder: Path, said: str) -
 
 
 class Refusing:
-    """S3 that takes nothing for a while; the clock runs only while somebody sleeps."""
+    """S3 that refuses every object for a while; the clock advances only while the caller sleeps."""
 
     def __init__(self, client: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
         self._client, self._seconds, self.now = client, seconds, 0.0

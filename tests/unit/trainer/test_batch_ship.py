@@ -129,8 +129,8 @@ class Killed(BaseException):
 
 
 class DyingS3(FakeS3):
-    """At some of the requests the process that makes them dies, or is told that they failed, before or after S3 did its
-    part."""
+    """An S3 that kills the calling process at some requests, or reports that they failed, before or after it has
+    executed them."""
 
     def __init__(self, deaths: Sequence[Death | None]) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class DyingS3(FakeS3):
     st.lists(st.text("ab\n", max_size=20).map(str.encode), max_size=10),
     st.lists(st.sampled_from(["killed before", "killed after", "failed", None]), max_size=20),
 )
-def test_whoever_takes_over_goes_on_where_the_other_was(
+def test_a_shipper_that_takes_over_continues_where_the_other_was(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], deaths: list[Death | None]
 ) -> None:
     s3, log = DyingS3(deaths), tmp_path_factory.mktemp("job") / "0.log"

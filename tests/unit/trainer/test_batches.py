@@ -47,7 +47,7 @@ class Blocks:
         return self._events.setdefault(number, threading.Event())
 
 
-def test_the_next_block_is_read_before_anybody_asks_for_it() -> None:
+def test_the_next_block_is_read_before_it_is_requested() -> None:
     blocks = Blocks()
     read = ReadAhead(blocks)
     read([0], ahead=[1])
@@ -96,7 +96,8 @@ NODE_RANKS = 4
 
 @pytest.fixture(scope="module")
 def large_dataset(tmp_path_factory: pytest.TempPathFactory) -> ShardedDataset:
-    """As many samples as make blocks larger than lanes' ends: one shard, stored once, under many names."""
+    """A data set with enough samples for blocks larger than the ends of lanes: one shard, stored once, under many
+    names."""
     folder = tmp_path_factory.mktemp("large")
     path = write_shard(folder, 0, make_rows(3989, seq_length=128, predictions=20))
     for number in range(1, 136):

@@ -153,7 +153,7 @@ def test_another_training_is_refused_with_both_values_unless_the_change_is_allow
 
     step, (said,) = newest(tmp_path, training, allow_changes=f"max_steps, {name}")
     assert step == 1
-    assert said.startswith(f"Going on although {words}")
+    assert said.startswith(f"Resuming although {words}")
 
 
 def test_of_several_changes_those_that_are_not_allowed_are_refused(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_checkpoint_whose_tensors_do_not_fit_cannot_be_allowed(
     checkpoint.write(tmp_path, state(), Progress(step=1), TRAINING)
     with pytest.raises(CheckpointInvalid) as caught:
         newest(tmp_path, training, allow_changes="precision")
-    assert f"No checkpoint in {tmp_path / 'checkpoints'} can be gone on from (step-00000001.pt: {words})" in str(
+    assert f"No checkpoint in {tmp_path / 'checkpoints'} can be resumed from (step-00000001.pt: {words})" in str(
         caught.value
     )
 
@@ -225,8 +225,8 @@ def test_of_a_mixed_folder_the_newest_that_fits_is_taken_and_the_others_are_name
     damaged.path.write_bytes(damaged.path.read_bytes()[:-1] + b"x")
     step, said = newest(tmp_path, TRAINING)
     assert step == 1
-    assert "step-00000003.pt is passed over: its checksum does not match" in said[0]
-    assert "step-00000002.pt is passed over: --hidden_size is 128 and the checkpoint was made with 64" in said[1]
+    assert "step-00000003.pt is skipped: its checksum does not match" in said[0]
+    assert "step-00000002.pt is skipped: --hidden_size is 128 and the checkpoint was made with 64" in said[1]
 
 
 @pytest.mark.parametrize("optimizer", ["torch", "divided"])

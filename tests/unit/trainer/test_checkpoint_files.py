@@ -53,7 +53,7 @@ def test_one_flipped_bit_anywhere_is_noticed(tmp_path_factory: pytest.TempPathFa
     path.write_bytes(damaged)
     name, (said,) = newest(folder)
     assert name == "step-00000001.pt"
-    assert "step-00000002.pt is passed over: its checksum does not match" in said
+    assert "step-00000002.pt is skipped: its checksum does not match" in said
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_one_flipped_bit_anywhere_is_noticed(tmp_path_factory: pytest.TempPathFa
         (lambda found: found.path.unlink(), "its record is there and the file is not"),
     ],
 )
-def test_what_a_crash_leaves_is_passed_over(tmp_path: Path, damage: object, words: str) -> None:
+def test_what_a_crash_leaves_is_skipped(tmp_path: Path, damage: object, words: str) -> None:
     write(tmp_path, 1)
     damage(write(tmp_path, 2))  # type: ignore[operator]
     name, (said,) = newest(tmp_path)
@@ -89,7 +89,7 @@ def test_a_write_that_fails_leaves_the_old_state_and_no_rest(tmp_path: Path) -> 
     ]
 
 
-def test_a_checkpoint_that_does_not_fit_is_passed_over_like_a_damaged_one(tmp_path: Path) -> None:
+def test_a_checkpoint_that_does_not_fit_is_skipped_like_a_damaged_one(tmp_path: Path) -> None:
     write(tmp_path, 1)
     write(tmp_path, 2)
     said: list[str] = []
@@ -98,14 +98,14 @@ def test_a_checkpoint_that_does_not_fit_is_passed_over_like_a_damaged_one(tmp_pa
     )
     assert found is not None
     assert found.record.step == 1
-    assert said == ["The checkpoint step-00000002.pt is passed over: it is of another model."]
+    assert said == ["The checkpoint step-00000002.pt is skipped: it is of another model."]
 
 
 def to_resume(folder: Path) -> CheckpointFile | None:
     return checkpoint_files.newest_to_resume(folder, say=print, misfit=lambda _: None)
 
 
-def test_where_every_checkpoint_is_damaged_nothing_begins_anew(tmp_path: Path) -> None:
+def test_where_every_checkpoint_is_damaged_no_training_starts_again(tmp_path: Path) -> None:
     write(tmp_path, 1).path.write_bytes(b"short")
     write(tmp_path, 2).record_path.write_text("{")
     write(tmp_path, 3).record_path.unlink()  # a crash while the next was written
@@ -113,12 +113,12 @@ def test_where_every_checkpoint_is_damaged_nothing_begins_anew(tmp_path: Path) -
     with pytest.raises(CheckpointInvalid) as caught:
         to_resume(tmp_path)
     assert str(caught.value).startswith(
-        f"No checkpoint in {tmp_path / 'checkpoints'} can be gone on from (step-00000002"
+        f"No checkpoint in {tmp_path / 'checkpoints'} can be resumed from (step-00000002"
     )
     for words in (
         "step-00000001.pt: it has 5 bytes and its record says 700",
         "step-00000002.pt: its record cannot be read",
-        "begin anew with another --output_dir or without that folder",
+        "start again with another --output_dir or without that folder",
     ):
         assert words in str(caught.value)
     assert {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()} == before
@@ -150,7 +150,7 @@ def test_a_node_that_reads_other_bytes_says_so(tmp_path: Path) -> None:
     found = write(tmp_path, 1)
     checkpoint_files.require_same_bytes(found)
     found.path.write_bytes(b"x" * 700)
-    with pytest.raises(StorageFailed, match=r"step-00000001\.pt reads otherwise on this node"):
+    with pytest.raises(StorageFailed, match=r"step-00000001\.pt has another content on this node"):
         checkpoint_files.require_same_bytes(found)
     found.path.unlink()
     with pytest.raises(StorageFailed, match="cannot be read on this node"):
@@ -184,7 +184,7 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert kept(tmp_path) == [3, 10]
 
 
-def test_what_was_passed_over_does_not_push_out_what_can_be_gone_on_from(tmp_path: Path) -> None:
+def test_skipped_checkpoints_do_not_displace_those_that_can_be_resumed_from(tmp_path: Path) -> None:
     """100 and 120 are damaged, so the training went on from 80 and has just written 90."""
     for step in (70, 80, 90, 100, 120):
         write(tmp_path, step)

@@ -124,7 +124,7 @@ def test_nothing_but_caches_is_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "key").iterdir()) == ["notes.txt", "run", "thesis"]
 
 
-def test_another_attempt_goes_on_in_the_same_folder(tmp_path: Path) -> None:
+def test_another_attempt_continues_in_the_same_folder(tmp_path: Path) -> None:
     folder = tmp_path / "key" / "run"
     compile_cache.begin(folder)
     (folder / "graph").write_text("NEFF")

@@ -156,8 +156,8 @@ def test_a_folder_can_be_trained_on_at_once(tmp_path: Path, text: Path, outside_
     assert (tmp_path / "shards" / "vocab.txt").read_text().startswith("[PAD]\n[UNK]\n")
 
 
-def test_a_vocabulary_of_ones_own_decides_the_ids(tmp_path: Path, text: Path, outside_a_pod: Environment) -> None:
-    """As in BERT's own, where the special tokens are not the first."""
+def test_a_given_vocabulary_decides_the_ids(tmp_path: Path, text: Path, outside_a_pod: Environment) -> None:
+    """The vocabulary is like BERT's own, in which the special tokens are not the first."""
     letters = [f"{prefix}{letter}" for prefix in ("", "##") for letter in "abcdefghijklmnopqrstuvwxyz."]
     tokens = ["[PAD]", *(f"[unused{number}]" for number in range(9)), "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))

@@ -60,7 +60,7 @@ def test_the_ranks_share_a_step_without_gap_or_overlap(
 
 
 @given(st.integers(1, 5), st.integers(1, 5))
-def test_a_micro_batch_has_one_number_whoever_computes_it(world_size: int, accumulation: int) -> None:
+def test_a_micro_batch_has_the_same_number_on_any_rank(world_size: int, accumulation: int) -> None:
     def dealt(world_size: int, accumulation: int) -> dict[int, list[int]]:
         return {
             number: positions.tolist()
@@ -89,7 +89,7 @@ def test_another_seed_and_another_epoch_give_another_order() -> None:
 def test_in_training_every_epoch_brings_every_sample_once_whatever_the_ranks_and_shards(
     sizes: list[int], block_rows: int, world_size: int, accumulation: int, micro_batch_size: int, seed: int
 ) -> None:
-    """As the loop walks: step by step, all ranks, until two epochs are through."""
+    """Read positions as the loop does: step by step, for all ranks, until two epochs are over."""
     order = order_of(sizes, seed=seed, block_rows=block_rows)
     global_batch = world_size * accumulation * micro_batch_size
     seen: dict[int, list[tuple[int, int]]] = {}

@@ -82,7 +82,7 @@ def test_the_same_shards_under_each_others_names_are_read_in_another_order(tmp_p
 
 
 def test_values_that_json_changes_are_equal_after_it(tmp_path: Path) -> None:
-    """As pairs, which JSON writes as lists."""
+    """The values are pairs, which JSON writes as lists."""
     asked = Fingerprint({}, settings(dataset(tmp_path)))
     assert not [name for name, value in asked.settings.items() if isinstance(value, tuple)]
     assert fingerprint.differences({}, dict(asked.settings), asked) == []

@@ -99,7 +99,8 @@ def test_values_and_shapes_survive(dtype: torch.dtype) -> None:
 
 
 def test_in_a_file_every_tensor_is_by_itself(tmp_path: Path) -> None:
-    """Torch writes all of the memory that a tensor is a part of: whoever loads one would hold its whole bucket."""
+    """Torch writes all of the memory that a tensor is a part of: a process that loads one would hold its whole
+    bucket."""
     copied, _ = HostCopy(CountingDevice()).start({"a": torch.ones(1000), "b": torch.ones(1)})
     torch.save({"b": copied["b"]}, tmp_path / "b.pt")
     torch.save(copied, tmp_path / "both.pt")

@@ -18,7 +18,7 @@ EIGHT_MIB = 8 * MIB
 
 
 def devices(tmp_path: Path, vendor: str) -> Path:
-    """As Linux shows one device of this PCI vendor."""
+    """A folder of one device of this PCI vendor, in the form that Linux shows it."""
     device = tmp_path / "rdmap0s6" / "device"
     device.mkdir(parents=True)
     (device / "vendor").write_text(f"{vendor}\n")

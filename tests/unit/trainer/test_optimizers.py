@@ -58,7 +58,7 @@ def test_lamb_takes_the_reference_steps(case: dict[str, Any]) -> None:
             torch.testing.assert_close(parameter.detach(), after, rtol=0, atol=tolerance)
 
 
-def test_lamb_goes_on_from_its_state() -> None:
+def test_lamb_resumes_from_its_state() -> None:
     def made() -> tuple[torch.nn.Parameter, Lamb]:
         parameter = torch.nn.Parameter(torch.arange(6.0))
         return parameter, Lamb([parameter], lr=0.1)
@@ -168,7 +168,7 @@ def tutorials_adamw(
 
 @pytest.mark.parametrize("make", [AdamW, None], ids=["ours", "fused"])
 def test_epsilon_stands_where_the_tutorial_has_it(make: Any) -> None:
-    """With gradients as small as ε its place is seen: behind the correction it would count a thirtieth at first."""
+    """Gradients as small as ε show its place: after the correction, its effect would be a thirtieth at first."""
     gradients = [
         1e-6 * torch.randn(64, dtype=torch.float64, generator=torch.Generator().manual_seed(step)) for step in range(50)
     ]

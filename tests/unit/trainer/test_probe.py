@@ -34,7 +34,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert PACKAGE not in sys.modules
 
 
-def look(*argv: str, **environ: str) -> dict[str, Any]:
+def probed(*argv: str, **environ: str) -> dict[str, Any]:
     return dict(probe.main(argv, environment.read(environ)))
 
 
@@ -49,7 +49,7 @@ def look(*argv: str, **environ: str) -> dict[str, Any]:
     ],
 )
 def test_a_program_that_is_there_is_found_without_being_imported(image: Path, program: tuple[str, str]) -> None:
-    assert look(*program)["program"] is None
+    assert probed(*program)["program"] is None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_program_that_is_there_is_found_without_being_imported(image: Path, pr
     ],
 )
 def test_a_program_that_is_not_there_is_named(image: Path, program: tuple[str, str], words: str) -> None:
-    assert words in look(*program)["program"]
+    assert words in probed(*program)["program"]
 
 
 @pytest.mark.parametrize(
@@ -77,17 +77,17 @@ def test_a_program_that_is_not_there_is_named(image: Path, program: tuple[str, s
     ],
 )
 def test_wrong_arguments_of_our_own_programs_are_found(module: str, given: list[str], words: str) -> None:
-    assert words in look("--module", module, "--", *given)["arguments"]
+    assert words in probed("--module", module, "--", *given)["arguments"]
 
 
 def test_the_gangs_size_has_to_divide_the_global_batch() -> None:
     gang = ("--world_size", "3", "--processes_per_node", "1")
     batch = ("--scaling", "strong", "--global_batch_size", "64", "--micro_batch_size", "1")
-    assert "64" in look("--module", "trainer.pretrain", *gang, "--", *batch)["arguments"]
+    assert "64" in probed("--module", "trainer.pretrain", *gang, "--", *batch)["arguments"]
 
 
 def test_arguments_of_other_programs_are_their_own_business(image: Path) -> None:
-    seen = look("--script", "scripts/train.py", "--", "--frobnicate", "1", "--", "more")
+    seen = probed("--script", "scripts/train.py", "--", "--frobnicate", "1", "--", "more")
     assert (seen["arguments"], seen["checkpoint_bytes"]) == (None, None)
 
 
@@ -102,16 +102,16 @@ def test_parameters_are_counted_as_the_model_has_them(model: ModelSize) -> None:
 def test_checkpoints_are_those_that_stay_and_one_that_is_being_written() -> None:
     tiny = ("--module", "trainer.pretrain", "--", "--model", "tiny")
     one = probe.num_parameters(ModelConfig(model="tiny").shape) * (4 + 2 * 4)
-    assert look(*tiny, "--keep_checkpoints", "2")["checkpoint_bytes"] == 3 * one
-    every = look(*tiny, "--keep_checkpoints", "-1", "--max_steps", "1000", "--checkpoint_steps", "300")
+    assert probed(*tiny, "--keep_checkpoints", "2")["checkpoint_bytes"] == 3 * one
+    every = probed(*tiny, "--keep_checkpoints", "-1", "--max_steps", "1000", "--checkpoint_steps", "300")
     assert every["checkpoint_bytes"] == 5 * one
-    pure = look(*tiny, "--keep_checkpoints", "2", "--precision", "pure_bfloat16")["checkpoint_bytes"]
+    pure = probed(*tiny, "--keep_checkpoints", "2", "--precision", "pure_bfloat16")["checkpoint_bytes"]
     assert pure == 3 * one * (2 + 2 * 4) / (4 + 2 * 4)
 
 
 def test_free_space_is_that_of_a_folder_that_will_be_made(tmp_path: Path) -> None:
     run_dir = tmp_path / "runs" / "bert-0123" / "checkpoints"
-    seen = look("--module", "json.tool", TRAINFLOW_RUN_DIR=str(run_dir))
+    seen = probed("--module", "json.tool", TRAINFLOW_RUN_DIR=str(run_dir))
     assert seen["free_bytes"] > 0
     assert not run_dir.exists()
 
@@ -130,15 +130,15 @@ def test_a_data_set_that_is_there_says_where_it_came_from(
     data_dir = tmp_path / "demo"
     data_dir.mkdir()
     (tmp_path / place).write_text(marker)
-    seen = look("--module", "json.tool", TRAINFLOW_DATA_DIR=str(data_dir))
+    seen = probed("--module", "json.tool", TRAINFLOW_DATA_DIR=str(data_dir))
     assert (seen["staged_url"], seen["staged_etag"]) == (url, etag)
 
 
 def test_what_was_seen_is_one_small_line_of_json() -> None:
-    assert len(json.dumps(look("--module", f"x{'.y' * 100}")).encode()) < 4096
+    assert len(json.dumps(probed("--module", f"x{'.y' * 100}")).encode()) < 4096
 
 
 @pytest.mark.parametrize("argv", [(), ("--module", "a", "--script", "b.py")])
 def test_the_probe_itself_wants_one_program(argv: tuple[str, ...]) -> None:
     with pytest.raises(ConfigInvalid, match="exactly one of --module and --script"):
-        look(*argv)
+        probed(*argv)

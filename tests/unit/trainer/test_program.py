@@ -17,7 +17,7 @@ from trainflow.protocol import result
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long a process waited before it left; nobody waits for it in a test."""
+    """Time for which a process waited before it ended; the test itself does not wait."""
     waited: list[float] = []
     monkeypatch.setattr(program.time, "sleep", waited.append)
     return waited

@@ -52,10 +52,10 @@ def test_publishing_again_sends_only_what_changed(s3: Any, run_dir: Path) -> Non
     assert (again["objects"], again["uploaded"]) == (3, 1)
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over(s3: Any, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_newest_checkpoint_is_skipped(s3: Any, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run_dir / "checkpoints" / "step-00000020.pt").write_bytes(b"WEIGHTS")
     assert str(run_publish(run_dir)["checkpoint"]).endswith("step-00000010.pt")
-    assert "step-00000020.pt is passed over: its checksum" in capsys.readouterr().out
+    assert "step-00000020.pt is skipped: its checksum" in capsys.readouterr().out
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_is_named(s3: Any, run_dir: Path) -> None:

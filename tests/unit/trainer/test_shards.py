@@ -152,7 +152,7 @@ def test_a_thousand_shards_are_checked_in_five_seconds(tmp_path: Path) -> None:
 
 
 def cpu_seconds() -> float:
-    """Of this process and those that it waited for: other than the time on the clock, it is no matter of luck."""
+    """CPU time of this process and its ended children, which is less random than the time on the clock."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 

@@ -35,7 +35,7 @@ from trainer.runtime.errors import (
     StorageFailed,
     TrainerError,
 )
-from trainer.staging import place
+from trainer.staging import staging_folder
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.protocol import archives
 
@@ -148,16 +148,16 @@ def test_a_data_set_that_lost_a_shard_is_staged_again(s3: Any, destination: Path
 def test_the_archive_is_never_written_to_disk(s3: Any, destination: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     upload(s3, dataset_archive())
     seen: list[set[str]] = []
-    unpack = stage.archive.unpack
+    unpack = stage.unpacking.unpack
 
     def watching(*args: Any, **kwargs: Any) -> None:
         unpack(*args, **kwargs)
         args[1].drain()
         seen.append({path.suffix for path in destination.parent.rglob("*") if path.is_file()})
 
-    monkeypatch.setattr(stage.archive, "unpack", watching)
+    monkeypatch.setattr(stage.unpacking, "unpack", watching)
     run_stage(destination)
-    assert seen == [{".hdf5", ".txt", ".lock", ""}]  # the last one is the journal
+    assert seen == [{".hdf5", ".txt", ".lock", ""}]  # the last one is the record of completed files
 
 
 def shard_without(key: str) -> bytes:
@@ -222,7 +222,7 @@ def test_a_url_that_leads_nowhere_is_named(
     assert not destination.exists()
 
 
-def test_somebody_elses_files_are_never_replaced(s3: Any, destination: Path) -> None:
+def test_files_of_others_are_never_replaced(s3: Any, destination: Path) -> None:
     upload(s3, dataset_archive())
     destination.mkdir(parents=True)
     (destination / "thesis.txt").write_text("years of work")
@@ -231,7 +231,7 @@ def test_somebody_elses_files_are_never_replaced(s3: Any, destination: Path) -> 
     assert visible(destination) == ["thesis.txt"]
 
 
-def test_the_files_of_somebody_who_removed_the_data_set_are_not_replaced(s3: Any, destination: Path) -> None:
+def test_files_that_took_the_place_of_a_removed_data_set_are_not_replaced(s3: Any, destination: Path) -> None:
     upload(s3, dataset_archive())
     run_stage(destination)
     destination.rename(destination.with_name("moved"))
@@ -331,7 +331,7 @@ def test_the_objects_below_a_prefix_are_a_data_set(s3: Any, destination: Path) -
     assert (destination / "vocab.txt").read_bytes() == b"[UNK]"
 
 
-def test_a_data_set_of_other_files_is_not_looked_into(s3: Any, destination: Path) -> None:
+def test_a_data_set_of_other_files_is_not_opened(s3: Any, destination: Path) -> None:
     upload(s3, make_archive({"mnist/train-images-idx3-ubyte": b"1"}))
     assert run_stage(destination, "--min_shards", "0")["files"] == 1
 
@@ -370,7 +370,7 @@ def test_every_file_has_to_be_as_the_manifest_says(s3: Any, destination: Path, k
     assert run_stage(destination, *checked, url=url)["files"] == 2
 
 
-def test_what_nobody_checked_is_checked_when_a_run_asks_for_it(s3: Any, destination: Path) -> None:
+def test_what_was_not_checked_is_checked_when_a_run_asks_for_it(s3: Any, destination: Path) -> None:
     content = make_archive({"c/a.bin": b"a" * 10})
     upload(s3, content)
     upload(s3, f"{hashlib.sha256(b'a' * 10).hexdigest()}  c/a.bin\n".encode(), key="SUMS")
@@ -436,7 +436,7 @@ def test_shards_are_counted_when_a_run_needs_them_for_the_first_time(s3: Any, de
 def test_what_is_complete_stays_unless_it_is_damaged_or_the_disk_is_full(
     destination: Path, error: TrainerError, is_kept: bool
 ) -> None:
-    with pytest.raises(type(error)), place.workplace(destination, url=URL) as work:
+    with pytest.raises(type(error)), staging_folder.workplace(destination, url=URL) as work:
         raise error
     assert work.root.exists() is is_kept
 

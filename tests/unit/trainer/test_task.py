@@ -20,9 +20,9 @@ from trainer.data.data_order import DataOrder, Positions, blocks_of
 from trainer.device import Device
 from trainer.device.distributed import Gang
 from trainer.loop import training
-from trainer.loop.run import Run
 from trainer.loop.task import Plan, Samples
 from trainer.loop.training_config import TrainingConfig
+from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers.building import Optimizer
 from trainer.runtime.errors import CheckpointInvalid
 
@@ -84,11 +84,11 @@ class Fitting:
     def learning_rate(self, step: int) -> float:
         return self.rate / math.sqrt(step)
 
-    def start(self, model: Line, run: Run) -> None:
+    def start(self, model: Line, process: TrainingProcess) -> None:
         with torch.no_grad():
             model.map.bias.fill_(5.0)
 
-    def conclude(self, model: Line, run: Run, *, last_loss: float) -> Mapping[str, Any]:
+    def conclude(self, model: Line, process: TrainingProcess, *, last_loss: float) -> Mapping[str, Any]:
         return {"slope": round(model.map.weight.item(), 2), "offset": round(model.map.bias.item(), 2)}
 
 
@@ -98,13 +98,13 @@ TASK = Fitting(
 CONFIG = TrainingConfig(device="cpu", log_steps=20, checkpoint_steps=1000)
 
 
-def run_in(folder: Path, task: Fitting = TASK, config: TrainingConfig = CONFIG) -> Run:
+def process_in(folder: Path, task: Fitting = TASK, config: TrainingConfig = CONFIG) -> TrainingProcess:
     gang = Gang(rank=0, world_size=1, control=None)
-    return Run(config, task, device.choose("cpu", local_rank=0), gang, folder)
+    return TrainingProcess(config, task, device.choose("cpu", local_rank=0), gang, folder)
 
 
 def test_the_loop_trains_what_it_does_not_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = training.train(run_in(tmp_path))
+    result = training.train(process_in(tmp_path))
     assert result is not None
     assert (result["slope"], result["offset"]) == (pytest.approx(3, abs=0.1), pytest.approx(2, abs=0.1))
     assert (result["steps"], result["first_loss"] > 10 * result["last_loss"]) == (60, True)
@@ -116,9 +116,9 @@ def test_the_loop_trains_what_it_does_not_know(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_an_interrupted_training_ends_with_the_same_weights(tmp_path: Path) -> None:
-    whole = training.train(run_in(tmp_path / "whole"))
+    whole = training.train(process_in(tmp_path / "whole"))
     for steps in (7, 20, -1):
-        parts = training.train(run_in(tmp_path / "parts", config=replace(CONFIG, steps_this_run=steps)))
+        parts = training.train(process_in(tmp_path / "parts", config=replace(CONFIG, steps_this_run=steps)))
     assert whole is not None
     assert parts is not None
     one, other = (checkpoint.load(Path(result["checkpoint"]))["model"] for result in (whole, parts))
@@ -126,6 +126,6 @@ def test_an_interrupted_training_ends_with_the_same_weights(tmp_path: Path) -> N
 
 
 def test_another_training_of_the_task_is_refused(tmp_path: Path) -> None:
-    training.train(run_in(tmp_path, config=replace(CONFIG, steps_this_run=2)))
+    training.train(process_in(tmp_path, config=replace(CONFIG, steps_this_run=2)))
     with pytest.raises(CheckpointInvalid, match=r"--learning_rate is 0\.2 and the checkpoint was made with 0\.3"):
-        training.train(run_in(tmp_path, replace(TASK, rate=0.2)))
+        training.train(process_in(tmp_path, replace(TASK, rate=0.2)))

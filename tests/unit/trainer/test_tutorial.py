@@ -18,7 +18,7 @@ OPTIONS = [
     "enable_fp32", "phase1_end_step", "phase2", "print_grad_norm", "expected_average_throughput", "disable_dropout",
     "snapshot_step_list", "snapshot_rank_list", "snapshot_dump_dir", "torch_xla_compile",
 ]  # fmt: skip
-"""Of dp_bert_large_hf_pretrain_hdf5.py in Neuron 2.23's samples, May 2025."""
+"""Options of dp_bert_large_hf_pretrain_hdf5.py in Neuron 2.23's samples, May 2025."""
 
 
 def parse(*argv: str, **environ: str) -> PretrainConfig:
@@ -90,7 +90,7 @@ def test_neuron_is_told_what_the_tutorial_tells_it() -> None:
     }
 
 
-def test_what_somebody_set_for_neuron_stays() -> None:
+def test_variables_that_are_set_for_neuron_stay() -> None:
     environ = {"NEURON_CC_FLAGS": "--model-type=generic", "NEURON_RT_EXEC_TIMEOUT": "30"}
     neuron_runtime.prepare(environ, pure_bfloat16=False, model_type="transformer")
     assert environ == {"NEURON_CC_FLAGS": "--model-type=generic", "NEURON_RT_EXEC_TIMEOUT": "30"}

@@ -20,7 +20,7 @@ DEEPEST = "pods/volumes/123456789012/tmp/pymp-12345678/listener-12345678"
 
 
 @pytest.mark.parametrize("name", ["x" * 100, "with a space", "with:colon", "über"])
-def test_an_unfit_tmpdir_is_passed_over_and_sockets_find_room(
+def test_an_unfit_tmpdir_is_not_used_and_sockets_find_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     (tmp_path / name).mkdir()

@@ -73,7 +73,7 @@ def test_the_configuration_says_what_was_asked_for() -> None:
     assert "PartitionName=all Nodes=n0,n1,n2 Default=YES MaxTime=INFINITE State=UP" in lines
     assert "PartitionName=brief Nodes=n0 Default=NO MaxTime=2 State=UP" in lines
     assert {"MinJobAge=5", "SlurmUser=somebody", "SlurmctldPort=1"} <= set(lines)
-    assert "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny" in lines, "nobody listens beyond loopback"
+    assert "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny" in lines, "no daemon listens beyond loopback"
 
 
 def test_a_machine_whose_name_leads_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ PROBE = 1
 
 
 class Read(NamedTuple):
-    """A range that somebody asked for."""
+    """A range that a client requested."""
 
     key: str
     start: int
@@ -32,9 +32,9 @@ class ObjectServer:
     def __init__(self) -> None:
         self.objects: dict[str, bytes | Path] = {}
         self.reads: list[Read] = []
-        """Without the one byte that tells an object's size."""
+        """Reads of the server, without the one byte that a client reads to learn an object's size."""
         self.misbehave: Callable[[Read, BaseHTTPRequestHandler], bool] = lambda _read, _handler: False
-        """Sees every read first; true if it took the answer over."""
+        """Called with every read before the server answers; returns True if it has answered itself."""
         self.authorized: list[bool] = []
         """Whether each request was signed."""
         self.redirects: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A linked folder's content is restored, and downloaded by nobody."""
+"""A linked folder's content is restored, and not downloaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFoun
 from trainer.staging import linked, marker
 
 LFS = """#!/bin/sh
-# Lustre's command, as far as it is needed: a file is released while a file `.released` lies beside it, and one look
+# Lustre's command, as far as it is needed: a file is released while a file `.released` lies beside it, and one poll
 # after it was asked for its content is there.
 command=$1; shift
 for path in "$@"; do
@@ -43,7 +43,7 @@ def folder(tmp_path: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}:/usr/bin:/bin")
     monkeypatch.setenv("LFS_LOG", str(tmp_path / "log"))
-    monkeypatch.setattr(linked, "SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(linked, "SECONDS_BETWEEN_POLLS", 0.0)
     folder = tmp_path / "fsx" / "corpus"
     folder.mkdir(parents=True)
     for name, content in {"a": b"1", "b": b"22", "c": b"333"}.items():
@@ -93,7 +93,7 @@ def test_without_the_command_every_file_is_read_which_restores_it_too(
     assert server.reads == []
 
 
-def test_a_folder_that_nobody_may_write_to_stays_without_a_marker(
+def test_a_read_only_folder_stays_without_a_marker(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> None:
@@ -101,9 +101,7 @@ def test_a_folder_that_nobody_may_write_to_stays_without_a_marker(
 
     monkeypatch.setattr(marker, "write", refuse)
     assert run_stage(folder)["files"] == 3
-    assert (
-        f"{folder.parent} may not be written to, so the next run looks at every file again." in capsys.readouterr().out
-    )
+    assert f"{folder.parent} may not be written to, so the next run checks every file again." in capsys.readouterr().out
 
 
 def test_an_object_that_has_not_appeared_is_named(folder: Path, server: ObjectServer) -> None:

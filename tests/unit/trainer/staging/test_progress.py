@@ -21,7 +21,7 @@ def test_a_line_comes_every_ten_seconds_at_most_and_one_at_the_end() -> None:
     ]
 
 
-def test_a_total_that_nobody_knows_is_a_question_mark() -> None:
+def test_an_unknown_total_is_a_question_mark() -> None:
     lines: list[str] = []
     progress = Progress(None, files=lambda: 1, say=lines.append, clock=lambda: 0.0)
     progress.advance(7)

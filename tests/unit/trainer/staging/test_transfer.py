@@ -45,7 +45,7 @@ def test_all_ranges_arrive_in_order_and_signed(server: ObjectServer, file: Remot
     assert all(server.authorized)
 
 
-def test_nobody_reads_further_ahead_than_there_is_room(server: ObjectServer, file: RemoteFile) -> None:
+def test_no_range_is_read_further_ahead_than_there_is_room(server: ObjectServer, file: RemoteFile) -> None:
     answers = reader(bytes_in_flight=50_000).fetch(ranges_of(file))
     for taken in range(1, 11):
         asked, _ = next(answers)

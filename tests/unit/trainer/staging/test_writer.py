@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from trainer.runtime.errors import DatasetInvalid, StorageFailed
 from trainer.staging import writer
-from trainer.staging.journal import Entry, Journal
+from trainer.staging.completed_files import CompletedFiles, Entry
 from trainer.staging.writer import BLOCK, BUFFER_BYTES, SMALL_BYTES, Writer
 
 NOISE = random.Random(0).randbytes(BUFFER_BYTES * 2 + BLOCK + 1)
@@ -28,8 +28,8 @@ NOISE = random.Random(0).randbytes(BUFFER_BYTES * 2 + BLOCK + 1)
 def writing(folder: Path, checksums: Mapping[str, str] | None = None) -> Iterator[Writer]:
     with (
         tempfile.TemporaryDirectory() as beside,
-        Journal(Path(beside) / "journal", folder, source="") as journal,
-        Writer(folder, journal=journal, checksums=checksums) as made,
+        CompletedFiles(Path(beside) / "journal", folder, source="") as completed,
+        Writer(folder, completed=completed, checksums=checksums) as made,
     ):
         yield made
 
@@ -84,12 +84,12 @@ def test_a_full_disk_is_named_and_nothing_counts_as_complete(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(writer.os, "pwrite", full)
-    with Journal(tmp_path / "journal", tmp_path / "data", source="") as journal:
+    with CompletedFiles(tmp_path / "journal", tmp_path / "data", source="") as completed:
         refused = pytest.raises(StorageFailed, match=r"No space left on device\); make room")
-        with refused, Writer(tmp_path / "data", journal=journal) as made:
+        with refused, Writer(tmp_path / "data", completed=completed) as made:
             write(made, "a", NOISE[:size])
             write(made, "b", NOISE[:size])
-        assert journal.num_files == 0
+        assert completed.num_files == 0
 
 
 def test_what_is_not_as_the_manifest_says_is_named(tmp_path: Path) -> None:

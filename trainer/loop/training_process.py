@@ -1,4 +1,4 @@
-"""One process's part in one training run."""
+"""One process of a training: its task, its device, its place in the gang, and where it writes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from trainer.loop.training_config import TrainingConfig
 
 
 @dataclass(frozen=True)
-class Run:
-    """What stays the same while training."""
+class TrainingProcess:
+    """What one process of the gang knows before the first step; nothing of it changes while training."""
 
     config: TrainingConfig
     task: Task[Any]
@@ -23,12 +23,12 @@ class Run:
     output_dir: Path
     peak_tflops: float | None = None
     """Peak of each process's device; None if it is not known."""
-    peak_source: str = "nobody"
-    """Where that number is from."""
+    peak_source: str = "unknown"
+    """Where that number is from, as a reader should see it."""
     leads_node: bool = True
-    """Whether this process does what one of each node does for the others there."""
+    """Whether this process does the work that one process does for all on its node."""
     graphs_only: bool = False
-    """A tool records the graphs and the numbers mean nothing: no lines, no events, no checkpoints."""
+    """Whether a tool only records the graphs: the numbers mean nothing, so no line, event or checkpoint is written."""
 
     @property
     def global_batch_size(self) -> int:
@@ -38,10 +38,10 @@ class Run:
 
     @property
     def records(self) -> bool:
-        """Whether this process writes for all."""
+        """Whether this process writes the log, the events and the checkpoints for all."""
         return self.gang.rank == 0 and not self.graphs_only
 
     def say(self, sentence: str) -> None:
-        """Tell the reader of the log, once for the gang."""
+        """Print a sentence in the log, once for the gang."""
         if self.gang.rank == 0:
             print(sentence, flush=True)

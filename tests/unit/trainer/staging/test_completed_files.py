@@ -1,4 +1,4 @@
-"""After a crash, what the journal calls complete is complete."""
+"""A file that is recorded as complete is complete after a crash."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.staging.journal import Entry, Journal
+from trainer.staging.completed_files import CompletedFiles, Entry
 
 
 @pytest.fixture
@@ -14,13 +14,13 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def journal(data: Path, source: str = "v1") -> Journal:
-    return Journal(data.parent / "journal", data, source=source)
+def completed_files(data: Path, source: str = "v1") -> CompletedFiles:
+    return CompletedFiles(data.parent / "journal", data, source=source)
 
 
 def keep(data: Path, *entries: Entry) -> None:
     """An attempt that completed these, and then died."""
-    with journal(data) as kept:
+    with completed_files(data) as kept:
         for entry in entries:
             (data / entry.path).write_bytes(b"x" * entry.size)
             kept.add(entry)
@@ -28,18 +28,18 @@ def keep(data: Path, *entries: Entry) -> None:
 
 def test_what_was_complete_is_known_to_the_next_attempt(data: Path) -> None:
     keep(data, Entry("a", 3, (0, 1024)), Entry("b", 4, (1024, 2048)))
-    again = journal(data)
+    again = completed_files(data)
     assert again.spans == {0: 1024, 1024: 2048}
     assert (again.num_files, again.num_bytes) == (2, 7)
     assert again.take("a", 3)
     assert not again.take("b", 5)
 
 
-def test_half_a_line_is_passed_over(data: Path) -> None:
+def test_half_a_line_is_ignored(data: Path) -> None:
     keep(data, Entry("a", 3, None), Entry("b", 4, None))
     lines = (data.parent / "journal").read_text()
     (data.parent / "journal").write_text(lines[:-7])
-    again = journal(data)
+    again = completed_files(data)
     assert (again.take("a", 3), again.take("b", 4)) == (True, False)
 
 
@@ -47,23 +47,23 @@ def test_a_file_that_changed_is_not_complete(data: Path) -> None:
     keep(data, Entry("a", 3, None), Entry("b", 4, None))
     (data / "a").write_bytes(b"longer")
     (data / "b").unlink()
-    assert journal(data).num_files == 0
+    assert completed_files(data).num_files == 0
 
 
 def test_another_version_begins_with_an_empty_folder(data: Path) -> None:
     keep(data, Entry("a", 3, None))
-    assert journal(data, source="v2").num_files == 0
+    assert completed_files(data, source="v2").num_files == 0
     assert list(data.iterdir()) == []
 
 
 def test_a_file_that_was_being_replaced_is_written_again_from_its_first_version_on(data: Path) -> None:
     keep(data, Entry("a", 3, (0, 1024)))
-    with journal(data) as second:
+    with completed_files(data) as second:
         second.forget("a")
-    assert journal(data).spans == {}
+    assert completed_files(data).spans == {}
 
 
 def test_of_a_path_that_came_twice_each_time_is_taken_once(data: Path) -> None:
     keep(data, Entry("a", 3, (0, 1024)), Entry("a", 3, (1024, 2048)))
-    again = journal(data)
+    again = completed_files(data)
     assert [again.take("a", 3) for _ in range(3)] == [True, True, False]

@@ -1,4 +1,4 @@
-"""A data set takes its place however often the stager is killed, and no marker vouches for other files than its own."""
+"""A data set takes its place however often the stager is killed, and no marker describes other files than its own."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from trainer.runtime.errors import DestinationNotEmpty
-from trainer.staging import marker, place
+from trainer.staging import marker, staging_folder
 from trainer.staging.marker import Marker
 
 URL = "s3://datasets/corpus.tar"
 
 STEPS = ("rename", "replace", "unlink", "rmdir")
-"""Of the `os` module: whatever a stager changes at the end."""
+"""Functions of the `os` module with which a stager changes files at the end."""
 
 
 class KilledError(BaseException):
@@ -25,7 +25,7 @@ class KilledError(BaseException):
 
 
 def staged(version: str) -> Marker:
-    """Of two versions that nothing but their content tells apart."""
+    """A marker of one of two versions that differ in their content only."""
     return Marker(url=URL, etag=version, files=2, bytes=6, num_shards=None, num_samples=None)
 
 
@@ -37,13 +37,13 @@ def fill(folder: Path, version: str) -> None:
 
 def made(destination: Path, version: str) -> None:
     """What a stager leaves that is killed as soon as all is whole."""
-    work = place.Workplace(destination.parent / f".{destination.name}.staging")
+    work = staging_folder.Workplace(destination.parent / f".{destination.name}.staging")
     fill(work.data, version)
     marker.write(staged(version), work.data, work.marker)
 
 
 def is_killed_before_step(number: int, destination: Path) -> bool:
-    """Whether whoever puts it into its place came to that step."""
+    """Run the last steps, killed before one of them; whether they came to that step."""
     steps = itertools.count(1)
 
     def dying(step: Callable[..., None]) -> Callable[..., None]:
@@ -58,7 +58,7 @@ def is_killed_before_step(number: int, destination: Path) -> bool:
         for name in STEPS:
             patched.setattr(os, name, dying(getattr(os, name)))
         try:
-            place.finish(destination)
+            staging_folder.finish(destination)
         except KilledError:
             return True
     return False
@@ -76,7 +76,9 @@ def require_truth(destination: Path) -> None:
 
 
 @pytest.mark.parametrize("before", ["nothing", "beside", "inside"])
-def test_whoever_is_killed_at_any_step_leaves_the_truth_and_the_next_one_ends_it(tmp_path: Path, before: str) -> None:
+def test_a_stager_killed_at_any_step_leaves_a_true_marker_and_the_next_one_completes_the_steps(
+    tmp_path: Path, before: str
+) -> None:
     number, was_killed = 0, True
     while was_killed:
         number += 1
@@ -91,7 +93,7 @@ def test_whoever_is_killed_at_any_step_leaves_the_truth_and_the_next_one_ends_it
             assert marker.read(destination) == staged("old")
         else:
             require_truth(destination)
-        place.finish(destination)
+        staging_folder.finish(destination)
         assert marker.read(destination) == staged("new")
         assert marker.is_about(marker.path_of(destination), destination)
         require_truth(destination)
@@ -109,7 +111,7 @@ def test_two_kills_in_a_row_change_nothing(tmp_path: Path) -> None:
             for number in (first, second):
                 is_killed_before_step(number, destination)
                 require_truth(destination)
-            place.finish(destination)
+            staging_folder.finish(destination)
             assert marker.read(destination) == staged("new")
             require_truth(destination)
 
@@ -120,7 +122,7 @@ def test_files_that_came_after_a_kill_are_not_replaced(tmp_path: Path) -> None:
     destination.mkdir()
     (destination / "thesis.txt").write_text("years of work")
     with pytest.raises(DestinationNotEmpty, match="nothing is replaced"):
-        place.finish(destination)
+        staging_folder.finish(destination)
     assert (destination / "thesis.txt").exists()
     assert not marker.path_of(destination).exists()
 
@@ -131,6 +133,6 @@ def test_a_marker_whose_data_set_was_removed_after_a_kill_vouches_for_nothing(tm
     work = tmp_path / ".demo.staging"
     (work / "data").rename(tmp_path / "removed")
     fill(destination, "own")
-    place.finish(destination)
+    staging_folder.finish(destination)
     assert marker.read(destination) is None
     assert not work.exists()

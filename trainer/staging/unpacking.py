@@ -1,6 +1,6 @@
-"""Take a tar archive apart while it arrives, trusting nothing in it.
+"""Unpack a tar archive while it arrives, without trusting its content.
 
-The archive is read once, front to back, and never lies on disk itself.
+The archive is read once, from front to back, and is never stored on the disk.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self, cast
 
 from trainer.runtime.errors import DatasetInvalid, StorageFailed
+from trainer.staging.completed_files import CompletedFiles, Entry
 from trainer.staging.compression import decompressed
-from trainer.staging.journal import Entry, Journal
 from trainer.staging.stream import Stream
 from trainer.staging.writer import Writer
 
@@ -24,8 +24,8 @@ LONGEST_PATH_BYTES = 1024
 class _CheckedMember(tarfile.TarInfo):
     """A member's header, read strictly.
 
-    A tar file ends with blocks of zeros. Python takes the end of the stream and, behind the first member, a damaged
-    header for that as well, so an archive that was cut off between two members would look complete.
+    A tar file ends with blocks of zeros. Python also takes the end of the stream and, after the first member, a damaged
+    header for the end, so an archive that was cut off between two members would look complete.
     """
 
     @classmethod
@@ -36,46 +36,46 @@ class _CheckedMember(tarfile.TarInfo):
             return super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
             if not any(buf):
-                raise  # zeros: the proper end
+                raise  # a block of zeros is the regular end
             raise tarfile.ReadError(f"a member's header is damaged: {error}") from error
 
 
-def unpack(stream: Stream, writer: Writer, journal: Journal, *, name: str) -> None:
-    """Unpack everything that is not there yet.
+def unpack(stream: Stream, writer: Writer, completed: CompletedFiles, *, name: str) -> None:
+    """Unpack every member that an earlier attempt did not complete.
 
     Args:
-        stream: The archive: tar, plain or compressed with gzip, bzip2, xz or zstd. Where it is plain, it may leave out
-            the stretches that the journal names.
+        stream: The archive: tar, plain or compressed with gzip, bzip2, xz or zstd. A plain archive may leave out
+            the stretches that the record of completed files names.
         writer: Writes the files; nothing is ever written outside its folder.
-        journal: Which members an earlier attempt completed.
+        completed: Which members an earlier attempt completed.
         name: What to call the archive in messages.
 
     Raises:
-        DatasetInvalid: If it is no archive, is truncated, or holds a member that leaves the folder.
+        DatasetInvalid: If the stream is no archive, is truncated, or holds a member that leaves the folder.
         StorageFailed: If the folder cannot be written.
     """
     members = 0
-    plain = stream if journal.spans else decompressed(stream)
+    plain = stream if completed.spans else decompressed(stream)
     try:
-        _skip_completed(plain, journal)
+        _skip_completed(plain, completed)
         with tarfile.TarFile(fileobj=cast(Any, plain), mode="r", tarinfo=_CheckedMember) as archive:
-            # Behind what is complete already, there may be only the archive's end.
+            # After the completed members, there may be nothing but the end of the archive.
             is_over = archive.firstmember is None  # type: ignore[attr-defined]
             while not is_over and (member := archive.next()) is not None:
-                archive.members.clear()  # type: ignore[attr-defined]  # or many files fill the memory
+                archive.members.clear()  # type: ignore[attr-defined]  # else a large number of members fills the memory
                 safe = safe_member(member, writer.folder, name=name)
                 if not member.isfile():
                     _make(safe, writer, name=name)
-                elif not journal.take(path := str(PurePosixPath(member.name)), member.size):
+                elif not completed.take(path := str(PurePosixPath(member.name)), member.size):
                     span = (member.offset, archive.offset) if plain is stream else None
                     with writer.file(Entry(path, member.size, span), mode=safe.mode, mtime=safe.mtime) as file:
                         for piece in plain.pieces(member.size):
                             file.write(piece)
                 members += 1
                 plain.skip_to(archive.offset)
-                archive.offset = _skip_completed(plain, journal)
+                archive.offset = _skip_completed(plain, completed)
         if plain is not stream:
-            plain.drain()  # the compression's own checksum stands at its end
+            plain.drain()  # the checksum of the compression follows the archive
     except (tarfile.TarError, ValueError, RecursionError) as error:
         raise DatasetInvalid(
             f"The archive {name} is truncated or no tar archive ({error}, after {members} members); "
@@ -89,12 +89,12 @@ def unpack(stream: Stream, writer: Writer, journal: Journal, *, name: str) -> No
 
 
 def safe_member(member: tarfile.TarInfo, folder: Path, *, name: str) -> tarfile.TarInfo:
-    """The member without what an archive has no say in; it has to be a file, a folder or a link, and stay inside.
+    """Check that a member is a file, a folder or a link inside of the folder, and drop its owner and unsafe modes.
 
-    As strict as Python's own `tarfile.data_filter` of 2025, which Python 3.11 has in its last releases only.
+    The checks are those of Python's `tarfile.data_filter` of 2025, which Python 3.11 has in its last releases only.
 
     Raises:
-        DatasetInvalid: Naming the member and what it does.
+        DatasetInvalid: If it is not; the message names the member and the reason.
     """
     path = PurePosixPath(member.name)
     if path.is_absolute():
@@ -112,7 +112,7 @@ def safe_member(member: tarfile.TarInfo, folder: Path, *, name: str) -> tarfile.
     if _links(member):
         safe.linkname = os.path.normpath(member.linkname)
         beside = folder / path.parent if member.issym() else folder
-        # As it is written, too: behind a link, `..` leads elsewhere than in the text.
+        # Check the path as it is written, too: after a link, `..` leads to another folder than the text says.
         inside = all(_stays_below(folder, beside / target) for target in (member.linkname, safe.linkname))
         if safe.linkname.startswith("/") or not inside:
             raise _unsafe(name, member, f"is a link that leaves the target folder ({member.linkname!r})")
@@ -120,26 +120,27 @@ def safe_member(member: tarfile.TarInfo, folder: Path, *, name: str) -> tarfile.
 
 
 def _safe_mode(mode: int) -> int:
-    """Permissions of a file: its owner may read and write, nobody else may write, and no bit changes who runs it."""
+    """Make a file's mode safe: its owner may read and write, no other user may write, and set-user-ID bits are
+    cleared."""
     mode &= 0o755
     return (mode if mode & 0o100 else mode & ~0o111) | 0o600
 
 
 def _stays_below(folder: Path, path: Path) -> bool:
-    """Whether a path lies below the folder once every link on the way is followed.
+    """Whether a path lies below the folder after every link in it is followed.
 
-    A path that is too long for the operating system is refused: no link in it would be seen (CVE-2025-4517).
+    A path that is too long for the operating system is refused: the links in it would not be followed (CVE-2025-4517).
     """
     inside, target = os.path.realpath(folder), os.path.realpath(path)
     return len(os.fsencode(target)) < LONGEST_PATH_BYTES and os.path.commonpath([inside, target]) == inside
 
 
 def _make(member: tarfile.TarInfo, writer: Writer, *, name: str) -> None:
-    """A folder or a link."""
-    writer.drain()  # a link's target has to be whole, and what a link replaces may be under way
+    """Make a folder or a link."""
+    writer.drain()  # the target of a link has to be complete, and the file that a link replaces may still be written
     target = writer.folder / member.name
     if _links(member):
-        writer.in_order = True  # from now on two paths may mean one file
+        writer.in_order = True  # from now on, two paths may lead to one file
         if target.is_symlink() or not target.is_dir():
             target.unlink(missing_ok=True)
     if member.isdir():
@@ -155,9 +156,9 @@ def _make(member: tarfile.TarInfo, writer: Writer, *, name: str) -> None:
     os.link(linked, target)
 
 
-def _skip_completed(stream: Stream, journal: Journal) -> int:
-    """Over members that an earlier attempt completed; where the next one begins."""
-    while (end := journal.spans.get(stream.tell())) is not None:
+def _skip_completed(stream: Stream, completed: CompletedFiles) -> int:
+    """Skip members that an earlier attempt completed, and return the offset of the next one."""
+    while (end := completed.spans.get(stream.tell())) is not None:
         stream.skip_to(end)
     return stream.tell()
 

@@ -1,6 +1,7 @@
-"""What moto does anew for each request or state and need not: with hundreds of executions that is most of the work.
+"""Replaces what moto repeats for every request or state and could do once; with hundreds of executions, that repetition
+is most of the work.
 
-All of them replace private functions, as in `patches.py`; each has a test that compares the answers.
+All of these replace private functions of moto, as in `patches.py`. A test of each compares its answers with moto's.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any
 from local.aws.patches import original, replacing
 
 CLIENT_USERS = "moto.stepfunctions.parser.asl.component.state.exec.state_task"
-"""Whose modules make a client for every Task state."""
+"""Package whose modules make a boto3 client for every Task state."""
 
 
 def apply_all() -> None:
-    """Every one of them."""
+    """Install every replacement of this module."""
     services_listed_once()
     definitions_read_once()
     clients_made_once()
@@ -25,7 +26,8 @@ def apply_all() -> None:
 
 
 def services_listed_once() -> None:
-    """moto looks through its own folders to tell whether a host is one of its services, twice a request."""
+    """List moto's services once; moto searches its own folders twice per request to tell whether a host is a
+    service."""
     from moto import backends
 
     listed = tuple(original(backends.list_of_moto_modules)())
@@ -33,7 +35,10 @@ def services_listed_once() -> None:
 
 
 def definitions_read_once() -> None:
-    """Parsing a definition takes longer than executing it. The program is made anew: its parts remember."""
+    """Parse each definition once, since parsing takes longer than executing it.
+
+    The program is built again for every execution, because its parts hold state.
+    """
     from antlr4 import CommonTokenStream, InputStream
     from moto.stepfunctions.parser.asl.antlr.runtime.ASLLexer import ASLLexer
     from moto.stepfunctions.parser.asl.antlr.runtime.ASLParser import ASLParser
@@ -58,7 +63,8 @@ def definitions_read_once() -> None:
 
 
 def clients_made_once() -> None:
-    """A boto3 client costs tens of milliseconds, and moto's port is the same for all of a server's life."""
+    """Make each boto3 client once: it takes tens of milliseconds, and moto's port stays the same as long as the server
+    runs."""
     from moto.stepfunctions.parser.asl.utils import boto_client
 
     make = original(boto_client.boto_client_for)
@@ -80,7 +86,8 @@ def clients_made_once() -> None:
 
 
 def children_awaited_here() -> None:
-    """A parent asks over HTTP twice a second whether its child has ended. It asks only once it has."""
+    """Ask for a child execution's result only after the child has ended; moto asks over HTTP twice a second until
+    then."""
     from moto.stepfunctions.parser.api import ExecutionStatus
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_sfn import (
         StateTaskServiceSfn,

@@ -1,6 +1,6 @@
-"""Which files are complete, remembered for whoever goes on after a crash.
+"""A record of the complete files of a data set, which the next attempt reads after a crash.
 
-A line is written only after the file's bytes have left this machine's memory, so it also holds when the node dies.
+A line is written only after the file's bytes have left this machine's memory, so the record holds if the node dies.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import NamedTuple, Self
 from trainer.runtime.errors import StorageFailed
 from trainer.runtime.files import written_whole
 
-SETTLE_SECONDS = 1.0
-"""What a crash costs at most, beside the files that were under way."""
+SYNC_SECONDS = 1.0
+"""Time between two writes of the record; a crash loses at most that much of the work, and the files in progress."""
 
 
 REPLACED = -1
-"""Instead of a size."""
+"""Size in an entry of a file that is being replaced, and so is not complete."""
 
 
 class Entry(NamedTuple):
@@ -34,27 +34,28 @@ class Entry(NamedTuple):
     path: str
     size: int
     span: tuple[int, int] | None
-    """Where its member lies in a plain archive, headers and padding included."""
+    """Start and end of the file's member in a plain archive, headers and padding included."""
 
 
-class Journal:
+class CompletedFiles:
     """The complete files of one folder, for one version of a source."""
 
     def __init__(self, path: Path, folder: Path, *, source: str) -> None:
         """
         Args:
-            path: The journal's own file.
-            folder: Of the files.
-            source: What they come from, version included. An earlier journal of the same goes on.
+            path: File that holds the record.
+            folder: Folder of the data set's files.
+            source: The source of the files and its version. An earlier record of the same source and version is
+                continued.
 
         Raises:
-            StorageFailed: If it cannot be written.
+            StorageFailed: If the record cannot be written.
         """
         self._path = path
         self._folder = folder
         self._new: list[Entry] = []
         self._wanted = threading.Condition()
-        self._settling = threading.Lock()
+        self._syncing = threading.Lock()
         self._ended = False
         self._failure: OSError | None = None
         said = _read(path, source)
@@ -67,10 +68,10 @@ class Journal:
         self._num_files = len(entries)
         self._num_bytes = sum(entry.size for entry in entries)
         self.spans: Mapping[int, int] = {entry.span[0]: entry.span[1] for entry in entries if entry.span}
-        """Where each complete member of a plain archive begins, and ends."""
+        """End of each complete member of a plain archive, by its start."""
         with written_whole(path) as file:
             file.writelines(f"{json.dumps(line)}\n".encode() for line in ({"source": source}, *entries))
-        self._thread = threading.Thread(target=self._settle_now_and_then, daemon=True)
+        self._thread = threading.Thread(target=self._sync_periodically, daemon=True)
 
     def __enter__(self) -> Self:
         self._file = self._path.open("a", encoding="utf-8")
@@ -86,53 +87,54 @@ class Journal:
         if self._failure is not None and kind is None:
             raise StorageFailed(
                 f"The data set could not be forced to disk below {self._folder} ({self._failure}); "
-                "look after the file system and start again."
+                "check the file system and start again."
             ) from self._failure
 
     @property
     def num_files(self) -> int:
-        """That are complete, of earlier attempts and this one."""
+        """Number of complete files, of earlier attempts and of this one."""
         return self._num_files
 
     @property
     def num_bytes(self) -> int:
-        """Of the files that earlier attempts completed."""
+        """Number of bytes in the files that earlier attempts completed."""
         return self._num_bytes
 
     def take(self, path: str, size: int) -> bool:
-        """Whether an earlier attempt completed this file; of a path that comes twice, each time is asked for."""
+        """Take one entry of an earlier attempt for this file, if there is one. A path that an archive holds twice has
+        two entries, and each of them can be taken once."""
         known = self._complete[path, size] > 0
         if known:
             self._complete[path, size] -= 1
         return known
 
     def knows(self, path: str) -> bool:
-        """Whether an earlier attempt left a file of this name."""
+        """Whether an earlier attempt completed a file at this path."""
         return path in self._paths
 
     def add(self, entry: Entry) -> None:
-        """Remember a file, from any thread."""
+        """Record a complete file; may be called from any thread."""
         with self._wanted:
             self._new.append(entry)
             self._num_files += 1
 
     def forget(self, path: str) -> None:
-        """A file is about to be written anew; from here on, it is not complete."""
+        """Record that a file is about to be replaced, and so is no longer complete."""
         with self._wanted:
             self._new.append(Entry(path, REPLACED, None))
-        self._settle()
+        self._sync()
 
-    def _settle_now_and_then(self) -> None:
+    def _sync_periodically(self) -> None:
         while not self._ended and self._failure is None:
             with self._wanted:
-                self._wanted.wait_for(lambda: self._ended, timeout=SETTLE_SECONDS)
+                self._wanted.wait_for(lambda: self._ended, timeout=SYNC_SECONDS)
             try:
-                self._settle()
+                self._sync()
             except OSError as error:
                 self._failure = error
 
-    def _settle(self) -> None:
-        with self._settling:
+    def _sync(self) -> None:
+        with self._syncing:
             with self._wanted:
                 complete, self._new = self._new, []
             if complete:
@@ -143,7 +145,7 @@ class Journal:
 
 
 def _read(path: Path, source: str) -> list[Entry] | None:
-    """What a journal says; None if there is none, or it is about something else."""
+    """Read a record; None if there is none, or it is about another source."""
     lines: list[str] = []
     with suppress(OSError, UnicodeDecodeError):
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -158,7 +160,7 @@ def _read(path: Path, source: str) -> list[Entry] | None:
 
 
 def _still_there(folder: Path, entries: list[Entry]) -> list[Entry]:
-    """Without files that are not as the journal's last word on them says."""
+    """Drop the entries whose file is not as the last entry about it says."""
     there = {}
     for entry in {entry.path: entry for entry in entries}.values():
         with suppress(OSError):

@@ -1,8 +1,9 @@
-"""Where a data set is made and where it goes: one stager at a time, and steps that a crash cannot mix up.
+"""Makes a data set beside its destination and moves it there, one stager at a time, in steps that survive a crash.
 
-The marker lies beside the data set, so no single rename brings both. It is written into the workplace first: from then
-on the data set is whole, and whoever comes next goes on with what was cut off. In its place, a marker is removed before
-other files come there and put there after them, so at no time does it vouch for files that it was not written for.
+The marker lies beside the data set, so no single rename moves both. The marker is written into the workplace first:
+from then on the data set is complete, and the next attempt continues with the remaining steps. At the destination, the
+old marker is removed before other files come there, and the new one is written after them. So a marker never describes
+files that it was not written for.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from trainer.staging import marker
 from trainer.staging.marker import Marker
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""What the disk says when what is complete has to make room for others."""
+"""Errors of a full disk; the files of the attempt are removed then, to make room."""
 
 
 @dataclass(frozen=True)
@@ -32,21 +33,22 @@ class Workplace:
 
     @property
     def data(self) -> Path:
-        """The data set, until it is moved to its place."""
+        """The new data set, until it is moved to its destination."""
         return self.root / "data"
 
     @property
     def old(self) -> Path:
-        """The data set that it replaces, until it is removed."""
+        """The data set that is replaced, until it is removed."""
         return self.root / "old"
 
     @property
     def marker(self) -> Path:
-        """The marker, until it is moved beside the data set: what it is about is whole."""
+        """The marker, until it is moved beside the data set. Once it exists, the new data set is complete."""
         return self.root / "ready"
 
     @property
-    def journal(self) -> Path:
+    def completed_files(self) -> Path:
+        """The record of the files that are complete; its name is that of earlier versions, whose remains are read."""
         return self.root / "journal"
 
     def clear(self) -> None:
@@ -56,7 +58,7 @@ class Workplace:
 
 @contextmanager
 def alone(destination: Path) -> Iterator[None]:
-    """Let only one stager work on a destination; the next one finds the data set there.
+    """Lock the destination, so that one stager works on it and the next one finds the data set there.
 
     Raises:
         StorageFailed: If nothing can be written there, or its file system has no locks.
@@ -82,14 +84,14 @@ def alone(destination: Path) -> Iterator[None]:
 
 @contextmanager
 def workplace(destination: Path, *, url: str) -> Iterator[Workplace]:
-    """Where to make a data set. What is complete stays there for the next attempt, unless it is damaged or in the way.
+    """Make a folder for a new data set. Complete files stay for the next attempt.
 
     Args:
-        destination: Where the data set will be.
-        url: Where it comes from.
+        destination: The final folder of the data set.
+        url: The URL of the source.
 
     Raises:
-        DestinationNotEmpty: If the destination holds another data set, or files that are none.
+        DestinationNotEmpty: If the destination holds another data set, or other files.
         StorageFailed: If the folder cannot be made.
     """
     _require_free(destination, url)
@@ -110,30 +112,30 @@ def workplace(destination: Path, *, url: str) -> Iterator[Workplace]:
 
 
 def put_into_place(place: Workplace, destination: Path, staged: Marker) -> None:
-    """Let the data set that was made take the place of the old one, which it replaces.
+    """Move the new data set to its destination, where it replaces the old one.
 
     Args:
-        place: Holds the data set, whole and forced to disk.
-        destination: Where it goes.
-        staged: Its marker.
+        place: The folder of the new data set, which is complete and forced to the disk.
+        destination: The final folder of the data set.
+        staged: The marker of the new data set.
 
     Raises:
-        DestinationNotEmpty: If somebody else's files have come there meanwhile.
+        DestinationNotEmpty: If other files have appeared there meanwhile.
     """
     marker.write(staged, place.data, place.marker)
     finish(destination)
 
 
 def finish(destination: Path) -> None:
-    """Put a data set that is whole into its place, from wherever an attempt before was cut off; else do nothing.
+    """Complete the remaining steps of an attempt that ended after its data set was complete; else do nothing.
 
     Raises:
-        DestinationNotEmpty: If somebody else's files have come there meanwhile.
+        DestinationNotEmpty: If other files have appeared there meanwhile.
     """
     place = _workplace_of(destination)
     staged = marker.read_file(place.marker)
     if staged is None:
-        shutil.rmtree(place.old, ignore_errors=True)  # of an attempt that was cut off behind the last step
+        shutil.rmtree(place.old, ignore_errors=True)  # of an attempt that ended before it removed the old data set
         return
     ready = marker.path_of(destination)
     if place.data.exists():
@@ -156,7 +158,7 @@ def _workplace_of(destination: Path) -> Workplace:
 
 
 def _require_free(destination: Path, url: str) -> None:
-    """Never replace files that somebody else put there, nor another data set: somebody may be training on it."""
+    """Refuse to replace files that the stager did not write, or another data set, which a training may be reading."""
     if not destination.is_dir() or not any(destination.iterdir()):
         return
     if not (marker.is_about(marker.path_of(destination), destination) or marker.is_inside(destination)):

@@ -21,20 +21,20 @@ from hypothesis import strategies as st
 
 from tests.unit.trainer.conftest import make_archive
 from trainer.runtime.errors import DatasetInvalid, StorageFailed
-from trainer.staging import archive
-from trainer.staging.archive import safe_member
-from trainer.staging.journal import Journal
+from trainer.staging import unpacking
+from trainer.staging.completed_files import CompletedFiles
 from trainer.staging.stream import ReadStream
+from trainer.staging.unpacking import safe_member
 from trainer.staging.writer import Writer
 from trainflow.protocol import archives
 
 
 def unpack(content: bytes, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory() as beside, Journal(Path(beside) / "journal", folder, source="") as journal:
+    with TemporaryDirectory() as beside, CompletedFiles(Path(beside) / "journal", folder, source="") as completed:
         stream = ReadStream(io.BytesIO(content))
-        with Writer(folder, journal=journal) as writer:
-            archive.unpack(stream, writer, journal, name="s3://b/corpus.tar")
+        with Writer(folder, completed=completed) as writer:
+            unpacking.unpack(stream, writer, completed, name="s3://b/corpus.tar")
 
 
 def archive_with(member: tarfile.TarInfo) -> bytes:
