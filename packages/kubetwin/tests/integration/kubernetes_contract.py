@@ -36,16 +36,16 @@ BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 @dataclass(frozen=True)
 class Difference:
-    """Why a step is answered otherwise than recorded."""
+    """Reason why the answer to a step differs from the recorded one."""
 
     reason: str
     timing: bool = False
-    """Whether it may also match, depending on who is faster."""
+    """Whether it may also match, depending on timing."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """How one step went; `faults` is empty when the answer matches."""
+    """Result of one step; `faults` is empty when the answer matches."""
 
     number: int
     label: str
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one scenario went."""
+    """Result of one scenario."""
 
     scenario: str
     description: str

@@ -106,7 +106,7 @@ class Cluster:
         return status
 
     def end_of(self, name: str) -> dict[str, Any]:
-        """How the pod's one container ended."""
+        """The terminated state of the pod's one container."""
         [container] = self.phase(name, "Succeeded", "Failed")["containerStatuses"]
         terminated = container["state"]["terminated"]
         assert isinstance(terminated, dict)
