@@ -11,6 +11,8 @@ import pytest
 PROTOCOL = Path("trainflow/protocol")
 MODULES = sorted(PROTOCOL.rglob("*.py"))
 
+OURS = ("benchmarks", "kubetwin", "lambdas", "local", "stacks", "trainer", "trainflow")
+
 
 def imported(source: Path) -> set[str]:
     """Modules that a file imports, wherever and for whatever."""
@@ -32,3 +34,13 @@ def test_a_module_of_the_protocol_imports_the_standard_library_and_the_protocol_
 
 def test_the_package_around_the_protocol_imports_nothing() -> None:
     assert imported(Path("trainflow/__init__.py")) == set()
+
+
+TRAINER = sorted(Path("trainer").rglob("*.py"))
+
+
+@pytest.mark.parametrize("source", TRAINER, ids=lambda path: ".".join(path.with_suffix("").parts))
+def test_the_trainer_imports_nothing_else_of_ours(source: Path) -> None:
+    """Import-linter forbids the packages that there are; this holds for those to come."""
+    ours = {module for module in imported(source) if module.split(".")[0] in OURS}
+    assert {module for module in ours if not f"{module}.".startswith(("trainer.", "trainflow.protocol."))} == set()
