@@ -52,8 +52,8 @@ check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, t
 	$(BIN)/python -m stacks.tools.checkov_findings cdk.out .venv-checkov/bin/checkov
 	$(BIN)/pytest -q $(TWO_WORKERS) tests/infrastructure -m index
 
-unit: $(INSTALLED) ## The fast tests: no processes, no templates
-	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit packages/kubetwin/tests/unit -m "not slow"
+unit: $(INSTALLED) ## The fast tests, in about a minute
+	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit packages/kubetwin/tests/unit -m "not slow and not lengthy"
 
 test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and the slow proofs
 	$(BIN)/pytest -q $(TWO_WORKERS) -m "not slow and not index"

@@ -177,6 +177,7 @@ def _ship_everything(shipping: Shipper, *, all_of_it: bool = False) -> None:
         pass
 
 
+@pytest.mark.lengthy
 def test_a_shipper_that_is_killed_in_the_middle_loses_and_doubles_nothing(s3: Any, tmp_path: Path) -> None:
     command = [
         *(sys.executable, "-m", "trainer.slurm.ship", "--folder", str(tmp_path)),

@@ -105,6 +105,7 @@ def large_dataset(tmp_path_factory: pytest.TempPathFactory) -> ShardedDataset:
     return open_dataset(folder)
 
 
+@pytest.mark.lengthy
 def test_a_node_reads_each_byte_of_its_files_once_an_epoch(
     large_dataset: ShardedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ def test_no_two_ranks_of_a_gang_read_the_same_block(large_dataset: ShardedDatase
     assert set(read.values()) == {1}
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("kept_bytes", [0, 2**30])
 def test_a_small_data_set_is_read_from_its_files_once(
     tmp_path: Path, reads: Counter[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, kept_bytes: int
@@ -186,6 +188,7 @@ for epoch in range(10):
 """
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("kept_bytes", [0, 2**30])
 def test_memory_stays_flat_over_ten_epochs(tmp_path: Path, kept_bytes: int) -> None:
     for number in range(4):

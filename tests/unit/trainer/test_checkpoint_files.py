@@ -44,6 +44,7 @@ def test_no_folder_means_no_checkpoint(tmp_path: Path) -> None:
     assert newest(tmp_path / "missing") == (None, [])
 
 
+@pytest.mark.lengthy
 @given(st.integers(0, 699), st.integers(1, 255))
 def test_one_flipped_bit_anywhere_is_noticed(tmp_path_factory: pytest.TempPathFactory, at: int, flip: int) -> None:
     folder = tmp_path_factory.mktemp("run")

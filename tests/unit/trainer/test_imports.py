@@ -15,17 +15,20 @@ def imported(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.lengthy
 def test_pretraining_does_without_transformers() -> None:
     modules = imported("import trainer.loop.training, trainer.loop.ahead_of_time")
     assert "torch" in modules
     assert not modules & {"transformers", "tokenizers", "requests"}
 
 
+@pytest.mark.lengthy
 def test_training_a_small_example_does_without_transformers() -> None:
     assert "torch" in imported("import trainer.classification.task, trainer.mlp, trainer.classifier")
     assert "transformers" not in imported("import trainer.classification.task, trainer.mlp, trainer.classifier")
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     "module",
     [

@@ -105,6 +105,7 @@ print(faults() - before)
 """
 
 
+@pytest.mark.lengthy
 @pytest.mark.skipif(sys.platform != "linux", reason="only the C library of Linux is told to keep its memory")
 def test_memory_that_a_step_frees_is_there_for_the_next() -> None:
     def page_faults(first: str) -> int:

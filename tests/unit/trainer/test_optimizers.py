@@ -102,6 +102,7 @@ def test_the_state_of_bfloat16_weights_is_float32(optimizer_type: Any) -> None:
     assert parameter.dtype is torch.bfloat16
 
 
+@pytest.mark.lengthy
 def test_updates_too_small_for_bfloat16_are_not_lost() -> None:
     """1e-4 is a fortieth of the distance between 1 and the next number: rounded to the nearest, all 2,000 vanish."""
     torch.manual_seed(0)
@@ -134,6 +135,7 @@ def test_the_shares_of_the_ranks_differ_by_one_parameter_at_most(sizes: list[int
     assert max(load) - min(load) <= max(sizes, default=0)
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
 @pytest.mark.parametrize(("warmup_steps", "max_steps"), [(2000, 28125), (781, 1563), (3, 10), (0, 5)])
 def test_each_step_has_the_rate_that_hugging_faces_schedule_takes_it_with(

@@ -52,6 +52,7 @@ def test_a_program_that_is_there_is_found_without_being_imported(image: Path, pr
     assert probed(*program)["program"] is None
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("program", "words"),
     [
@@ -119,6 +120,7 @@ def test_free_space_is_that_of_a_folder_that_will_be_made(tmp_path: Path) -> Non
 STAGED = {"url": "s3://a/b.tar", "etag": "1", "files": 1, "bytes": 1, "num_shards": None, "num_samples": None}
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("place", [".demo.ready", "demo/_READY"], ids=["beside it", "among its files"])
 @pytest.mark.parametrize(
     ("marker", "url", "etag"),

@@ -47,6 +47,7 @@ def test_every_program_that_can_be_started_is_on_the_list() -> None:
     assert started - {"trainer.images.smoke"} == set(smoke.ENTRY_POINTS["slurm"])
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("kind", ["tools", "training"])
 def test_what_pods_run_in_an_image_is_what_its_test_imports(kind: str) -> None:
     asked = run_in(kind)

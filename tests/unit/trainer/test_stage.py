@@ -178,6 +178,7 @@ BAD_ARCHIVES = {
 }
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(("content", "words"), BAD_ARCHIVES.values(), ids=BAD_ARCHIVES)
 def test_a_bad_archive_leaves_the_target_as_it_was(s3: Any, destination: Path, content: bytes, words: str) -> None:
     upload(s3, dataset_archive())
@@ -292,6 +293,7 @@ def test_without_a_destination_the_variable_is_named(s3: Any, outside_a_pod: Env
         stage.main(["--url", URL], outside_a_pod)
 
 
+@pytest.mark.lengthy
 def test_sigterm_in_the_middle_leaves_nothing_that_looks_like_a_data_set(
     s3: Any, destination: Path, tmp_path: Path
 ) -> None:
@@ -345,6 +347,7 @@ def test_an_archive_has_to_have_the_checksum_that_was_given(s3: Any, destination
     assert run_stage(destination, "--sha256", hashlib.sha256(content).hexdigest())["num_shards"] == 2
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("kind", ["archive", "prefix"])
 def test_every_file_has_to_be_as_the_manifest_says(s3: Any, destination: Path, kind: str) -> None:
     files = {"c/a.bin": b"a" * 10, "c/b.bin": b"b" * 10}

@@ -75,6 +75,7 @@ def taken(seconds: float, *, loss: float = 0.0, waited: float = 0.0, operations:
     return Taken(loss, cpu_seconds=seconds, seconds=seconds, waited=waited, operations=operations)
 
 
+@pytest.mark.lengthy
 def test_the_contestants_learn_the_same_from_the_same(tmp_path: Path) -> None:
     """All of them as they are measured, with a model that is small enough for a test."""
     write_shard(tmp_path, 0, make_rows(64))

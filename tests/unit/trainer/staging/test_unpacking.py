@@ -128,6 +128,7 @@ def test_whatever_the_path_nothing_is_written_outside(
     assert [path.name for path in outside.iterdir()] == ["in"]
 
 
+@pytest.mark.lengthy
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(["..", "a", "corpus"]), min_size=1, max_size=4), st.booleans(), st.booleans())
 def test_writing_through_a_link_never_leaves_the_folder(

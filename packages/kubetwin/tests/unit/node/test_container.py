@@ -145,6 +145,7 @@ def test_the_container_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
     assert_dead(pids[0])
 
 
+@pytest.mark.lengthy
 def test_ten_mebibytes_of_short_lines_are_stored_without_loss(tmp_path: Path) -> None:
     _, output = run(tmp_path, "yes 0123456789 | head -c 10485759")
     assert len(output) == 10485759
