@@ -39,5 +39,5 @@ def notify(*, subject: str, message: str) -> None:
             failures.append(failure)
     if len(failures) == len(CHANNELS):
         raise failures[0]
-    for reason in failures:
-        logger.error("a channel did not take a message", extra={"subject": subject, "reason": str(reason)})
+    for reason in map(str, failures):
+        logger.error("a channel did not take a message", extra={"subject": subject, "reason": reason})
