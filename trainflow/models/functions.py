@@ -7,38 +7,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainflow.models.environment import (
+    ArtifactEnvironment,
+    CacheEnvironment,
+    ClusterEnvironment,
+    DeploymentEnvironment,
+    LinkEnvironment,
+    NotificationEnvironment,
+    ReapingEnvironment,
+    RunTableEnvironment,
+    Settings,
+    SlurmEnvironment,
+    ToolsEnvironment,
+    WorkflowEnvironment,
+)
 from trainflow.models.kubernetes_access import Access
 
-SLURM = (
-    "SLURM_API_URL",
-    "SLURM_KEY_SECRET",
-    "SLURM_USER",
-    "SLURM_CLAIMS",
-    "SLURM_SYSTEM_QUEUE",
-    "SLURM_SHARED_FOLDER",
-    "SLURM_ENVIRONMENT",
-    "SLURM_PROGRAM_FOLDER",
-    "SLURM_PROPERTIES",
-)
-"""Where Slurm is and what its nodes look like; empty in a deployment without one.
-
-SLURM_CLAIMS is a JSON object of what a token says beside its user and its end: AWS PCS wants the user's ids there.
-SLURM_SYSTEM_QUEUE is the partition of small programs; empty where it is Slurm's default.
-"""
-CLUSTER = ("CLUSTER_NAME", "NAMESPACE", *SLURM)
+CLUSTER = (ClusterEnvironment, SlurmEnvironment)
 """What runs jobs: any function that reaches the one reaches the other, because the run says which it is."""
-METRICS = ("DEPLOYMENT",)
-"""Of functions that publish metrics."""
-ARTIFACTS = ("ARTIFACT_BUCKET",)
-NOTIFICATIONS = ("TOPIC_ARN",)
-RUNS = ("RUN_TABLE",)
-CACHES = ("CACHE_TABLE",)
-WORKFLOW = ("TRAINING_STATE_MACHINE_ARN",)
-REAPING = ("IDLE_MINUTES",)
-TOOLS = ("TOOLS_IMAGE",)
-"""The image of staging and publishing."""
-LINK = ("LINKED_FILE_SYSTEM", "LINKED_URL")
-"""Data that the file system shows without a copy; empty in a deployment without such a link."""
+METRICS = (DeploymentEnvironment,)
+ARTIFACTS = (ArtifactEnvironment,)
+NOTIFICATIONS = (NotificationEnvironment,)
+RUNS = (RunTableEnvironment,)
+CACHES = (CacheEnvironment,)
+WORKFLOW = (WorkflowEnvironment,)
+REAPING = (ReapingEnvironment,)
+TOOLS = (ToolsEnvironment,)
+LINKED = (LinkEnvironment,)
+
+SLURM = SlurmEnvironment.variables()
+LINK = LinkEnvironment.variables()
+"""Variables that are empty in a deployment without Slurm, and in one without a link."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +47,17 @@ class Function:
     name: str
     """As the placeholder in the state machines calls it."""
     module: str
-    environment: tuple[str, ...]
-    """Names of the variables that the handler reads."""
+    settings: tuple[type[Settings], ...]
+    """What it is told about its surroundings."""
     access: Access | None = None
     """Its Kubernetes group; None for functions that do not talk to the cluster."""
     timeout_seconds: int = 60
     memory_mib: int = 512
+
+    @property
+    def environment(self) -> tuple[str, ...]:
+        """Names of the environment variables that are set for it."""
+        return tuple(variable for settings in self.settings for variable in settings.variables())
 
     @property
     def handler(self) -> str:
@@ -62,52 +66,50 @@ class Function:
 
 
 TASKS = (
-    Function(name="ValidateRun", module="validate_run", environment=RUNS + LINK + TOOLS),
-    Function(name="Preflight", module="preflight", environment=CLUSTER + ARTIFACTS + CACHES, access=Access.EXAMINE),
-    Function(name="AcquireCache", module="acquire_cache", environment=CACHES),
-    Function(name="EnsureCapacity", module="ensure_capacity", environment=CLUSTER, access=Access.SCALE),
+    Function(name="ValidateRun", module="validate_run", settings=RUNS + LINKED + TOOLS),
+    Function(name="Preflight", module="preflight", settings=CLUSTER + ARTIFACTS + CACHES, access=Access.EXAMINE),
+    Function(name="AcquireCache", module="acquire_cache", settings=CACHES),
+    Function(name="EnsureCapacity", module="ensure_capacity", settings=CLUSTER, access=Access.SCALE),
     Function(
-        name="StageData", module="stage_data", environment=CLUSTER + ARTIFACTS + LINK + METRICS, access=Access.SUBMIT
+        name="StageData", module="stage_data", settings=CLUSTER + ARTIFACTS + LINKED + METRICS, access=Access.SUBMIT
     ),
-    Function(name="SubmitJob", module="submit_job", environment=CLUSTER + ARTIFACTS, access=Access.SUBMIT),
-    Function(name="PollJob", module="poll_job", environment=CLUSTER + ARTIFACTS, access=Access.WATCH),
-    Function(name="LocateRank0", module="locate_rank0", environment=CLUSTER + ARTIFACTS, access=Access.WATCH),
+    Function(name="SubmitJob", module="submit_job", settings=CLUSTER + ARTIFACTS, access=Access.SUBMIT),
+    Function(name="PollJob", module="poll_job", settings=CLUSTER + ARTIFACTS, access=Access.WATCH),
+    Function(name="LocateRank0", module="locate_rank0", settings=CLUSTER + ARTIFACTS, access=Access.WATCH),
     Function(
-        name="PublishMetrics", module="publish_metrics", environment=CLUSTER + ARTIFACTS + METRICS, access=Access.WATCH
+        name="PublishMetrics", module="publish_metrics", settings=CLUSTER + ARTIFACTS + METRICS, access=Access.WATCH
     ),
     Function(
         name="CheckCompilation",
         module="check_compilation",
-        environment=CLUSTER + ARTIFACTS + CACHES,
+        settings=CLUSTER + ARTIFACTS + CACHES,
         access=Access.WATCH,
     ),
+    Function(name="PublishArtifacts", module="publish_artifacts", settings=CLUSTER + ARTIFACTS, access=Access.SUBMIT),
     Function(
-        name="PublishArtifacts", module="publish_artifacts", environment=CLUSTER + ARTIFACTS, access=Access.SUBMIT
+        name="CollectDiagnostics", module="collect_diagnostics", settings=CLUSTER + ARTIFACTS, access=Access.WATCH
     ),
+    Function(name="TearDown", module="tear_down", settings=CLUSTER + ARTIFACTS + CACHES, access=Access.CLEAN_UP),
     Function(
-        name="CollectDiagnostics", module="collect_diagnostics", environment=CLUSTER + ARTIFACTS, access=Access.WATCH
+        name="WriteRecord", module="write_record", settings=ARTIFACTS + RUNS, timeout_seconds=120, memory_mib=1024
     ),
-    Function(name="TearDown", module="tear_down", environment=CLUSTER + ARTIFACTS + CACHES, access=Access.CLEAN_UP),
-    Function(
-        name="WriteRecord", module="write_record", environment=ARTIFACTS + RUNS, timeout_seconds=120, memory_mib=1024
-    ),
-    Function(name="Notify", module="notify", environment=NOTIFICATIONS + RUNS),
+    Function(name="Notify", module="notify", settings=NOTIFICATIONS + RUNS),
 )
 """Behind the Task states, in the order in which a run meets them."""
 
 EVENT_HANDLERS = (
-    Function(name="StartRun", module="start_run", environment=WORKFLOW + NOTIFICATIONS),
+    Function(name="StartRun", module="start_run", settings=WORKFLOW + NOTIFICATIONS),
     Function(
         name="CleanUp",
         module="clean_up",
-        environment=CLUSTER + NOTIFICATIONS + RUNS + CACHES + ARTIFACTS,
+        settings=CLUSTER + NOTIFICATIONS + RUNS + CACHES + ARTIFACTS,
         access=Access.CLEAN_UP,
         timeout_seconds=180,
     ),
     Function(
         name="SurveyFleet",
         module="survey_fleet",
-        environment=CLUSTER + NOTIFICATIONS + RUNS + REAPING + METRICS,
+        settings=CLUSTER + NOTIFICATIONS + RUNS + REAPING + METRICS,
         access=Access.SURVEY,
     ),
 )

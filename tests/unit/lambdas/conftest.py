@@ -22,6 +22,7 @@ from lambdas.gateways.runs import RunTable
 from local.aws import patches
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import TOOLS_IMAGE
+from trainflow.models.functions import SLURM
 from trainflow.models.instances import nodegroup_name
 from trainflow.record.history import ExecutionHistory
 
@@ -113,6 +114,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, own_clients: None) -> Iterator[Aws]:
             "LINKED_FILE_SYSTEM": "",
             "LINKED_URL": "",
             "TOOLS_IMAGE": TOOLS_IMAGE,
+            **dict.fromkeys(SLURM, ""),
         }.items():
             monkeypatch.setenv(name, value)
         yield account
