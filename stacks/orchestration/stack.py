@@ -5,7 +5,6 @@ The execution's input is the run spec and its name is the run's id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
@@ -19,15 +18,13 @@ from constructs import Construct
 
 from stacks.orchestration.bundling import function_code
 from stacks.orchestration.functions import Surroundings, TrainflowFunction
-from stacks.orchestration.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, objects, policy, service
-from stacks.orchestration.state_machines import LOG_PREFIX, StateMachines, executions_of
+from stacks.orchestration.grants import Resources, TaskGrants
+from stacks.orchestration.permissions import USE_OF_KEY, SharedPolicies, service
+from stacks.orchestration.state_machines import LOG_PREFIX, StateMachines
 from stacks.shared.acknowledgements import Reason, acknowledge
 from stacks.slurm.access import NOWHERE, SlurmReference, let_functions_in
-from stacks.storage import further_buckets
-from stacks.storage.stack import DATA_PREFIX
 from trainflow.configuration.deployment import Configuration
 from trainflow.models.functions import LINK, TASKS
-from trainflow.record.steps import FILE_NAME as STEPS_FILE
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference
@@ -65,8 +62,19 @@ class OrchestrationStack(cdk.Stack):
             in_network=cluster.placement is not None,
             slurm=slurm.grants(self, storage) if slurm else (),
         )
-        self.resize_nodegroups = self._may_resize_nodegroups()
-        self.write_artifacts = self._may_write_artifacts()
+        self.grants = TaskGrants(
+            Resources(
+                stack=self,
+                configuration=configuration,
+                storage=storage,
+                images=images,
+                key=self.key,
+                topic=self.topic,
+                run_table=self.run_table,
+                cache_table=self.cache_table,
+                policies=self.policies,
+            )
+        )
         acknowledge(self, "Serverless-LambdaDLQ", reason=Reason.TASKS_ARE_WAITED_FOR)
         surroundings = self.surroundings(self)
         self.functions = self._make_functions(surroundings)
@@ -109,154 +117,13 @@ class OrchestrationStack(cdk.Stack):
         names = (shared.file_system_id, shared.linked_url) if shared else ("", "")
         return dict(zip(LINK, names, strict=True))
 
-    def use_table(self, *actions: str) -> list[Grant]:
-        """Actions on the run table, and what DynamoDB then does with the table's key in the caller's name."""
-        return self._use(self.run_table, actions)
-
-    def use_caches(self, *actions: str) -> list[Grant]:
-        """The same on the table of compile caches."""
-        return self._use(self.cache_table, actions)
-
-    def release_caches(self) -> list[Grant]:
-        """Giving back what a run was compiling."""
-        return self.use_caches("dynamodb:Scan", "dynamodb:DeleteItem")
-
-    def write_records(self) -> list[Grant | iam.ManagedPolicy]:
-        """Reading what an execution and its windows did, and the kept steps; writing the record."""
-        name = self._configuration.name
-        return [
-            allow(
-                "states:GetExecutionHistory",
-                on=[executions_of(self, f"{name}-training"), executions_of(self, f"{name}-watch-job")],
-                pattern_because=Reason.RUNS_CHOOSE,
-            ),
-            *self.keep_steps(),
-        ]
-
-    def keep_steps(self) -> list[Grant | iam.ManagedPolicy]:
-        """Reading the steps that were kept of a training, and writing them with more."""
-        kept = allow(
-            "s3:GetObject",
-            on=objects(self._storage, self._storage.artifact_bucket, f"runs/*/{STEPS_FILE}"),
-            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
-        )
-        return [kept, allow("kms:Decrypt", on=self._storage.key.key_arn), self.write_artifacts]
-
-    def find_rank0(self) -> list[Grant]:
-        """Reading where the rank 0 of an elastic job says that it is."""
-        announcements = allow(
-            "s3:GetObject",
-            on=objects(self._storage, self._storage.artifact_bucket, "runs/*/rank0/*"),
-            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
-        )
-        return [announcements, allow("kms:Decrypt", on=self._storage.key.key_arn)]
-
-    def _use(self, table: dynamodb.Table, actions: Sequence[str]) -> list[Grant]:
-        return [
-            allow(*actions, on=table.table_arn),
-            allow("kms:Encrypt", "kms:Decrypt", "kms:DescribeKey", on=self.key.key_arn),
-        ]
-
     def _make_functions(self, surroundings: Surroundings) -> dict[str, TrainflowFunction]:
-        grants = self._grants()
         return {
             function.name: TrainflowFunction(
-                self, function.name, function=function, surroundings=surroundings, grants=grants.get(function.name, ())
+                self, function.name, function=function, surroundings=surroundings, grants=self.grants.of(function)
             )
             for function in TASKS
         }
-
-    def _grants(self) -> dict[str, Sequence[Grant | iam.ManagedPolicy]]:
-        """What each function's code may do, beside `eks:DescribeCluster` for those that talk to the cluster."""
-        data_sets = allow(
-            "s3:GetObject",
-            on=objects(self._storage, self._storage.data_bucket, f"{DATA_PREFIX}*"),
-            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
-        )
-        find_data_sets = allow(
-            "s3:ListBucket",
-            on=self._storage.data_bucket.bucket_arn,
-            when={"StringLike": {"s3:prefix": f"{DATA_PREFIX}*"}},
-        )
-        decrypt = allow("kms:Decrypt", on=self._storage.key.key_arn)
-        return {
-            "ValidateRun": self.use_table("dynamodb:PutItem"),
-            "EnsureCapacity": [self.resize_nodegroups],
-            "StageData": [self.policies.publish_metrics, *self._import_names()],
-            "Preflight": [
-                self._may_look_at_nodegroups(),
-                self.policies.examine,
-                data_sets,
-                find_data_sets,
-                decrypt,
-                *further_buckets.for_preflight(self._storage.granted_buckets),
-                *self.use_caches("dynamodb:GetItem"),
-                *self._find_tools_image(),
-            ],
-            "AcquireCache": [
-                *self.use_caches("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"),
-                allow(
-                    "states:DescribeExecution",
-                    on=executions_of(self, f"{self._configuration.name}-training"),
-                    pattern_because=Reason.RUNS_CHOOSE,
-                ),
-            ],
-            "CheckCompilation": self.use_caches("dynamodb:UpdateItem"),
-            "TearDown": [
-                self.resize_nodegroups,
-                self.write_artifacts,
-                *self.find_rank0(),
-                *self.release_caches(),
-            ],
-            "PublishMetrics": [self.policies.publish_metrics, *self.keep_steps()],
-            "LocateRank0": self.find_rank0(),
-            "PublishArtifacts": self.find_rank0(),
-            "WriteRecord": [*self.write_records(), *self.use_table("dynamodb:GetItem")],
-            "CollectDiagnostics": [self.write_artifacts],
-            "Notify": [allow("sns:Publish", on=self.topic.topic_arn), *self.use_table("dynamodb:UpdateItem")],
-        }
-
-    def _find_tools_image(self) -> list[Grant]:
-        repository = self._images.tools_repository_arn
-        return [allow("ecr:DescribeImages", on=repository)] if repository else []
-
-    def _import_names(self) -> list[Grant]:
-        """As the FSx for Lustre user guide lists it ('API permissions'): a task is a resource of its own."""
-        shared = self._storage.shared
-        if shared is None:
-            return []
-        file_system = self.format_arn(service="fsx", resource="file-system", resource_name=shared.file_system_id)
-        tasks = self.format_arn(service="fsx", resource="task", resource_name="*")
-        create, describe = "fsx:CreateDataRepositoryTask", "fsx:DescribeDataRepositoryTasks"
-        return [
-            allow(create, on=file_system),
-            allow(create, describe, on=tasks, pattern_because=Reason.SERVICES_CHOOSE_IDS),
-        ]
-
-    def _may_resize_nodegroups(self) -> iam.ManagedPolicy:
-        resize = allow(
-            "eks:DescribeNodegroup",
-            "eks:UpdateNodegroupConfig",
-            on=self._nodegroups,
-            pattern_because=Reason.SERVICES_CHOOSE_IDS,
-        )
-        return policy(self, "ResizeNodegroups", resize)
-
-    def _may_look_at_nodegroups(self) -> Grant:
-        return allow("eks:DescribeNodegroup", on=self._nodegroups, pattern_because=Reason.SERVICES_CHOOSE_IDS)
-
-    @property
-    def _nodegroups(self) -> str:
-        name = f"{self._configuration.cluster_name}/trainflow-*/*"
-        return self.format_arn(service="eks", resource="nodegroup", resource_name=name)
-
-    def _may_write_artifacts(self) -> iam.ManagedPolicy:
-        write = allow(
-            "s3:PutObject",
-            on=objects(self._storage, self._storage.artifact_bucket, "runs/*"),
-            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
-        )
-        return policy(self, "WriteArtifacts", write, allow("kms:GenerateDataKey", on=self._storage.key.key_arn))
 
     def _make_key(self) -> kms.Key:
         key = kms.Key(

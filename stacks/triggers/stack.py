@@ -6,7 +6,6 @@ alone may start an execution; it names it after the request's content, so that t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
@@ -18,13 +17,13 @@ from constructs import Construct
 
 from stacks.orchestration.bundling import REPOSITORY
 from stacks.orchestration.functions import TrainflowFunction
+from stacks.orchestration.grants import Grants
 from stacks.orchestration.permissions import Grant, allow, objects
-from stacks.orchestration.state_machines import executions_of
 from stacks.shared.acknowledgements import Reason, acknowledge
 from stacks.triggers.queues import DeadLetterQueues, RequestQueue
 from stacks.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_AT, Schedules
 from trainflow.configuration.deployment import Configuration, Schedule, scheduled_spec
-from trainflow.models.functions import EVENT_HANDLERS
+from trainflow.models.functions import EVENT_HANDLERS, Function
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference
@@ -95,14 +94,13 @@ class TriggersStack(cdk.Stack):
         cdk.CfnOutput(self, "RunRequestQueue", value=self.run_requests.queue_url, description="Requests for runs")
 
     def _make_functions(self) -> dict[str, TrainflowFunction]:
-        grants = self._grants()
         return {
             function.name: TrainflowFunction(
                 self,
                 function.name,
                 function=function,
                 surroundings=self._surroundings,
-                grants=grants[function.name],
+                grants=self._grants_of(function),
                 dead_letter_queue=self.dead_letter_queues["RunRequests" if function is START_RUN else function.name],
             )
             for function in EVENT_HANDLERS
@@ -111,46 +109,44 @@ class TriggersStack(cdk.Stack):
     def _make_alias(self, function: TrainflowFunction) -> lambda_.Alias:
         return lambda_.Alias(function, "Live", alias_name=LIVE, version=function.version)
 
-    def _grants(self) -> dict[str, Sequence[Grant | iam.ManagedPolicy]]:
-        """What each function's code may do, beside `eks:DescribeCluster` for those that talk to the cluster."""
-        orchestration, data = self._orchestration, self._storage.data_bucket
-        notify = allow("sns:Publish", on=orchestration.topic.topic_arn)
-        describe_runs = allow(
-            "states:DescribeExecution",
-            on=executions_of(self, f"{self._configuration.name}-training"),
-            pattern_because=Reason.RUNS_CHOOSE,
-        )
-        return {
-            "StartRun": [
-                allow(*READING_A_QUEUE, on=self.run_requests.queue_arn),
-                allow(
-                    "s3:GetObject",
-                    "s3:GetObjectVersion",
-                    on=objects(self._storage, data, RUN_REQUESTS),
-                    pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
-                ),
-                allow("kms:Decrypt", on=self._storage.key.key_arn),
-                allow("states:StartExecution", on=orchestration.training.state_machine_arn),
-                describe_runs,
-                notify,
-            ],
-            "CleanUp": [
-                orchestration.resize_nodegroups,
-                *orchestration.write_records(),
-                *orchestration.find_rank0(),
-                *orchestration.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
-                *orchestration.release_caches(),
-                notify,
-            ],
-            "SurveyFleet": [
-                orchestration.resize_nodegroups,
-                allow("eks:ListNodegroups", on=self._cluster.arn),
-                describe_runs,
-                *orchestration.use_table("dynamodb:GetItem", "dynamodb:PutItem"),
-                orchestration.policies.publish_metrics,
-                notify,
-            ],
-        }
+    def _grants_of(self, function: Function) -> Grants:
+        """What a function's code may do, beside what `stacks.orchestration.functions` grants every function."""
+        shared = self._orchestration.grants
+        match function.module:
+            case "start_run":
+                return [
+                    *self._read_requests(),
+                    allow("states:StartExecution", on=self._orchestration.training.state_machine_arn),
+                    shared.describe_runs(self),
+                    shared.send_messages(),
+                ]
+            case "clean_up":
+                return [
+                    shared.resize_nodegroups,
+                    *shared.write_records(),
+                    *shared.find_rank0(),
+                    *shared.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
+                    *shared.release_caches(),
+                    shared.send_messages(),
+                ]
+            case "survey_fleet":
+                return [
+                    shared.resize_nodegroups,
+                    allow("eks:ListNodegroups", on=self._cluster.arn),
+                    shared.describe_runs(self),
+                    *shared.use_table("dynamodb:GetItem", "dynamodb:PutItem"),
+                    shared.policies.publish_metrics,
+                    shared.send_messages(),
+                ]
+        raise LookupError(f"{function.name} has no grants; add them here.")
+
+    def _read_requests(self) -> list[Grant]:
+        specs = objects(self._storage, self._storage.data_bucket, RUN_REQUESTS)
+        return [
+            allow(*READING_A_QUEUE, on=self.run_requests.queue_arn),
+            allow("s3:GetObject", "s3:GetObjectVersion", on=specs, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
+            allow("kms:Decrypt", on=self._storage.key.key_arn),
+        ]
 
     def _start_requested_runs(self) -> None:
         mapping = lambda_.CfnEventSourceMapping(

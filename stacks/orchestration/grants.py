@@ -1,0 +1,252 @@
+"""What each function's code may do: a method for each function of a run, named as its handler's module.
+
+Beside these, a function may write its own log and traces, use the deployment's key and, if it talks to the cluster, ask
+`eks:DescribeCluster` (`functions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_sns as sns
+
+from stacks.orchestration.permissions import Grant, SharedPolicies, allow, objects, policy
+from stacks.orchestration.state_machines import executions_of
+from stacks.shared.acknowledgements import Reason
+from stacks.storage import further_buckets
+from stacks.storage.stack import DATA_PREFIX
+from trainflow.configuration.deployment import Configuration
+from trainflow.models.functions import Function
+from trainflow.record.steps import FILE_NAME as STEPS_FILE
+
+if TYPE_CHECKING:
+    from stacks.images.stack import ImagesStack
+    from stacks.storage.stack import StorageStack
+
+Grants = Sequence[Grant | iam.ManagedPolicy]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What functions are granted something on."""
+
+    stack: cdk.Stack
+    configuration: Configuration
+    storage: StorageStack
+    images: ImagesStack
+    key: kms.Key
+    topic: sns.Topic
+    run_table: dynamodb.Table
+    cache_table: dynamodb.Table
+    policies: SharedPolicies
+
+
+class SharedGrants:
+    """Grants that several functions have, in this stack and in that of the triggers."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources, self._storage = resources, resources.storage
+        self.policies = resources.policies
+        self.resize_nodegroups = self._may_resize_nodegroups()
+        self.write_artifacts = self._may_write_artifacts()
+
+    def use_table(self, *actions: str) -> list[Grant]:
+        """Actions on the run table, and what DynamoDB then does with the table's key in the caller's name."""
+        return self._use(self._resources.run_table, actions)
+
+    def use_caches(self, *actions: str) -> list[Grant]:
+        """The same on the table of compile caches."""
+        return self._use(self._resources.cache_table, actions)
+
+    def release_caches(self) -> list[Grant]:
+        """Releasing the lease of what a run was compiling."""
+        return self.use_caches("dynamodb:Scan", "dynamodb:DeleteItem")
+
+    def write_records(self) -> list[Grant | iam.ManagedPolicy]:
+        """Reading what an execution and its windows did, and the kept steps; writing the record."""
+        stack, name = self._resources.stack, self._resources.configuration.name
+        return [
+            allow(
+                "states:GetExecutionHistory",
+                on=[executions_of(stack, f"{name}-training"), executions_of(stack, f"{name}-watch-job")],
+                pattern_because=Reason.RUNS_CHOOSE,
+            ),
+            *self.keep_steps(),
+        ]
+
+    def keep_steps(self) -> list[Grant | iam.ManagedPolicy]:
+        """Reading the steps that were kept of a training, and writing them with more."""
+        kept = allow(
+            "s3:GetObject",
+            on=objects(self._storage, self._storage.artifact_bucket, f"runs/*/{STEPS_FILE}"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        return [kept, self.decrypt(), self.write_artifacts]
+
+    def find_rank0(self) -> list[Grant]:
+        """Reading where the rank 0 of an elastic job says that it is."""
+        announcements = allow(
+            "s3:GetObject",
+            on=objects(self._storage, self._storage.artifact_bucket, "runs/*/rank0/*"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        return [announcements, self.decrypt()]
+
+    def decrypt(self) -> Grant:
+        """Reading what the buckets' key encrypts."""
+        return allow("kms:Decrypt", on=self._storage.key.key_arn)
+
+    def send_messages(self) -> Grant:
+        """Sending over every channel."""
+        return allow("sns:Publish", on=self._resources.topic.topic_arn)
+
+    def describe_runs(self, stack: cdk.Stack) -> Grant:
+        """Asking Step Functions whether a run still runs."""
+        return allow(
+            "states:DescribeExecution",
+            on=executions_of(stack, f"{self._resources.configuration.name}-training"),
+            pattern_because=Reason.RUNS_CHOOSE,
+        )
+
+    def _use(self, table: dynamodb.Table, actions: Sequence[str]) -> list[Grant]:
+        return [
+            allow(*actions, on=table.table_arn),
+            allow("kms:Encrypt", "kms:Decrypt", "kms:DescribeKey", on=self._resources.key.key_arn),
+        ]
+
+    def _may_resize_nodegroups(self) -> iam.ManagedPolicy:
+        resize = allow(
+            "eks:DescribeNodegroup",
+            "eks:UpdateNodegroupConfig",
+            on=self._nodegroups,
+            pattern_because=Reason.SERVICES_CHOOSE_IDS,
+        )
+        return policy(self._resources.stack, "ResizeNodegroups", resize)
+
+    def _may_write_artifacts(self) -> iam.ManagedPolicy:
+        write = allow(
+            "s3:PutObject",
+            on=objects(self._storage, self._storage.artifact_bucket, "runs/*"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        generate = allow("kms:GenerateDataKey", on=self._storage.key.key_arn)
+        return policy(self._resources.stack, "WriteArtifacts", write, generate)
+
+    @property
+    def _nodegroups(self) -> str:
+        name = f"{self._resources.configuration.cluster_name}/trainflow-*/*"
+        return self._resources.stack.format_arn(service="eks", resource="nodegroup", resource_name=name)
+
+
+class TaskGrants(SharedGrants):
+    """Grants of the functions behind the Task states."""
+
+    def of(self, function: Function) -> Grants:
+        """The grants of a function: what the method with the name of its module says."""
+        grants: Callable[[], Grants] = getattr(self, function.module)
+        return grants()
+
+    def validate_run(self) -> Grants:
+        """Writes the run down."""
+        return self.use_table("dynamodb:PutItem")
+
+    def preflight(self) -> Grants:
+        """Looks at all that could keep a run from starting, and changes nothing in the account."""
+        return [
+            allow("eks:DescribeNodegroup", on=self._nodegroups, pattern_because=Reason.SERVICES_CHOOSE_IDS),
+            self.policies.examine,
+            *self._find_data_sets(),
+            self.decrypt(),
+            *further_buckets.for_preflight(self._storage.granted_buckets),
+            *self.use_caches("dynamodb:GetItem"),
+            *self._find_tools_image(),
+        ]
+
+    def stage_data(self) -> Grants:
+        """Publishes how far staging is, and imports the names of a linked bucket."""
+        return [self.policies.publish_metrics, *self._import_names()]
+
+    def acquire_cache(self) -> Grants:
+        """Takes, renews and takes over leases of compile caches."""
+        actions = ("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem")
+        return [*self.use_caches(*actions), self.describe_runs(self._resources.stack)]
+
+    def ensure_capacity(self) -> Grants:
+        """Asks for nodes."""
+        return [self.resize_nodegroups]
+
+    def submit_job(self) -> Grants:
+        """The cluster alone."""
+        return []
+
+    def poll_job(self) -> Grants:
+        """The cluster alone."""
+        return []
+
+    def locate_rank0(self) -> Grants:
+        """Reads announcements of elastic jobs."""
+        return self.find_rank0()
+
+    def publish_metrics(self) -> Grants:
+        """Publishes steps, and keeps them for the record."""
+        return [self.policies.publish_metrics, *self.keep_steps()]
+
+    def check_compilation(self) -> Grants:
+        """Declares a compile cache ready."""
+        return self.use_caches("dynamodb:UpdateItem")
+
+    def publish_artifacts(self) -> Grants:
+        """Reads announcements of elastic jobs; the artifacts themselves go from a pod to S3."""
+        return self.find_rank0()
+
+    def collect_diagnostics(self) -> Grants:
+        """Writes the diagnostics beside the run's artifacts."""
+        return [self.write_artifacts]
+
+    def tear_down(self) -> Grants:
+        """Releases nodes and leases, and keeps the last lines of the pods' logs."""
+        return [self.resize_nodegroups, self.write_artifacts, *self.find_rank0(), *self.release_caches()]
+
+    def write_record(self) -> Grants:
+        """Writes record and report."""
+        return [*self.write_records(), *self.use_table("dynamodb:GetItem")]
+
+    def notify(self) -> Grants:
+        """Sends the message about the run's end, and writes the end down."""
+        return [self.send_messages(), *self.use_table("dynamodb:UpdateItem")]
+
+    def _find_data_sets(self) -> list[Grant]:
+        read = allow(
+            "s3:GetObject",
+            on=objects(self._storage, self._storage.data_bucket, f"{DATA_PREFIX}*"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        find = allow(
+            "s3:ListBucket",
+            on=self._storage.data_bucket.bucket_arn,
+            when={"StringLike": {"s3:prefix": f"{DATA_PREFIX}*"}},
+        )
+        return [read, find]
+
+    def _find_tools_image(self) -> list[Grant]:
+        repository = self._resources.images.tools_repository_arn
+        return [allow("ecr:DescribeImages", on=repository)] if repository else []
+
+    def _import_names(self) -> list[Grant]:
+        """As the FSx for Lustre user guide lists it ('API permissions'): a task is a resource of its own."""
+        shared, stack = self._storage.shared, self._resources.stack
+        if shared is None:
+            return []
+        file_system = stack.format_arn(service="fsx", resource="file-system", resource_name=shared.file_system_id)
+        tasks = stack.format_arn(service="fsx", resource="task", resource_name="*")
+        create, describe = "fsx:CreateDataRepositoryTask", "fsx:DescribeDataRepositoryTasks"
+        return [
+            allow(create, on=file_system),
+            allow(create, describe, on=tasks, pattern_because=Reason.SERVICES_CHOOSE_IDS),
+        ]
