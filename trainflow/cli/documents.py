@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
-"""Of the checkout that the command was installed from; it needs one, for configurations and stacks."""
+"""Of the checkout that the command runs from; an installed client has none."""
 
 
 def path_of(name: str) -> str:
-    """The whole path of a page, for a sentence.
+    """The whole path of a page, for a sentence; outside of a checkout, where it is in the repository.
 
     Args:
-        name: Of its file.
+        name: Name of its file.
     """
-    return str(DOCUMENTS / name)
+    page = DOCUMENTS / name
+    return str(page) if page.is_file() else f"docs/{name} of the Trainflow repository"

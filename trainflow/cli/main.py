@@ -1,4 +1,4 @@
-"""The `trainflow` command."""
+"""Train on Trainium through Step Functions, here or in an AWS account."""
 
 # Each command imports what it needs: `--help` waits for no model, `validate` for no cluster (benchmarks/cli.py).
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -17,7 +18,7 @@ from trainflow.errors import TrainflowError
 if TYPE_CHECKING:
     from rich.console import Console
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, help=__doc__)
 
 BAD_INPUT = 2
 """Exit status when what was handed in is at fault: the spec, the data set, the program, a folder."""
@@ -65,7 +66,9 @@ def run(
     kubeconfig: Kubeconfig = None,
     override: Overrides = None,
 ) -> None:
-    """Train what SPEC says, follow it, and leave a record and a report.
+    """Run SPEC and follow it to its end.
+
+    Leaves a record and a report.
 
     Exit status: 0 succeeded, 1 failed, 2 what was handed in is at fault, 130 aborted.
     """
@@ -90,7 +93,8 @@ def run(
 
 @app.command()
 def validate(spec: SpecPath, override: Overrides = None) -> None:
-    """Say whether SPEC can be run, without starting anything."""
+    """Check SPEC without starting anything."""
+    _leave_plugins()
     from trainflow.cli.spec_file import read_spec
 
     try:
@@ -108,7 +112,8 @@ def validate(spec: SpecPath, override: Overrides = None) -> None:
 def schema(
     markdown: Annotated[bool, typer.Option("--markdown", help="A reference for people instead.")] = False,
 ) -> None:
-    """Print the JSON Schema of run specs, from which editors complete them."""
+    """Print the JSON Schema of run specs, for editors."""
+    _leave_plugins()
     from trainflow.cli.spec_reference import spec_reference
     from trainflow.models.run_spec import RunSpec
 
@@ -121,7 +126,10 @@ def doctor(
     kubeconfig: Annotated[Path | None, typer.Option(help="The run's cluster. Default: as kubectl chooses.")] = None,
     namespace: Annotated[str, typer.Option(help="Where runs live.")] = "training",
 ) -> None:
-    """Say why a run's pods do not find each other, their files, their devices or their image."""
+    """Find what keeps a run's pods from working.
+
+    Checks whether they find each other, their files, their devices and their image.
+    """
     from rich.console import Console
 
     from trainflow.cli.doctor import DoctorError
@@ -144,7 +152,9 @@ def check_account(
     config: Configuration = EXAMPLE,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")] = False,
 ) -> None:
-    """Say what would fail or surprise in a deployment of CONFIG. Asks AWS and the registries, and makes nothing.
+    """Say what would fail or surprise in a deployment.
+
+    Reads the account and the registries that CONFIG needs, and makes nothing.
 
     Exit status: 0 nothing fails, 1 something would fail, 2 what was handed in is at fault.
     """
@@ -166,7 +176,10 @@ def images(
     config: Configuration = EXAMPLE,
     only: Annotated[str | None, typer.Option(help="Build this kind alone: cpu, tools, …", metavar="KIND")] = None,
 ) -> None:
-    """Build the images that the deployment's account lacks; prints what run specs name."""
+    """Build the images that the account lacks.
+
+    Prints what run specs name.
+    """
     from trainflow.cli import deployed
 
     console = _console_for_sentences()
@@ -183,7 +196,10 @@ def check_idle(
     config: Configuration = EXAMPLE,
     force: Annotated[bool, typer.Option("--force", help="Only say what runs.")] = False,
 ) -> None:
-    """Refuse while runs of the deployment go on: the first step of `make deploy`."""
+    """Refuse while runs go on.
+
+    The first step of `make deploy`.
+    """
     from trainflow.cli import deployed
 
     console = _console_for_sentences()
@@ -200,7 +216,10 @@ def check_idle(
 
 @app.command("delete-old-versions")
 def delete_old_versions(config: Configuration = EXAMPLE) -> None:
-    """Delete versions of functions and state machines that no run uses: the last step of `make deploy`."""
+    """Delete versions of functions that no run uses.
+
+    And those of state machines: the last step of `make deploy`.
+    """
     from trainflow.cli import deployed
 
     console = _console_for_sentences()
@@ -217,7 +236,10 @@ def rest(
     config: Configuration = EXAMPLE,
     yes: Annotated[bool, typer.Option("--yes", help="Stop what runs without asking.")] = False,
 ) -> None:
-    """Stop every run of the deployment and wait until no training node is left."""
+    """Stop every run and wait until no node is left.
+
+    Training nodes are meant; the cluster's own stay.
+    """
     from trainflow.cli import deployed
 
     console = _console_for_sentences()
@@ -231,6 +253,14 @@ def rest(
     except deployed.DeploymentError as error:
         _refuse(str(error))
     console.print(f"{deployment.name} is at rest: nothing runs, no training node is up.")
+
+
+def _leave_plugins() -> None:
+    """Let pydantic look for no plugins: it reads the metadata of every installed package, 0.1 s of processor time.
+
+    For commands alone that start no other program, which would inherit it.
+    """
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
 
 
 def _console_for_sentences() -> Console:

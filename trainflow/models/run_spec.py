@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.backends import DESCRIPTIONS, MAX_HOST_NAME, BackendDescription, BackendName
+from trainflow.models.field_docs import DescribedFields
 from trainflow.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
 from trainflow.models.sentences import sentences
 from trainflow.protocol import archives
@@ -65,8 +66,8 @@ def _is_argument(value: Any) -> Any:
 Argument = Annotated[str | int | float | bool, BeforeValidator(_is_argument)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+class _Section(DescribedFields):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def one_of(choices: Sequence[object]) -> str:

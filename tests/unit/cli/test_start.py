@@ -1,0 +1,50 @@
+"""What each command loads before it answers: nothing that it does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainflow.models.field_docs import field_docs
+from trainflow.models.run_spec import Compute, RunSpec
+
+SPEC = str(Path("runs/demo.yaml").resolve())
+AFTERWARDS = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
+
+
+def loaded(folder: Path, *arguments: str) -> set[str]:
+    """Modules that `trainflow` with these arguments has loaded at its end."""
+    code = f"{AFTERWARDS}sys.argv = ['trainflow', *{list(arguments)!r}]; from trainflow.cli.main import app; app()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "spared"),
+    [
+        (("--help",), {"pydantic", "rich", "boto3", "kubernetes", "yaml"}),
+        (("validate", SPEC), {"rich", "boto3", "kubernetes", "jinja2", "local"}),
+    ],
+)
+def test_a_command_loads_what_it_needs_alone(tmp_path: Path, arguments: tuple[str, ...], spared: set[str]) -> None:
+    modules = loaded(tmp_path, *arguments)
+    assert "trainflow.cli.main" in modules
+    assert modules & spared == set()
+
+
+def test_descriptions_of_fields_are_the_docstrings_under_them() -> None:
+    assert set(field_docs(Compute)) <= set(Compute.model_fields)
+    properties = RunSpec.model_json_schema()["$defs"]["Compute"]["properties"]
+    described = {name: field["description"] for name, field in properties.items() if "description" in field}
+    assert described == field_docs(Compute)
+
+
+def test_python_runs_the_package_as_the_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainflow", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("Usage: trainflow [OPTIONS] COMMAND [ARGS]...")
