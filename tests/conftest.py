@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.TemporaryDirectory(prefix="tests-", ignore_cleanup_errors=True)
     Path(folder.name).chmod(0o711)  # Slurm's programs run as other users
     os.environ["TMPDIR"] = tempfile.tempdir = folder.name
-    config.add_cleanup(folder.cleanup)
+    atexit.register(folder.cleanup)  # after multiprocessing has removed its own folder in it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
