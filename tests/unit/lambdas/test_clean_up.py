@@ -73,7 +73,7 @@ def test_an_aborted_run_leaves_nothing_behind_and_people_are_told(aws: Aws, clus
     assert status_of(aws, run) is RunStatus.ABORTED
     ((subject, message),) = aws.told
     assert subject == f"Trainflow: {run.run_id} ABORTED"
-    assert "Jobs deleted: 1. Nodes given back: 2." in message
+    assert "Jobs deleted: 1. Nodes released: 2." in message
     assert run.execution_arn in message
 
 
@@ -103,7 +103,7 @@ def test_a_run_that_timed_out_keeps_what_its_spec_keeps(aws: Aws, cluster: FakeK
     assert clean(run, "TIMED_OUT") == {"run_id": run.run_id, "deleted_jobs": [], "nodes_released": 0}
     assert aws.desired(TYPE) == 2
     assert status_of(aws, run) is RunStatus.TIMED_OUT
-    assert "they go on costing money" in aws.told[0][1]
+    assert "they continue to cost money" in aws.told[0][1]
 
 
 def test_a_run_that_timed_out_is_torn_down_otherwise(aws: Aws, cluster: FakeKubernetesApi) -> None:
@@ -123,14 +123,14 @@ def test_a_run_whose_history_was_full_is_torn_down_though_it_could_not_see_to_it
     assert (row.status, row.error_name) == (RunStatus.FAILED, "States.Runtime")
     ((subject, message),) = aws.told
     assert subject == f"Trainflow: {run.run_id} FAILED"
-    assert "Error: States.Runtime\nJobs deleted: 1. Nodes given back: 2." in message
+    assert "Error: States.Runtime\nJobs deleted: 1. Nodes released: 2." in message
 
 
 def test_such_a_run_keeps_what_its_spec_keeps(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = running(aws, cluster, teardown__on_failure=False)
     assert clean(run, "FAILED")["deleted_jobs"] == []
     assert (status_of(aws, run), aws.desired(TYPE)) == (RunStatus.FAILED, 2)
-    assert "they go on costing money" in aws.told[0][1]
+    assert "they continue to cost money" in aws.told[0][1]
 
 
 @pytest.mark.parametrize("on_failure", [True, False])

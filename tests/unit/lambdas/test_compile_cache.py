@@ -281,7 +281,7 @@ def test_tear_down_gives_an_unfinished_cache_back_and_keeps_a_ready_one(aws: Aws
         assert caches().find(KEY) is None
     acquire(other)
     tear_down.lambda_handler({"run": run.model_dump(mode="json")}, CONTEXT)
-    assert caches().find(KEY) is not None, "somebody else's"
+    assert caches().find(KEY) is not None, "another run has the lease"
     seal(other)
     tear_down.lambda_handler({"run": other.model_dump(mode="json")}, CONTEXT)
     assert caches().find(KEY) is not None

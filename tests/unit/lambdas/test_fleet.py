@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lambdas.logic.fleet import Fleet, IdleNodes, obsolete, survey, usd
-from lambdas.logic.messages import given_back
+from lambdas.logic.messages import idle_nodes_released
 from tests.fakes.runs import STARTED_AT as NOW
 from tests.fakes.runs import run_of, spec_with
 from trainflow.models.instances import nodegroup_name
@@ -72,7 +72,7 @@ def test_nodes_without_a_known_price_make_the_cost_unknown_and_not_wrong() -> No
 
 def test_the_message_about_idle_nodes_says_that_their_price_is_not_known() -> None:
     idle = IdleNodes(instance_type="trn2.48xlarge", since=NOW)
-    _, message = given_back(idle, 2, region="us-west-2", now=NOW + FIVE_MINUTES)
+    _, message = idle_nodes_released(idle, 2, region="us-west-2", now=NOW + FIVE_MINUTES)
     assert "No on-demand price of trn2.48xlarge in us-west-2 is known" in message
     assert "USD" not in message
 

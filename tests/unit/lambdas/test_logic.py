@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lambdas.logic.capacity import Capacity, count_ready, require_fit, require_time_left
 from lambdas.logic.compilation import compilation
-from lambdas.logic.last_words import last_words
+from lambdas.logic.program_output import last_line
 from lambdas.logic.step_metrics import next_batch
 from lambdas.logic.watching import (
     cause_of,
@@ -103,7 +103,7 @@ def pod(**fields: Any) -> WorkerPod:
 def failed(
     status: JobStatus, pods: list[WorkerPod], *, last_step: int | None, log: tuple[str, ...] = ()
 ) -> TrainflowError:
-    return failure(TRAINING, status, cause_of(pods), last_words=last_words(log), last_step=last_step)
+    return failure(TRAINING, status, cause_of(pods), last_line=last_line(log), last_step=last_step)
 
 
 TORCHRUN_REPORT = (

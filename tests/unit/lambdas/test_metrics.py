@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lambdas.gateways import metrics
 from lambdas.handlers import publish_metrics
 from lambdas.logic import metric_data
-from lambdas.logic.last_words import last_words
+from lambdas.logic.program_output import last_line
 from lambdas.logic.step_metrics import Batch, advanced, next_batch
 from lambdas.logic.unread_log import UnreadLines
 from tests.fakes.kubernetes_api import FakeKubernetesApi
@@ -67,8 +67,8 @@ def test_a_report_that_is_none_is_passed_over(known: str) -> None:
 
 
 def test_neither_line_is_taken_for_a_programs_last_words() -> None:
-    assert last_words(["ValueError: no flux", line(7)]) == ""
-    assert last_words([line(7), report(7)]) == ""
+    assert last_line(["ValueError: no flux", line(7)]) == ""
+    assert last_line([line(7), report(7)]) == ""
 
 
 @settings(deadline=None)

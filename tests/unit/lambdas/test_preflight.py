@@ -190,7 +190,7 @@ def test_a_type_that_its_zone_does_not_offer_is_a_problem() -> None:
 def test_where_ec2_may_not_be_asked_the_snapshot_decides_and_says_so() -> None:
     found = in_account(offered_in=DENIED)
     assert problems(found) == []
-    assert "a snapshot of November 2026 was looked at instead" in noted(found)[0]
+    assert "a snapshot of November 2026 was used instead" in noted(found)[0]
     assert len(problems(in_account(offered_in=DENIED, zones=(Zone("usw2-az3", "us-west-2c"),)))) == 1
 
 
@@ -482,7 +482,7 @@ def test_data_that_is_not_there_is_on_the_same_list_with_the_ways_out(
     [nodes, missing] = str(failed.value).splitlines()[1:]
     assert "compute.num_nodes is 99" in nodes
     assert sentence in missing
-    assert "put it below data/ of the data bucket, set dataset.public if anybody may read it, or add its" in missing
+    assert "put it below data/ of the data bucket, set dataset.public if its bucket is public, or add its" in missing
 
 
 def test_an_archive_and_its_missing_manifest_are_two_problems(aws: Aws, ready: FakeKubernetesApi) -> None:
@@ -523,7 +523,7 @@ def test_of_more_objects_than_are_counted_the_size_is_a_note(
     probe_ends(ready, run, dataclasses.asdict(PROBED))
     answer = call(run)
     assert answer["finished"]
-    assert f"the size of s3://{DATA_BUCKET}/data/many/ could not be told" in "".join(answer["notes"])
+    assert f"the size of s3://{DATA_BUCKET}/data/many/ could not be determined" in "".join(answer["notes"])
 
 
 def test_what_is_staged_is_compared_with_the_archives_present_upload(aws: Aws, ready: FakeKubernetesApi) -> None:

@@ -15,8 +15,8 @@ from urllib3.exceptions import ProtocolError
 
 from lambdas.gateways import metrics
 from lambdas.handlers import publish_metrics
-from lambdas.handlers.publish_metrics import LINES_BETWEEN_LOOKS_AT_THE_CLOCK
-from lambdas.logic.step_metrics import MAX_LINES_TOLD
+from lambdas.handlers.publish_metrics import LINES_BETWEEN_DEADLINE_CHECKS
+from lambdas.logic.step_metrics import MAX_LINES_PER_BATCH
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import CONTEXT, Aws
@@ -68,7 +68,7 @@ def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("aws", "no_time")
 def test_a_look_without_time_gets_on_and_the_next_one_goes_on(cluster: FakeKubernetesApi, published: list[int]) -> None:
-    num_steps = 3 * LINES_BETWEEN_LOOKS_AT_THE_CLOCK + 1
+    num_steps = 3 * LINES_BETWEEN_DEADLINE_CHECKS + 1
     cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, num_steps + 1))
     cursor, caught_up = None, []
     for _ in range(4):
@@ -105,19 +105,19 @@ def test_a_log_that_was_rotated_between_two_looks_is_counted(cluster: FakeKubern
 def test_what_was_published_before_a_fault_is_not_published_again(
     cluster: FakeKubernetesApi, published: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    num_steps = 2 * MAX_LINES_TOLD + 10
+    num_steps = 2 * MAX_LINES_PER_BATCH + 10
     cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, num_steps + 1))
     publish = metrics.publish
 
     def refuses_the_second(data: list[metrics.Datum], *, deployment: str) -> None:
-        if published and len(published) == MAX_LINES_TOLD:
+        if published and len(published) == MAX_LINES_PER_BATCH:
             raise ServiceUnavailable("throttled")
         publish(data, deployment=deployment)
 
     with monkeypatch.context() as patch:
         patch.setattr(metrics, "publish", refuses_the_second)
         answer = look()
-    assert (answer["caught_up"], answer["cursor"]["last_step"]) == (False, MAX_LINES_TOLD)
+    assert (answer["caught_up"], answer["cursor"]["last_step"]) == (False, MAX_LINES_PER_BATCH)
     look(answer["cursor"])
     assert published == list(range(1, num_steps + 1))
 
@@ -196,7 +196,7 @@ def test_every_row_of_the_tables_reaches_cloudwatch(aws: Aws, cluster: FakeKuber
 
 def test_the_largest_batch_fits_one_call_whatever_the_tables_hold() -> None:
     of_cluster = 3
-    data = MAX_LINES_TOLD * max(len(STEP_FIELDS), len(REPORT_FIELDS)) + of_cluster
+    data = MAX_LINES_PER_BATCH * max(len(STEP_FIELDS), len(REPORT_FIELDS)) + of_cluster
     assert data <= metrics.MAX_DATA_PER_CALL
 
 

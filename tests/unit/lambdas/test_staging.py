@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lambdas.gateways import data_repository
 from lambdas.handlers import stage_data, validate_run
 from lambdas.logic.jobs import job_of
-from lambdas.logic.last_words import last_words
+from lambdas.logic.program_output import last_line
 from lambdas.logic.staging import advanced, linked_folder, newest_report, require_progress
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, job_ref, run_of, spec_with
@@ -52,7 +52,7 @@ def test_a_line_says_how_far_staging_is(report: StagingReport) -> None:
     assert parse_staging_line(staging_line(report)) == report
     assert report.percent is None or 0 <= report.percent <= 100
     assert report.seconds_left is None or report.seconds_left >= 0
-    assert last_words(["OSError: no space", staging_line(report)]) == ""
+    assert last_line(["OSError: no space", staging_line(report)]) == ""
 
 
 @given(st.text() | st.text().map(lambda text: f"STAGE {text}"))

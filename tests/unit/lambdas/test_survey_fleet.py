@@ -106,7 +106,7 @@ def test_idle_nodes_are_given_back_and_people_are_told_what_they_cost(aws: Aws, 
     assert look()["nodes_released"] == {TYPE: 2}
     assert aws.desired(TYPE) == 0
     ((subject, message),) = aws.told
-    assert subject == "Trainflow: 2 idle trn1.32xlarge given back"
+    assert subject == "Trainflow: 2 idle trn1.32xlarge released"
     assert "no run claimed them for 36 minutes" in message
     assert "about 25.80 USD" in message
     assert look()["nodes_released"] == {}
