@@ -1,4 +1,4 @@
-"""The deployment, as far as backends have to know it."""
+"""The settings of the deployment that backends read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SlurmAccess:
 
 
 class Deployment(Protocol):
-    """The deployment, read field by field as a backend asks: not every function is told all of it."""
+    """The deployment, read field by field when a backend needs it: not every function has all settings."""
 
     @property
     def cluster_name(self) -> str:

@@ -148,7 +148,7 @@ class SsmController:
             ) from error
 
     def _run(self, command: str) -> tuple[bool, str]:
-        """Run a command as the user, in a login shell: that knows where Slurm's commands are.
+        """Run a command as the user, in a login shell, which has Slurm's commands in its path.
 
         Returns:
             Whether it failed, and what it printed.

@@ -76,7 +76,7 @@ def test_who_cancelled_a_job_is_not_made_up() -> None:
     raised = failure(
         REF, job_status(job_in_queue(NAME, states=frozenset({"CANCELLED"}))), None, last_line="", last_step=3
     )
-    assert str(raised) == f"The job '{NAME}' was cancelled by somebody (Slurm does not say who)."
+    assert str(raised) == f"The job '{NAME}' was cancelled by an unknown user (Slurm does not name one)."
 
 
 def test_the_first_node_that_failed_is_the_cause_and_says_why() -> None:
@@ -100,7 +100,7 @@ def test_the_first_node_that_failed_is_the_cause_and_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"),
+    ("reason", "sentence"),
     [
         ("Resources", "its nodes are used by other jobs: Resources"),
         ("PartitionTimeLimit", "its time limit is above its partition's: PartitionTimeLimit"),
@@ -112,8 +112,10 @@ def test_the_first_node_that_failed_is_the_cause_and_says_why() -> None:
         (None, None),
     ],
 )
-def test_what_a_job_waits_for_is_said_in_slurms_words_and_ours(reason: str | None, said: str | None) -> None:
-    assert pending_reason(job_in_queue(NAME, reason=reason)) == said
+def test_what_a_job_waits_for_is_shown_as_slurms_reason_and_as_a_sentence(
+    reason: str | None, sentence: str | None
+) -> None:
+    assert pending_reason(job_in_queue(NAME, reason=reason)) == sentence
 
 
 def test_what_slurm_says_twice_is_said_once() -> None:
