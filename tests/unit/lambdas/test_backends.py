@@ -139,7 +139,7 @@ def test_rank_0_of_an_elastic_job_is_where_it_says(aws: Aws, cluster: FakeKubern
     key = f"runs/{run.run_id}/rank0/{job.name}"
     aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key=key, Body=f"{job.name}-worker-1\n".encode())
     assert locate_rank0.lambda_handler(event, CONTEXT) == {"pod": f"{job.name}-worker-1"}
-    assert not cluster.used_in_namespace, "no pod is looked at"
+    assert not cluster.used_in_namespace, "no pod is read"
 
 
 def poll(run: Run, job: Job, **fields: Any) -> dict[str, Any]:

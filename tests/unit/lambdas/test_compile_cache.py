@@ -82,7 +82,7 @@ def test_what_changes_graphs_changes_the_key(changed: dict[str, Any]) -> None:
 
 
 def test_another_chip_has_graphs_of_its_own() -> None:
-    """With one process a node, which every chip supports."""
+    """A spec with one process a node, which every chip supports."""
     trn1, trn2 = (
         key_of(compute__instance_type=name, compute__processes_per_node=1)
         for name in ("trn1.32xlarge", "trn2.48xlarge")
@@ -324,7 +324,7 @@ def test_a_second_attempt_compiles_failed_graphs_again() -> None:
     assert command[:5] == ("python", "-m", "trainer.precompile", "--retry_failed", "--")
 
 
-def test_a_run_that_does_not_precompile_has_a_cache_that_nobody_else_writes() -> None:
+def test_a_run_that_does_not_precompile_has_a_cache_that_no_other_run_writes() -> None:
     run, other = run_of(), run_of(run_id="bert-ffffffffffff")
     folders = [
         job_of(one, Stage.TRAINING, attempt, artifacts_url="s3://a/").environment["TRAINFLOW_CACHE_DIR"]

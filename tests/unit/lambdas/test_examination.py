@@ -49,7 +49,7 @@ def test_an_empty_cluster_has_nothing(api: FakeKubernetesApi) -> None:
     )
 
 
-def test_what_the_spec_does_not_ask_for_is_not_looked_at(api: FakeKubernetesApi) -> None:
+def test_what_the_spec_does_not_ask_for_is_not_read(api: FakeKubernetesApi) -> None:
     facts(api)
     asked = {use.resource for use in api.used_in_cluster | api.used_in_namespace}
     assert asked == {"serviceaccounts", "persistentvolumeclaims", "nodes", "daemonsets"}
@@ -65,7 +65,7 @@ def test_a_kind_of_job_is_installed_if_its_group_answers(api: FakeKubernetesApi,
 @pytest.mark.parametrize(
     ("status", "state"), [({}, "Open"), ({"state": "Open"}, "Open"), ({"state": "Closing"}, "Closing")]
 )
-def test_a_queue_that_volcano_has_not_looked_at_yet_is_open(
+def test_a_queue_that_volcano_has_not_processed_yet_is_open(
     api: FakeKubernetesApi, status: dict[str, str], state: str
 ) -> None:
     api.add("queues.scheduling.volcano.sh", {"metadata": {"name": "research"}, "status": status})

@@ -54,7 +54,7 @@ def test_a_version_that_was_overwritten_can_still_be_read(aws: Aws) -> None:
 @pytest.mark.parametrize("subject", ["x" * 300, "line\nbreak", "Ü" * 50, "\x00"])
 def test_any_subject_can_be_sent(aws: Aws, subject: str) -> None:
     Topic(aws.topic_arn).send(subject=subject, message="\ud800" + "x" * 500_000)
-    ((sent, message),) = aws.told
+    ((sent, message),) = aws.messages
     assert len(sent) < 100
     assert sent.isascii()
     assert sent.isprintable()

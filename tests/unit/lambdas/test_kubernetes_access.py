@@ -68,7 +68,7 @@ CONDITIONS: Iterable[State] = (
     {"conditions": [{"type": "Complete", "status": "True"}]},
     {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]},
 )
-"""Of every job: as it was submitted, running, succeeded, failed."""
+"""States of every job: submitted, running, succeeded, failed."""
 
 
 def put_jobs_into(cluster: FakeKubernetesApi, run: Run, status: State) -> None:

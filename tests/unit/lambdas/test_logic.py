@@ -165,7 +165,7 @@ def test_an_error_that_the_program_names_itself_keeps_its_name() -> None:
     assert "shard 3 lacks 'input_mask'" in str(error)
 
 
-def test_an_error_of_a_name_that_nobody_knows_is_told_in_the_programs_words() -> None:
+def test_an_error_with_an_unknown_name_is_reported_in_the_programs_words() -> None:
     message = json.dumps({"error": "Whatever", "message": "the moon is full"})
     error = failed(FAILED, [pod(message=message)], last_step=None)
     assert isinstance(error, ScriptFailed)
@@ -182,7 +182,7 @@ def test_a_failure_without_pods_tells_the_controllers_words() -> None:
     assert "Job has reached the limit" in str(failed(FAILED, [], last_step=None))
 
 
-def test_last_words_are_cut_so_that_the_cause_fits() -> None:
+def test_a_long_last_line_is_cut_in_the_message() -> None:
     assert len(str(failed(FAILED, [pod()], last_step=None, log=("x" * 10_000,)))) < 1000
 
 

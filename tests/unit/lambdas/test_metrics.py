@@ -1,4 +1,4 @@
-"""From rank 0's log to CloudWatch: reports beside the metrics lines, and what the alarms watch."""
+"""Metrics from rank 0's log in CloudWatch: reports beside the metrics lines, and metrics of the alarms."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_report_that_is_none_is_passed_over(known: str) -> None:
     assert parse_report_line(f'{{"trainflow_metrics": {known}}}') is None
 
 
-def test_neither_line_is_taken_for_a_programs_last_words() -> None:
+def test_neither_line_counts_as_a_programs_last_line() -> None:
     assert last_line(["ValueError: no flux", line(7)]) == ""
     assert last_line([line(7), report(7)]) == ""
 
@@ -86,16 +86,16 @@ def test_no_step_and_no_report_is_lost_or_doubled_wherever_the_polls_fall(
         log.append(LogLine(at, line(step)))
         if step in reporting:
             log.append(LogLine(at + timedelta(milliseconds=1), report(step)))
-    cursor, told, reported = MetricsCursor(), [], []
+    cursor, published, reported = MetricsCursor(), [], []
     for end in [*sorted(min(cut, len(log)) for cut in cuts), len(log)]:
         since = cursor.log.since if cursor.log else STARTED_AT
         unread = UnreadLines([each for each in log[:end] if each.logged_at >= since], cursor.log, pod="pod")
         batch = next_batch(unread, cursor)
-        told += [step.step for step in batch.steps]
+        published += [step.step for step in batch.steps]
         reported += [each.step for _, each in batch.reports]
         cursor = advanced(cursor, batch, log=unread.position, now=NOW)
         cursor = MetricsCursor.model_validate_json(json.dumps(cursor.model_dump(mode="json"), allow_nan=False))
-    assert told == list(range(1, steps + 1))
+    assert published == list(range(1, steps + 1))
     assert reported == sorted(step for step in reporting if step <= steps)
     assert (cursor.datapoints, cursor.first_step, cursor.last_step) == (steps, 1, steps)
 
@@ -160,7 +160,7 @@ def test_what_cloudwatch_refuses_is_not_sent_and_a_thousand_data_are_one_call(mo
     assert calls == [1000, 1]
 
 
-def test_one_look_publishes_everything_in_one_call(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_one_poll_publishes_everything_in_one_call(aws: Aws, cluster: FakeKubernetesApi) -> None:
     now = datetime.now(UTC)
     run = run_of(spec_with(limits__min_throughput=400))
     stamp = now.strftime("%Y-%m-%dT%H:%M:%S.000000000Z")

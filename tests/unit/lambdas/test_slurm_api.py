@@ -83,7 +83,7 @@ class FakeServer:
     dialect: Dialect
     key: bytes = KEY
     answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
-    """By method and path below the version."""
+    """Answers by method and path below the version."""
     versions: tuple[int, ...] = ()
     has_accounting: bool = False
     is_down: bool = False
@@ -194,7 +194,7 @@ def test_a_secret_that_holds_no_key_is_told(slurm: RestController, aws: Aws, kep
 
 
 def test_a_key_may_be_wrapped_in_lines(slurm: RestController, aws: Aws, server: FakeServer) -> None:
-    """`base64` breaks lines unless it is told not to."""
+    """`base64` breaks lines unless `-w 0` is set."""
     server.key = bytes(range(60))
     wrapped = base64.encodebytes(server.key).decode()
     assert wrapped.count("\n") == 2

@@ -1,4 +1,4 @@
-"""What Slurm could never run is told before anything starts."""
+"""A gang that Slurm could never run is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_spec_that_names_no_queue_is_measured_by_the_default_partition() -> No
     ]
 
 
-def test_what_was_not_looked_at_is_noted() -> None:
+def test_what_was_not_checked_is_noted() -> None:
     (note,) = found(None, compute__queue=None)
     assert isinstance(note, Note)
 

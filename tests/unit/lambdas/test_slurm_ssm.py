@@ -65,7 +65,7 @@ class Ssm:
 
 
 def packed(output: str) -> str:
-    """As a shell packs it."""
+    """Output as a shell packs it."""
     return base64.b64encode(gzip.compress(output.encode())).decode()
 
 
@@ -165,8 +165,8 @@ def test_whatever_a_job_is_called_sbatch_is_told_just_that(slurm: SsmController,
     comment = replace(COMMENT, run_id=text)
     ssm.answer("Success", output="12\n")
     slurm.submit(replace(JOB, name=text, partition=text, comment=comment), after=[])
-    told = shlex.split(ssm.shell_command().partition(" | base64 -d | ")[2])
-    options = dict(word.removeprefix("--").split("=", 1) for word in told if "=" in word)
+    words = shlex.split(ssm.shell_command().partition(" | base64 -d | ")[2])
+    options = dict(word.removeprefix("--").split("=", 1) for word in words if "=" in word)
     assert (options["job-name"], options["partition"]) == (text, text)
     assert json.loads(options["comment"])["run_id"] == text
 
