@@ -35,7 +35,7 @@ class SlurmAccess:
     """The user as whom the jobs run."""
     site: Site
     claims: str = ""
-    """JSON object of what a token says beside its user and its end; may be empty."""
+    """JSON object of further claims of a token beside its user and its expiry; may be empty."""
 
 
 class Deployment(Protocol):

@@ -13,7 +13,7 @@ from lambdas.handlers.task import task
 from lambdas.logic.staging import linked_folder
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.run import Run, run_id_for
-from trainflow.models.run_spec import RunSpec, excess_of_names, parse_run_spec
+from trainflow.models.run_spec import RunSpec, excess_name_length, parse_run_spec
 from trainflow.models.run_table import row_of
 
 
@@ -50,7 +50,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
 
 def _require_names(run_id: str, spec: RunSpec) -> None:
     """Require that the names of the pods fit: an execution started from the console may have a long name."""
-    if (excess := excess_of_names(run_id, spec.compute)) > 0:
+    if (excess := excess_name_length(run_id, spec.compute)) > 0:
         raise InvalidRunSpec(
             f"The execution's name '{run_id}' is {excess} characters too long for the names of the pods that backend "
             f"'{spec.compute.backend}' makes of it; start the execution under a shorter name."

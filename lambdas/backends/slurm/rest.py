@@ -1,7 +1,7 @@
 """Slurm's REST API: slurmrestd, with a token that this module signs.
 
-The token is a JSON web token that slurmctld checks with the key that it shares with us (auth/jwt); it says which user's
-jobs these are. The version is the newest that both sides know, from the server's own OpenAPI document.
+The token is a JSON web token that slurmctld checks with the shared key (auth/jwt); it names the user of the
+jobs. The version is the newest that server and client support, from the server's own OpenAPI document.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class RestController:
         return str(found[-1].get("kill_request_user") or "") or None
 
     def _named(self, found: Mapping[str, Any]) -> SlurmJob:
-        """A job whose user Slurm has no name for is ours if the number is that of our token."""
+        """The job with our user's name where Slurm has only the number, and that is the number in our token."""
         job = job_of(found)
         ours = not job.user and found.get("user_id") is not None and found["user_id"] == self._claims.get("uid")
         return replace(job, user=self._user) if ours else job

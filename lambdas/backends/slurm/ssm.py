@@ -61,7 +61,7 @@ class SsmController:
             "comment": comment_form(job.comment),
             "nodes": job.num_nodes,
             "ntasks-per-node": 1,
-            # Systems Manager's agent may lock 8 MiB of memory, and sbatch passes its own limits on unless told not to.
+            # Systems Manager's agent may lock 8 MiB of memory, which sbatch would pass on to the job.
             "propagate": "NONE",
             "time": job.time_limit_minutes,
             "signal": f"TERM@{job.warn_seconds}",

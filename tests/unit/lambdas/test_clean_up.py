@@ -65,7 +65,7 @@ def status_of(aws: Aws, run: Run) -> RunStatus | None:
     return row.status if row else None
 
 
-def test_an_aborted_run_leaves_nothing_behind_and_people_are_told(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_an_aborted_run_is_torn_down_and_a_message_is_sent(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = running(aws, cluster)
     assert clean(run) == {"run_id": run.run_id, "deleted_jobs": [f"{run.run_id}-training-1"], "nodes_released": 2}
     assert cluster.objects == {}
@@ -77,7 +77,7 @@ def test_an_aborted_run_leaves_nothing_behind_and_people_are_told(aws: Aws, clus
     assert run.execution_arn in message
 
 
-def test_cleaning_up_twice_tells_once(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_cleaning_up_twice_sends_one_message(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = running(aws, cluster)
     clean(run)
     assert clean(run)["deleted_jobs"] == []
@@ -93,7 +93,7 @@ def test_cleaning_up_is_what_tearing_down_is(aws: Aws, cluster: FakeKubernetesAp
     assert torn_down == {"deleted_jobs": [], "nodes_released": 0}
 
 
-def test_a_run_that_a_person_stops_is_torn_down_whatever_its_spec_says(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_a_run_that_a_person_stops_is_torn_down_whatever_its_spec_sets(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = running(aws, cluster, teardown={"on_success": False, "on_failure": False})
     assert clean(run)["nodes_released"] == 2
 
@@ -134,7 +134,7 @@ def test_such_a_run_keeps_what_its_spec_keeps(aws: Aws, cluster: FakeKubernetesA
 
 
 @pytest.mark.parametrize("on_failure", [True, False])
-def test_a_failed_run_that_has_told_its_end_is_left_alone(
+def test_a_failed_run_that_recorded_its_end_is_left_alone(
     aws: Aws, cluster: FakeKubernetesApi, on_failure: bool
 ) -> None:
     run = running(aws, cluster, teardown__on_failure=on_failure)
@@ -177,7 +177,7 @@ def records(aws: Aws) -> list[RunRecord]:
     ]
 
 
-def test_every_end_is_recorded_with_the_time_that_step_functions_tells(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_every_end_is_recorded_with_the_time_from_step_functions(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = running(aws, cluster)
     event = event_of(run, "ABORTED")
     event["detail"] |= {"error": "Mistaken", "cause": "The wrong data."}
@@ -191,7 +191,7 @@ def test_every_end_is_recorded_with_the_time_that_step_functions_tells(aws: Aws,
 
 
 @pytest.mark.parametrize("status", ["SUCCEEDED", "FAILED"])
-def test_the_record_of_a_run_that_has_told_its_end_is_written_again(
+def test_the_record_of_a_run_that_recorded_its_end_is_written_again(
     aws: Aws, cluster: FakeKubernetesApi, status: str
 ) -> None:
     run = running(aws, cluster)
@@ -216,7 +216,7 @@ def test_a_record_that_cannot_be_written_is_tried_again_and_holds_up_nothing(
     assert (len(aws.messages), [record.status for record in records(aws)]) == (1, [RunStatus.ABORTED])
 
 
-def test_a_node_group_that_is_gone_does_not_keep_people_from_being_told(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_a_missing_node_group_does_not_prevent_the_message(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = run_of()
     aws.table.begin(row_of(run))
     assert clean(run)["nodes_released"] == 0
@@ -282,7 +282,7 @@ def test_a_name_that_step_functions_has_forgotten_may_come_again(aws: Aws) -> No
     assert aws.table.find(run.run_id) == row_of(again)
 
 
-def test_a_run_that_was_refused_is_told_and_has_no_row(aws: Aws) -> None:
+def test_a_refused_run_is_reported_and_has_no_row(aws: Aws) -> None:
     run = run_of()
     notified(run, "FAILED", error={"Error": "InvalidRunSpec", "Cause": "{}"})
     assert aws.table.find(run.run_id) is None
@@ -297,7 +297,7 @@ def test_a_run_is_not_validated_while_the_table_does_not_answer(
         validated(WITHOUT_DATA, run_of(WITHOUT_DATA))
 
 
-def test_people_are_told_of_a_runs_end_though_the_table_does_not_answer(
+def test_the_message_about_a_runs_end_is_sent_although_the_table_does_not_answer(
     aws: Aws, refusing: Callable[[str, str | None], None]
 ) -> None:
     refusing("UpdateItem", "ThrottlingException")
@@ -344,7 +344,7 @@ def test_the_last_lines_of_rank_0_and_of_failed_pods_outlive_them(
 
 
 @pytest.mark.parametrize("way", ["stopped", "torn down"])
-def test_the_last_lines_of_an_elastic_rank_0_are_kept_from_where_it_says_that_it_is(
+def test_the_last_lines_of_an_elastic_rank_0_are_kept_from_the_announced_pod(
     aws: Aws, cluster: FakeKubernetesApi, way: str
 ) -> None:
     run = run_on("pytorchjob", elastic=True)

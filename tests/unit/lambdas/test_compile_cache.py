@@ -225,7 +225,7 @@ def test_who_waits_too_long_compiles_for_itself(aws: Aws) -> None:
     }
 
 
-def test_a_cache_whose_folder_is_gone_is_compiled_anew_once(aws: Aws) -> None:
+def test_a_cache_whose_folder_is_missing_is_compiled_again_once(aws: Aws) -> None:
     maker, first, second = start(aws, "1"), start(aws, "2"), start(aws, "3")
     acquire(maker)
     seal(maker)

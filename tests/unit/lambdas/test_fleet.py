@@ -70,7 +70,7 @@ def test_nodes_without_a_known_price_make_the_cost_unknown_and_not_wrong() -> No
     assert surveyed(group(BIG, 1), region="eu-north-1").usd is None, "prices of one region are not those of another"
 
 
-def test_the_message_about_idle_nodes_says_that_their_price_is_not_known() -> None:
+def test_the_message_about_idle_nodes_states_an_unknown_price() -> None:
     idle = IdleNodes(instance_type="trn2.48xlarge", since=NOW)
     _, message = idle_nodes_released(idle, 2, region="us-west-2", now=NOW + FIVE_MINUTES)
     assert "No on-demand price of trn2.48xlarge in us-west-2 is known" in message

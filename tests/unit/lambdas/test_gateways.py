@@ -65,7 +65,7 @@ def test_a_node_group_that_is_gone_has_no_nodes_to_give_back(aws: Aws) -> None:
     assert Nodegroups(CLUSTER).release("trainflow-none") == 0
 
 
-def test_a_node_group_gives_back_what_it_has_above_its_minimum(aws: Aws) -> None:
+def test_a_node_group_releases_its_nodes_above_the_minimum(aws: Aws) -> None:
     aws.add_nodegroup(TYPE, desired=3, minimum=1)
     assert Nodegroups(CLUSTER).release("trainflow-trn1-32xlarge") == 2
     assert Nodegroups(CLUSTER).release("trainflow-trn1-32xlarge") == 0

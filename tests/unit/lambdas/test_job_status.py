@@ -57,7 +57,7 @@ def test_a_recorded_job_goes_from_pending_to_running_to_its_end(
     assert [phase for index, phase in enumerate(seen) if phase not in seen[:index]] == expected
 
 
-def test_a_recorded_volcano_job_that_failed_says_in_which_state() -> None:
+def test_a_recorded_volcano_job_that_failed_has_its_state_as_the_reason() -> None:
     found = status("volcano", recorded("vcjob-restart", "Job")[-1])
     assert (found.phase, found.failure_reason) == (None, "Failed")
 

@@ -100,7 +100,7 @@ def test_no_step_and_no_report_is_lost_or_doubled_wherever_the_polls_fall(
     assert (cursor.datapoints, cursor.first_step, cursor.last_step) == (steps, 1, steps)
 
 
-def test_a_cursor_of_an_older_version_goes_on() -> None:
+def test_a_cursor_of_an_older_version_is_continued() -> None:
     older = {"since": None, "first_step": 1, "last_step": 9, "datapoints": 9, "first_loss": 9.0, "last_loss": 8.0}
     assert MetricsCursor.model_validate({**older, "progressed_at": None}).last_report is None
 
@@ -115,7 +115,7 @@ def progress(steps: Sequence[StepMetrics], cursor: MetricsCursor, *, floor: floa
     return {datum.metric: datum.value for datum in data}
 
 
-def test_the_age_of_the_newest_step_is_told_from_the_first_one_on() -> None:
+def test_the_age_of_the_newest_step_is_published_from_the_first_step_on() -> None:
     waiting = progress([], MetricsCursor())
     assert waiting == {ClusterMetric.NON_FINITE_LOSS: 0}
     stalled = progress([], MetricsCursor(last_step=3, progressed_at=NOW - timedelta(minutes=7)))
@@ -127,14 +127,14 @@ def test_steps_whose_loss_is_no_number_are_counted() -> None:
     assert progress(steps, MetricsCursor())[ClusterMetric.NON_FINITE_LOSS] == 2
 
 
-def test_throughput_is_told_against_the_floor_of_specs_that_set_one() -> None:
+def test_throughput_is_published_relative_to_the_lower_limit_of_the_spec() -> None:
     steps = [step_of(1, throughput=10), step_of(2, throughput=150)]
     assert progress(steps, MetricsCursor(), floor=200)[ClusterMetric.THROUGHPUT_OVER_FLOOR] == 0.75
     assert ClusterMetric.THROUGHPUT_OVER_FLOOR not in progress(steps, MetricsCursor())
     assert ClusterMetric.THROUGHPUT_OVER_FLOOR not in progress([], MetricsCursor(), floor=200)
 
 
-def test_what_a_program_does_not_know_is_not_told() -> None:
+def test_fields_that_a_program_does_not_know_are_not_published() -> None:
     reports = [(NOW, StepReport(step=1, tokens_per_second=8.0)), (NOW, StepReport(step=2))]
     assert [(datum.metric, datum.value) for datum in metric_data.of_reports("bert", reports)] == [
         (RunMetric.TOKENS_PER_SECOND, 8.0)

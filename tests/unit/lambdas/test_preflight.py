@@ -131,7 +131,7 @@ def test_what_may_not_be_read_is_a_note_and_never_a_problem(fact: str) -> None:
 
 
 @pytest.mark.parametrize("zone", ["us-west-2d", "usw2-az4"])
-def test_a_volume_says_where_it_can_be_mounted_by_name_or_by_id(zone: str) -> None:
+def test_the_zones_of_a_volume_may_be_names_or_ids(zone: str) -> None:
     assert in_cluster(claim=VolumeClaim(phase="Bound", zones=frozenset({zone, "elsewhere"}))) == []
 
 
@@ -187,7 +187,7 @@ def test_a_type_that_its_zone_does_not_offer_is_a_problem() -> None:
     assert sentence.startswith("compute.instance_type is trn1.32xlarge, which is not offered in us-west-2d (usw2-az4)")
 
 
-def test_where_ec2_may_not_be_asked_the_snapshot_decides_and_says_so() -> None:
+def test_where_ec2_may_not_be_asked_the_snapshot_decides_and_is_named() -> None:
     found = in_account(offered_in=DENIED)
     assert problems(found) == []
     assert "a snapshot of November 2026 was used instead" in noted(found)[0]
@@ -307,14 +307,14 @@ def test_an_image_is_out_of_reach_once_the_kubelet_holds_off(pending_reason: str
         assert pending_reason.partition(": ")[2] in found.sentence
 
 
-def test_a_probe_that_fails_says_why_the_image_cannot_run_it() -> None:
+def test_a_probe_that_fails_explains_why_the_image_cannot_run_it() -> None:
     built_elsewhere = of_failure(SPEC, WorkerFailed("exec /usr/bin/python: exec format error"))
     assert "not built for x86_64; build it with `--platform linux/amd64`" in built_elsewhere.sentence
     no_trainer = of_failure(SPEC, ScriptFailed("No module named trainer.probe"))
     assert "put the packages trainer and trainflow.protocol into it" in no_trainer.sentence
 
 
-def test_a_probe_that_never_ran_says_what_it_waited_for() -> None:
+def test_a_probe_that_never_ran_is_reported_with_its_pending_reason() -> None:
     assert never_ran(SPEC, "0/1 nodes are available").sentence.endswith("within 30 minutes: 0/1 nodes are available")
 
 

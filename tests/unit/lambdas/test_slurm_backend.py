@@ -330,7 +330,7 @@ def event(run: Run, ref: JobRef, **more: Any) -> dict[str, Any]:
     return {"run": run.model_dump(mode="json"), "job": ref.model_dump(mode="json"), **more}
 
 
-def test_the_workflow_reaches_slurm_by_what_the_run_says(
+def test_the_workflow_selects_slurm_by_the_runs_backend(
     deployed: None, slurm: FakeController, backend: SlurmCluster, run: Run, ref: JobRef
 ) -> None:
     backend.submit(submission(run))
@@ -367,7 +367,7 @@ def test_a_cluster_that_does_not_tell_of_its_partitions_is_not_asked_to_boot_a_n
     assert slurm.queue == []
 
 
-def test_a_deployment_without_slurm_says_so(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deployment_without_slurm_is_a_named_error(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SLURM:
         monkeypatch.setenv(name, "")
     with pytest.raises(BackendNotInstalled, match="this deployment has no Slurm cluster"):

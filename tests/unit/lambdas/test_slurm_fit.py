@@ -39,7 +39,7 @@ def test_more_nodes_than_the_partition_may_give_are_refused(partition: Partition
     ]
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     problems = found(Partition(name="trn1", num_nodes=1, max_minutes=90, is_up=False), limits__max_duration_hours=2)
     assert [type(each) for each in problems] == [Problem, Problem, Problem]
     assert problems[2] == Problem(

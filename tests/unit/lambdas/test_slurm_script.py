@@ -311,7 +311,7 @@ def test_steps_have_the_scripts_environment_however_the_job_was_submitted(machin
     assert machine.seen_on(0)["environ"]["SLURM_EXPORT_ENV"] == "ALL"
 
 
-def test_a_gang_whose_first_node_has_no_address_says_so(machine: Machine) -> None:
+def test_a_gang_whose_first_node_has_no_address_logs_the_reason(machine: Machine) -> None:
     (machine.folder / "slurm/scontrol").write_text("#!/bin/bash\n[[ $2 == hostnames ]] && echo nowhere.invalid\n")
     assert machine.run(submission(machine.site)).returncode == 1
     said = "The address of nowhere.invalid is not known: neither scontrol nor getent tells it.\n"

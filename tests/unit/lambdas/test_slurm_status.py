@@ -79,7 +79,7 @@ def test_who_cancelled_a_job_is_not_made_up() -> None:
     assert str(raised) == f"The job '{NAME}' was cancelled by an unknown user (Slurm does not name one)."
 
 
-def test_the_first_node_that_failed_is_the_cause_and_says_why() -> None:
+def test_the_first_node_that_failed_is_the_cause_and_gives_the_message() -> None:
     record = JobRecord(
         job_id=1,
         spec_hash="feed",
@@ -118,7 +118,7 @@ def test_what_a_job_waits_for_is_shown_as_slurms_reason_and_as_a_sentence(
     assert pending_reason(job_in_queue(NAME, reason=reason)) == sentence
 
 
-def test_what_slurm_says_twice_is_said_once() -> None:
+def test_a_reason_that_slurm_repeats_is_shown_once() -> None:
     job = job_in_queue(NAME, reason="ReqNodeNotAvail", description="ReqNodeNotAvail, UnavailableNodes:n[0-1]")
     assert pending_reason(job) == (
         "nodes that it needs are down, drained or reserved: ReqNodeNotAvail, UnavailableNodes:n[0-1]"

@@ -48,7 +48,7 @@ reports = st.builds(
 
 
 @given(reports)
-def test_a_line_says_how_far_staging_is(report: StagingReport) -> None:
+def test_a_line_reports_the_progress_of_staging(report: StagingReport) -> None:
     assert parse_staging_line(staging_line(report)) == report
     assert report.percent is None or 0 <= report.percent <= 100
     assert report.seconds_left is None or report.seconds_left >= 0
@@ -56,7 +56,7 @@ def test_a_line_says_how_far_staging_is(report: StagingReport) -> None:
 
 
 @given(st.text() | st.text().map(lambda text: f"STAGE {text}"))
-def test_any_other_line_says_nothing_of_it(text: str) -> None:
+def test_any_other_line_is_no_report(text: str) -> None:
     assert parse_staging_line(text) is None or re.match(r"STAGE \d+/(\d+|\?) bytes \d+ files ", text)
 
 
@@ -101,7 +101,7 @@ def command(**dataset: Any) -> str:
     return " ".join(job_of(run, Stage.STAGE, 1, artifacts_url="s3://a/").command)
 
 
-def test_the_pod_is_told_no_more_than_the_spec_says() -> None:
+def test_the_pods_command_has_only_the_flags_that_the_spec_sets() -> None:
     assert command() == "python -m trainer.stage --url s3://corpus/wiki.tar"
     assert command(public=True, region="eu-west-1", sha256=SHA256, manifest_url="s3://corpus/wiki.sha256") == (
         "python -m trainer.stage --url s3://corpus/wiki.tar --no_sign_request true --region eu-west-1 "
@@ -119,7 +119,7 @@ def test_the_pod_is_told_no_more_than_the_spec_says() -> None:
         ({"script": "mine/train.py"}, 1, " --min_shards 1"),
     ],
 )
-def test_shards_are_required_where_the_program_reads_them_or_the_spec_says_so(
+def test_shards_are_required_where_the_program_reads_them_or_the_spec_requires_them(
     workload: dict[str, str], min_shards: int | None, flags: str
 ) -> None:
     dataset = {"url": "s3://corpus/wiki.tar", "min_shards": min_shards}
@@ -229,7 +229,7 @@ def published(aws: Aws, run: Run) -> dict[str, float]:
     return found
 
 
-def test_a_run_submits_its_staging_once_and_tells_how_far_it_is(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_a_run_submits_its_staging_once_and_reports_its_progress(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = run_of()
     first, pause = poll(run), run.spec.limits.poll_seconds
     nothing = StagingProgress().model_dump(mode="json")
@@ -262,7 +262,7 @@ def test_staging_that_stands_still_ends_the_run(aws: Aws, cluster: FakeKubernete
     assert poll(run, {"done_bytes": 4, "files": 1, "moved_at": long_ago})["finished"] is False
 
 
-def test_staging_that_has_ended_is_told_with_its_result(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_finished_staging_is_reported_with_its_result(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = run_of()
     progress = poll(run)["progress"]
     let_run(cluster, "STAGE 9/9 bytes 1 files 3 B/s")
@@ -361,7 +361,7 @@ def test_a_file_system_that_has_another_task_to_do_is_asked_again_later(fsx: Stu
     assert not is_imported()
 
 
-def test_an_import_that_failed_is_told_in_the_words_of_fsx(fsx: Stubber) -> None:
+def test_a_failed_import_is_reported_with_the_message_of_fsx(fsx: Stubber) -> None:
     will_list(fsx, import_task("FAILED", FailureDetails={"Message": "The bucket denies access."}))
     with pytest.raises(StorageFailed, match=f"names below {URL} into {FILE_SYSTEM} .*: The bucket denies access."):
         is_imported()

@@ -47,7 +47,7 @@ def test_a_repeated_event_starts_one_run_and_sends_no_message(aws: Aws) -> None:
     assert aws.messages == []
 
 
-def test_who_uploads_a_spec_again_after_its_run_is_told_that_nothing_was_started(aws: Aws) -> None:
+def test_a_spec_uploaded_again_after_its_run_is_answered_that_nothing_was_started(aws: Aws) -> None:
     deliver(uploaded(aws, yaml.safe_dump(SPEC)))
     (name,) = aws.executions()
     arn = f"{aws.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
@@ -70,7 +70,7 @@ def test_a_schedule_starts_a_run_each_time(aws: Aws) -> None:
     assert aws.messages == []
 
 
-def test_a_bad_spec_is_told_once_and_not_tried_again(aws: Aws) -> None:
+def test_an_invalid_spec_is_reported_once_and_not_retried(aws: Aws) -> None:
     assert deliver(uploaded(aws, yaml.safe_dump(spec_with(compute__num_nodes=0)))) == []
     assert aws.executions() == {}
     ((subject, message),) = aws.messages
@@ -95,12 +95,12 @@ def test_a_bad_spec_is_told_once_and_not_tried_again(aws: Aws) -> None:
     ],
     ids=["no request", "a schedule without a spec", "no object", "no bucket"],
 )
-def test_any_request_that_leads_nowhere_is_told_by_its_name(aws: Aws, body: str, subject: str) -> None:
+def test_every_refused_request_is_reported_by_its_name(aws: Aws, body: str, subject: str) -> None:
     assert deliver(body) == []
     assert [sent for sent, _ in aws.messages] == [subject]
 
 
-def test_a_name_that_no_subject_can_hold_is_told_all_the_same(aws: Aws) -> None:
+def test_a_name_too_long_for_a_subject_is_reported_too(aws: Aws) -> None:
     key = "runs/" + "ü\n" * 80 + ".yaml"
     assert deliver(uploaded(aws, "[]", key=key)) == []
     ((subject, message),) = aws.messages

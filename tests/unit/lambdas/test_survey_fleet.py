@@ -82,7 +82,7 @@ def test_nodes_pods_and_money_are_published(aws: Aws, cluster: FakeKubernetesApi
     assert aws.messages == []
 
 
-def test_a_cost_that_is_not_known_is_not_published_and_the_log_says_so(
+def test_an_unknown_cost_is_logged_and_not_published(
     aws: Aws, cluster: FakeKubernetesApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     aws.add_nodegroup("trn2.48xlarge", desired=1)
@@ -100,7 +100,7 @@ def test_node_groups_of_others_are_none_of_its_business(aws: Aws, cluster: FakeK
     assert run_survey()["nodes_up"] == 0
 
 
-def test_idle_nodes_are_given_back_and_people_are_told_what_they_cost(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_idle_nodes_are_released_and_a_message_names_their_cost(aws: Aws, cluster: FakeKubernetesApi) -> None:
     aws.add_nodegroup(TYPE, desired=2)
     seen_before(aws, idle_minutes=36)
     assert run_survey()["nodes_released"] == {TYPE: 2}

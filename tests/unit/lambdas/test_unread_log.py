@@ -146,7 +146,7 @@ def test_a_log_that_took_the_place_of_another_is_new_from_its_first_line() -> No
     assert unread.replaced
 
 
-def test_what_the_kubelet_says_of_itself_is_no_line() -> None:
+def test_messages_of_the_kubelet_itself_are_no_log_lines() -> None:
     foreign = [b"unable to retrieve container logs for containerd://0123", b"", b"2026-11-21 is no time of day"]
     assert list(log_lines([*foreign, b"2026-11-21T12:00:00.5+01:00 a line"])) == [
         LogLine(datetime(2026, 11, 21, 11, 0, 0, 500_000, tzinfo=UTC), "a line")
