@@ -1,4 +1,4 @@
-"""What the workflow asks of the system that runs jobs: all that differs between values of `compute.backend`."""
+"""Protocol of a backend, the system that runs jobs: everything that differs between values of `compute.backend`."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from trainflow.models.run import JobRef, Run
 
 @dataclass(frozen=True)
 class Examined:
-    """What a backend found in the way of a run."""
+    """Result of a backend's preflight."""
 
     findings: tuple[Finding, ...]
     probe_started: bool
-    """Whether the probe was submitted; not, where no program of the run could start."""
+    """Whether the probe was submitted. It is not where no program of the run could start."""
 
 
 class Backend(Protocol):
-    """What runs jobs. Submitting, cancelling and deleting are safe to repeat.
+    """A system that runs jobs. Submitting, cancelling and deleting are safe to repeat.
 
-    Jobs are those of this backend; what is asked by a run's id is about all jobs of the run.
+    A `JobRef` is of a job of this backend; methods with a run id apply to all jobs of the run.
     """
 
     def submit(self, job: Job) -> None:
-        """Create the job; one that is there already and is the same counts as created."""
+        """Create the job. An identical job that exists counts as created."""
 
     def status(self, job: JobRef) -> JobStatus:
-        """The job as a whole."""
+        """Status of the job as a whole."""
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
         """A few of the job's failed pods, the first to fail first."""
@@ -44,26 +44,26 @@ class Backend(Protocol):
         """A few failed pods of any job of the run."""
 
     def pending_reason(self, job: JobRef) -> str | None:
-        """What keeps a pod of the job from running, in the cluster's words; None if nothing is known of one."""
+        """The reason why a pod of the job is pending, as the cluster reports it; None if there is none."""
 
     def rank0(self, job: JobRef) -> str | None:
         """Name of the pod that holds rank 0, with one call; None while its location is unknown."""
 
     def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
-        """The termination message of a pod, of index 0 if none is named; None while it runs."""
+        """The termination message of a pod; of the pod of index 0 if `pod` is None; None while it runs."""
 
     def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
-        """Complete lines of a pod's log in the order of writing; a pod that has none yet gives none.
+        """Complete lines of a pod's log in the order of writing; none for a pod without a log.
 
         Args:
             pod: The pod's name.
-            since: Only lines at or after this time, a whole second. Asked the same again, it gives the same lines and
-                those that have come since, unless the log has been replaced by another one.
-            tail_lines: Only so many of the last lines.
+            since: Only lines at or after this time, a whole second. A repeated call returns the same lines and newer
+                ones, unless the log has been replaced.
+            tail_lines: Number of last lines to read; None for all.
         """
 
     def pods_to_diagnose(self, run_id: str) -> list[str]:
-        """Names of a few pods of the run whose last lines are worth keeping: those of rank 0, and those that failed."""
+        """Names of a few pods of the run whose last lines should be kept: those of rank 0 and failed ones."""
 
     def cancel(self, run_id: str) -> list[str]:
         """Delete every job of the run; returns their names."""
@@ -72,29 +72,29 @@ class Backend(Protocol):
         """Delete one job and its pods."""
 
     def ensure_nodes(self, run: Run) -> Capacity:
-        """How many of the gang's nodes are ready; asks for the others. Safe to repeat.
+        """The number of the gang's ready nodes; requests the others. Safe to repeat.
 
         Raises:
-            GangTooLarge: If no waiting would bring the gang together.
+            GangTooLarge: If the backend can never provide as many nodes.
         """
 
     def release_nodes(self, instance_type: str) -> int:
-        """Let the nodes of a type go, unless a run needs them; returns how many were released. Safe to repeat."""
+        """Release the nodes of a type, unless a run needs them; returns their number. Safe to repeat."""
 
     def examine(self, run: Run, *, start_probe: Callable[[], None], now: datetime) -> Examined:
-        """What is in the way of the run, as far as the backend and its account can tell.
+        """Findings about the run that the backend and its account can provide.
 
         Args:
-            run: The run, of which nothing has been started.
+            run: The run, before any of its jobs is submitted.
             start_probe: Submits the small program that examines the workload from inside. Called once it is known that
                 one can run, and before anything that takes long.
-            now: The time.
+            now: Current time.
         """
 
     def program_digest(self, probe: JobRef, seen: Probed | Finding) -> str | None:
-        """What tells the program that the run will train from any other: an image's digest, where there is one.
+        """Digest that identifies the program that the run will train, such as the image's; None if there is none.
 
         Args:
             probe: The probe, which has ended.
-            seen: What it saw, or what was wrong with it.
+            seen: Its result, or what was wrong with it.
         """

@@ -1,4 +1,4 @@
-"""The deployment, as far as backends have to know it."""
+"""The settings of the deployment that backends read."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class SlurmAccess:
     """The user as whom the jobs run."""
     site: Site
     claims: str = ""
-    """JSON object of what a token says beside its user and its end; may be empty."""
+    """JSON object of further claims of a token beside its user and its expiry; may be empty."""
 
 
 class Deployment(Protocol):
-    """The deployment, read field by field as a backend asks: not every function is told all of it."""
+    """The deployment, read field by field when a backend needs it: not every function has all settings."""
 
     @property
     def cluster_name(self) -> str:

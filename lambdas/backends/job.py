@@ -45,7 +45,7 @@ def _indexed_job(job: Job) -> dict[str, Any]:
             "completionMode": "Indexed",
             "completions": job.ref.num_nodes,
             "parallelism": job.ref.num_nodes,
-            # Data-parallel training cannot go on without a worker: the first failure ends the job.
+            # Data-parallel training cannot continue without a worker: the first failure ends the job.
             "backoffLimit": 0,
             "activeDeadlineSeconds": job.deadline_seconds,
             "ttlSecondsAfterFinished": pods.KEPT_SECONDS,
@@ -55,7 +55,7 @@ def _indexed_job(job: Job) -> dict[str, Any]:
 
 
 def read_status(job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
-    """How far the job is, from the Job's own counters."""
+    """Status of the job, from the Job's own counters."""
     if (ended := ended_by_condition(status, success="Complete", submitted_at=submitted_at)) is not None:
         return ended
     counted = status.get("uncountedTerminatedPods") or {}

@@ -20,7 +20,7 @@ DESCRIPTION = KUBERNETES_KINDS["jobset"]
 def render(job: Job) -> list[dict[str, Any]]:
     """The object to create.
 
-    Every policy is spelled out: what a JobSet does by itself differs between its versions.
+    Every policy is explicit: the defaults differ between versions of JobSet.
     """
     return [
         {
@@ -29,7 +29,7 @@ def render(job: Job) -> list[dict[str, Any]]:
             "metadata": pods.metadata(job),
             "spec": {
                 "successPolicy": {"operator": "All", "targetReplicatedJobs": []},
-                # Restarts are the workflow's alone, which first finds out why it failed and asks for the nodes.
+                # Only the workflow restarts: it first reads the reason of the failure and requests the nodes.
                 "failurePolicy": {"maxRestarts": 0, "restartStrategy": "Recreate"},
                 "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
                 "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
@@ -46,15 +46,15 @@ def _indexed_job(job: Job) -> dict[str, Any]:
         "completions": job.ref.num_nodes,
         "parallelism": job.ref.num_nodes,
         "backoffLimit": 0,
-        # The pods have the deadline: a JobSet says that one of its Jobs failed, but not that it ran too long.
+        # The pods have the deadline: a JobSet reports that one of its Jobs failed, but not that it ran too long.
         "template": pods.template(job, pods.pod_spec(job)),
     }
 
 
 def read_status(_job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
-    """How far the job is. Its Job counts as ready when all pods are.
+    """Status of the job. Its Job counts as ready when all pods are.
 
-    A JobSet does not say when it started: its creation comes closest.
+    A JobSet does not report when it started: its creation comes closest.
     """
     if (ended := ended_by_condition(status, success="Completed", submitted_at=submitted_at)) is not None:
         return ended

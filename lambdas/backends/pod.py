@@ -1,4 +1,4 @@
-"""Backend `pod`: one Pod, as the digits tutorial starts it. No controller: nothing makes it again, or cleans it up."""
+"""Backend `pod`: one Pod, as the digits tutorial starts it. No controller recreates it or cleans it up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def render(job: Job) -> list[dict[str, Any]]:
 
 
 def read_status(_job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
-    """How far the pod is: it is the job."""
+    """Status of the job, which is that of the pod."""
     phase = status.get("phase")
     if phase == "Succeeded":
         return JobStatus(phase=JobPhase.SUCCEEDED, submitted_at=submitted_at)

@@ -28,14 +28,14 @@ PORT_NAME = "pytorchjob-port"
 def render(job: Job) -> list[dict[str, Any]]:
     """The object to create.
 
-    Pods stay when the job has ended (`cleanPodPolicy: None`): their logs say why. Tear-down removes them.
+    Pods stay when the job has ended (`cleanPodPolicy: None`): their logs show the reason. Tear-down deletes them.
     """
     run_policy: dict[str, Any] = {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": pods.KEPT_SECONDS}
     if job.elastic is not None:
         spec: dict[str, Any] = {
             "elasticPolicy": _elastic_policy(job, job.elastic),
             "runPolicy": run_policy | {"backoffLimit": job.elastic.max_restarts},
-            # Ended by a signal: the pod is made again. Ended with an error of the program's own: the job has failed.
+            # A pod ended by a signal is recreated; an error of the program itself fails the job.
             "pytorchReplicaSpecs": {"Worker": _replicas(job, job.ref.num_nodes, restart_policy="ExitCode")},
         }
     else:
@@ -79,7 +79,7 @@ def _replicas(job: Job, count: int, *, restart_policy: str) -> dict[str, Any]:
 
 
 def read_status(job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
-    """How far the job is, from the operator's conditions and counters."""
+    """Status of the job, from the operator's conditions and counters."""
     if (ended := ended_by_condition(status, success="Succeeded", submitted_at=submitted_at)) is not None:
         return ended
     replicas: Mapping[str, Any] = status.get("replicaStatuses") or {}

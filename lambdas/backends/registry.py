@@ -22,4 +22,4 @@ BACKENDS: Mapping[BackendName, Callable[[Deployment], Backend]] = {
     **{name: partial(KubernetesBackend, kind) for name, kind in KINDS.items()},
     "slurm": SlurmBackend,
 }
-"""All backends, by the value of `compute.backend`: each is made for a deployment."""
+"""All backends, by the value of `compute.backend`, as functions of the deployment."""

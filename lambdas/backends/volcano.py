@@ -21,15 +21,15 @@ from trainflow.models.volcano_queues import DEFAULT_QUEUE
 DESCRIPTION = KUBERNETES_KINDS["volcano"]
 
 FAILURES = ("Aborting", "Aborted", "Terminating", "Terminated", "Failed")
-"""States that a Volcano Job does not leave for a good one (volcano.sh/apis, `JobPhase`)."""
+"""States from which a Volcano Job cannot succeed any more (volcano.sh/apis, `JobPhase`)."""
 
 
 def render(job: Job) -> list[dict[str, Any]]:
     """The object to create.
 
-    No policy ends the job when a pod fails or completes: whatever Volcano does then removes the pods that still run,
-    and their logs with them. The watch sees the failed pod in the job's status, collects, and tears down. A pod that
-    was evicted leaves nothing, and a new one in its place would meet a gang that is in the middle of its training.
+    No policy ends the job when a pod fails or completes: Volcano's actions would delete the running pods with their
+    logs. The workflow sees the failed pod in the job's status, collects diagnostics and tears the job down. After an
+    eviction the pod is gone, and a new one could not join a gang in the middle of its training.
     """
     return [
         {
@@ -58,7 +58,7 @@ def render(job: Job) -> list[dict[str, Any]]:
 
 
 def read_status(job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
-    """How far the job is. Its state changes once a pod has failed only if a policy says so: so the pods are counted."""
+    """Status of the job. A failed pod changes the job's state only under a policy, so the pods are counted."""
     state: Mapping[str, Any] = status.get("state") or {}
     phase = state.get("phase", "Pending")
     if phase == "Completed":
@@ -73,10 +73,10 @@ def read_status(job: JobRef, status: Mapping[str, Any], submitted_at: datetime |
 
 
 def queue_findings(compute: Compute, state: str | Unknown | None) -> Iterator[Finding]:
-    """What is wrong with the gang's queue.
+    """Findings about the gang's queue.
 
     Args:
-        compute: The gang.
+        compute: Compute section of the spec.
         state: Volcano's state of the queue; None if there is no such queue.
     """
     if isinstance(state, Unknown):

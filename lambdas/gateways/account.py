@@ -1,7 +1,7 @@
-"""What the AWS account allows and offers: zones, instance types in them, quotas, use.
+"""Facts about the AWS account: zones, instance types that they offer, quotas and their use.
 
-Asked by preflight alone, which goes on without an answer: so these calls give up after seconds, and what was refused or
-did not come is `Unknown`.
+Only preflight asks, and it continues without an answer. So these calls time out after seconds, and a refused or missing
+answer is `Unknown`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainflow.models.image_names import EcrImage
 from trainflow.models.offerings import VcpuQuota
 from trainflow.models.preflight import Quota, Unknown, Zone
 
-IMPATIENT = Config(connect_timeout=3, read_timeout=8, retries={"total_max_attempts": 2})
+SHORT_TIMEOUTS = Config(connect_timeout=3, read_timeout=8, retries={"total_max_attempts": 2})
 
 USE_WINDOW = timedelta(minutes=20)
 """Usage metrics come every five minutes, and some minutes late."""
@@ -32,11 +32,11 @@ NO_IMAGE = ("ImageNotFoundException", "RepositoryNotFoundException")
 
 @lru_cache
 def _client(service: str, region: str | None = None) -> Any:
-    return boto3.client(service, region_name=region, config=IMPATIENT)  # type: ignore[call-overload]
+    return boto3.client(service, region_name=region, config=SHORT_TIMEOUTS)  # type: ignore[call-overload]
 
 
 def zones_of(subnets: Sequence[str]) -> tuple[Zone, ...] | Unknown:
-    """The zones that subnets are in."""
+    """The zones of subnets."""
 
     def ask() -> tuple[Zone, ...]:
         found = _client("ec2").describe_subnets(SubnetIds=list(subnets))["Subnets"]
@@ -79,7 +79,7 @@ def has_image(image: EcrImage) -> bool | Unknown:
 
 
 def vcpu_quota(quota: VcpuQuota, *, now: datetime | None = None) -> Quota | Unknown:
-    """How many vCPUs may run, and how many do."""
+    """The quota of running vCPUs, and its use."""
 
     def ask() -> Quota:
         found = _client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=quota.code)["Quota"]
@@ -90,7 +90,7 @@ def vcpu_quota(quota: VcpuQuota, *, now: datetime | None = None) -> Quota | Unkn
 
 
 def _in_use(metric: Any, *, now: datetime) -> float | Unknown:
-    """The newest value of the metric in which a quota says that its use is counted; 0 where nothing was counted."""
+    """The newest value of the metric that a quota names for its use; 0 where the metric has no data."""
     if not metric:
         return Unknown("Service Quotas names no metric of its use")
 

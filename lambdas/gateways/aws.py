@@ -1,4 +1,4 @@
-"""Clients of AWS services, and AWS's errors as ours: what may pass is retried, the rest keeps its own name."""
+"""Clients of AWS services, and the translation of AWS's errors: transient ones are retried, others keep their names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, I
 
 from trainflow.errors import ServiceUnavailable
 
-PASSING = frozenset(
+TRANSIENT = frozenset(
     {
         "Throttling",
         "ThrottlingException",
@@ -28,17 +28,17 @@ PASSING = frozenset(
         "ResourceInUseException",  # a node group is being resized: it takes one change at a time
     }
 )
-"""Error codes that ask to be tried again later."""
+"""Codes of errors after which the same call may succeed later."""
 
 
 @lru_cache
 def client(service: str, *, region: str | None = None, signed: bool = True) -> Any:
-    """One client a service and warm Lambda: making one costs 50 to 100 ms.
+    """The client of a service. Each warm Lambda makes one per service, because making one takes 50 to 100 ms.
 
     Args:
-        service: As boto3 calls it.
-        region: Another one than the function's own.
-        signed: Whether requests carry credentials; public buckets answer those that do not.
+        service: Name of the service in boto3.
+        region: Region of the service; the function's own if left out.
+        signed: Whether requests carry credentials; public buckets also answer unsigned requests.
     """
     config = None if signed else Config(signature_version=UNSIGNED)
     return boto3.client(service, region_name=region, config=config)  # type: ignore[call-overload]
@@ -46,7 +46,7 @@ def client(service: str, *, region: str | None = None, signed: bool = True) -> A
 
 @contextmanager
 def translated(call: str) -> Iterator[None]:
-    """Raise `ServiceUnavailable` for throttling and faults on the service's side.
+    """Context that raises `ServiceUnavailable` for throttling and faults of the service.
 
     Args:
         call: `service:Operation`, as IAM names it, for the message.
@@ -56,7 +56,7 @@ def translated(call: str) -> Iterator[None]:
     except ClientError as error:
         code = error.response["Error"]["Code"]
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if code in PASSING or status >= 500:
+        if code in TRANSIENT or status >= 500:
             raise ServiceUnavailable(f"{call} answered {code}.") from error
         raise
     except (ConnectionError, HTTPClientError, IncompleteReadError) as error:

@@ -1,4 +1,5 @@
-"""Amazon DynamoDB: who compiles which cache, and which are ready. Every change is conditional: one of two wins."""
+"""Amazon DynamoDB: the runs that compile caches, and the caches that are ready. Every change is conditional, so of two
+concurrent changes one succeeds."""
 
 from __future__ import annotations
 
@@ -21,26 +22,26 @@ _from_item = TypeDeserializer().deserialize
 
 
 class CompileCaches:
-    """The cache table: an item for each key."""
+    """The cache table, with one item per key."""
 
     def __init__(self, table: str) -> None:
         self._table = table
 
     def find(self, key: str) -> CacheRecord | None:
-        """What is known of a cache, as of now."""
+        """The record of a cache, by a consistent read; None if the table has none."""
         with translated("dynamodb:GetItem"):
             answer = client("dynamodb").get_item(TableName=self._table, Key=_key(key), ConsistentRead=True)
         return _record(answer["Item"]) if "Item" in answer else None
 
     def lease(self, lease: CacheRecord, *, instead_of: CacheRecord | None) -> bool:
-        """Take the lease of a cache that is free, or whose owner is gone.
+        """Take the lease of a cache that is free, or whose owner has ended.
 
         Args:
             lease: The new one.
-            instead_of: The stale one, as it was found; None where there was none.
+            instead_of: The stale lease as it was read; None where there was none.
 
         Returns:
-            Whether it was taken; not, if somebody else was faster.
+            Whether the lease was taken; False if another run was faster.
         """
         item = {name: _to_item(value) for name, value in lease.model_dump(mode="json").items()}
         if instead_of is None:
@@ -53,7 +54,7 @@ class CompileCaches:
         """Declare a cache ready. Safe to repeat.
 
         Returns:
-            Whether the run held the lease; not, if somebody deleted the item or another run has taken it over.
+            Whether the run held the lease; False if the item was deleted or another run has taken the lease over.
         """
         values = {
             ":compiling": CacheState.COMPILING.value,
@@ -72,10 +73,10 @@ class CompileCaches:
         )
 
     def touch(self, ready: CacheRecord, *, now: datetime) -> bool:
-        """Keep a cache that is being used.
+        """Extend the expiry of a cache that is being used.
 
         Returns:
-            Whether it is still the one that was found ready.
+            Whether the cache is still the one that was found ready.
         """
         values = {":ready": CacheState.READY.value, ":run_id": ready.run_id, ":expires_at": expiry(now)}
         return self._change(
@@ -87,15 +88,19 @@ class CompileCaches:
         )
 
     def forget(self, key: str, run_id: str) -> bool:
-        """Forget a ready cache whose folder is gone, unless somebody has compiled it anew."""
+        """Delete the item of a ready cache whose folder is missing, unless another run has compiled the cache again.
+
+        Returns:
+            Whether the item was deleted.
+        """
         values = {":ready": CacheState.READY.value, ":run_id": run_id}
         return self._change("DeleteItem", Key=_key(key), ConditionExpression=READY_FROM, **_names_and(values))
 
     def release(self, run_id: str) -> list[str]:
-        """Give back what a run was compiling. Safe to repeat; what it has made ready stays.
+        """Release the leases of a run. Safe to repeat; caches that it has made ready stay.
 
         Returns:
-            Keys of the leases.
+            Keys of the released leases.
         """
         values = {":compiling": CacheState.COMPILING.value, ":run_id": run_id}
         held = [record.cache_key for record in self._scan(COMPILED_BY, _names_and(values))]
@@ -103,7 +108,7 @@ class CompileCaches:
         return [key for key in held if self._change("DeleteItem", Key=_key(key), **conditions)]
 
     def _scan(self, condition: str, values: Mapping[str, Any]) -> Iterator[CacheRecord]:
-        """One small item a key, so the whole table is a page or two."""
+        """The records that meet a condition. There is one small item per key, so the whole table is a page or two."""
         with translated("dynamodb:Scan"):
             pages = client("dynamodb").get_paginator("scan")
             for page in pages.paginate(
@@ -112,7 +117,7 @@ class CompileCaches:
                 yield from map(_record, page["Items"])
 
     def _change(self, operation: str, **arguments: Any) -> bool:
-        """Whether the condition held."""
+        """Change an item under a condition; returns whether the condition held."""
         dynamodb = client("dynamodb")
         call = {"PutItem": dynamodb.put_item, "UpdateItem": dynamodb.update_item, "DeleteItem": dynamodb.delete_item}
         try:

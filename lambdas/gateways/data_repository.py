@@ -1,4 +1,4 @@
-"""FSx for Lustre: is all that lies below a prefix of a linked bucket visible in the file system?"""
+"""FSx for Lustre: imports of the object names below a prefix of a linked bucket into the file system."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from trainflow.models.data_import import Import
 IMPORT = "IMPORT_METADATA_FROM_REPOSITORY"
 
 BUSY = ("DataRepositoryTaskExecuting", "ServiceLimitExceeded")
-"""Error codes that say: another task first."""
+"""Codes of errors that mean that another task has to end first."""
 
 
 def import_of(file_system_id: str, url: str, *, since: datetime) -> Import:
-    """The import of the names below `url`; the first call asks for it, later ones look how far it is.
+    """The import of the names below `url`. The first call starts it, later calls poll it.
 
-    New objects show up by themselves, but nobody says when: an import that has ended vouches for all of them.
+    FSx also imports new objects automatically, but does not report when; a finished import proves that all are there.
 
     Args:
-        file_system_id: With a data repository association that covers the URL.
+        file_system_id: File system with a data repository association that covers the URL.
         url: `s3://bucket/prefix/`.
-        since: An import that began before may have missed what was uploaded since.
+        since: Earliest start of an import that counts: an older one may have missed later uploads.
 
     Raises:
         StorageFailed: If FSx could not import them.
@@ -57,7 +57,7 @@ def _imports(file_system_id: str, url: str) -> Iterator[Any]:
 
 
 def _ask(file_system_id: str, url: str, since: datetime) -> Any:
-    """The task that imports the names; None while FSx has another one to do. Safe to repeat."""
+    """The new task that imports the names; None while FSx is busy with another one. Safe to repeat."""
     token = hashlib.sha256(f"{url} {since.isoformat()}".encode()).hexdigest()[:32]
     try:
         with translated("fsx:CreateDataRepositoryTask"):

@@ -1,4 +1,4 @@
-"""Amazon EKS: where a cluster's API is, a token for it, and the size of its node groups."""
+"""Amazon EKS: endpoint of a cluster's API, tokens for it, and the size of its node groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainflow.models.training_nodes import Nodegroup
 
 @dataclass(frozen=True)
 class ClusterEndpoint:
-    """Where the Kubernetes API answers and which authority vouches for it."""
+    """URL of the Kubernetes API and the certificate of its authority."""
 
     url: str
     ca_pem: str
@@ -25,7 +25,7 @@ class ClusterEndpoint:
 
 @lru_cache
 def describe_cluster(name: str) -> ClusterEndpoint:
-    """The cluster's endpoint, remembered as long as the Lambda is warm."""
+    """The cluster's endpoint, cached as long as the Lambda is warm."""
     with translated("eks:DescribeCluster"):
         cluster = client("eks").describe_cluster(name=name)["cluster"]
     return ClusterEndpoint(
@@ -34,7 +34,7 @@ def describe_cluster(name: str) -> ClusterEndpoint:
 
 
 def bearer_token(cluster: str) -> str:
-    """A token for the cluster, from the function's own credentials."""
+    """A token for the cluster, made with the function's own credentials."""
     return kubernetes_eks.bearer_token(boto3.session.Session(), client("sts"), cluster)
 
 
@@ -58,10 +58,10 @@ class Nodegroups:
         return wanted
 
     def release(self, nodegroup: str) -> int:
-        """Let every node of the group go, down to its minimum; a group that is not there has none.
+        """Release the nodes of the group, down to its minimum. A group that does not exist has none.
 
         Returns:
-            How many nodes were given back.
+            Number of released nodes.
         """
         try:
             found = self.size(nodegroup)
@@ -72,13 +72,13 @@ class Nodegroups:
         return found.surplus
 
     def names(self) -> list[str]:
-        """Every node group of the cluster."""
+        """Names of the cluster's node groups."""
         with translated("eks:ListNodegroups"):
             pages = client("eks").get_paginator("list_nodegroups").paginate(clusterName=self._cluster)
             return [name for page in pages for name in page["nodegroups"]]
 
     def size(self, nodegroup: str) -> Nodegroup:
-        """How large the group is.
+        """The group with its current, smallest and largest size.
 
         Raises:
             NodegroupNotFound: If the cluster has no such group.

@@ -1,4 +1,4 @@
-"""What a Kubernetes cluster has for a run. What this function may not read is `Unknown`, never an error."""
+"""Facts about a Kubernetes cluster for the preflight. What this function may not read is `Unknown`, never an error."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trainflow.models.run_spec import Compute
 from trainflow.models.training_nodes import Node
 
 SETTLED_AFTER = timedelta(minutes=5)
-"""A node is ready before its device plugins are; pulling their images takes a minute or two."""
+"""Time after which a ready node counts as settled: its device plugins start later, after a minute or two."""
 
 ZONE_LABELS = ("topology.kubernetes.io/zone", "topology.k8s.aws/zone-id", "failure-domain.beta.kubernetes.io/zone")
-"""By which volumes say where they can be mounted: zone names, zone ids."""
+"""Labels by which a volume's node affinity names its zones, as zone names or zone ids."""
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 class Examination:
-    """One namespace of a cluster, and what belongs to none."""
+    """Read access to one namespace of a cluster and to its cluster-wide objects."""
 
     def __init__(self, api: KubernetesApi, *, namespace: str) -> None:
         self._api = api
@@ -40,13 +40,13 @@ class Examination:
         self._namespace = namespace
 
     def facts(self, compute: Compute, *, service_account: str, claim: str, now: datetime) -> ClusterFacts:
-        """Everything that a run of this gang needs.
+        """Facts about everything that a run of this gang needs.
 
         Args:
-            compute: The spec's.
-            service_account: Of the run's pods.
-            claim: Of the file system that they mount.
-            now: To tell nodes that have just come.
+            compute: Compute section of the spec.
+            service_account: Service account of the run's pods.
+            claim: Volume claim of the file system that they mount.
+            now: Current time, which distinguishes new nodes from settled ones.
         """
         optional: dict[str, Any] = {}
         kind = KUBERNETES_KINDS[compute.backend]
@@ -68,7 +68,7 @@ class Examination:
         )
 
     def image_digest(self, job: str) -> str | None:
-        """Digest of the image that a job's container runs; None if there is no pod, or if its node does not say."""
+        """Digest of the image that a job's container runs; None if there is no pod, or if its status has none."""
         pods = self._api.list(f"{self._core}/pods", f"{JOB_LABEL}={job}", limit=1)
         statuses = (pods[0].get("status") or {}).get("containerStatuses") if pods else None
         found = DIGEST.search(statuses[0].get("imageID") or "") if statuses else None
@@ -83,12 +83,13 @@ class Examination:
         return VolumeClaim(phase=phase, zones=_zones(volume or {}))
 
     def _queue(self, path: str) -> str | None:
-        """A queue's state; Volcano leaves it out of queues that it has not looked at yet."""
+        """State of a queue; None if there is no such queue. Volcano sets no state before it has processed a queue
+        once."""
         queue = self._api.find(path)
         return (queue.get("status") or {}).get("state") or "Open" if queue is not None else None
 
     def _knows(self, kind: KubernetesKind) -> bool:
-        """Asks for an object that is not there: an API group that is installed answers with a Status."""
+        """Whether a kind's API group is installed: it then answers a request for a missing object with a Status."""
         try:
             self._api.call("GET", f"{kind.api}/namespaces/{self._namespace}/{kind.plural}/trainflow-preflight")
         except RequestRefused as error:

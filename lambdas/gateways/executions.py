@@ -1,4 +1,4 @@
-"""AWS Step Functions: starting the training workflow, and reading what it did."""
+"""AWS Step Functions: starts executions of the training workflow and reads their status and history."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from trainflow.models.run_record import RunStatus
 from trainflow.record.history import ExecutionHistory
 
 EVENTS_PER_PAGE = 1000
-"""Most that `GetExecutionHistory` gives at once."""
+"""Largest page of `GetExecutionHistory`."""
 
 BULKY = {
     "stateEnteredEventDetails": "input",
     "stateExitedEventDetails": "output",
     "taskScheduledEventDetails": "parameters",
 }
-"""What is dropped of events as they are read: copies of the run's state, of which each window leaves several."""
+"""Fields of events that are dropped when they are read: copies of the run's state, several per window."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,15 +27,15 @@ class Started:
 
     arn: str
     is_new: bool
-    """False if there was one of this name before."""
+    """False if an execution of this name existed before."""
 
 
 def start(state_machine_arn: str, *, name: str, document: str) -> Started:
     """Start an execution, or find the one of this name that was started before.
 
     Args:
-        state_machine_arn: The training workflow.
-        name: The execution's name, which is the run's.
+        state_machine_arn: ARN of the training workflow.
+        name: Name of the execution, which is the run's.
         document: Its input, in JSON.
     """
     sfn = client("stepfunctions")
@@ -48,15 +48,15 @@ def start(state_machine_arn: str, *, name: str, document: str) -> Started:
 
 
 def status(execution_arn: str) -> RunStatus:
-    """What an execution is doing, or how it ended."""
+    """Status of an execution."""
     with translated("states:DescribeExecution"):
-        # Input and output may be encrypted with a key that is none of this function's business.
+        # Input and output may be encrypted with a key that this function may not use.
         found = client("stepfunctions").describe_execution(executionArn=execution_arn, includedData="METADATA_ONLY")
     return RunStatus.RUNNING if found["status"] == "PENDING_REDRIVE" else RunStatus(found["status"])
 
 
 def status_if_known(execution_arn: str) -> RunStatus | None:
-    """The same; None of an execution that Step Functions does not know, any more: it forgets them 90 days after."""
+    """Status of an execution; None if Step Functions does not know it (any more, 90 days after its end)."""
     try:
         return status(execution_arn)
     except client("stepfunctions").exceptions.ExecutionDoesNotExist:
@@ -64,7 +64,7 @@ def status_if_known(execution_arn: str) -> RunStatus | None:
 
 
 def is_running(execution_arn: str) -> bool:
-    """Whether an execution goes on; one that Step Functions does not know (any more) does not."""
+    """Whether an execution is running; one that Step Functions does not know (any more) is not."""
     return status_if_known(execution_arn) is RunStatus.RUNNING
 
 
@@ -81,7 +81,7 @@ def history(execution_arn: str) -> ExecutionHistory:
 
 
 def last_event(execution_arn: str) -> ExecutionHistory:
-    """The newest event of an execution: its number tells how many there are. One call, however long it was."""
+    """The newest event of an execution: its id is the number of events. One call, however long the history is."""
     with translated("states:GetExecutionHistory"):
         found = client("stepfunctions").get_execution_history(
             executionArn=execution_arn, reverseOrder=True, maxResults=1, includeExecutionData=False

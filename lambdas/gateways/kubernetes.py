@@ -1,4 +1,4 @@
-"""The Kubernetes API, logged in to as on EKS: endpoint and CA from EKS, a presigned STS token."""
+"""The Kubernetes API of an EKS cluster: endpoint and CA from EKS, a presigned STS request as the token."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ TOKEN_LIFETIME_SECONDS = 600
 """EKS accepts a token for 15 minutes; it is renewed well before."""
 
 MAX_FAILED_PODS = 5
-"""Failed pods that are looked at: the first one is the cause, the others mostly its victims."""
+"""Failed pods that are read: the first one is the cause, the others mostly failed because of it."""
 
 MAX_PODS_TO_DIAGNOSE = 8
-"""Of a kind of job: a run has one job of each stage, and one more for each failure that it is restarted after."""
+"""Pods to diagnose for each kind of job: a run has one job per stage, and one more per restart."""
 
 CORE = "/api/v1"
 KIND_API = {(backend.api_version, backend.kind): backend.api for backend in KUBERNETES_KINDS.values()}
-"""Where the objects that are jobs live; all others that we make are in the core group."""
+"""API groups of the kinds that are jobs; all other objects that we create are in the core group."""
 
 
 @lru_cache
 def _ca_file(cluster: str) -> str:
-    """The CA certificate as a file, as the TLS library wants it; /tmp is the only folder a Lambda may write to."""
+    """The CA certificate as a file, as the TLS library requires; /tmp is the only folder a Lambda may write to."""
     with tempfile.NamedTemporaryFile("w", suffix=".pem", delete=False) as file:
         file.write(eks.describe_cluster(cluster).ca_pem)
     return file.name
@@ -67,7 +67,7 @@ def connect(cluster: str, *, namespace: str) -> KubernetesCluster:
 
 
 def examine(cluster: str, *, namespace: str) -> Examination:
-    """The same connection, for looking at what the cluster has for a run."""
+    """A connection to the cluster for the preflight, with the same client and token."""
     api = KubernetesApi(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)))
     return Examination(api, namespace=namespace)
 
@@ -100,7 +100,7 @@ class KubernetesCluster:
         """The job's object as the API serves it: one call, whatever the number of nodes.
 
         Raises:
-            JobNotFound: If the job is not there (any more).
+            JobNotFound: If the cluster has no such job (any more).
         """
         found = self._api.find(f"{self._jobs(KUBERNETES_KINDS[job.backend])}/{job.name}")
         if found is None:
@@ -108,17 +108,17 @@ class KubernetesCluster:
         return found
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
-        """At most five failed pods, the first to fail first."""
+        """The job's failed pods, five at most, the first to fail first."""
         pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
         return sorted(map(worker_pod, pods), key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
 
     def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
-        """At most five failed pods of any stage of the run."""
+        """Failed pods of any stage of the run, five at most."""
         pods = self._pods(f"{RUN_LABEL}={run_id}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
         return [worker_pod(pod) for pod in pods]
 
     def pods_to_diagnose(self, run_id: str) -> list[str]:
-        """Of every job that the run still has, the pod of index 0; and the failed pods. A call a kind of job."""
+        """Names of the failed pods and of each existing job's pod of index 0. One call per kind of job."""
         names = [pod.name for pod in self.failed_pods_of_run(run_id)]
         for backend in KUBERNETES_KINDS.values():
             labels = {RUN_LABEL: run_id, BACKEND_LABEL: backend.name, **backend.rank0}
@@ -126,17 +126,17 @@ class KubernetesCluster:
         return list(dict.fromkeys(names))
 
     def elastic_jobs(self, run_id: str) -> list[str]:
-        """One call a kind of job."""
+        """Names of the run's elastic jobs. One call per kind of job."""
         labels = {RUN_LABEL: run_id, ELASTIC_LABEL: "true"}
         return [name for kind in KUBERNETES_KINDS.values() for name in self._names_of_jobs(kind, labels)]
 
     def pending_reason(self, job: JobRef) -> str | None:
-        """What one of the pending pods waits for: a node, as the scheduler says it, or its image."""
+        """The reason why one of the job's pods is pending; None if none is."""
         pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Pending", limit=1)
         return pending_reason(pods[0]) if pods else None
 
     def rank0(self, job: JobRef) -> str | None:
-        """The pod of index 0: static rendezvous gives it rank 0. One call."""
+        """Name of the pod of index 0, which has rank 0 in a static rendezvous. One call."""
         pod = self._pod_of_index_0(job)
         return str(pod["metadata"]["name"]) if pod else None
 
@@ -146,7 +146,7 @@ class KubernetesCluster:
         return worker_pod(found).message if found else None
 
     def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
-        """Complete lines, oldest first, read as they are asked for: whatever a log's size, few are held at a time."""
+        """Complete lines, oldest first. They are streamed, so that a large log needs little memory."""
         second = since.strftime("%Y-%m-%dT%H:%M:%SZ") if since else None
         try:
             yield from log_lines(
@@ -177,7 +177,7 @@ class KubernetesCluster:
         return [Node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
 
     def claim_nodes(self, run_id: str, instance_type: str, num_nodes: int) -> None:
-        """Say that the run needs nodes, until it is cancelled. Safe to repeat."""
+        """Create the run's claim on nodes, which lasts until the run is cancelled. Safe to repeat."""
         labels = {**MANAGED_BY, RUN_LABEL: run_id, CLAIM_LABEL: instance_type}
         claim = {
             "apiVersion": "v1",
@@ -189,7 +189,7 @@ class KubernetesCluster:
             self._api.call("POST", self._core("configmaps"), body=claim)
 
     def claimed_nodes(self, instance_type: str) -> int:
-        """Nodes that all runs together claim."""
+        """Number of nodes that all runs together claim."""
         return sum(claim.num_nodes for claim in self._claims(f"{CLAIM_LABEL}={instance_type}"))
 
     def claims(self) -> list[Claim]:
@@ -197,11 +197,11 @@ class KubernetesCluster:
         return self._claims(CLAIM_LABEL)
 
     def drop_claim(self, claim: Claim) -> None:
-        """Forget a claim of a run that is over. Safe to repeat."""
+        """Delete the claim of a run that has ended. Safe to repeat."""
         self._api.delete(f"{self._core('configmaps')}/{claim.name}")
 
     def pods_by_phase(self) -> Counter[str]:
-        """How many pods of all runs there are in each phase."""
+        """Number of pods of all runs by phase."""
         return Counter(str(pod["status"].get("phase")) for pod in self._pods(_selector(MANAGED_BY)))
 
     def nodes_used_by_others(self, run_id: str) -> set[str]:
@@ -228,9 +228,9 @@ class KubernetesCluster:
         return names
 
     def _names_of_jobs(self, backend: KubernetesKind, labels: Mapping[str, str]) -> list[str]:
-        """Of one kind; of a kind that the cluster does not know there are none."""
+        """Names of the jobs of one kind; none for a kind that the cluster does not know."""
         try:
-            # The pods of other kinds of jobs go with those; of a JobSet's own Job nothing is labelled so.
+            # Pods of other kinds are deleted with their jobs; a JobSet's own Job does not have these labels.
             found = self._api.list(self._jobs(backend), _selector({**labels, BACKEND_LABEL: backend.name}))
         except NotFound:
             if backend.software:
@@ -265,10 +265,12 @@ def _selector(labels: Mapping[str, str]) -> str:
 
 
 def _require_installed(manifest: dict[str, Any], error: RequestRefused) -> None:
-    """A path that no API group answers for is plain text; a missing namespace would be a Status.
+    """Require that the kind of the object is installed.
+
+    The answer for an unknown API group is plain text; a missing namespace is reported as a Status.
 
     Raises:
-        BackendNotInstalled: If it was such a path.
+        BackendNotInstalled: If the API group is unknown.
     """
     if not isinstance(error, NotFound) or error.from_api_group:
         return
@@ -278,7 +280,13 @@ def _require_installed(manifest: dict[str, Any], error: RequestRefused) -> None:
 
 
 def _require_accepted(manifest: dict[str, Any], error: RequestRefused) -> None:
-    """What was refused as it is will be refused again; somebody changed the cluster since the preflight."""
+    """Require that the cluster did not refuse the object's content: it would refuse the same content again.
+
+    Preflight accepted it, so the cluster has changed since.
+
+    Raises:
+        InvalidRunSpec: If it refused the content.
+    """
     if error.status in (400, 422):
         name = f"{manifest['kind']} '{manifest['metadata']['name']}'"
         raise InvalidRunSpec(

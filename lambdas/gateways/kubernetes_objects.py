@@ -1,4 +1,4 @@
-"""What the API's objects and logs say, as plain facts."""
+"""Conversion of the API's objects and logs to plain data types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainflow.models.training_nodes import Claim
 
 
 def pending_reason(pod: Any) -> str | None:
-    """What a pending pod waits for, in the words of its kubelet or of the scheduler."""
+    """The reason why a pod is pending, as its kubelet or the scheduler reports it; None if neither does."""
     status = pod.get("status", {})
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
@@ -26,7 +26,7 @@ def pending_reason(pod: Any) -> str | None:
 
 
 def claim_of(config_map: Any) -> Claim:
-    """The claim that a ConfigMap is."""
+    """The claim that a ConfigMap stores."""
     labels = config_map["metadata"]["labels"]
     return Claim(
         name=config_map["metadata"]["name"],
@@ -37,7 +37,7 @@ def claim_of(config_map: Any) -> Claim:
 
 
 def worker_pod(pod: Any) -> WorkerPod:
-    """A pod of a job, with how its container ended."""
+    """A pod of a job, with the result of its container."""
     status = pod.get("status", {})
     containers: list[Any] = status.get("containerStatuses") or [{}]
     terminated = (containers[0].get("state") or {}).get("terminated") or {}
@@ -53,7 +53,7 @@ def worker_pod(pod: Any) -> WorkerPod:
 
 
 def log_lines(lines: Iterable[bytes]) -> Iterator[LogLine]:
-    """Lines of the form `<RFC 3339 time> <text>`. Others are the kubelet's own, such as that it cannot find the log."""
+    """Parsed lines of the form `<RFC 3339 time> <text>`. Others are messages of the kubelet and are skipped."""
     for line in lines:
         stamp, _, text = line.decode(errors="replace").partition(" ")
         try:

@@ -1,4 +1,4 @@
-"""Amazon CloudWatch: putting data points."""
+"""Amazon CloudWatch: publishes data points."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MAX_DATA_PER_CALL = 1000
 """Quota of PutMetricData."""
 
 LARGEST = 2.0**360
-"""CloudWatch refuses what is larger (API reference, MetricDatum)."""
+"""Largest value that CloudWatch accepts (API reference, MetricDatum)."""
 
 
 def publish(data: Iterable[Datum], *, deployment: str) -> None:
-    """Put the data of a deployment in as few calls as may be.
+    """Publish the data of a deployment in as few calls as possible.
 
-    CloudWatch refuses NaN and infinities: a diverged step shows as a gap there and in the log as it is.
+    CloudWatch refuses NaN and infinities: a diverged step is a gap there, and appears unchanged in the log.
     """
     finite = [
         _as_sent(datum, deployment) for datum in data if math.isfinite(datum.value) and abs(datum.value) <= LARGEST

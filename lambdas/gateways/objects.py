@@ -1,4 +1,4 @@
-"""Amazon S3: do objects exist, and small documents, read and written."""
+"""Amazon S3: existence and size of objects; small documents, read and written."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from botocore.exceptions import ClientError
 from lambdas.gateways.aws import client, translated
 
 UNREADABLE = (403, 404)
-"""S3's answers for what is not there; without ListBucket it does not tell that from what may not be read."""
+"""S3's statuses for a missing object; without ListBucket it answers the same for one that may not be read."""
 
 
 MAX_PAGES = 20
-"""Of a thousand objects each, a quarter of a second a page: more files than data sets of shards have."""
+"""Most pages of a listing that are read. A page has a thousand objects and takes a quarter of a second; data sets of
+shards have fewer files."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """What S3 says of an object without its content."""
+    """Metadata of an object."""
 
     num_bytes: int
     etag: str
-    """Without its quotes."""
+    """ETag without its quotes."""
 
 
 def head(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> Head | None:
-    """An object's size and ETag; None if it is not there or may not be read. A missing bucket holds nothing.
+    """An object's size and ETag; None if it does not exist or may not be read. A missing bucket has no objects.
 
     Args:
-        bucket: Where it would be.
-        key: What it would be called.
-        region: The bucket's; boto3 asks S3 for it when it is another one than this.
-        signed: False for a bucket that anybody may read.
+        bucket: Name of the bucket.
+        key: Key of the object.
+        region: Region of the bucket; if it is left out and not the function's, boto3 asks S3 for it.
+        signed: False for a public bucket.
     """
     try:
         with translated("s3:HeadObject"):
@@ -46,11 +47,11 @@ def head(bucket: str, key: str, *, region: str | None = None, signed: bool = Tru
 
 @dataclass(frozen=True)
 class Listing:
-    """What S3 says of all objects below a prefix."""
+    """Sum of the objects below a prefix."""
 
     is_empty: bool
     num_bytes: int | None
-    """None if they are too many to be counted here."""
+    """Size of all objects; None if they are more than `MAX_PAGES` pages."""
 
 
 def list_below(bucket: str, prefix: str, *, region: str | None = None, signed: bool = True) -> Listing | None:
@@ -62,7 +63,7 @@ def list_below(bucket: str, prefix: str, *, region: str | None = None, signed: b
             for number, page in enumerate(pages.paginate(Bucket=bucket, Prefix=prefix)):
                 if number == MAX_PAGES:
                     return Listing(is_empty, None)
-                # The console makes an object of the prefix itself to show an empty folder.
+                # The console creates an object with the prefix as its key to show an empty folder.
                 is_empty = is_empty and all(found["Key"] == prefix for found in page.get("Contents", ()))
                 num_bytes += sum(int(found["Size"]) for found in page.get("Contents", ()))
     except ClientError as error:
@@ -73,13 +74,13 @@ def list_below(bucket: str, prefix: str, *, region: str | None = None, signed: b
 
 
 def read(bucket: str, key: str, *, version_id: str | None, limit_bytes: int) -> bytes | None:
-    """The object's first bytes; None if it is not there or may not be read.
+    """The object's first bytes; None if it does not exist or may not be read.
 
     Args:
-        bucket: Where it is.
-        key: What it is called.
-        version_id: Which of its versions; the newest without one.
-        limit_bytes: No more than these are read.
+        bucket: Name of the bucket.
+        key: Key of the object.
+        version_id: Version to read; None for the newest.
+        limit_bytes: Largest number of bytes to read.
     """
     version = {"VersionId": version_id} if version_id else {}
     try:
@@ -95,6 +96,6 @@ def read(bucket: str, key: str, *, version_id: str | None, limit_bytes: int) -> 
 
 
 def write(bucket: str, key: str, text: str, *, content_type: str = "application/json") -> None:
-    """Put a document."""
+    """Write a document."""
     with translated("s3:PutObject"):
         client("s3").put_object(Bucket=bucket, Key=key, Body=text.encode(), ContentType=content_type)

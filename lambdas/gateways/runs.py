@@ -13,28 +13,28 @@ from trainflow.errors import JobConflict
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import KEY, SURVEY_KEY, LastSurvey, RunRow
 
-ITS_OWN_OR_OVER = "execution_arn = :arn OR #status <> :running"
-"""Of a row that is there already."""
+SAME_EXECUTION_OR_ENDED = "execution_arn = :arn OR #status <> :running"
+"""Condition under which an existing row may be replaced."""
 
 _to_item = TypeSerializer().serialize
 _from_item = TypeDeserializer().deserialize
 
 
 class RunTable:
-    """Rows of runs, and the fleet survey's memory."""
+    """Rows of runs, and the state of the fleet survey."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def begin(self, row: RunRow) -> None:
-        """Put the row of a run that begins. Safe to repeat, also after the run has ended.
+        """Create the row of a run that begins. Safe to repeat, also after the run has ended.
 
-        A name may come again: Step Functions forgets an execution after 90 days, the table after a year.
+        A name may be used again: Step Functions deletes executions after 90 days, the table deletes rows after a year.
 
         Raises:
-            JobConflict: If another execution that still runs has the same run id: ids know no capitals.
+            JobConflict: If another execution that still runs has the same run id: run ids are in lower case.
         """
-        older = f"attribute_not_exists({KEY}) OR (started_at < :started_at AND ({ITS_OWN_OR_OVER}))"
+        older = f"attribute_not_exists({KEY}) OR (started_at < :started_at AND ({SAME_EXECUTION_OR_ENDED}))"
         known = row.model_dump(mode="json")
         values = {
             ":started_at": _to_item(known["started_at"]),
@@ -45,11 +45,11 @@ class RunTable:
         if there is not None and there["execution_arn"] != row.execution_arn:
             raise JobConflict(
                 f"The run id '{row.run_id}' belongs to {there['execution_arn']}, which has not ended: names that "
-                "differ in capitals alone are one."
+                "differ in capitals only have the same run id."
             )
 
     def finish(self, run_id: str, *, status: RunStatus, ended_at: datetime, error_name: str | None = None) -> None:
-        """Write down how a run ended; of one that was refused there is no row, and none is made."""
+        """Record the end of a run. A refused run has no row, and none is created."""
         changes = {"status": status.value, "ended_at": ended_at.isoformat(), "error_name": error_name}
         table = client("dynamodb")
         try:
@@ -66,20 +66,20 @@ class RunTable:
             return
 
     def find(self, run_id: str) -> RunRow | None:
-        """The row of a run, as of now; None for a run that never got past validation."""
+        """The row of a run, by a consistent read; None for a run that failed validation."""
         found = self._get(run_id)
         return RunRow.model_validate(found) if found else None
 
     def last_survey(self) -> LastSurvey | None:
-        """What the newest survey left, if there was one."""
+        """State left by the newest survey; None before the first."""
         found = self._get(SURVEY_KEY)
         return LastSurvey.model_validate(found) if found else None
 
     def remember(self, survey: LastSurvey, *, previous: LastSurvey | None) -> bool:
-        """Leave a survey for the next one.
+        """Store the state of a survey for the next one.
 
         Returns:
-            Whether it was taken; not, if another survey has been since `previous`.
+            Whether it was stored; False if another survey has been stored since `previous`.
         """
         item = {KEY: _to_item(SURVEY_KEY), **_item(survey)}
         if previous is None:
@@ -99,7 +99,7 @@ class RunTable:
         """Put an item under a condition.
 
         Returns:
-            None if it was put; otherwise the item that is there, which does not meet the condition.
+            None if it was put; otherwise the existing item, which does not meet the condition.
         """
         table = client("dynamodb")
         optional: dict[str, Any] = {"ExpressionAttributeValues": values} if values else {}

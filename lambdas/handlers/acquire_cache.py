@@ -1,6 +1,7 @@
-"""Task state `AcquireCache`: are the run's graphs compiled? If not: by this run, or does another one do it right now?
+"""Task state `AcquireCache`: finds the run's compiled graphs, takes the lease to compile them, or waits for another run
+that does.
 
-It comes before nodes are asked for, so that no accelerator waits for somebody else's compiler. Safe to repeat.
+It comes before nodes are requested, so that no accelerator waits for another run's compiler. Safe to repeat.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ class Event(BaseModel):
     run: Run
     image_digest: str | None
     cache: CacheUse | None = None
-    """What the run has acquired before: from then on it asks for nodes and keeps them."""
+    """Cache that the run acquired earlier. After that a run requests nodes and keeps them."""
     lost_cache: CacheUse | None
-    """A ready one whose folder the run did not find."""
+    """A ready cache whose folder the run did not find."""
     waiting_since: datetime | None
-    """When another run was first seen to compile; None before."""
+    """Time of the first poll that found another run compiling; None before."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The cache, or how long to wait before the next look."""
+    """The cache, or the seconds to wait before the next poll."""
     run, now = event.run, datetime.now(UTC)
     if event.cache is not None and event.cache.hold is Hold.OWN:
         return _answer(event.cache)
@@ -72,6 +73,6 @@ def _acquired(record: CacheRecord, hold: Hold) -> dict[str, Any]:
 
 
 def _answer(cache: CacheUse | None, **facts: Any) -> dict[str, Any]:
-    """The state machine reads every field, whatever the answer."""
+    """The answer with all fields: the state machine reads every one, whatever the answer."""
     answer = {"compilation": None, "waiting_for": None, "waiting_since": None, "wait_seconds": 0, **facts}
     return {"acquired": cache is not None, "cache": cache.model_dump(mode="json") if cache else None, **answer}

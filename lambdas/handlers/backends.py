@@ -1,4 +1,4 @@
-"""Backends of the deployment that this function belongs to."""
+"""Connections to the backends of the deployment that this function belongs to."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def connect(name: BackendName) -> Backend:
     """The backend of a job.
 
     Args:
-        name: As `JobRef.backend` and `compute.backend` have it. A run's small programs may run on another backend than
-            its gang: their jobs say on which.
+        name: Value of `JobRef.backend` or `compute.backend`. A run's small programs may run on another backend than its
+            gang, which their `JobRef` names.
     """
     return BACKENDS[name](_Deployment())
 

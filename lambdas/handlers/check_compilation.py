@@ -1,6 +1,6 @@
-"""Task state `CheckCompilation`: did every graph compile? If one did not, training must not start.
+"""Task state `CheckCompilation`: checks that every graph compiled. If one did not, training must not start.
 
-If all did, the run gives its lease back by declaring the cache ready for others.
+If all did, the cache is marked as ready for other runs, which releases the run's lease.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainflow.models.compile_cache import CacheUse, Hold
 from trainflow.models.run import JobRef, Run
 
 TAIL_LINES = 200
-"""The counts are among the last lines that the compiler prints."""
+"""Last lines of the log that are read: the compiler prints the counts at its end."""
 
 
 class Event(BaseModel):
@@ -30,7 +30,7 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The counts of graphs, and whether they came from the cache."""
+    """The numbers of graphs, and whether they came from the cache."""
     backend = backends.connect(event.job.backend)
     pod = backend.rank0(event.job)
     lines = backend.read_log(pod, tail_lines=TAIL_LINES) if pod else []
@@ -41,7 +41,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
 
 
 def _seal(cache: CacheUse, run_id: str, *, graphs: int) -> None:
-    """A lease that is lost harms nobody: the folder is the run's own, so the run goes on and others do not find it."""
+    """Mark the cache as ready. A lost lease does no harm: the run continues with the folder that it compiled."""
     caches = CompileCaches(read(CacheEnvironment).cache_table)
     if not caches.seal(cache.key, run_id, graphs=graphs, now=datetime.now(UTC)):
-        logger.warning("the lease of the compile cache is somebody else's", extra={"cache_key": cache.key})
+        logger.warning("another run has the lease of the compile cache", extra={"cache_key": cache.key})

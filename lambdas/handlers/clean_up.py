@@ -1,9 +1,10 @@
-"""Comes after every execution, writes the final record, and cleans up after those that end without their own tear-down:
-ABORTED and TIMED_OUT run no Catch, nor does the FAILED of an execution whose history is full. A failed run whose end
-stands in the run table has seen to itself.
+"""Runs after every execution: writes the final record, and cleans up after executions without their own tear-down.
 
-EventBridge's event names the execution. What the run holds stands in the run table, not in the event: EventBridge
-leaves the input out where the state machine is encrypted with a customer's key. Safe to repeat.
+Those are executions that end as ABORTED or TIMED_OUT, or as FAILED because their history is full: none of them runs a
+Catch. A failed run whose end is in the run table has done its own tear-down.
+
+EventBridge's event names the execution. The resources of the run are listed in the run table, not in the event:
+EventBridge leaves the input out where the state machine is encrypted with a customer's key. Safe to repeat.
 
 A run that a person stops is torn down whatever its spec says; the others follow `teardown.on_failure`.
 """
@@ -38,9 +39,9 @@ class Detail(BaseModel):
     execution_arn: str = Field(alias="executionArn")
     status: RunStatus
     stop_date: datetime | None = Field(default=None, alias="stopDate")
-    """In milliseconds since the epoch."""
+    """End of the execution, which EventBridge sends in milliseconds since the epoch."""
     error: str | None = None
-    """None where EventBridge leaves it out."""
+    """Name of the error; None where EventBridge leaves it out."""
     cause: str | None = None
 
 
@@ -50,7 +51,7 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """What was released, and whether the record is written."""
+    """The jobs and nodes that were released."""
     detail, table = event.detail, RunTable(read(RunTableEnvironment).run_table)
     run_id = recording.own_run_id(detail.name, detail.execution_arn)
     if run_id is None:
@@ -65,17 +66,17 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     released = NOTHING if ended.needs_nodes else _release(row)
     failure = _failure_to_record(run_id, detail)
     if row.status is not detail.status:
-        # Told before it is written down: better twice than never.
-        _tell(ended, detail, released, recorded=failure is None)
+        # The message is sent before the row is written: a repeated message is better than none.
+        _notify(ended, detail, released, recorded=failure is None)
         error_name = detail.error or ended.status.value
         table.finish(run_id, status=ended.status, ended_at=datetime.now(UTC), error_name=error_name)
     if failure is not None:
-        raise failure  # to be called again
+        raise failure  # so that Lambda retries
     return _answer(run_id, released)
 
 
 def _has_ended_by_itself(row: RunRow, status: RunStatus) -> bool:
-    """Whether it was torn down, or was to keep its pods, and people were told."""
+    """Whether the execution did its own tear-down, or kept its pods on purpose, and sent the message."""
     return status is RunStatus.SUCCEEDED or (status is RunStatus.FAILED and row.status is not RunStatus.RUNNING)
 
 
@@ -89,7 +90,7 @@ def _record(run_id: str, detail: Detail) -> None:
 
 
 def _failure_to_record(run_id: str, detail: Detail) -> Exception | None:
-    """Why the record could not be written: no reason to leave people without a message."""
+    """The error that prevented the record, or None. It must not prevent the message, so it is raised at the end."""
     try:
         _record(run_id, detail)
     except Exception as failure:  # noqa: BLE001 (whatever it is, it is raised in the end)
@@ -102,7 +103,7 @@ def _release(row: RunRow) -> Released:
     return release_run(backends.connect(row.backend), row.run_id, row.instance_type)
 
 
-def _tell(row: RunRow, detail: Detail, released: Released, *, recorded: bool) -> None:
+def _notify(row: RunRow, detail: Detail, released: Released, *, recorded: bool) -> None:
     text = stopped(
         row.run_id,
         row.status,

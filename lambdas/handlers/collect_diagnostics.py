@@ -1,4 +1,4 @@
-"""Task state `CollectDiagnostics`: why did the run fail? Taken before tear-down removes the pods and their logs."""
+"""Task state `CollectDiagnostics`: collects error and last lines before tear-down deletes the pods and their logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lambdas.gateways import objects
 from lambdas.handlers import backends
 from lambdas.handlers.environment import ArtifactEnvironment, read
 from lambdas.handlers.task import task
-from lambdas.logic.diagnostics import TAIL_LINES, pod_diagnosis, travelling
+from lambdas.logic.diagnostics import TAIL_LINES, for_payload, pod_diagnosis
 from trainflow.models.run import Run
 from trainflow.record.failure import caught_error
 
@@ -23,7 +23,7 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The error in words, and a few last lines of each failed pod; all of them go to S3."""
+    """The explained error and a few last lines of each failed pod; S3 gets more of them."""
     environment, backend = read(ArtifactEnvironment), backends.connect(event.run.spec.compute.backend)
     diagnoses = [
         pod_diagnosis(pod, (line.text for line in backend.read_log(pod.name, tail_lines=TAIL_LINES)))
@@ -33,4 +33,4 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     key = environment.key_of(event.run.run_id, "diagnostics.json")
     document = {"run_id": event.run.run_id, "error": error, "pods": diagnoses}
     objects.write(environment.artifact_bucket, key, json.dumps(document, indent=2))
-    return {"error": error, "diagnostics": travelling(diagnoses)}
+    return {"error": error, "diagnostics": for_payload(diagnoses)}

@@ -1,4 +1,4 @@
-"""Task state `EnsureCapacity`: are the gang's nodes there? If not, ask for them."""
+"""Task state `EnsureCapacity`: counts the gang's ready nodes and requests the missing ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Event(BaseModel):
     run: Run
     waiting_since: datetime
     waited_seconds: int = 0
-    """In the polls before, of all the run's attempts."""
+    """Seconds waited before this poll, in all attempts of the run."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """Whether every node of the gang is ready, how many are, and how long to wait before the next poll."""
+    """Whether every node of the gang is ready, the number of ready nodes, and the seconds before the next poll."""
     spec = event.run.spec
     capacity = backends.connect(spec.compute.backend).ensure_nodes(event.run)
     limits, now = spec.limits, datetime.now(UTC)

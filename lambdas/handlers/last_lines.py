@@ -1,4 +1,4 @@
-"""A log goes with its pod. So its last lines go to S3 before the pod does."""
+"""Copies of the last lines of logs in S3. Kubernetes deletes a log with its pod."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from lambdas.handlers.task import logger
 from lambdas.logic.diagnostics import KEPT_LINES, kept_text
 
 KEEPING_SECONDS = 15.0
-"""After which no further log is begun: the one before may hang for 20 more, and deleting has to fit in behind."""
+"""Time after which no further log is started: the last one may hang for 20 seconds more, and the function still has to
+delete the pods."""
 
 
 def keep_last_lines(backend: Backend, run_id: str) -> None:
-    """Put the last lines of rank 0 and of failed pods beside the run's artifacts, as `logs/<pod>.log`. Never raises.
+    """Store the last lines of rank 0 and of failed pods with the run's artifacts, as `logs/<pod>.log`. Never raises.
 
-    A log that cannot be read, because its node is lost for example, is no reason to go on paying for the others.
+    A log that cannot be read, for example because its node is lost, must not delay the release of the nodes.
     """
     deadline = time.monotonic() + KEEPING_SECONDS
     try:
@@ -26,7 +27,7 @@ def keep_last_lines(backend: Backend, run_id: str) -> None:
                 _keep(backend, run_id, pod)
             else:
                 logger.warning("there was no time to keep the last lines", extra={"pod": pod})
-    except Exception:  # noqa: BLE001 (whatever it is, nodes that stay cost money)
+    except Exception:  # noqa: BLE001 (no error may prevent the release of the nodes)
         logger.exception("the last lines could not be kept")
 
 
@@ -37,5 +38,5 @@ def _keep(backend: Backend, run_id: str, pod: str) -> None:
             environment = read(ArtifactEnvironment)
             key = environment.key_of(run_id, f"logs/{pod}.log")
             objects.write(environment.artifact_bucket, key, text, content_type="text/plain; charset=utf-8")
-    except Exception:  # noqa: BLE001 (those of the other pods may be had)
+    except Exception:  # noqa: BLE001 (the logs of the other pods may be readable)
         logger.exception("the last lines could not be kept", extra={"pod": pod})

@@ -1,4 +1,4 @@
-"""Task state `LocateRank0`: which pod prints the metrics?"""
+"""Task state `LocateRank0`: finds the pod of rank 0, which prints the metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task states `Notify`, `NotifyFailure` and `NotifyRejection`: tell people how the run ended, and write it down."""
+"""Task states `Notify`, `NotifyFailure` and `NotifyRejection`: send a message about the run's end and record it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Event(BaseModel):
     progress: MetricsCursor | None = None
     artifacts: dict[str, Any] | None = None
     folder: str | None = None
-    """Of the record and the report; None if they could not be written."""
+    """Folder of the record and the report; None if they could not be written."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """What was sent."""
+    """The subject of the message."""
     error = caught_error(event.error) if event.error else None
     title = subject(event.run_id, event.status)
     text = message(
@@ -44,12 +44,12 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         folder=event.folder,
     )
     notify(subject=title, message=text)
-    _write_down(event, error_name=error.name if error else None)
+    _record_end(event, error_name=error.name if error else None)
     return {"subject": title}
 
 
-def _write_down(event: Event, *, error_name: str | None) -> None:
-    """After people were told, and without a second try of the state: it would tell them again."""
+def _record_end(event: Event, *, error_name: str | None) -> None:
+    """Record the end in the run table. An error must not retry the state, because that would send the message again."""
     table = RunTable(read(RunTableEnvironment).run_table)
     try:
         table.finish(event.run_id, status=event.status, ended_at=datetime.now(UTC), error_name=error_name)

@@ -1,4 +1,4 @@
-"""Task state `PollJob`: has the job finished?"""
+"""Task state `PollJob`: polls the phase of a job."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Event(BaseModel):
     job: JobRef
     progress: MetricsCursor
     phase: JobPhase = JobPhase.PENDING
-    """What the poll before saw."""
+    """Phase at the previous poll."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The job's phase, and how long to wait before the next poll; a failed job raises the name of its failure."""
+    """The job's phase, and the seconds before the next poll. A failed job raises its named error."""
     backend = backends.connect(event.job.backend)
     status = backend.status(event.job)
     if status.phase is None:

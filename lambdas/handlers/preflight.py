@@ -1,6 +1,6 @@
-"""Task state `Preflight`: could this run start at all? Everything that is in its way, before anything is billed.
+"""Task state `Preflight`: checks whether the run can start, and reports every problem before anything is billed.
 
-What AWS and the cluster say comes from here; what only a pod can see, from a small one in the workload's image.
+This function asks AWS and the cluster; a small pod in the workload's image, the probe, examines what only pods can see.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from trainflow.models.run import Run, Stage
 from trainflow.models.run_spec import Dataset, RunSpec
 
 UNFINISHED: dict[str, Any] = {"finished": False, "image_digest": None, "notes": []}
-"""The probe has not ended."""
+"""The answer while the probe has not ended."""
 
-NO_PROBE = Note("workload: no pod can start, so image, program and free space were not looked at.")
+NO_PROBE = Note("workload: no pod can start, so image, program and free space were not checked.")
 
 
 class Event(BaseModel):
     run: Run
     waited_seconds: int = 0
-    """In the polls before."""
+    """Seconds waited before this poll."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """Whether all checks have been made; then the digest of the workload's image, and what could not be checked.
+    """Whether all checks are finished; if so, the digest of the workload's image and notes on what was not checked.
 
     Raises:
-        PreflightFailed: If the run cannot start; names every reason.
+        PreflightFailed: If the run cannot start. The message names every reason.
     """
     run, now = event.run, datetime.now(UTC)
     job = job_of(run, Stage.PREFLIGHT, 1, artifacts_url=read(ArtifactEnvironment).url_of(run.run_id))
@@ -79,7 +79,7 @@ def _concluded(run: Run, found: list[Finding], seen: Probed | Finding, *, digest
 
 
 def _seen_by_probe(backend: Backend, job: Job, run: Run, *, now: datetime) -> Probed | Problem | None:
-    """What the probe saw, or what kept it from running; None while it may yet run."""
+    """The probe's result, or the problem that prevented it; None while the probe may still run."""
     try:
         result = outcome_of_program(backend, job)
     except FAILURES as failed:
@@ -95,26 +95,26 @@ def _seen_by_probe(backend: Backend, job: Job, run: Run, *, now: datetime) -> Pr
 
 
 def _data(dataset: Dataset | None) -> DatasetFacts:
-    """The data set where it comes from."""
+    """Facts about the source of the data set."""
     if dataset is None:
         return DatasetFacts()
     where: dict[str, Any] = {"region": dataset.region, "signed": not dataset.public}
     listed = dataset.manifest
     manifest = listed is None or objects.head(listed.bucket, listed.key, **where) is not None
     if not dataset.in_s3:
-        unknown = Unknown("the size of what is behind https:// is known when it is fetched")
+        unknown = Unknown("the size of a file behind https:// is known when it is fetched")
         return DatasetFacts(manifest_is_there=manifest, num_bytes=unknown, etag=f"sha256:{dataset.sha256}")
-    untold = Unknown(f"the size of {dataset.url} could not be told")
+    unknown_size = Unknown(f"the size of {dataset.url} could not be determined")
     if not dataset.is_prefix:
         found = objects.head(dataset.bucket, dataset.key, **where)
         if found is None:
-            return DatasetFacts(is_there=False, manifest_is_there=manifest, num_bytes=untold)
+            return DatasetFacts(is_there=False, manifest_is_there=manifest, num_bytes=unknown_size)
         return DatasetFacts(manifest_is_there=manifest, num_bytes=found.num_bytes, etag=found.etag)
     listing = objects.list_below(dataset.bucket, dataset.key, **where)
     return DatasetFacts(
         is_there=listing is not None and not listing.is_empty,
         manifest_is_there=manifest,
-        num_bytes=untold if listing is None or listing.num_bytes is None else listing.num_bytes,
+        num_bytes=unknown_size if listing is None or listing.num_bytes is None else listing.num_bytes,
     )
 
 

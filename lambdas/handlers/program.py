@@ -1,4 +1,4 @@
-"""A job of one small program that leaves a result: submitted once, polled until it ends."""
+"""Jobs of one small program with a result: submitted once, polled until they end."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trainflow.protocol.result import read_result
 
 
 def advance_program(backend: Backend, job: Job) -> dict[str, Any] | None:
-    """The program's result, or None while it runs; submits it when that has not been done.
+    """The program's result, or None while it runs. Submits the job unless that has been done.
 
     Raises:
-        TrainflowError: If the program failed: the error that it named itself, if it named one.
+        TrainflowError: If the program failed: the error that the program named in its result, if it named one.
     """
     backend.submit(job)
     return outcome_of_program(backend, job)
@@ -25,7 +25,7 @@ def outcome_of_program(backend: Backend, job: Job) -> dict[str, Any] | None:
     """The result of a program that was submitted, or None while it runs.
 
     Raises:
-        TrainflowError: As above.
+        TrainflowError: If the program failed: the error that it named in its result, if it named one.
     """
     status = backend.status(job.ref)
     if status.phase is None:

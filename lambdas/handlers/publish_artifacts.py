@@ -1,4 +1,4 @@
-"""Task state `PublishArtifacts`: a pod brings the final checkpoint and all that training left to S3."""
+"""Task state `PublishArtifacts`: a pod copies the final checkpoint and the other results of training to S3."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Event(BaseModel):
     run: Run
     training: JobRef
     waited_seconds: int = 0
-    """In the polls before."""
+    """Seconds waited before this poll."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """Whether publishing is finished, where the artifacts are, and how many steps the program says that it trained."""
+    """Whether publishing is finished, the URL of the artifacts, and the number of steps that the program reports."""
     url = read(ArtifactEnvironment).url_of(event.run.run_id)
     job = job_of(event.run, Stage.PUBLISH, 1, artifacts_url=url)
     artifacts = advance_program(backends.connect(job.ref.backend), job)

@@ -1,8 +1,7 @@
-"""Task state `PublishMetrics`: bring the steps that rank 0 has logged since the last poll to CloudWatch and, for the
-run's record, to S3.
+"""Task state `PublishMetrics`: publishes rank 0's new steps to CloudWatch and stores them in S3 for the run's record.
 
-A log may be longer than what there is time for. So it goes batch by batch, each published before the next is read:
-what is held does not grow with the log, and where time runs out the next look goes on.
+A log may take longer than the function's time. So it is read in batches, and each is published before the next is read:
+the memory does not grow with the log, and when the time is over the next poll continues.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.run import MetricsCursor, Run
 
 READING_SECONDS = 30.0
-"""Of the function's 60: a request that hangs, and one more try of it, have to fit into the rest."""
+"""Time for reading, of the function's 60 seconds: a request that hangs and its retry have to fit into the rest."""
 
-LINES_BETWEEN_LOOKS_AT_THE_CLOCK = 1000
+LINES_BETWEEN_DEADLINE_CHECKS = 1000
 
 
 class Event(BaseModel):
@@ -40,7 +39,7 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The cursor behind what has been published, and whether that was all that there is."""
+    """The cursor behind the published lines, and whether the end of the log was reached."""
     unread = _unread(backends.connect(event.run.spec.compute.backend), event.rank0, event.cursor)
     lines = _until(time.monotonic() + READING_SECONDS, unread)
     cursor, batch, kept = event.cursor, None, None
@@ -50,7 +49,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
             now = datetime.now(UTC)
             ahead = advanced(cursor, batch, log=unread.position, now=now)
             if batch.steps:
-                # Before they are published, for this may be repeated and that may not.
+                # Stored before they are published: storing may be repeated, publishing may not.
                 kept = (kept or recording.kept_steps(event.run.run_id)).extended(batch.steps, ahead)
                 recording.keep(event.run.run_id, kept)
             _publish(event.run, batch, ahead, now=now)
@@ -58,10 +57,10 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     except TrainflowError as error:
         if cursor is event.cursor:
             raise
-        # What has been published stays so; a retry of this look would publish it again.
+        # Published steps cannot be withdrawn, and a retry of this poll would publish them again.
         logger.warning("stopped early", extra={"error": type(error).__name__, "reason": str(error)})
     if unread.replaced:
-        logger.warning("the log was replaced: lines between the last look and its end were not read")
+        logger.warning("the log was replaced: lines between the last poll and its end were not read")
         cursor = cursor.model_copy(update={"log_rotations": cursor.log_rotations + 1})
         recording.keep(event.run.run_id, (kept or recording.kept_steps(event.run.run_id)).extended((), cursor))
     return {"cursor": cursor.model_dump(mode="json"), "caught_up": unread.exhausted}
@@ -73,10 +72,10 @@ def _unread(backend: Backend, pod: str, cursor: MetricsCursor) -> UnreadLines:
 
 
 def _until(deadline: float, lines: Iterable[LogLine]) -> Iterator[LogLine]:
-    """The lines that are read before the deadline; a thousand of them in any case, so that every look gets on."""
+    """The lines that are read before the deadline, and a thousand in any case, so that every poll makes progress."""
     for number, line in enumerate(lines, start=1):
         yield line
-        if number % LINES_BETWEEN_LOOKS_AT_THE_CLOCK == 0 and time.monotonic() > deadline:
+        if number % LINES_BETWEEN_DEADLINE_CHECKS == 0 and time.monotonic() > deadline:
             return
 
 

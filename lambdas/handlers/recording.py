@@ -1,7 +1,7 @@
-"""Writing down what happened in a run: `steps.json` while it trains, `run.json` and `report.html` when it ends.
+"""Records of a run: `steps.json` while it trains, `run.json` and `report.html` when it ends.
 
-All three lie beside the run's artifacts in S3. The record is made of the execution's history and of the kept steps, so
-writing it again gives the same record, or the one that knows more because the execution has gone on to its end.
+All three are stored with the run's artifacts in S3. The record is made from the execution's history and the stored
+steps, so writing it again gives the same record, or a more complete one once the execution has ended.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from trainflow.record.steps import FILE_NAME, KeptSteps, kept_steps_from_json
 from trainflow.report import render_report
 
 MAX_WINDOWS = 200
-"""Newest watch windows whose length is asked for, a call each: a month has fewer than a hundred."""
+"""Newest watch windows whose length is requested, with one call each: a month has fewer than a hundred."""
 
 MAX_STEPS_BYTES = 1_000_000
-"""Of steps.json; a thousand steps take a tenth of it."""
+"""Largest steps.json that is read; a thousand steps take a tenth of it."""
 
 
 def kept_steps(run_id: str) -> KeptSteps:
-    """The steps of the training so far."""
+    """The stored steps of the training so far."""
     environment = read(ArtifactEnvironment)
     key = environment.key_of(run_id, FILE_NAME)
     text = objects.read(environment.artifact_bucket, key, version_id=None, limit_bytes=MAX_STEPS_BYTES)
@@ -34,7 +34,7 @@ def kept_steps(run_id: str) -> KeptSteps:
 
 
 def keep(run_id: str, kept: KeptSteps) -> None:
-    """Put the steps in the place of those that were there."""
+    """Replace the stored steps."""
     environment = read(ArtifactEnvironment)
     objects.write(environment.artifact_bucket, environment.key_of(run_id, FILE_NAME), kept.to_json())
 
@@ -42,14 +42,14 @@ def keep(run_id: str, kept: KeptSteps) -> None:
 def write_record(
     run_id: str, execution_arn: str, *, status: RunStatus, error: RunError | None, ended_at: datetime | None = None
 ) -> RunRecord:
-    """Put the run's record and report into S3.
+    """Write the run's record and report to S3.
 
     Args:
         run_id: The run.
-        execution_arn: Its execution.
-        status: How it ends, or has ended: the history may show that a moment later.
-        error: With which error, if that is known; else the history tells.
-        ended_at: When, if the history does not tell; now by default.
+        execution_arn: ARN of its execution.
+        status: Final status of the run, which the history may show a moment later.
+        error: Error of a failed run, if it is known; otherwise it is read from the history.
+        ended_at: End of the run for a history that does not contain it; now by default.
     """
     environment = read(ArtifactEnvironment)
     history, kept = executions.history(execution_arn), kept_steps(run_id)
@@ -72,7 +72,7 @@ def write_record(
 
 
 def own_run_id(execution_name: str, execution_arn: str) -> str | None:
-    """The execution's run id; None if its name makes none, or if it belongs to another execution's run."""
+    """The execution's run id; None if its name is not valid for one, or if another execution has this run id."""
     try:
         run_id = run_id_for(execution_name)
     except ValueError:

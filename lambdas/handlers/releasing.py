@@ -1,4 +1,4 @@
-"""Releases what a run holds: the one place for tear-down and clean-up."""
+"""Release of a run's resources, for both tear-down and clean-up."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Released:
 
 
 def release_run(backend: Backend, run_id: str, instance_type: str) -> Released:
-    """Delete a run's jobs, services and claim, and let its nodes go. Safe to repeat."""
+    """Delete a run's jobs, services and claim, and release its nodes. Safe to repeat."""
     keep_last_lines(backend, run_id)
     jobs = backend.cancel(run_id)
     return Released(jobs, backend.release_nodes(instance_type))
 
 
 def release_caches(run_id: str) -> None:
-    """Let others compile what the run did not finish compiling. Safe to repeat.
+    """Release the leases of caches that the run did not finish compiling. Safe to repeat.
 
-    A run that keeps its pods and nodes for debugging gets by without: its lease is taken over once it has ended.
+    A run that keeps its pods and nodes for debugging does not need this: its lease is taken over once it has ended.
     """
     CompileCaches(read(CacheEnvironment).cache_table).release(run_id)

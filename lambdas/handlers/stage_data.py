@@ -1,4 +1,4 @@
-"""Task state `StageData`: is the data set on the shared file system? If not, a pod brings it there."""
+"""Task state `StageData`: a pod copies the data set to the shared file system unless it is there."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from trainflow.models.run import JobRef, Run, Stage, StagingProgress
 from trainflow.protocol.staging_line import StagingReport
 
 TAIL_LINES = 20
-"""Last lines of the log that are read: the newest report is among them, whatever else the program says."""
+"""Last lines of the log that are read: the newest report is among them, whatever else the program prints."""
 
 
 class Event(BaseModel):
     run: Run
     progress: StagingProgress | None = None
-    """State after the poll before; None before the first."""
+    """Progress at the previous poll; None before the first."""
     waited_seconds: int = 0
-    """In the polls before."""
+    """Seconds waited before this poll."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """Whether staging is finished, what it says of the data set, how far it is, and how long until the next poll."""
+    """Whether staging is finished, its result, its progress, and the seconds before the next poll."""
     run, now = event.run, datetime.now(UTC)
     if event.progress is None or event.progress.importing:
         importing = _import_progress(run, event.progress, now=now)
@@ -69,10 +69,10 @@ def _answer(event: Event, result: dict[str, Any] | None, progress: StagingProgre
 
 
 def _import_progress(run: Run, before: StagingProgress | None, *, now: datetime) -> StagingProgress | None:
-    """How far FSx is with a data set that the file system is linked to; None if the pod will find every file.
+    """Progress of FSx's import of a linked data set; None if the pod will find every file.
 
     Raises:
-        StagingStalled: If FSx gets no further.
+        StagingStalled: If the import makes no progress.
     """
     if run.linked_folder is None or run.spec.dataset is None:
         return None

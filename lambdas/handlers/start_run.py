@@ -1,7 +1,8 @@
-"""Starts the runs that are asked for in the queue: by an uploaded run spec, by a schedule.
+"""Starts the runs that the queue's messages request: by an uploaded run spec or by a schedule.
 
-Whoever asks is not there to see an error, so a request that cannot be run is told to the topic, once. Trouble with
-AWS leaves the message in the queue, which tries it again and gives it to the dead-letter queue in the end.
+The sender of a request does not see an error, so a refused request is reported by one message to the notification
+channels. After an error of AWS the message stays in the queue, which delivers it again and finally moves it to the
+dead-letter queue.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from lambdas.gateways import executions, objects
 from lambdas.handlers.environment import WorkflowEnvironment, read
 from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, tracer
-from lambdas.logic.messages import had_run, refusal
+from lambdas.logic.messages import already_run, refusal
 from lambdas.logic.run_requests import (
     Execution,
     Request,
@@ -28,18 +29,18 @@ from trainflow.errors import InvalidRunSpec, RunRequestInvalid
 from trainflow.models.run_record import RunStatus
 from trainflow.models.spec_document import MAX_BYTES
 
-# A batch that failed as a whole is no error of the function's: each message is tried again by itself.
+# A batch that failed as a whole is not an error of the function: each message is retried separately.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 
 
 @tracer.capture_lambda_handler
 def lambda_handler(event: dict[str, Any], context: Any) -> Any:
-    """The messages that have to be tried again."""
+    """The messages that have to be retried."""
     return process_partial_response(event=event, record_handler=answer, processor=processor, context=context)
 
 
 def answer(record: SQSRecord) -> None:
-    """Start what one message asks for, or say why not."""
+    """Start the run that one message requests, or send the reason why it cannot be run."""
     title = "a run request"
     try:
         request = parse_request(record.body)
@@ -69,8 +70,8 @@ def _start(request: Request, execution: Execution) -> None:
     found = "run started" if started.is_new else "the run exists already"
     logger.info(found, extra={"request": request.title, "run_id": execution.name, "execution_arn": started.arn})
     if not started.is_new and isinstance(request, Upload):
-        # The same event again finds the run running. Somebody who uploads a spec again later expects one.
+        # A repeated event finds the run running. A user who uploads the same spec again later expects a new run.
         status = executions.status(started.arn)
         if status is not RunStatus.RUNNING:
-            subject, message = had_run(request.title, execution.name, status)
+            subject, message = already_run(request.title, execution.name, status)
             notify(subject=subject, message=message)

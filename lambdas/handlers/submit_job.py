@@ -1,4 +1,4 @@
-"""Task states `SubmitPrecompile` and `SubmitTraining`: launch the gang. The same submit twice makes one job."""
+"""Task states `SubmitPrecompile` and `SubmitTraining`: submit the gang's job. A repeated submit makes no second job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The job's name and size, which is all that the other states need."""
+    """The reference to the job, which is all that the other states need."""
     artifacts_url = read(ArtifactEnvironment).url_of(event.run.run_id)
     job = job_of(event.run, event.stage, event.attempt, artifacts_url=artifacts_url, cache=event.cache)
     backends.connect(job.ref.backend).submit(job)

@@ -1,5 +1,5 @@
-"""Looks at the fleet every few minutes: counts, costs, forgets the claims of runs that are over, and gives nodes back
-that no run has claimed for too long."""
+"""Surveys the fleet every few minutes: publishes node counts and cost, drops the claims of runs that have ended, and
+releases nodes that no run has claimed for too long."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
 from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, no_price, obsolete, survey
-from lambdas.logic.messages import given_back
+from lambdas.logic.messages import idle_nodes_released
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import RunRow
 from trainflow.models.training_nodes import Claim, Nodegroup
 
 
 class Event(BaseModel):
-    """The schedule says nothing that matters."""
+    """The schedule's event, none of whose fields is needed."""
 
 
 @task(Event)
 def lambda_handler(_event: Event) -> dict[str, Any]:
-    """What was found and released."""
+    """The counts of nodes and pods, the cost, and what was dropped and released."""
     cluster = read(ClusterEnvironment).cluster_name
     nodegroups, backend = Nodegroups(cluster), backends.connect_cluster()
     table, now = RunTable(read(RunTableEnvironment).run_table), datetime.now(UTC)
@@ -51,12 +51,12 @@ def lambda_handler(_event: Event) -> dict[str, Any]:
     for instance_type in fleet.unpriced:
         logger.warning(no_price(instance_type, region=region))
     if not table.remember(fleet.memory, previous=last):
-        return {"superseded": True}  # the schedule called twice; the other call counts the money
+        return {"superseded": True}  # the schedule called twice; the other call publishes the cost
     pods = backend.pods_by_phase()
     metrics.publish(
         metric_data.of_fleet(cluster, fleet, pods, now=now), deployment=read(DeploymentEnvironment).deployment
     )
-    released = {idle.instance_type: _give_back(backend, nodegroups, idle, now=now) for idle in fleet.idle}
+    released = {idle.instance_type: _release(backend, nodegroups, idle, now=now) for idle in fleet.idle}
     return {
         "nodes_up": fleet.nodes_up,
         "nodes_without_run": fleet.nodes_without_run,
@@ -72,7 +72,7 @@ def _groups(nodegroups: Nodegroups) -> list[Nodegroup]:
 
 
 def _current_claims(backend: KubernetesCluster, table: RunTable) -> tuple[list[Claim], Sequence[Claim]]:
-    """The claims that count, and those that did not and are gone."""
+    """The claims of runs that need their nodes, and those of other runs, which were deleted."""
     claims = backend.claims()
     dropped = obsolete(claims, {claim.run_id: _row_as_of_now(table, claim.run_id) for claim in claims})
     for claim in dropped:
@@ -81,9 +81,9 @@ def _current_claims(backend: KubernetesCluster, table: RunTable) -> tuple[list[C
 
 
 def _row_as_of_now(table: RunTable, run_id: str) -> RunRow | None:
-    """A run's row; of one that the table takes to be running, with what Step Functions says of it.
+    """A run's row; if the table has it as running, with the status that Step Functions reports.
 
-    An execution may end without writing it down, and the clean-up after it may fail.
+    An execution may end without updating its row, and the clean-up after it may fail.
     """
     row = table.find(run_id)
     if row is None or row.status is not RunStatus.RUNNING:
@@ -92,9 +92,9 @@ def _row_as_of_now(table: RunTable, run_id: str) -> RunRow | None:
     return row.model_copy(update={"status": status})
 
 
-def _give_back(backend: KubernetesCluster, nodegroups: Nodegroups, idle: IdleNodes, *, now: datetime) -> int:
+def _release(backend: KubernetesCluster, nodegroups: Nodegroups, idle: IdleNodes, *, now: datetime) -> int:
     released = release_nodes(backend, nodegroups, idle.instance_type)
     if released:
-        subject, message = given_back(idle, released, region=read(RegionEnvironment).aws_region, now=now)
+        subject, message = idle_nodes_released(idle, released, region=read(RegionEnvironment).aws_region, now=now)
         notify(subject=subject, message=message)
     return released

@@ -1,4 +1,4 @@
-"""What every Task handler does around its own work: the run's id on each log line, a trace, the parsed input."""
+"""Decorator of every Task handler: adds the run's id to each log line, traces the call and parses the input."""
 
 from __future__ import annotations
 

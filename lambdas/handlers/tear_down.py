@@ -1,4 +1,4 @@
-"""Task states `TearDown` and `TearDownAfterFailure`: nothing of the run goes on costing money. Safe to repeat.
+"""Task states `TearDown` and `TearDownAfterFailure`: delete and release everything that costs money. Safe to repeat.
 
 State `DeleteJob` deletes one job only, so that it can be submitted again: the run keeps its nodes.
 """
@@ -24,7 +24,7 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """Which jobs were deleted and how many nodes were released."""
+    """The names of the deleted jobs and the number of released nodes."""
     if event.job is not None:
         backend = backends.connect(event.job.backend)
         keep_last_lines(backend, event.run.run_id)

@@ -1,7 +1,7 @@
-"""Task states `WriteRecord`, `WriteFailureRecord` and `WriteRejectionRecord`: what happened, for people and programs.
+"""Task states `WriteRecord`, `WriteFailureRecord` and `WriteRejectionRecord`: write the run's record and report.
 
-The last states but for the message, which leads people to what is written here. The execution goes on for a moment
-after it; CleanUp writes the record again when it has ended.
+Only the state that sends the message with links to them comes later. CleanUp writes the record again when the execution
+has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainflow.record.failure import caught_error
 
 class Event(BaseModel):
     name: str
-    """Of the execution: a run that was refused has no run id of its own."""
+    """Name of the execution: a run that was refused has no run id of its own."""
     execution_arn: str
     status: RunStatus
     error: dict[str, Any] | None = None
@@ -27,7 +27,7 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The folder of the record and the report; None if there can be none."""
+    """The folder of the record and the report; None for an execution without a run id of its own."""
     run_id = recording.own_run_id(event.name, event.execution_arn)
     if run_id is None:
         return {"folder": None}

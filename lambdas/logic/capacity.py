@@ -1,4 +1,4 @@
-"""Are the gang's nodes there, ready, and do they advertise their devices?"""
+"""Capacity of a gang: nodes that exist, are ready and advertise their devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainflow.models.training_nodes import Node, Nodegroup
 
 @dataclass(frozen=True)
 class Capacity:
-    """How far the node group is on its way to the gang's size."""
+    """Number of ready nodes against the gang's size."""
 
     nodes_ready: int
     nodes_wanted: int
@@ -37,7 +37,7 @@ def count_ready(nodes: Iterable[Node], compute: Compute, *, used_by_others: Coll
 
 
 def require_fit(spec: RunSpec, nodegroup: Nodegroup) -> None:
-    """A gang that no waiting would bring together is given up at once.
+    """Require that the node group can grow to the gang's size: otherwise waiting would be in vain.
 
     Raises:
         GangTooLarge: If the node group may never have as many nodes.
@@ -50,10 +50,10 @@ def require_fit(spec: RunSpec, nodegroup: Nodegroup) -> None:
 
 
 def require_time_left(spec: RunSpec, capacity: Capacity, *, waiting_since: datetime, now: datetime) -> None:
-    """Give up waiting for nodes after the spec's limit.
+    """Stop waiting for nodes after the spec's limit.
 
     Raises:
-        CapacityTimeout: Naming how many nodes there were.
+        CapacityTimeout: With the number of nodes that were ready, if the limit has passed.
     """
     limit = timedelta(minutes=spec.limits.capacity_timeout_minutes)
     if not capacity.ready and now - waiting_since > limit:

@@ -1,4 +1,4 @@
-"""How many graphs did the precompile job compile? Read from the lines that `neuron_parallel_compile` prints."""
+"""Number of graphs that the precompile job compiled, read from the lines that `neuron_parallel_compile` prints."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FAILED = re.compile(
     r"(?:Got a cached failed neff|Compilation failed for|Failed compilation with)"
     r".*?(?P<module>MODULE_[\w.]*?\d+(?:\+[0-9a-f]+)?)|Failed graph: (?P<graph>.+?)\s*$"
 )
-"""The name of a graph, in the words of Neuron's compiler and in those of `trainer.precompile`."""
+"""The name of a failed graph in the messages of Neuron's compiler and of `trainer.precompile`."""
 
 MOST_NAMES = 8
-"""Of failed graphs, in one sentence."""
+"""Largest number of failed graphs that one message names."""
 
 
 def compilation(job: JobRef, lines: Iterable[str]) -> Compilation:

@@ -1,8 +1,9 @@
-"""Which cache a run's graphs are in, and who compiles them.
+"""Key of the compile cache that holds a run's graphs, and the limit of waiting for another run's compilation.
 
-Nobody can tell from outside which arguments of a program change its graphs. So each argument counts, but for those
-whose names say that they do not; a spec adds names of its own with `precompile.ignore_arguments`. A name too many in
-the key costs one compilation; a name too few would cost the gang's time whenever a graph is missing.
+It cannot be seen from outside which arguments of a program change its graphs. So every argument is part of the key,
+except for those that are known never to matter; a spec adds names of its own with `precompile.ignore_arguments`. A
+superfluous argument in the key costs one compilation; a missing one would cost the gang's time whenever a graph is
+missing.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ from trainflow.models.run_spec import RunSpec
 from trainflow.protocol.compile_cache import NEVER_SHAPE_GRAPHS
 
 VERSION = 1
-"""Of the key: to be raised when something joins it that older keys did not know of."""
+"""Version of the key. Raise it when the key gets a new component."""
 
 HASH_LENGTH = 12
 """Hex digits, as in a run id."""
 
 LONGEST_WAIT = timedelta(hours=6)
-"""For another run's compilation; BERT-large's takes a quarter of an hour. Then a run compiles for itself."""
+"""Longest wait for another run's compilation; BERT-large's takes a quarter of an hour. After it, a run compiles for
+itself."""
 
 
 def cache_key(spec: RunSpec, *, image_digest: str | None) -> str:
-    """The key of a run's cache, which begins as people call it: `<cacheset or spec's name>-<12 hex digits>`.
+    """The key of a run's cache. It begins with a readable name: `<cacheset or spec's name>-<12 hex digits>`.
 
     Args:
-        spec: What is run.
-        image_digest: Of the image that its pods run; None if nobody looked, then the image's name has to do.
+        spec: Spec of the run.
+        image_digest: Digest of the image that its pods run; None if it is unknown: then the image's name is used.
     """
     content = json.dumps(_what_shapes_graphs(spec, image_digest), sort_keys=True)
     return f"{spec.cacheset}-{hashlib.sha256(content.encode()).hexdigest()[:HASH_LENGTH]}"
@@ -59,17 +61,17 @@ def _what_shapes_graphs(spec: RunSpec, image_digest: str | None) -> dict[str, An
 
 
 def _digest(image: str) -> str:
-    """The digest alone where an image has one: the same image may be called by many names."""
+    """The digest alone where an image has one: the same image may have many names."""
     found = re.search(r"sha256:[0-9a-f]{64}$", image)
     return found[0] if found else image
 
 
 def _chip(instance: InstanceType) -> str:
-    """What is compiled for: the generation of the chip; on CPU instances the family, whose instructions differ."""
+    """Target of the compiler: the generation of the chip; on CPU instances the family, whose instructions differ."""
     family = instance.name.split(".")[0]
     return family.rstrip("n") if instance.accelerated else family
 
 
 def has_waited_too_long(*, since: datetime, now: datetime) -> bool:
-    """Whether a run shall stop waiting for another one's compilation, and compile for itself."""
+    """Whether a run should stop waiting for another run's compilation and compile for itself."""
     return now - since > LONGEST_WAIT

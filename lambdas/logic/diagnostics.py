@@ -1,11 +1,11 @@
-"""What a failed run leaves behind for the person who has to find out why."""
+"""Diagnostics of a failed run: the last lines of its pods' logs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from lambdas.logic.last_words import program_lines
+from lambdas.logic.program_output import program_lines
 from trainflow.models.job_status import WorkerPod
 from trainflow.models.log_line import LogLine
 
@@ -18,17 +18,17 @@ LAST_LINES = 30
 MAX_LINE_LENGTH = 300
 
 KEPT_LINES = 1000
-"""Last lines of a log that outlive its pod."""
+"""Last lines of a log that are kept when its pod is deleted."""
 
 MAX_KEPT_LINE_LENGTH = 2000
-"""So that what is kept of a log is 2 MB at most."""
+"""Limit that keeps the stored part of a log at 2 MB at most."""
 
-TRAVELLING_LINES = 5
-"""Lines that travel through the state machine: its payload is for small facts, S3 holds the rest."""
+PAYLOAD_LINES = 5
+"""Lines of each pod that are passed through the state machine: its payload is for small facts, S3 holds the rest."""
 
 
 def pod_diagnosis(pod: WorkerPod, lines: Iterable[str]) -> dict[str, Any]:
-    """One failed pod, with its last lines."""
+    """The diagnosis of one failed pod, with its last lines."""
     return {
         "pod": pod.name,
         "node": pod.node,
@@ -39,10 +39,10 @@ def pod_diagnosis(pod: WorkerPod, lines: Iterable[str]) -> dict[str, Any]:
 
 
 def kept_text(lines: Iterable[LogLine]) -> str:
-    """Lines with their times, as a file."""
+    """The content of a log file: lines with their times."""
     return "".join(f"{line.logged_at.isoformat()} {line.text[:MAX_KEPT_LINE_LENGTH]}\n" for line in lines)
 
 
-def travelling(diagnoses: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The diagnoses, short enough to be carried through the state machine."""
-    return [{**diagnosis, "last_lines": diagnosis["last_lines"][-TRAVELLING_LINES:]} for diagnosis in diagnoses]
+def for_payload(diagnoses: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The diagnoses, short enough for the payload of the state machine."""
+    return [{**diagnosis, "last_lines": diagnosis["last_lines"][-PAYLOAD_LINES:]} for diagnosis in diagnoses]

@@ -1,4 +1,4 @@
-"""Which nodes are up, what they cost, and which of them no run needs any more."""
+"""Survey of the fleet: nodes that are up, their cost, and idle nodes to release."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trainflow.models.run_table import LastSurvey, RunRow
 from trainflow.models.training_nodes import Claim, Nodegroup
 
 LONGEST_GAP = timedelta(hours=1)
-"""Between two surveys whose nodes are taken to have been up all the time; they are five minutes apart."""
+"""Longest gap between surveys over which nodes count as having been up. Surveys are five minutes apart."""
 
 BY_NODEGROUP = {nodegroup_name(name): name for name in INSTANCE_TYPES}
-"""From the node groups' names, of which the cluster may have others too, to the instance types."""
+"""Instance types by the names of their node groups. The cluster may have other node groups as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,24 +29,24 @@ class IdleNodes:
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """What a survey found."""
+    """Result of a survey."""
 
     nodes_up: int
     nodes_without_run: int
     usd: float | None
-    """What the nodes cost since the last survey, at on-demand prices; None if one of them has no known price."""
+    """Cost of the nodes since the last survey, at on-demand prices; None if one of them has no known price."""
     unpriced: tuple[str, ...]
     """Instance types of nodes that are up and have no known price in the region."""
     idle: tuple[IdleNodes, ...]
-    """To be given back."""
+    """Nodes to release."""
     memory: LastSurvey
-    """For the next survey."""
+    """State that the next survey starts from."""
 
 
 def obsolete(claims: Iterable[Claim], rows: Mapping[str, RunRow | None]) -> list[Claim]:
     """Claims of runs that are over and do not keep their nodes.
 
-    A claim whose run the table does not know stands: a wrong guess would take the nodes from under a training.
+    A claim whose run is not in the table stays: a wrong guess would terminate the nodes of a training.
     """
     return [claim for claim in claims if (row := rows[claim.run_id]) is not None and not row.needs_nodes]
 
@@ -62,16 +62,16 @@ def survey(
 ) -> Fleet:
     """Count the nodes and find the idle ones.
 
-    Nodes idle as a group: where one run claims some of them, those that nobody claims stay, because the group itself
-    would choose which to end.
+    The nodes of a group are idle together: where a run claims some of them, the unclaimed ones stay, because the group
+    itself would choose the nodes to terminate.
 
     Args:
         groups: Sizes of the training node groups, read before the claims: a run claims nodes before it asks for them.
-        claims: Those that count.
-        last: What the survey before left.
-        now: The time.
-        idle_time: How long nodes may stand without a run.
-        region: The region whose prices the nodes have.
+        claims: Claims of runs that need their nodes.
+        last: State left by the previous survey; None before the first.
+        now: Current time.
+        idle_time: How long nodes may stay without a run.
+        region: Region whose prices apply.
     """
     claimed = Counter[str]()
     for claim in claims:
@@ -102,16 +102,16 @@ def survey(
 
 
 def usd(instance_type: str, num_nodes: int, time: timedelta, *, region: str) -> float | None:
-    """What nodes cost in a time, at on-demand prices; None where no price is known."""
+    """Cost of nodes over a time at on-demand prices, in USD; None where no price is known."""
     price = usd_per_hour(instance_type, region=region)
     return None if price is None else num_nodes * price * (time / timedelta(hours=1))
 
 
 def no_price(instance_type: str, *, region: str) -> str:
-    """The sentence that stands in the place of a cost."""
+    """The sentence that replaces a cost where no price is known."""
     return f"No on-demand price of {instance_type} in {region} is known; trainflow/models/prices.json has none."
 
 
 def _elapsed(last: LastSurvey | None, now: datetime) -> timedelta:
-    """Nothing before the first survey; its nodes are counted from the second on."""
+    """Time since the last survey; zero at the first one, whose nodes are charged from the second on."""
     return timedelta(0) if last is None else max(timedelta(0), min(now - last.surveyed_at, LONGEST_GAP))

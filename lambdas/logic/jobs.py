@@ -1,7 +1,7 @@
-"""The jobs of a run: what each stage executes, on how many nodes, with which environment.
+"""The jobs of a run: the program of each stage, its number of nodes and its environment.
 
-Backends turn a `Job` into whatever their system understands. What is known of them here is how their pods call each
-other, because the program's command line says it.
+Backends turn a `Job` into the objects of their system. This module knows one thing about backends: the addresses of
+their pods, because they are part of the program's command line.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
 """Stages that take the run's nodes and run on its backend; the others are one small program."""
 
 TOOLS = (Stage.STAGE, Stage.PUBLISH)
-"""Stages that have nothing to do with the workload's program: they run in Trainflow's own image. The preflight's probe
-is about that program, so it runs in the workload's."""
+"""Stages that do not need the workload's program: they run in Trainflow's own image. The preflight's probe examines
+that program, so it runs in the workload's image."""
 
 EFA_ENVIRONMENT = {
     "FI_PROVIDER": "efa",
     "FI_EFA_USE_DEVICE_RDMA": "1",
 }
-"""As the tutorials set it; FI_EFA_FORK_SAFE is for kernels before 5.15 only."""
+"""Variables that the Neuron tutorials set for EFA; FI_EFA_FORK_SAFE is for kernels before 5.15 only."""
 
 INTERFACE_VARIABLE = "CCOM_SOCKET_IFNAME"
 """Network interface of the first connection between nodes. The TorchX tutorial sets it for pods."""
 
 NEURON_ENVIRONMENT = {"NEURON_RT_RESET_CORES": "1", "XLA_TRANSFER_SEED_ASYNC": "1"}
-"""As the TorchX tutorial sets it for every pod with NeuronCores."""
+"""Variables that the TorchX tutorial sets for every pod with NeuronCores."""
 
 READER_OF_SHARDS = "trainer.pretrain"
-"""Needs at least one, as the stager expects by itself. What other programs read, nobody can tell."""
+"""Program that needs at least one shard, which is the stager's default. The input of other programs is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +50,11 @@ class Job:
     ref: JobRef
     run_id: str
     image: str | None
-    """None where Slurm's nodes have the program themselves."""
+    """Image of the container; None where Slurm's nodes have the program installed."""
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     instance: InstanceType | None = None
-    """Instance type of every node; None for small programs that run on whatever node has room."""
+    """Instance type of every node; None for small programs, which run on any node with room."""
     processes_per_node: int = 1
     deadline_seconds: int
     """The cluster kills the job after this time."""
@@ -69,12 +69,12 @@ class Job:
 
     @property
     def port(self) -> int:
-        """Of the job's rendezvous."""
+        """Port of the job's rendezvous."""
         return rendezvous_port(self.ref.name)
 
     @property
     def spec_hash(self) -> str:
-        """Tells two jobs of one name apart: 16 hex digits over everything that the job would do."""
+        """Hash of everything that the job would do, in 16 hex digits. It distinguishes two jobs of the same name."""
         content = json.dumps(asdict(self), sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -83,11 +83,11 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: C
     """The job of one stage.
 
     Args:
-        run: The run it belongs to.
-        stage: Which of its jobs.
+        run: The run that the job belongs to.
+        stage: Stage of the run that the job executes.
         attempt: 1 for the first try; part of the job's name.
         artifacts_url: `s3://bucket/prefix/` that the run's artifacts are published to.
-        cache: Where its compiled graphs are; None for a run that does not precompile, which keeps them for itself.
+        cache: Cache of its compiled graphs; None for a run without precompilation, which uses a folder of its own.
     """
     spec, gang = run.spec, stage in GANGS
     ref = _ref(run, stage, attempt)
@@ -124,17 +124,17 @@ def _ref(run: Run, stage: Stage, attempt: int) -> JobRef:
 
 
 def announcement_url(job: str, *, artifacts_url: str) -> str:
-    """Where rank 0 of an elastic job says in which pod it is."""
+    """URL of the object in which rank 0 of an elastic job announces its pod."""
     return f"{artifacts_url}{announcement.object_name(job)}"
 
 
 def run_folder(run_id: str) -> str:
-    """Where a run keeps checkpoints and event files, inside its pods."""
+    """Folder of a run's checkpoints and event files inside its pods."""
     return f"{RUNS_MOUNT}/{run_id}"
 
 
 def cache_folder(run_id: str, cache: CacheUse | None) -> str:
-    """Where a run's compiled graphs are, inside its pods."""
+    """Folder of a run's compiled graphs inside its pods."""
     return f"{CACHE_MOUNT}/{cache.folder if cache else own_folder(run_id)}"
 
 
@@ -180,14 +180,14 @@ def _source(dataset: Dataset, *, linked_folder: str | None, module: str | None) 
 
 
 def _with_locked_memory(spec: RunSpec, ref: JobRef) -> tuple[str, ...]:
-    """A gang over EFA is refused at its start by nodes whose containers may lock too little memory."""
+    """Words that check the limit of locked memory before a gang starts over EFA; empty for other gangs."""
     if not spec.compute.instance.uses_efa(ref.num_nodes):
         return ()
     return ("python", "-m", "trainer.locked_memory", "--mebibytes", str(HUGE_PAGES_OF_EFA_POD_MIB), "--")
 
 
 def _with_copy_of(folder: str) -> tuple[str, ...]:
-    """Others may read the cache at the same time, so a training's compiler works on a copy of it."""
+    """Words that copy the cache first: other runs may read it, so a training's compiler uses a copy."""
     return ("python", "-m", "trainer.compile_cache", "--source", folder, "--")
 
 
@@ -209,7 +209,7 @@ def _options(arguments: Mapping[str, Argument]) -> tuple[str, ...]:
 
 
 def _static_rendezvous(ref: JobRef) -> tuple[str, ...]:
-    """Node rank = index in the gang, so rank 0 is always in the pod of index 0."""
+    """Flags for a gang whose node rank is the index in the gang: rank 0 is always in the pod of index 0."""
     backend = DESCRIPTIONS[ref.backend]
     return (
         *("--nnodes", str(ref.num_nodes)),
@@ -220,7 +220,7 @@ def _static_rendezvous(ref: JobRef) -> tuple[str, ...]:
 
 
 def _elastic_rendezvous(ref: JobRef, elastic: Elastic) -> tuple[str, ...]:
-    """The nodes meet in a store that one of them keeps; which of them gets rank 0 is decided there."""
+    """Flags for a gang that meets in a store on one of its nodes; the store assigns the ranks."""
     store = DESCRIPTIONS[ref.backend].elastic_address(ref.name)
     return (
         *("--nnodes", f"{elastic.min_nodes}:{elastic.max_nodes}"),
@@ -232,7 +232,7 @@ def _elastic_rendezvous(ref: JobRef, elastic: Elastic) -> tuple[str, ...]:
 
 
 def rendezvous_port(job: str) -> int:
-    """A port for the job's rendezvous, so that two jobs whose pods share one network do not meet in it.
+    """Port of a job's rendezvous. It depends on the job, so that two jobs on one network do not join each other.
 
     Between 20000 and 29999: above the registered services, below Linux's ephemeral ports (32768).
     """

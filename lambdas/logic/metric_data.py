@@ -1,4 +1,4 @@
-"""What is put into CloudWatch of staging, of steps and of the fleet."""
+"""CloudWatch data points of staging, of steps and of the fleet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainflow.protocol.step_report import StepReport
 
 
 def of_staging(run_id: str, report: StagingReport, *, now: datetime) -> Iterator[Datum]:
-    """How far staging is, by the minute."""
+    """Data points of the progress of staging, with a resolution of a minute."""
     values = (
         (RunMetric.STAGED_BYTES, report.done_bytes, "Bytes"),
         (RunMetric.STAGING_BYTES_PER_SECOND, report.bytes_per_second, "Bytes/Second"),
@@ -36,13 +36,13 @@ def of_staging(run_id: str, report: StagingReport, *, now: datetime) -> Iterator
 
 
 def of_steps(run_id: str, steps: Sequence[StepMetrics]) -> Iterator[Datum]:
-    """What the table `STEP_FIELDS` names of each step, at the time that its line names."""
+    """Data points of each step's fields in the table `STEP_FIELDS`, at the time in its line."""
     for step in steps:
         yield from _of_fields(run_id, STEP_FIELDS, step, step.logged_at)
 
 
 def of_reports(run_id: str, reports: Sequence[tuple[datetime, StepReport]]) -> Iterator[Datum]:
-    """What the table `REPORT_FIELDS` names of each report, as far as the program knew it."""
+    """Data points of each report's fields in the table `REPORT_FIELDS`, where the program filled them in."""
     for logged_at, report in reports:
         yield from _of_fields(run_id, REPORT_FIELDS, report, logged_at)
 
@@ -50,19 +50,19 @@ def of_reports(run_id: str, reports: Sequence[tuple[datetime, StepReport]]) -> I
 def of_progress(
     cluster: str, steps: Sequence[StepMetrics], cursor: MetricsCursor, *, min_throughput: float | None, now: datetime
 ) -> Iterator[Datum]:
-    """What the alarms watch, whichever run it is.
+    """Data points that the alarms watch, for all runs of a cluster together.
 
     Args:
-        cluster: Where the run runs.
-        steps: Those that this look found.
-        cursor: After this look.
-        min_throughput: The spec's floor, if it sets one.
-        now: The time of the look.
+        cluster: Name of the cluster.
+        steps: Steps that this poll found.
+        cursor: The cursor after this poll.
+        min_throughput: The spec's lower limit, if it sets one.
+        now: Time of the poll.
     """
     diverged = sum(not math.isfinite(step.loss) for step in steps)
     yield _of_cluster(cluster, ClusterMetric.NON_FINITE_LOSS, diverged, now)
     if cursor.progressed_at is not None:
-        # Before its first step a run loads and compiles: `limits.stall_minutes` watches over that.
+        # Before its first step a run loads and compiles: `limits.stall_minutes` covers that time.
         age = max((now - cursor.progressed_at).total_seconds(), 0.0)
         yield _of_cluster(cluster, ClusterMetric.SECONDS_SINCE_STEP, age, now, unit="Seconds")
     if steps and min_throughput is not None:
@@ -70,7 +70,7 @@ def of_progress(
 
 
 def of_fleet(cluster: str, fleet: Fleet, pods: Mapping[str, int], *, now: datetime) -> Iterator[Datum]:
-    """Nodes, pods and, where every price is known, money."""
+    """Data points of nodes, pods and, where every price is known, cost."""
     values = {
         ClusterMetric.NODES_UP: fleet.nodes_up,
         ClusterMetric.NODES_WITHOUT_RUN: fleet.nodes_without_run,
@@ -84,10 +84,10 @@ def of_fleet(cluster: str, fleet: Fleet, pods: Mapping[str, int], *, now: dateti
 
 
 def _of_fields(
-    run_id: str, fields: Sequence[PublishedField], said: StepMetrics | StepReport, at: datetime
+    run_id: str, fields: Sequence[PublishedField], source: StepMetrics | StepReport, at: datetime
 ) -> Iterator[Datum]:
     for row in fields:
-        value = getattr(said, row.field)
+        value = getattr(source, row.field)
         if value is not None:
             yield Datum(
                 metric=row.metric.value,

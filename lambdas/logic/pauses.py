@@ -1,7 +1,7 @@
-"""How long the workflow waits between two looks: the longer it has, the longer it may.
+"""Pauses between two polls of the workflow, which grow with the time that it has waited.
 
-An execution ends for good, and without a word, at 25,000 events of its history, and a look costs nine of them.
-tests/infrastructure/test_state_machines.py counts what the longest run can cost.
+An execution fails at 25,000 events of its history, and no Catch runs; a poll costs nine events.
+tests/infrastructure/test_state_machines.py counts the events of the longest run.
 """
 
 from __future__ import annotations
@@ -9,26 +9,27 @@ from __future__ import annotations
 from datetime import timedelta
 
 PART = 20
-"""Of the time waited: nobody waits more than this part longer than they had to, and the looks of a year are 250."""
+"""A pause is at most this part (1/20) of the time waited. So a wait is at most a twentieth longer than necessary, and a
+year takes 250 polls."""
 
 
 def pause_seconds(waited_seconds: float, *, shortest: int, longest: float | None = None) -> int:
-    """Until the next look at something that is waited for.
+    """Seconds until the next poll of a condition that the run waits for.
 
     Args:
-        waited_seconds: So far. For nodes: in all waits of the run, for it may wait anew after every restart.
+        waited_seconds: Time waited so far. For nodes: in all waits of the run, which may wait again after a restart.
         shortest: The spec's `limits.poll_seconds`.
-        longest: Until the wait is given up anyway; None if it is not.
+        longest: Seconds until the wait times out; None for a wait without a limit.
     """
     part = waited_seconds / PART
     return round(max(shortest, part if longest is None else min(part, longest)))
 
 
 def watch_seconds(age: timedelta, *, shortest: int) -> int:
-    """Until the next look at a job: a second for every day of the run, once these are more than the spec's seconds.
+    """Seconds until the next poll of a job: one per day of the run's age, and at least the spec's.
 
     Args:
-        age: Of the run, whatever the job's.
+        age: Age of the run, not of the job.
         shortest: The spec's `limits.poll_seconds`.
     """
     return max(shortest, age.days)

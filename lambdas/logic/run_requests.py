@@ -1,4 +1,4 @@
-"""From a message in the queue of run requests to the execution that it asks for."""
+"""Conversion of a message in the queue of run requests to the execution that it asks for."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """What to start."""
+    """An execution to start."""
 
     name: str
-    """`<spec name>-<12 hex>`: the same request twice finds the run that exists."""
+    """`<spec name>-<12 hex>`: a repeated request finds the existing run."""
     document: str
-    """The spec as it was given, in JSON; the workflow fills in defaults."""
+    """The spec as it was sent, in JSON; the workflow fills in defaults."""
 
 
 class Upload(BaseModel):
-    """A run spec that was put into the data bucket."""
+    """A run spec that was uploaded to the data bucket."""
 
     bucket: str
     key: str
@@ -35,7 +35,7 @@ class Upload(BaseModel):
 
     @property
     def title(self) -> str:
-        """What to call the request towards people."""
+        """Name of the request in messages to people."""
         return self.key
 
 
@@ -48,7 +48,7 @@ class Scheduled(BaseModel):
 
     @property
     def title(self) -> str:
-        """What to call the request towards people."""
+        """Name of the request in messages to people."""
         return f"schedule {self.schedule}"
 
 
@@ -70,13 +70,13 @@ class _Detail(BaseModel):
 
 
 class _ObjectCreated(BaseModel):
-    """S3's event as EventBridge hands it on; unlike in S3's own notifications, keys are not URL-encoded."""
+    """S3's event as EventBridge delivers it; unlike in S3's own notifications, keys are not URL-encoded."""
 
     detail: _Detail
 
 
 def parse_request(body: str) -> Request:
-    """The request in a message.
+    """The request that a message contains.
 
     Raises:
         RunRequestInvalid: If it is neither an upload of a file that may be a run spec nor of a schedule.
@@ -98,8 +98,8 @@ def execution_of_upload(upload: Upload, content: bytes | None) -> Execution:
     """The run of an uploaded file; every upload of the same spec is the same run.
 
     Args:
-        upload: Which file.
-        content: What is in it; None if it could not be read.
+        upload: The uploaded file.
+        content: Content of the file; None if it could not be read.
 
     Raises:
         RunRequestInvalid: If the file could not be read.
@@ -112,7 +112,7 @@ def execution_of_upload(upload: Upload, content: bytes | None) -> Execution:
 
 
 def execution_of_schedule(request: Scheduled) -> Execution:
-    """The run of a schedule: one for each time that it names.
+    """The run of a schedule: one for each scheduled time.
 
     Raises:
         InvalidRunSpec: If the schedule holds no spec that can be run.
@@ -123,7 +123,7 @@ def execution_of_schedule(request: Scheduled) -> Execution:
 def _execution(document: Any, *, identity: Any) -> Execution:
     text = canonical(document)
     try:
-        # What the workflow will read is checked, not what YAML made of the file.
+        # Check the JSON that the workflow will read, not the objects that YAML made of the file.
         spec = parse_run_spec(json.loads(text))
     except FAULTS as error:
         raise InvalidRunSpec(f"The run spec holds a value that cannot be read: {error}.") from None

@@ -1,4 +1,4 @@
-"""Staging seen from outside: where a data set lies that is linked, how far it is, and whether it gets any further."""
+"""Staging as the workflow sees it: folder of a linked data set, progress, and the check for a stall."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from trainflow.protocol.staging_line import StagingReport, parse_staging_line
 
 
 def linked_folder(dataset: Dataset, linked_url: str) -> str | None:
-    """Where a data set appears in the pods without being copied; None if it does not.
+    """Folder in the pods in which a data set appears without being copied; None if it has to be copied.
 
     Args:
-        dataset: The spec's.
-        linked_url: `s3://bucket/prefix/` that the file system shows below `/data`; empty if it shows none.
+        dataset: Data set of the spec.
+        linked_url: `s3://bucket/prefix/` that the file system links below `/data`; empty if it links none.
     """
     below = dataset.url.removeprefix(linked_url)
     if not linked_url or not dataset.is_prefix or not below or below == dataset.url:
@@ -27,13 +27,13 @@ def linked_folder(dataset: Dataset, linked_url: str) -> str | None:
 
 
 def newest_report(lines: Iterable[str]) -> StagingReport | None:
-    """The last of the program's lines that says how far it is."""
+    """The newest progress report among the program's lines."""
     found = [report for line in lines if (report := parse_staging_line(line)) is not None]
     return found[-1] if found else None
 
 
 def advanced(progress: StagingProgress, report: StagingReport | None, *, now: datetime) -> StagingProgress:
-    """The progress after a look at the log; its clock starts anew whenever something has arrived."""
+    """The progress after a poll of the log. The stall clock restarts whenever bytes or files have arrived."""
     if report is None:
         return progress
     at = (report.done_bytes, report.files)
@@ -45,17 +45,17 @@ def advanced(progress: StagingProgress, report: StagingReport | None, *, now: da
 
 
 def import_advanced(progress: StagingProgress | None, seen: Import, *, now: datetime) -> StagingProgress:
-    """The progress after a look at FSx's import; its clock runs from the first look on, begun or not."""
+    """The progress after a poll of FSx's import. The stall clock starts with the first poll, not with the import."""
     if progress is not None and progress.files == seen.names:
         return progress
     return StagingProgress(files=seen.names, moved_at=now, importing=True)
 
 
 def require_import_progress(seen: Import, progress: StagingProgress, *, limits: Limits, now: datetime) -> None:
-    """Names have to arrive now and then.
+    """Require that the import makes progress.
 
     Raises:
-        StagingStalled: If none has for `limits.stall_minutes`.
+        StagingStalled: If no name has arrived for `limits.stall_minutes`.
     """
     if progress.moved_at is None or now - progress.moved_at <= timedelta(minutes=limits.stall_minutes):
         return
@@ -71,13 +71,13 @@ def require_import_progress(seen: Import, progress: StagingProgress, *, limits: 
 
 
 def require_progress(job: JobRef, progress: StagingProgress, *, limits: Limits, now: datetime) -> None:
-    """Bytes or files have to arrive now and then.
+    """Require that staging makes progress.
 
-    A program that has not reported yet may be waiting for another run that stages the same data set: that one is
-    watched, and the job's own deadline ends this one.
+    A program without a report may be waiting for another run that stages the same data set. That run has its own check
+    for a stall, and this job ends at its deadline.
 
     Raises:
-        StagingStalled: If nothing has arrived for `limits.stall_minutes`.
+        StagingStalled: If no bytes and no files have arrived for `limits.stall_minutes`.
     """
     if progress.moved_at is not None and now - progress.moved_at > timedelta(minutes=limits.stall_minutes):
         raise StagingStalled(

@@ -1,4 +1,4 @@
-"""Which lines of rank 0's log are new steps? No step twice, none left out, also across polls."""
+"""New steps in the lines of rank 0's log. Each step is found exactly once, also across polls."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from trainflow.models.run import LogPosition, MetricsCursor
 from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.protocol.step_report import StepReport, parse_report_line
 
-MAX_LINES_TOLD = 240
-"""Steps and reports of one batch: at four data each, and a few of the cluster's, they fit one call of PutMetricData,
-which takes 1,000."""
+MAX_LINES_PER_BATCH = 240
+"""Steps and reports of one batch: with four data points each, and a few of the cluster's, they fit one call of
+PutMetricData, which takes 1,000."""
 
 
 @dataclass
 class Batch:
-    """Steps and reports, in ascending order, that the cursor has not seen."""
+    """Steps and reports beyond the cursor, in ascending order."""
 
     steps: list[StepMetrics] = field(default_factory=list)
     reports: list[tuple[datetime, StepReport]] = field(default_factory=list)
-    """With the time at which each was logged."""
+    """Reports with the times at which they were logged."""
 
     @property
     def is_full(self) -> bool:
-        """Whether there may be more in the lines behind it."""
-        return len(self.steps) + len(self.reports) >= MAX_LINES_TOLD
+        """Whether the log may contain more behind this batch."""
+        return len(self.steps) + len(self.reports) >= MAX_LINES_PER_BATCH
 
 
 def next_batch(lines: Iterable[LogLine], cursor: MetricsCursor) -> Batch:
-    """What the next lines tell that is new.
+    """The new steps and reports in the next lines.
 
-    The step number tells what is new: steps that a restarted job replays have been published before and stay as they
-    are. A step's report may come a poll later than its metrics line, so one number cannot stand for both.
+    The step number decides what is new: steps that a restarted job repeats have been published before and are not
+    changed. A step's report may come a poll later than its metrics line, so each has a number of its own.
 
     Args:
-        lines: Read up to the end or until the batch is full, and no further.
-        cursor: What has been published.
+        lines: Lines of the log; read up to the end or until the batch is full.
+        cursor: Position of what has been published.
     """
     batch = Batch()
     last_step, last_report = cursor.last_step, cursor.last_report
     for line in lines:
-        # Almost every line of a talkative program is neither: a search for a word is cheaper than a pattern.
+        # Almost every line of a verbose program is neither: searching for a word is cheaper than matching a pattern.
         if "step_loss" in line.text:
             step = parse_metrics_line(line.text)
             if step is not None and (last_step is None or step.step > last_step):
@@ -64,10 +64,10 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
     """The cursor after a batch has been published.
 
     Args:
-        cursor: Before it.
-        batch: What has been published.
-        log: Behind the batch's last line.
-        now: The time of the look.
+        cursor: The cursor before the batch.
+        batch: The batch that has been published.
+        log: Position behind the batch's last line.
+        now: Time of the poll.
     """
     steps, last_report = batch.steps, batch.reports[-1][1].step if batch.reports else cursor.last_report
     if not steps:
@@ -86,5 +86,5 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
 
 
 def _finite(loss: float) -> float | None:
-    """The cursor travels as JSON, which has no NaN."""
+    """A finite loss, or None: the cursor is passed as JSON, which has no NaN."""
     return loss if math.isfinite(loss) else None

@@ -1,9 +1,9 @@
-"""The lines of a log that have not been read yet, each once: also where a look ends within a second.
+"""Unread lines of a log, each exactly once, even where a poll ends in the middle of a second.
 
-A log can be asked for from a second on, no finer, and thousands of lines may be of one second. So a position is a
-second and the number of lines that have been read from there on. The log only grows at its end, hence these are the
-first ones of whatever is read from that second on; unless it has been replaced, by rotation or by a restart of its
-container. Then its first line is another one, and every line is new.
+A log can be requested from a given second on, no finer, and one second may have thousands of lines. So a position is a
+second and the number of lines that have been read since that second. The log only grows at its end, hence these are the
+first lines of a log that is read from that second on; unless it has been replaced, by rotation or by a restart of its
+container. In that case its first line has changed, and every line is new.
 """
 
 from __future__ import annotations
@@ -19,30 +19,31 @@ from trainflow.models.run import LogPosition
 SECOND = timedelta(seconds=1)
 
 OVERLAP = SECOND
-"""Read again before the newest line: a container's two streams are stamped apart and may be stored out of order."""
+"""Time before the newest line that is read again: the lines of a container's two streams get their time stamps
+separately and may be stored out of order."""
 
 
 @dataclass
 class _Second:
-    """The lines of one second that have been met."""
+    """The lines of one second that have been read."""
 
     order: int
     checksum: int
-    """Of the first one."""
+    """Checksum of the first line."""
     num_lines: int = 1
 
 
 class UnreadLines:
-    """Iterates over the lines behind a position, and knows the position behind the line it gave last.
+    """Iterator over the lines behind a position. It knows the position behind the line that it returned last.
 
     Args:
         lines: The log of `pod` from the position's second on; all of it if there is no position.
-        position: How far the log has been read before; None for a log that is new.
-        pod: Whose log it is.
+        position: End of the part that has been read before; None for a new log.
+        pod: Name of the pod.
 
     Attributes:
         exhausted: Whether the end of the log has been reached.
-        replaced: Whether it is another log than the position's.
+        replaced: Whether the log has been replaced since the position was taken.
     """
 
     def __init__(self, lines: Iterable[LogLine], position: LogPosition | None, *, pod: str) -> None:
@@ -52,7 +53,7 @@ class UnreadLines:
         self._seconds: dict[datetime, _Second] = {}
         self._newest = _Second(0, 0)
         self._newest_starts: datetime | None = None
-        self._gave_one = False
+        self._returned_one = False
         self.exhausted = False
         self.replaced = False
 
@@ -63,14 +64,14 @@ class UnreadLines:
                 self.replaced, to_skip = True, 0
             self._count(number, line)
             if number >= to_skip:
-                self._gave_one = True
+                self._returned_one = True
                 yield line
         self.exhausted = True
 
     @property
     def position(self) -> LogPosition | None:
-        """Behind the line that was given last; the one before if there was none."""
-        if not self._gave_one or self._newest_starts is None:
+        """Position behind the last line that was returned; the previous position if none was."""
+        if not self._returned_one or self._newest_starts is None:
             return self._before
         first = min(self._seconds.values(), key=lambda second: second.order)
         return LogPosition(

@@ -1,4 +1,4 @@
-"""Is a job finished, and if it failed: which pod, why, and what is that called?"""
+"""Judging a job that is watched: phase, timeouts, and the pod, reason and named error of a failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainflow.protocol.error_names import PEER_LOST
 from trainflow.protocol.result import read_result
 
 MAX_MESSAGE_LENGTH = 500
-"""Of a pod's last words inside an error message: a sentence, not a log."""
+"""Longest quotation of a pod's output in an error message: a sentence, not a log."""
 
 BY_REASON: Mapping[str | None, type[TrainflowError]] = {
     "NodeLost": NodeLost,
@@ -33,22 +33,22 @@ BY_REASON: Mapping[str | None, type[TrainflowError]] = {
     "Cancelled": JobCancelled,
     "OutOfMemory": WorkerFailed,
 }
-"""What ended a job as a whole, whatever its programs say of it: the status' message tells it."""
+"""Errors by the reason that ended a job as a whole. Their message is the status', whatever the programs reported."""
 
 LOST_A_PEER = f"{PEER_LOST}: "
-"""In the last words of a worker that ended because another one had gone away."""
+"""Prefix of the result message of a worker that ended because it lost another worker."""
 
 FIRST_SIGNAL_EXIT_CODE = 128
 """Exit codes above it are 128 + the signal that ended the process."""
 
 
 def cause_of(failed_pods: Sequence[WorkerPod]) -> WorkerPod | None:
-    """The pod that failed first, but for those that say they lost a peer: Kubernetes tells times to the second."""
+    """The pod that failed first. Pods that lost a peer come last: times in whole seconds do not order them."""
     return min(failed_pods, key=lambda pod: LOST_A_PEER in (pod.message or ""), default=None)
 
 
 def failure(
-    job: JobRef, status: JobStatus, cause: WorkerPod | None, *, last_words: str, last_step: int | None
+    job: JobRef, status: JobStatus, cause: WorkerPod | None, *, last_line: str, last_step: int | None
 ) -> TrainflowError:
     """The named error of a failed job.
 
@@ -56,7 +56,7 @@ def failure(
         job: The job that failed.
         status: Its status, with the reason.
         cause: The pod that made it fail; None if there is none (any more).
-        last_words: The last line of that pod's program.
+        last_line: The last line that the pod's program printed; empty if it explains nothing.
         last_step: Newest step that rank 0 logged; None if it never logged one.
     """
     if DEADLINE_EXCEEDED in (status.failure_reason, cause.reason if cause else None):
@@ -71,8 +71,8 @@ def failure(
         return reported
     where = f"Pod '{cause.name}' on node '{cause.node}' ended with exit code {cause.exit_code}"
     where += f" ({cause.reason or 'Error'})" + ("" if last_step is None else f" after step {last_step}")
-    spoken = str(read_result(cause.message).get("message") or last_words)[:MAX_MESSAGE_LENGTH]
-    sentence = f"{where}: {spoken}" if spoken else f"{where}."
+    explanation = str(read_result(cause.message).get("message") or last_line)[:MAX_MESSAGE_LENGTH]
+    sentence = f"{where}: {explanation}" if explanation else f"{where}."
     if last_step is None and _ended_by_itself(cause):
         return ScriptFailed(sentence)
     return WorkerFailed(sentence)
@@ -83,14 +83,14 @@ def _ended_by_itself(pod: WorkerPod) -> bool:
 
 
 def _reported(pod: WorkerPod) -> TrainflowError | None:
-    """The error that the program itself named in its result, if it did."""
+    """The error that the program named in its result; None if it named none."""
     document = read_result(pod.message)
     error = named_errors().get(str(document.get("error")))
     return error(f"{document.get('message')} (pod '{pod.name}')") if error else None
 
 
 def phase_since(before: JobPhase, now: JobPhase) -> JobPhase:
-    """A gang that has been complete stays so: its pods do not end all at once, and nobody counts them in one moment."""
+    """The phase after a poll. A gang that has been complete does not become pending again: its pods end one by one."""
     return JobPhase.RUNNING if now is JobPhase.PENDING and before is not JobPhase.PENDING else now
 
 
@@ -101,12 +101,12 @@ def gang_is_overdue(status: JobStatus, *, limits: Limits, now: datetime) -> bool
 
 
 def incomplete_gang(job: JobRef, pending_reason: str | None, *, limits: Limits) -> GangIncomplete:
-    """What to raise for a gang that did not come together.
+    """The error to raise for a gang that did not start completely.
 
     Args:
         job: The job.
-        pending_reason: What keeps one of its pods, in the cluster's words.
-        limits: The spec's.
+        pending_reason: Reason why one of its pods is pending, as the cluster reports it.
+        limits: Limits of the spec.
     """
     minutes = f"{limits.gang_timeout_minutes:g} minutes"
     sentence = f"The job '{job.name}' did not have its {job.gang_size} pods running after {minutes}"
@@ -114,10 +114,10 @@ def incomplete_gang(job: JobRef, pending_reason: str | None, *, limits: Limits) 
 
 
 def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *, limits: Limits, now: datetime) -> None:
-    """A training job has to log a step now and then: a hung collective looks busy for ever.
+    """Require that a training job logs steps: a job that hangs in a collective appears busy for ever.
 
     Raises:
-        JobStalled: If it has not for `limits.stall_minutes`.
+        JobStalled: If it has not logged a step for `limits.stall_minutes`.
     """
     if job.stage is not Stage.TRAINING or status.started_at is None:
         return

@@ -40,11 +40,11 @@ class FakeKubernetesApi:
     """Stands in for `kubernetes.client.ApiClient`."""
 
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    """By resource and name. Resources of the two groups that Kubernetes brings are called by their plural alone."""
+    """Objects by resource and name. Resources of Kubernetes' own two groups have their plural as their name."""
     missing: set[str] = field(default_factory=set)
     """API groups that are not installed."""
     logs: dict[str, str] = field(default_factory=dict)
-    """By pod."""
+    """Logs by pod."""
     used_in_namespace: set[Use] = field(default_factory=set)
     used_in_cluster: set[Use] = field(default_factory=set)
 
@@ -100,7 +100,7 @@ class FakeKubernetesApi:
 
 
 def not_found(body: str) -> client.ApiException:
-    """As the client raises it."""
+    """The error as the client raises it."""
     error = client.ApiException(status=404, reason="Not Found")
     error.body = body
     return error

@@ -23,7 +23,7 @@ class FakeController:
     asked: list[str] = field(default_factory=list)
     waits_for: dict[int, Sequence[int]] = field(default_factory=dict)
     loses_answers: bool = False
-    """Jobs get into the queue, and nobody hears of it."""
+    """Jobs get into the queue, but the answer to the submit is lost."""
     canceller: str | None = None
 
     def submit(self, job: Submission, *, after: Sequence[int]) -> None:

@@ -224,7 +224,7 @@ def test_a_job_that_is_cancelled_by_hand_ends_the_run_in_a_sentence(run: Run, sl
     assert record.error is not None
     assert (record.status, record.error.name) == ("FAILED", "JobCancelled")
     assert record.error.message == (
-        f"The job '{run_id}-training-1' was cancelled by somebody (Slurm does not say who)."
+        f"The job '{run_id}-training-1' was cancelled by an unknown user (Slurm does not name one)."
     )
     assert_nothing_is_left(slurm, run_id)
 

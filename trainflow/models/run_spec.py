@@ -440,7 +440,7 @@ class RunSpec(_Section):
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
         run_id = f"{self.name}-{'0' * RUN_HASH_LENGTH}"
-        if (excess := excess_of_names(run_id, self.compute)) > 0:
+        if (excess := excess_name_length(run_id, self.compute)) > 0:
             raise ValueError(
                 f"name has {len(self.name)} characters, but the names that backend '{self.compute.backend}' makes of "
                 f"it for pods on {self.compute.num_nodes} nodes leave room for {len(self.name) - excess}; shorten it"
@@ -453,7 +453,7 @@ class RunSpec(_Section):
         return self.precompile.cacheset or self.name
 
 
-def excess_of_names(run_id: str, compute: Compute) -> int:
+def excess_name_length(run_id: str, compute: Compute) -> int:
     """Characters by which the longest name of a run's pods is too long; 0 or less if all of them fit."""
     longest = compute.backend_description.name_length(f"{run_id}{LONGEST_JOB}", num_nodes=compute.num_nodes)
     return longest - MAX_HOST_NAME

@@ -44,26 +44,26 @@ class KubernetesBackend:
         self._cluster.submit(self._kind.render(job))
 
     def status(self, job: JobRef) -> JobStatus:
-        """One call, whatever the number of nodes."""
+        """Status of the job, from one call, whatever the number of nodes."""
         return self._kind.status(job, self._cluster.job(job))
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
-        """A few of them, the first to fail first."""
+        """The job's failed pods, five at most, the first to fail first."""
         return self._cluster.failed_pods(job)
 
     def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
-        """A few of any kind of job."""
+        """Failed pods of any kind of job of the run, five at most."""
         return self._cluster.failed_pods_of_run(run_id)
 
     def pending_reason(self, job: JobRef) -> str | None:
-        """What one of the pending pods waits for."""
+        """The reason why one of the job's pods is pending."""
         return self._cluster.pending_reason(job)
 
     def rank0(self, job: JobRef) -> str | None:
         """The pod of index 0 in a static rendezvous, which gives it rank 0.
 
-        An elastic job deals its ranks out at run time, so there rank 0 says itself where it is: in an object beside
-        the run's artifacts, because its pods may write there and may do nothing in the cluster.
+        An elastic job assigns its ranks at run time, so its rank 0 announces its pod itself: in an object among the
+        run's artifacts, because the pods may write there and have no access to the cluster's API.
         """
         return self._announced(job.run_id, job.name) if job.elastic else self._cluster.rank0(job)
 
@@ -76,7 +76,7 @@ class KubernetesBackend:
         return self._cluster.read_log(pod, since=since, tail_lines=tail_lines)
 
     def pods_to_diagnose(self, run_id: str) -> list[str]:
-        """Rank 0 of elastic jobs, as it announced itself; then the pods of index 0, and those that failed."""
+        """Announced pods of rank 0 of elastic jobs, then failed pods and those of index 0."""
         announced = [self._announced(run_id, job) for job in self._cluster.elastic_jobs(run_id)]
         return list(dict.fromkeys([*filter(None, announced), *self._cluster.pods_to_diagnose(run_id)]))
 
@@ -89,15 +89,15 @@ class KubernetesBackend:
         self._cluster.delete(job)
 
     def ensure_nodes(self, run: Run) -> Capacity:
-        """The node group of the instance type brings them."""
+        """Capacity of the instance type's node group, which grows by the missing nodes."""
         return node_groups.ensure_nodes(self._cluster, self._nodegroups, run)
 
     def release_nodes(self, instance_type: str) -> int:
-        """The node group of the type shrinks, unless a run claims some of its nodes."""
+        """Release the nodes of the type's node group, unless a run claims some; returns their number."""
         return node_groups.release_nodes(self._cluster, self._nodegroups, instance_type)
 
     def examine(self, run: Run, *, start_probe: Callable[[], None], now: datetime) -> Examined:
-        """What is in the way in the cluster, in the AWS account and in the registry."""
+        """Findings about the cluster, the AWS account and the registry."""
         compute = run.spec.compute
         facts = self._examination.facts(compute, service_account=SERVICE_ACCOUNT, claim=CLAIM, now=now)
         with_probe = can_run_pods(facts)
@@ -120,14 +120,14 @@ class KubernetesBackend:
         return kubernetes.examine(self._deployment.cluster_name, namespace=self._deployment.namespace)
 
     def _announced(self, run_id: str, job_name: str) -> str | None:
-        """The pod in which an elastic job's rank 0 announced itself; None before it did."""
+        """The pod in which an elastic job's rank 0 announced itself; None before that."""
         artifacts = self._deployment.artifacts
         key = artifacts.key_of(run_id, announcement.object_name(job_name))
-        said = objects.read(artifacts.artifact_bucket, key, version_id=None, limit_bytes=announcement.MAX_BYTES)
-        return announcement.announced_pod(said)
+        announced = objects.read(artifacts.artifact_bucket, key, version_id=None, limit_bytes=announcement.MAX_BYTES)
+        return announcement.announced_pod(announced)
 
     def _account(self, spec: RunSpec) -> tuple[tuple[Zone, ...] | Unknown, list[Finding]]:
-        """The zones of the gang's nodes, and what is in the way of having them."""
+        """The zones of the gang's nodes, and findings about their number, zones and quota."""
         try:
             nodegroup = self._nodegroups.size(nodegroup_name(spec.compute.instance_type))
         except NodegroupNotFound as error:
@@ -149,7 +149,7 @@ def _quota(spec: RunSpec, nodegroup: Nodegroup) -> Any:
 
 
 def _tools_image(run: Run) -> Iterator[Finding]:
-    """ECR alone can be asked; whether other registries have an image, the nodes find out."""
+    """Findings about the tools' image in ECR. Images in other registries are not checked."""
     image = in_private_ecr(run.tools_image) if run.tools_image else None
     if run.tools_image and image:
         yield from of_tools_image(run.tools_image, account.has_image(image))

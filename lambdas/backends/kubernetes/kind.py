@@ -17,10 +17,10 @@ from trainflow.models.run import JobRef
 from trainflow.models.run_spec import Compute
 
 ReadStatus = Callable[[JobRef, Mapping[str, Any], datetime | None], JobStatus]
-"""Function of a job, the `status` of its object and the time of its creation: how far the job is."""
+"""Function that makes a job's status from the job, the `status` of its object and the time of its creation."""
 
 QueueFindings = Callable[[Compute, str | Unknown | None], Iterable[Finding]]
-"""Function of a gang and the state of its queue, None for a missing one: what is wrong with the queue."""
+"""Function that makes findings about a queue from the gang and the queue's state, None for a missing queue."""
 
 
 def no_queues(_compute: Compute, _state: str | Unknown | None) -> Iterable[Finding]:
@@ -34,7 +34,7 @@ class JobKind:
 
     description: KubernetesKind
     render: Callable[[Job], list[dict[str, Any]]]
-    """Function of a job: the objects to create, in their order."""
+    """Function that makes the objects of a job, in the order of their creation."""
     read_status: ReadStatus
     queue_findings: QueueFindings = no_queues
     """Used for kinds whose description names queues."""

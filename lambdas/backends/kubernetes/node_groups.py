@@ -1,4 +1,4 @@
-"""Nodes of gangs in an EKS cluster: claimed by runs, brought and released by managed node groups."""
+"""Nodes of gangs in an EKS cluster: claimed by runs, started and released by managed node groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainflow.models.run import Run
 
 
 def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run) -> Capacity:
-    """How many of the gang's nodes are ready; the node group grows by those that are not. Safe to repeat.
+    """The number of the gang's ready nodes; the node group grows by the missing ones. Safe to repeat.
 
     Raises:
         GangTooLarge: If the node group may never have as many nodes.
@@ -22,15 +22,15 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run) -
     capacity = Capacity(nodes_ready=ready, nodes_wanted=compute.num_nodes)
     if not capacity.ready:
         nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
-        require_fit(run.spec, nodegroup)  # before it grows: nodes of a gang that cannot be cost as much
+        require_fit(run.spec, nodegroup)  # before it grows: nodes of an impossible gang cost money too
         nodegroups.grow_to(nodegroup.name, cluster.claimed_nodes(compute.instance_type))
     return capacity
 
 
 def release_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, instance_type: str) -> int:
-    """Let the nodes of a type go, unless a run claims some of them.
+    """Release the nodes of a type, unless a run claims some of them.
 
-    Scaling in picks nodes by itself: it must not pick one that trains.
+    Scaling in chooses the nodes itself, so it must not happen while one of them trains.
 
     Returns:
         How many nodes were released.
@@ -40,7 +40,7 @@ def release_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, instance_t
     nodegroup = nodegroup_name(instance_type)
     released = nodegroups.release(nodegroup)
     if released and (claimed := cluster.claimed_nodes(instance_type)):
-        # A run came in between. It found its nodes there, so it would not ask for them again.
+        # A run claimed nodes meanwhile. It found them ready, so it would not request them again.
         nodegroups.grow_to(nodegroup, claimed)
         return 0
     return released

@@ -1,4 +1,4 @@
-"""The pod that every backend runs: devices, volumes, limits, identity. Backends add how pods find each other."""
+"""The pod that every backend runs: devices, volumes, limits, identity. Backends add the addresses of the pods."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KEPT_SECONDS = 7 * 24 * 3600
 """How long a finished job is kept where nothing tears it down: over a weekend and some days."""
 
 NODEGROUP_LABEL = "eks.amazonaws.com/nodegroup"
-"""On every node of a managed node group. A node group's EFA nodes are in one placement group."""
+"""Label of every node of a managed node group. A node group's EFA nodes are in one placement group."""
 
 SMALL_REQUESTS = {"cpu": "250m", "memory": "512Mi"}
 SMALL_LIMITS = {"memory": "2Gi"}

@@ -1,4 +1,4 @@
-"""Has the Kubernetes cluster what the run's pods will ask for?"""
+"""Check whether the Kubernetes cluster has everything that the run's pods need."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 def of_cluster(
     kind: JobKind, spec: RunSpec, facts: ClusterFacts, *, zones: tuple[Zone, ...] | Unknown
 ) -> Iterator[Finding]:
-    """Everything that is wrong with the cluster, as far as this run is concerned.
+    """Findings about the cluster that concern this run.
 
     Args:
-        kind: What the gang's job is.
+        kind: Kind of the gang's job.
         spec: Spec of the run.
-        facts: What the cluster has.
-        zones: Zones that the gang's nodes can be in.
+        facts: Facts about the cluster.
+        zones: Zones of the gang's nodes.
     """
     compute = spec.compute
     yield from _kind(kind, facts)
@@ -33,7 +33,7 @@ def of_cluster(
 
 
 def can_run_pods(facts: ClusterFacts) -> bool:
-    """Whether a pod of the run can start at all, as far as is known: it takes the account and the file system."""
+    """Whether a pod of the run can start, as far as is known: it needs the service account and the file system."""
     bound = not isinstance(facts.claim, VolumeClaim) or facts.claim.phase == "Bound"
     return facts.service_account is not False and facts.claim is not None and bound
 
@@ -84,7 +84,7 @@ def _claim(claim: VolumeClaim | Unknown | None, zones: tuple[Zone, ...] | Unknow
 
 
 def _plugins(compute: Compute, plugins: PluginNodes | Unknown) -> Iterator[Finding]:
-    """Nodes that have been there for a while tell for sure; without any, whether the plugins are installed."""
+    """Findings about devices: from settled nodes if there are any, otherwise from the installed daemon sets."""
     instance, wanted = compute.instance, compute.instance.plugin_devices(compute.num_nodes)
     if isinstance(plugins, Unknown):
         if wanted:
@@ -95,12 +95,12 @@ def _plugins(compute: Compute, plugins: PluginNodes | Unknown) -> Iterator[Findi
             if not any(device in advertised for advertised in plugins.settled):
                 yield Problem(
                     f"compute.instance_type is {instance.name}, but no ready node of it advertises "
-                    f"{wanted[device]} {device}; look at the daemon set {DEVICE_PLUGINS[device]} on these nodes."
+                    f"{wanted[device]} {device}; check the daemon set {DEVICE_PLUGINS[device]} on these nodes."
                 )
         if instance.uses_efa(compute.num_nodes) and plugins.huge_pages_mib < HUGE_PAGES_OF_EFA_POD_MIB:
             yield Problem(
                 f"compute.instance_type is {instance.name}, but its ready nodes set aside {plugins.huge_pages_mib} MiB "
-                f"of {HUGE_PAGES}, and a pod that talks over EFA asks for {HUGE_PAGES_OF_EFA_POD_MIB} MiB; give the "
+                f"of {HUGE_PAGES}, and a pod that uses EFA requests {HUGE_PAGES_OF_EFA_POD_MIB} MiB; give the "
                 "node group the EKS accelerated AMI, which sets them aside, or set vm.nr_hugepages on its nodes."
             )
         return

@@ -1,6 +1,6 @@
-"""What the kinds of Kubernetes objects have in common where they say how far a job is.
+"""Common parts of reading a job's status from the kinds of Kubernetes objects.
 
-A job is pending until all pods of its gang run. Pods that have ended count as running: they do not end all at once.
+A job is pending until all pods of its gang run. Pods that have ended count as running: they end one by one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from trainflow.models.run import JobPhase
 
 
 def ended_by_condition(status: Mapping[str, Any], *, success: str, submitted_at: datetime | None) -> JobStatus | None:
-    """The end of a job that says it by a condition; None while it goes on.
+    """The status of a job that a condition reports as ended; None while it runs.
 
     Args:
         status: The object's `status`.
-        success: Type of the condition that says that the job succeeded. A failed one has the condition `Failed`.
+        success: Type of the condition of a job that succeeded. A failed one has the condition `Failed`.
         submitted_at: When the object was created.
     """
     started_at = time_of(status.get("startTime"))
@@ -54,10 +54,10 @@ def unfinished(complete: bool, submitted_at: datetime | None, *, started_at: dat
 
 
 def count(status: Mapping[str, Any], *names: str) -> int:
-    """Sum of the counters of these names; one that is not there counts nothing."""
+    """Sum of the counters of these names; a missing one counts as 0."""
     return sum(int(status.get(name) or 0) for name in names)
 
 
 def time_of(text: str | None) -> datetime | None:
-    """A time as the API writes it."""
+    """A time in the API's format, parsed; None if it is missing."""
     return datetime.fromisoformat(text) if text else None

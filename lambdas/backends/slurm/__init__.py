@@ -1,1 +1,1 @@
-"""Backend `slurm`: job script, states, partitions, and the ways to slurmctld and to what its jobs leave in S3."""
+"""Backend `slurm`: job script, states, partitions, the connections to slurmctld, and its jobs' files in S3."""

@@ -1,4 +1,4 @@
-"""Backend `slurm`: jobs of a Slurm cluster, which brings its own nodes."""
+"""Backend `slurm`: jobs of a Slurm cluster, which manages its own nodes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class SlurmBackend:
 
     @property
     def _cluster(self) -> SlurmCluster:
-        """The connection, made when something is asked: a deployment need not have Slurm.
+        """The connection, made when it is needed: a deployment may have no Slurm.
 
         Raises:
-            BackendNotInstalled: If this one has none.
+            BackendNotInstalled: If the deployment has no Slurm cluster.
         """
         slurm = self._deployment.slurm
         if not slurm.url:
@@ -50,7 +50,7 @@ class SlurmBackend:
         self._cluster.submit(job_script.render(job, self._deployment.slurm.site, artifacts_url=artifacts_url))
 
     def status(self, job: JobRef) -> JobStatus:
-        """One call of constant size, and one of S3's when the job is over."""
+        """Status of the job, from one call of constant size and, when the job has ended, one call to S3."""
         return self._cluster.status(job)
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
@@ -62,19 +62,19 @@ class SlurmBackend:
         return self._cluster.failed_pods_of_run(run_id)
 
     def pending_reason(self, job: JobRef) -> str | None:
-        """Why the job waits."""
+        """The reason why the job is pending."""
         return self._cluster.pending_reason(job)
 
     def rank0(self, job: JobRef) -> str | None:
-        """The job's part on its first node. There is no elastic job, so it never has to be announced."""
+        """The job's part on its first node. Slurm has no elastic jobs, so rank 0 is never announced."""
         return self._cluster.rank0(job)
 
     def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
-        """What a part of the job left as its result."""
+        """The result of a part of the job."""
         return self._cluster.result(job, pod=pod)
 
     def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
-        """Lines as the job ships them to S3."""
+        """Lines that the job has shipped to S3."""
         return self._cluster.read_log(pod, since=since, tail_lines=tail_lines)
 
     def pods_to_diagnose(self, run_id: str) -> list[str]:
@@ -90,18 +90,18 @@ class SlurmBackend:
         self._cluster.delete(job)
 
     def ensure_nodes(self, run: Run) -> Capacity:
-        """All of them: Slurm starts nodes for the jobs in its queue; they wait there, within
+        """Capacity with all nodes ready: Slurm starts nodes for the jobs in its queue, where they wait for at most
         limits.gang_timeout_minutes."""
         return Capacity(nodes_ready=run.spec.compute.num_nodes, nodes_wanted=run.spec.compute.num_nodes)
 
     def release_nodes(self, _instance_type: str) -> int:
-        """None: Slurm ends its nodes itself when no job wants them."""
+        """Always 0: Slurm releases its nodes itself when no job needs them."""
         return 0
 
     def examine(self, run: Run, *, start_probe: Callable[[], None], now: datetime) -> Examined:
-        """What is wrong with the gang's partition."""
-        # First, so that a cluster that does not answer boots no node. A gang that does not fit is probed all the same:
-        # small programs have a partition of their own, and the list is to be whole.
+        """Findings about the gang's partition."""
+        # First, so that a cluster that does not answer boots no node. The probe also runs for a gang that does
+        # not fit: small programs have their own partition, and the list of problems has to be complete.
         found = tuple(of_partition(run.spec, self._cluster.partition(run.spec.compute.queue)))
         start_probe()
         return Examined(found, probe_started=True)

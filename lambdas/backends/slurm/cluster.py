@@ -1,7 +1,7 @@
-"""A Slurm cluster: jobs in slurmctld's queue, and what they leave in S3.
+"""A Slurm cluster: jobs in slurmctld's queue, and their records and logs in S3.
 
-slurmctld forgets a job minutes after its end (MinJobAge), and knows neither its results nor its output. Those, and how
-it ended, are in the job's record.
+slurmctld drops a job minutes after its end (MinJobAge), and knows neither its results nor its output. The job's record
+has its results and its end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def connect(url: str, *, key_secret: str, user: str, claims: str, bucket: str) -
         url: URL of slurmrestd; or `ssm://<instance id>` of a machine with Slurm's commands, where there is none.
         key_secret: Secrets Manager's name of the key for slurmrestd's tokens.
         user: The user as whom the jobs run.
-        claims: JSON object of what else the tokens say; may be empty.
+        claims: JSON object of further claims of the tokens; may be empty.
         bucket: Bucket of the artifacts.
     """
     controller: Controller
@@ -60,24 +60,24 @@ class SlurmCluster:
         """Slurm's ids of jobs by their names, so that a job is searched for once."""
 
     def submit(self, objects: Sequence[Submission]) -> None:
-        """Put each job into the queue unless it is there, or has been.
+        """Put each job into the queue unless it is there, or was there before.
 
-        Two submits at once, or one whose answer got lost and that is tried again, make one job: names are searched for
-        first; what two have submitted in the same moment is cancelled but for the first, and could not have started
-        before (`dependency=singleton`); the script runs once for a name in any case.
+        Two concurrent submits, or a retry after a lost answer, make one job. The name is searched for first. Of jobs
+        submitted at the same moment all but the first are cancelled, and none of these can have started before
+        (`dependency=singleton`). In any case the script runs only once per name.
 
         Raises:
-            JobConflict: If there is a job of its name that was made from another specification.
-            JobRefused: If Slurm will not run it.
+            JobConflict: If a job of its name was made from another specification.
+            JobRefused: If Slurm refuses it.
         """
         for job in objects:
             self._submit(job)
 
     def status(self, job: JobRef) -> JobStatus:
-        """One call of constant size once the job has been found, and one of S3's when it is over.
+        """Status of the job: one call of constant size once it has been found, and one to S3 when it has ended.
 
         Raises:
-            JobNotFound: If neither Slurm nor S3 knows of it (any more).
+            JobNotFound: If neither Slurm nor S3 has it (any more).
         """
         found = self._find(job.name)
         if found is not None and not is_over(found):
@@ -99,7 +99,7 @@ class SlurmCluster:
         return failed_pods(job.name, record) if record else []
 
     def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
-        """At most five failed parts of the run's newest jobs."""
+        """Failed parts of the run's newest jobs, five at most."""
         return self._files.failed_nodes(run_id)
 
     def pods_to_diagnose(self, run_id: str) -> list[str]:
@@ -107,12 +107,12 @@ class SlurmCluster:
         return self._files.pods_with_last_lines(run_id, limit=MAX_PODS_TO_DIAGNOSE)
 
     def pending_reason(self, job: JobRef) -> str | None:
-        """Why the job waits, in Slurm's words and ours."""
+        """The reason why the job is pending, as Slurm reports it and as a sentence."""
         found = self._find(job.name)
         return pending_reason(found) if found else None
 
     def rank0(self, job: JobRef) -> str | None:
-        """The job's part on its first node: there is one as soon as the job has started."""
+        """The job's part on its first node: known as soon as the job has started."""
         found = self._find(job.name)
         if found is None:
             started = self._files.record(job.name) is not None
@@ -121,13 +121,13 @@ class SlurmCluster:
         return pod_name(job.name, 0) if started else None
 
     def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
-        """What a part of the job left as its result; None while the job runs."""
+        """The result of a part of the job; None while the job runs."""
         record, wanted = self._files.record(job.name), pod or pod_name(job.name, 0)
         nodes = record.nodes if record else ()
         return next((node.message for node in nodes if pod_name(job.name, node.index) == wanted), None)
 
     def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
-        """Lines in the order of writing: all of the first node's, of others their last ones if they failed."""
+        """Lines in the order of writing: all lines of the first node; the last lines of other nodes that failed."""
         if tail_lines is not None:
             return iter(self._files.tail(pod, lines=tail_lines))
         return self._files.log(pod.rpartition("-")[0], since=since)
@@ -140,13 +140,13 @@ class SlurmCluster:
         return [job.name for job in jobs]
 
     def delete(self, job: JobRef) -> None:
-        """Cancel one job. It may take Slurm a while to end it: the next one of its stage waits for that."""
+        """Cancel one job. Its end may take a while; the next job of its stage waits for it."""
         for found in self._named(job.name):
             if not is_over(found):
                 self._controller.cancel(found.job_id)
 
     def partition(self, name: str | None) -> Partition | None:
-        """The partition of a name, or the default one; None if there is none or Slurm does not say."""
+        """The partition of a name, or the default one; None if there is none or Slurm does not report it."""
         return self._controller.partition(name) if name else default_of(self._controller.partitions())
 
     def _submit(self, job: Submission) -> None:
@@ -192,13 +192,13 @@ def _require_same(job: Submission, hashes: Sequence[str | None]) -> None:
 
 
 def _comes_before(found: SlurmJob, job: Submission) -> bool:
-    """Whether it is an earlier try of the same: what writes one folder does so one after the other."""
+    """Whether it is an earlier attempt of the same stage: attempts write the same folder, so they run one by one."""
     mine, its = job.comment, found.comment
     return its is not None and (its.run_id, its.stage) == (mine.run_id, mine.stage) and not is_over(found)
 
 
 def _ended(record: JobRecord) -> JobStatus:
-    """The status of a job that has told itself how it ended."""
+    """The status of a job whose record has its exit code."""
     if record.exit_code == 0:
         return JobStatus(phase=JobPhase.SUCCEEDED, submitted_at=record.started_at, started_at=record.started_at)
     return JobStatus(

@@ -1,4 +1,4 @@
-"""Requests to Slurm's controller, whichever way they take."""
+"""Protocol of the connections to Slurm's controller."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from trainflow.models.slurm import Partition, SlurmJob, Submission
 
 
 class Controller(Protocol):
-    """slurmctld. It tells of errors as the rest of the workflow does."""
+    """slurmctld. Methods raise the workflow's named errors."""
 
     def submit(self, job: Submission, *, after: Sequence[int]) -> None:
         """Put a job into the queue, behind others.
 
         Raises:
-            JobRefused: If Slurm will not run it.
+            JobRefused: If Slurm refuses it.
             ClusterUnavailable: If it is unknown whether it is in the queue.
         """
 
     def jobs(self) -> list[SlurmJob]:
-        """Every job that it remembers."""
+        """All jobs that slurmctld has in memory."""
 
     def job(self, job_id: int) -> SlurmJob | None:
-        """One of them."""
+        """A job by its id; None if slurmctld does not have it (any more)."""
 
     def cancel(self, job_id: int) -> None:
-        """End a job; one that has ended is left as it is."""
+        """End a job; a job that has ended stays as it is."""
 
     def partition(self, name: str) -> Partition | None:
         """A partition; None if there is none of that name."""
 
     def partitions(self) -> list[Partition]:
-        """All of them."""
+        """All partitions."""
 
     def cancelled_by(self, job_id: int) -> str | None:
-        """The user who cancelled a job, where the cluster keeps account of that."""
+        """The user who cancelled a job, where the cluster has accounting; None otherwise."""

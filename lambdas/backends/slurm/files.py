@@ -1,4 +1,4 @@
-"""Amazon S3: what Slurm's jobs leave there, because a Lambda function mounts no file system.
+"""Amazon S3: records, logs and last lines of Slurm's jobs, because a Lambda function mounts no file system.
 
 Written below `runs/<run id>/` of the artifact bucket by `trainer.slurm` on the first node of each job, in the form of
 `trainflow.protocol.slurm_job`.
@@ -21,18 +21,18 @@ from trainflow.protocol.slurm_job import EPOCH, MAX_RECORDED_NODES, JobRecord, N
 
 
 def pod_name(job: str, index: int) -> str:
-    """What a job's part on one of its nodes is called: as the pods of other backends are."""
+    """Name of a job's part on one of its nodes, in the form of the pods of other backends."""
     return f"{job}-{index}"
 
 
 class JobFiles:
-    """What the jobs of all runs have left."""
+    """Files of the jobs of all runs."""
 
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
 
     def record(self, job: str) -> JobRecord | None:
-        """The record of a job; None before its program has ended, or if the job was ended by force."""
+        """The record of a job; None before its program has ended, or if the job was killed."""
         body = self._get(_key(job, slurm_job.record_name(job)))
         return parse_record(body.read()) if body else None
 
@@ -46,18 +46,18 @@ class JobFiles:
         return failed[:MAX_RECORDED_NODES]
 
     def pods_with_last_lines(self, run_id: str, *, limit: int) -> list[str]:
-        """Parts of the run's newest jobs whose last lines are here."""
+        """Parts of the run's newest jobs whose last lines are stored."""
         keys = self._newest(f"runs/{run_id}/{slurm_job.TAILS}", limit=limit)
         return [key.rsplit("/", 1)[-1].removesuffix(".log") for key in keys]
 
     def tail(self, pod: str, *, lines: int) -> list[LogLine]:
-        """The last lines of a part of a job; none if they were not kept."""
+        """The last lines of a part of a job; none if they were not stored."""
         job, _, index = pod.rpartition("-")
         body = self._get(_key(job, slurm_job.tail_name(job, int(index)))) if index.isdecimal() else None
         return list(log_lines(_lines(body)))[-lines:] if body else []
 
     def log(self, job: str, *, since: datetime | None) -> Iterator[LogLine]:
-        """The first node's lines, oldest first, read segment by segment as they are asked for."""
+        """The first node's lines, oldest first, read segment by segment on demand."""
         for key in self._segments(job, since or EPOCH):
             body = self._get(key)
             for line in log_lines(_lines(body)) if body else ():
@@ -83,12 +83,12 @@ class JobFiles:
         return [str(each["Key"]) for each in newest_first][:limit]
 
     def _get(self, key: str) -> Any:
-        """The object's body; None if it is not there."""
+        """The object's body; None if it does not exist."""
         try:
             with translated("s3:GetObject"):
                 return client("s3").get_object(Bucket=self._bucket, Key=key)["Body"]
         except ClientError as error:
-            # Without ListBucket, S3 answers 403 for a key that is not there.
+            # Without ListBucket, S3 answers 403 for a missing key.
             if error.response["ResponseMetadata"]["HTTPStatusCode"] in (403, 404):
                 return None
             raise
@@ -99,8 +99,8 @@ def failed_pods(job: str, record: JobRecord, *, reason: str | None = None) -> li
 
     Args:
         job: The job's name.
-        record: What it left.
-        reason: What Slurm calls it, if it knows more than an exit code.
+        record: The job's record.
+        reason: Slurm's reason, if it is known.
     """
     failed = [node for node in record.nodes if node.exit_code]
     failed.sort(key=lambda node: (node.finished_at is None, node.finished_at, node.index))
@@ -119,7 +119,7 @@ def _pod(job: str, node: NodeRecord, reason: str | None) -> WorkerPod:
 
 
 def _key(job: str, name: str) -> str:
-    """Key of something that a job left; the job's name is `<run id>-<stage>-<attempt>`."""
+    """Key of a job's file; the job's name is `<run id>-<stage>-<attempt>`."""
     return f"runs/{job.rsplit('-', 2)[0]}/{name}"
 
 

@@ -1,4 +1,4 @@
-"""Whether Slurm can run the gang: what would wait in its queue for ever is refused before anything starts."""
+"""Check whether Slurm can run the gang. A gang that would be pending for ever is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from trainflow.models.slurm import Partition
 
 
 def of_partition(spec: RunSpec, partition: Partition | None) -> Iterator[Finding]:
-    """Everything that is wrong with the gang's partition, as far as this run is concerned.
+    """Findings about the gang's partition.
 
     Args:
         spec: Spec of the run.
-        partition: The one that `compute.queue` names, or Slurm's default; None if there is none, or Slurm does not say.
+        partition: The partition that `compute.queue` names, or Slurm's default; None if there is none or it is unknown.
     """
     compute = spec.compute
     if partition is None and compute.queue is None:
         yield Note(
-            "compute.queue: left out, and Slurm does not say which partition is its default; none was looked at."
+            "compute.queue: left out, and Slurm does not report which partition is its default; none was checked."
         )
         return
     if partition is None:

@@ -17,7 +17,7 @@ from typing import Any
 from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission
 
 KNOWN_VERSIONS = tuple(range(38, 45))
-"""Values of N in v0.0.N that these functions speak."""
+"""Values of N in v0.0.N that these functions support."""
 
 FIRST_OF_NEW_FAMILY = 39
 
@@ -25,10 +25,10 @@ FIRST_WITH_THE_SCRIPT_IN_THE_JOB = 41
 """Since then a script beside the job is deprecated."""
 
 MARK = "trainflow"
-"""Field of a comment that makes a job one of ours."""
+"""Field of a comment that marks a job as Trainflow's."""
 
 LEAST_PATH = "/usr/local/bin:/usr/bin:/bin"
-"""Slurm takes no job without an environment; the script makes its own."""
+"""Smallest environment: Slurm refuses a job without one. The script sets its own."""
 
 NO_VALUE = 0xFFFFFFFE
 """Slurm's NO_VAL and, one above, INFINITE; v0.0.38 passes on some of them as -1 or null."""
@@ -38,13 +38,13 @@ _CURRENT_USER = re.compile(r"^/slurmdb/v0\.0\.(\d+)/job/\{job_id\}/?$")
 
 
 def newest_version(paths: Iterable[str]) -> int | None:
-    """The N of the newest v0.0.N that the server has and we speak, from the paths of its OpenAPI document."""
+    """The N of the newest v0.0.N that server and module support, from the paths of its OpenAPI document."""
     offered = {int(found[1]) for path in paths if (found := _VERSION.match(path))}
     return max(offered.intersection(KNOWN_VERSIONS), default=None)
 
 
 def knows_accounting(paths: Iterable[str], version: int) -> bool:
-    """Whether it also passes on what the accounting database knows of a job."""
+    """Whether the server also answers questions about jobs in the accounting database."""
     return any((found := _CURRENT_USER.match(path)) and int(found[1]) == version for path in paths)
 
 
@@ -52,12 +52,12 @@ def submission_form(job: Submission, version: int, *, after: Sequence[int] = ())
     """The body of a submit.
 
     The job waits for any other of its name and user (`singleton`): should two submits cross, one of the two jobs is
-    cancelled before it could start. Slurm shall never start it again by itself: a restart is the workflow's to decide.
+    cancelled before it could start. Slurm must never requeue it by itself: the workflow decides on restarts.
 
     Args:
         job: What to submit.
         version: The N of v0.0.N.
-        after: Jobs that have to have ended, well or not.
+        after: Jobs that have to end first, with success or not.
     """
     form: dict[str, Any] = {
         "name": job.name,
@@ -97,7 +97,7 @@ def submission_form(job: Submission, version: int, *, after: Sequence[int] = ())
 
 
 def dependency(after: Sequence[int]) -> str:
-    """What a job waits for, as `sbatch --dependency` takes it."""
+    """Dependencies of a job in the form of `sbatch --dependency`."""
     return ",".join(["singleton", *(f"afterany:{job_id}" for job_id in after)])
 
 
@@ -107,7 +107,7 @@ def comment_form(comment: JobComment) -> str:
 
 
 def comment_of(text: str | None) -> JobComment | None:
-    """A job's comment, read; None for a comment that is not ours."""
+    """A job's comment, parsed; None for a comment of another program."""
     try:
         fields = json.loads(text or "")
         if fields.pop(MARK) != 1:
@@ -163,7 +163,7 @@ def _is_default(found: Mapping[str, Any]) -> bool:
 
 
 def complaints(answer: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Number and words of each error in an answer; v0.0.38 has three names for the number."""
+    """Number and description of each error in an answer; v0.0.38 has three names for the number."""
     found = []
     for error in answer.get("errors") or ():
         numbers = (error.get(name) for name in ("error_number", "error_code", "errno"))
@@ -177,7 +177,7 @@ def _some(number: int) -> dict[str, Any]:
 
 
 def _number(value: Any) -> int | None:
-    """A number that may be missing, without bound, or wrapped; None for all but a number."""
+    """A number that may be missing, without bound, or wrapped; None for anything but a number."""
     if isinstance(value, Mapping):
         return int(value["number"]) if value.get("set") and not value.get("infinite") else None
     if value is None or not math.isfinite(value) or value < 0 or value >= NO_VALUE:

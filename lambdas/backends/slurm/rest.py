@@ -1,7 +1,7 @@
-"""Slurm's REST API: slurmrestd, with a token of our own making.
+"""Slurm's REST API: slurmrestd, with a token that this module signs.
 
-The token is a JSON web token that slurmctld checks with the key that it shares with us (auth/jwt); it says which user's
-jobs these are. The version is the newest that both sides know, from the server's own OpenAPI document.
+The token is a JSON web token that slurmctld checks with the shared key (auth/jwt); it names the user of the
+jobs. The version is the newest that server and client support, from the server's own OpenAPI document.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trainflow.models.slurm import Partition, SlurmJob, Submission
 
 TOKEN_LIFETIME_SECONDS = 600
 RENEWED_BEFORE_SECONDS = 120
-"""The end of a token: longer than any call, and than clocks differ."""
+"""Time before a token's end at which it is renewed: longer than any call and than the difference of clocks."""
 
 TIMEOUT = urllib3.Timeout(connect=5, read=20)
 """A Lambda that hangs costs a whole poll lap."""
@@ -44,18 +44,18 @@ ALREADY_DONE = 2021
 """Slurm's error numbers (slurm/slurm_errno.h)."""
 
 NOT_AS_IT_IS = (400, 422)
-"""HTTP statuses of what slurmrestd does not accept, a name that it does not know included: 422 since Slurm 24.05."""
+"""HTTP statuses of requests that slurmrestd does not accept, unknown names included: 422 since Slurm 24.05."""
 
 NOT_WITH_THIS_TOKEN = (401, 403, 511)
-"""HTTP statuses of a token that is not taken: by slurmrestd, or by slurmctld, which is 511 in newer versions."""
+"""HTTP statuses of a token that is not accepted: by slurmrestd, or by slurmctld, which is 511 in newer versions."""
 
 REFUSALS = range(2000, 3000)
-"""Errors about what was asked for. Others are about the way to slurmctld, a token that it does not take included."""
+"""Errors about what was asked for. Others are about the connection to slurmctld, including refused tokens."""
 
 
 @dataclass(frozen=True)
 class _Server:
-    """What the server speaks."""
+    """Capabilities of the server."""
 
     version: int
     has_accounting: bool
@@ -68,7 +68,7 @@ class _Answer:
 
     @property
     def refusal(self) -> tuple[int, str] | None:
-        """What Slurm does not accept, if that is what went wrong."""
+        """Number and description of what Slurm does not accept; None if the answer has no such error."""
         return next((complaint for complaint in complaints(self.document) if complaint[0] in REFUSALS), None)
 
 
@@ -76,13 +76,13 @@ class RestController:
     """slurmctld behind slurmrestd. Implements `lambdas.backends.slurm.controller.Controller`."""
 
     def __init__(self, url: str, *, key_secret: str, user: str, claims: Mapping[str, Any] | None = None) -> None:
-        """Connect when asked for something.
+        """Prepare the connection, which the first request opens.
 
         Args:
             url: URL of slurmrestd.
             key_secret: Secrets Manager's name or ARN of the key for tokens, in base64.
             user: The user of the token, as whom the jobs run.
-            claims: What else a token says: AWS PCS, which knows no users by name, wants their ids.
+            claims: Further claims of a token: AWS PCS, which knows no users by name, needs their ids.
         """
         self._url, self._key_secret = url.rstrip("/"), key_secret
         self._user, self._claims = user, dict(claims or {})
@@ -140,7 +140,7 @@ class RestController:
         return str(found[-1].get("kill_request_user") or "") or None
 
     def _named(self, found: Mapping[str, Any]) -> SlurmJob:
-        """A job whose user Slurm has no name for is ours if the number is that of our token."""
+        """The job with our user's name where Slurm has only the number, and that is the number in our token."""
         job = job_of(found)
         ours = not job.user and found.get("user_id") is not None and found["user_id"] == self._claims.get("uid")
         return replace(job, user=self._user) if ours else job
@@ -164,7 +164,7 @@ class RestController:
         return _Server(version, knows_accounting(paths, version))
 
     def _call(self, method: str, path: str, *, body: Any = None, repeat: bool = True) -> _Answer:
-        """Ask slurmctld; once more with a new token if that may help, because v0.0.38 does not say why it fails."""
+        """Send a request, and retry a failed one with a new token, because v0.0.38 gives no reason for a failure."""
         answer = self._request(method, f"/slurm/v0.0.{self._version}/{path}", body=body)
         if answer.status < 400 or answer.refusal or not repeat:
             return answer
@@ -213,7 +213,7 @@ class RestController:
         return self._token[0]
 
     def _forget(self) -> None:
-        """Token, key and version may all have been changed on the other side."""
+        """Drop token, key and version, all of which may have changed on the server's side."""
         self._token = self._server = None
         _key.cache_clear()
 

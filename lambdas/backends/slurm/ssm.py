@@ -61,7 +61,7 @@ class SsmController:
             "comment": comment_form(job.comment),
             "nodes": job.num_nodes,
             "ntasks-per-node": 1,
-            # Systems Manager's agent may lock 8 MiB of memory, and sbatch passes its own limits on unless told not to.
+            # Systems Manager's agent may lock 8 MiB of memory, which sbatch would pass on to the job.
             "propagate": "NONE",
             "time": job.time_limit_minutes,
             "signal": f"TERM@{job.warn_seconds}",
@@ -148,7 +148,7 @@ class SsmController:
             ) from error
 
     def _run(self, command: str) -> tuple[bool, str]:
-        """Run a command as the user, in a login shell: that knows where Slurm's commands are.
+        """Run a command as the user, in a login shell, which has Slurm's commands in its path.
 
         Returns:
             Whether it failed, and what it printed.

@@ -1,6 +1,6 @@
-"""Meaning of Slurm's words for a job: its phase, how it failed, what it waits for.
+"""Meaning of Slurm's states and reasons: phase of a job, failure, and reason for being pending.
 
-The words are those of `squeue`'s manual, "JOB STATE CODES" and "JOB REASON CODES".
+The states and reasons are those of `squeue`'s manual, "JOB STATE CODES" and "JOB REASON CODES".
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ PENDING_REASONS: Mapping[str, str] = {
     "InvalidAccount": "its account is unknown",
     "InvalidQOS": "its quality of service is unknown",
 }
-"""Sentences by Slurm's reason; other reasons are shown as Slurm says them."""
+"""Sentences by Slurm's reason; other reasons are shown unchanged."""
 
 
 def job_status(job: SlurmJob, *, cancelled_by: str | None = None) -> JobStatus:
     """The status of a job.
 
     Args:
-        job: What slurmctld says of it.
+        job: The job as slurmctld reports it.
         cancelled_by: The user who cancelled it, if that is known.
     """
     phase = _phase(job)
@@ -76,7 +76,7 @@ def job_status(job: SlurmJob, *, cancelled_by: str | None = None) -> JobStatus:
         return JobStatus(phase=phase, submitted_at=job.submitted_at, started_at=job.started_at if running else None)
     reason, sentence = next((FAILURES[state] for state in FAILURES if state in job.states), ("JobFailed", "failed"))
     node = f"node '{job.failed_node}'" if job.failed_node else f"a node of {job.nodes}" if job.nodes else "a node"
-    who = f"the user '{cancelled_by}'" if cancelled_by else "somebody (Slurm does not say who)"
+    who = f"the user '{cancelled_by}'" if cancelled_by else "an unknown user (Slurm does not name one)"
     because = _because(job)
     return JobStatus(
         phase=None,
@@ -88,17 +88,17 @@ def job_status(job: SlurmJob, *, cancelled_by: str | None = None) -> JobStatus:
 
 
 def is_over(job: SlurmJob) -> bool:
-    """Whether nothing of it runs any more, nor ever will."""
+    """Whether the job has ended for good."""
     return _phase(job) in (None, JobPhase.SUCCEEDED)
 
 
 def was_cancelled(job: SlurmJob) -> bool:
-    """Whether a user ended it."""
+    """Whether a user cancelled the job."""
     return "CANCELLED" in job.states
 
 
 def pending_reason(job: SlurmJob) -> str | None:
-    """What a waiting job waits for; None if Slurm has not said."""
+    """The reason why a job is pending; None if Slurm reports none."""
     if "CONFIGURING" in job.states:
         return f"the nodes {job.nodes} are being started"
     return _because(job) if _phase(job) is JobPhase.PENDING else None
@@ -122,5 +122,5 @@ def _because(job: SlurmJob) -> str | None:
     word = reason.partition(",")[0]
     if description and description.startswith(word):
         reason, description = max(reason, description, key=len), None
-    said = f"{PENDING_REASONS[word]}: {reason}" if word in PENDING_REASONS else reason
-    return f"{said}; {description}" if description else said
+    explained = f"{PENDING_REASONS[word]}: {reason}" if word in PENDING_REASONS else reason
+    return f"{explained}; {description}" if description else explained

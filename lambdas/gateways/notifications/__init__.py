@@ -1,4 +1,4 @@
-"""Channels over which messages reach people, a module for each."""
+"""Channels that send messages to people, one module each."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Protocol
 
 
 class Channel(Protocol):
-    """One way to reach people."""
+    """One way of sending messages to people."""
 
     def send(self, *, subject: str, message: str) -> None:
-        """Send one message, shortened to what the channel carries.
+        """Send one message, shortened to what the channel accepts.
 
         Raises:
-            ServiceUnavailable: If the channel did not take it and may take it later.
+            ServiceUnavailable: If the channel refused the message now and may accept it later.
         """

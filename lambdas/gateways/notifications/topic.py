@@ -1,4 +1,4 @@
-"""Amazon SNS: the topic whose subscribers get e-mail."""
+"""Amazon SNS: a topic with e-mail subscribers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MAX_SUBJECT_LENGTH = 99
 Publish)."""
 
 MAX_MESSAGE_LENGTH = 10_000
-"""More than an e-mail's reader takes in; SNS carries 256 KiB."""
+"""Longest message: more than people read in an e-mail. SNS accepts 256 KiB."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """The channel of a topic's subscribers."""
+    """Channel to the subscribers of a topic."""
 
     arn: str
 

@@ -1,1 +1,1 @@
-"""Could this run start at all? Every module judges the facts of one side and names what it finds."""
+"""Checks whether a run can start. Each module judges the facts of one area and returns its findings."""

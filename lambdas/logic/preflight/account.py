@@ -1,4 +1,4 @@
-"""Can the AWS account have the gang's nodes?"""
+"""Check whether the AWS account can provide the gang's nodes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trainflow.models.training_nodes import Nodegroup
 
 
 def of_account(spec: RunSpec, nodegroup: Nodegroup, facts: AccountFacts) -> Iterator[Finding]:
-    """Everything that is in the way of the gang's nodes.
+    """Findings about the gang's nodes: size of the node group, zones, quota.
 
     Args:
-        spec: The run's.
-        nodegroup: The one of its instance type.
-        facts: Of the account.
+        spec: Spec of the run.
+        nodegroup: Node group of its instance type.
+        facts: Facts about the account.
     """
     try:
         require_fit(spec, nodegroup)
@@ -30,10 +30,10 @@ def of_account(spec: RunSpec, nodegroup: Nodegroup, facts: AccountFacts) -> Iter
 
 
 def of_tools_image(image: str, is_there: bool | Unknown) -> Iterator[Finding]:
-    """What is wrong with the image of staging and publishing.
+    """Findings about the image of staging and publishing.
 
     Args:
-        image: Its name.
+        image: Name of the image.
         is_there: Whether ECR has it.
     """
     if isinstance(is_there, Unknown):
@@ -46,7 +46,7 @@ def of_tools_image(image: str, is_there: bool | Unknown) -> Iterator[Finding]:
 
 
 def offered_by_snapshot(instance_type: str, zones: tuple[Zone, ...]) -> frozenset[str]:
-    """The zones that offer a type as far as the catalogue knows, for when EC2 cannot be asked."""
+    """The zones that offer a type according to the catalogue, for use when EC2 does not answer."""
     return frozenset(zone.id for zone in zones if OFFERINGS[instance_type].is_in(zone.id))
 
 
@@ -57,7 +57,7 @@ def _offering(compute: Compute, facts: AccountFacts) -> Iterator[Finding]:
         return
     offered = facts.offered_in
     if isinstance(offered, Unknown):
-        yield Note(f"{question}: {offered.reason}; a snapshot of November 2026 was looked at instead.")
+        yield Note(f"{question}: {offered.reason}; a snapshot of November 2026 was used instead.")
         offered = offered_by_snapshot(compute.instance_type, facts.zones)
     if not offered:
         names = ", ".join(f"{zone.name} ({zone.id})" for zone in facts.zones)
@@ -68,7 +68,7 @@ def _offering(compute: Compute, facts: AccountFacts) -> Iterator[Finding]:
 
 
 def _quota(compute: Compute, nodegroup: Nodegroup, quota: Quota | Unknown | None) -> Iterator[Finding]:
-    """Too little for this gang alone is a problem. What others use they may give back while the run waits for nodes."""
+    """A problem if the quota is below the gang's size; a note if others use it, who may release nodes in time."""
     if quota is None:
         return
     if isinstance(quota, Unknown):

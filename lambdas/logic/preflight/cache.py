@@ -1,4 +1,4 @@
-"""Does another run compile the same graphs right now?"""
+"""Check whether another run compiles the same graphs at the moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainflow.models.compile_cache import CacheRecord, CacheState
 
 
 def of_cache(record: CacheRecord | None) -> Iterator[Finding]:
-    """No problem: the run waits for it, before it asks for nodes, and takes the lease over if its owner is gone."""
+    """A note about another run's compilation, for which this run waits before it requests nodes."""
     if record is not None and record.state is CacheState.COMPILING:
         yield Note(
             f"precompile: the run {record.run_id} compiles the same graphs since {record.since:%Y-%m-%d %H:%M} UTC; "

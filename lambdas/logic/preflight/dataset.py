@@ -1,4 +1,4 @@
-"""Is the data set where the spec says? Is it on the shared file system already?"""
+"""Check whether the data set exists at its URL, and whether the shared file system has it already."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from trainflow.models.preflight import DatasetFacts, Probed
 from trainflow.models.run_spec import Dataset
 
 WAYS_OUT = (
-    "correct the URL, put it below data/ of the data bucket, set dataset.public if anybody may read it, or add its "
+    "correct the URL, put it below data/ of the data bucket, set dataset.public if its bucket is public, or add its "
     "bucket to storage.grants in the deployment's configuration, which grants {} on it"
 )
-"""S3 does not tell what is not there from what may not be read, and Preflight may read less than the pods."""
+"""What the user can do. S3 does not distinguish a missing object from one that may not be read, and Preflight may read
+less than the pods."""
 
 
 def of_dataset(dataset: Dataset, facts: DatasetFacts) -> Iterator[Finding]:
-    """What is missing. What is behind https:// only the pod can know: it has another way out.
+    """Findings about missing objects. A URL with https:// cannot be checked here: only the pods have that connection.
 
     Args:
-        dataset: The spec's.
-        facts: Where it comes from.
+        dataset: Data set of the spec.
+        facts: Facts about its source.
     """
     if not facts.is_there:
         what, may, action = ("object below", "list", "s3:ListBucket") if dataset.is_prefix else ("object", *READING)
@@ -31,7 +32,7 @@ def of_dataset(dataset: Dataset, facts: DatasetFacts) -> Iterator[Finding]:
 
 
 def of_folder(dataset: Dataset, seen: Probed) -> Iterator[Finding]:
-    """Whether staging would refuse the data set's folder: it holds another one, which a run may be reading."""
+    """A problem if the folder has another data set, which a run may be reading: staging would refuse it."""
     if seen.staged_url not in (None, dataset.url):
         yield Problem(
             f"dataset.name: /data/{dataset.folder} holds {seen.staged_url}; give {dataset.url} a name of its own, or "
@@ -40,12 +41,12 @@ def of_folder(dataset: Dataset, seen: Probed) -> Iterator[Finding]:
 
 
 def is_staged(dataset: Dataset, facts: DatasetFacts, seen: Probed) -> bool:
-    """Whether what lies on the shared file system is the data set, so that nothing will be copied.
+    """Whether the shared file system has the data set already, so that nothing will be copied.
 
     Args:
-        dataset: The spec's.
-        facts: Where it comes from: a new upload under an old URL is staged anew.
-        seen: By the probe.
+        dataset: Data set of the spec.
+        facts: Facts about its source: a new upload under an old URL is staged again.
+        seen: Result of the probe.
     """
     same_upload = facts.etag is None or seen.staged_etag in (None, facts.etag)
     return seen.staged_url == dataset.url and same_upload

@@ -1,4 +1,4 @@
-"""What preflight says: problems, which stop the run, and notes on what nobody could check."""
+"""Findings of the preflight: problems, which stop the run, and notes on what could not be checked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from trainflow.errors import PreflightFailed
 
 MAX_SENTENCE = 500
-"""Of what a kubelet or a program is quoted with."""
+"""Longest quotation of a kubelet or a program."""
 
 MAX_NOTES_BYTES = 2048
-"""Of all notes together, which travel through the execution's history."""
+"""Limit of all notes together, which are stored in the execution's history."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Note:
-    """One sentence about what was not checked, and why: the run goes on."""
+    """One sentence about what was not checked, and why: the run continues."""
 
     sentence: str
 
@@ -33,10 +33,10 @@ Finding = Problem | Note
 
 
 def require_no_problem(findings: Iterable[Finding]) -> None:
-    """Stop here if the run cannot start.
+    """Require that no finding is a problem.
 
     Raises:
-        PreflightFailed: Naming every problem, a line each.
+        PreflightFailed: If the run cannot start. The message has one line per problem.
     """
     problems = list(dict.fromkeys(found.sentence for found in findings if isinstance(found, Problem)))
     if not problems:

@@ -1,4 +1,4 @@
-"""What a small pod in the workload's image says: is the program there, and is there room for data and checkpoints?"""
+"""Judging the probe, a small pod in the workload's image: program, arguments, room for data and checkpoints."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from trainflow.models.run import Run
 from trainflow.models.run_spec import Dataset, RunSpec
 
 FAILURES = (ScriptFailed, WorkerFailed, JobDeadlineExceeded, StorageFailed)
-"""Ends of the probe that say something of the image it ran in."""
+"""Failures of the probe whose cause is the image it ran in."""
 
 WRONG_MACHINE = "exec format error"
-"""Linux's words for a program of another architecture."""
+"""Linux's error message for a program of another architecture."""
 
 COMPRESSED = 3.0
-"""How much larger an archive's content may be: Zstandard's README gives 2.9 and zlib 2.7 for the Silesia corpus."""
+"""Ratio of an archive's content to its size: Zstandard's README gives 2.9 and zlib 2.7 for the Silesia corpus."""
 
 FIRST_ATTEMPT = "ErrImagePull"
-"""The kubelet tries again: only when it holds off from trying, the image counts as out of reach."""
+"""Reason after the first failed pull. The kubelet tries again: the image counts as unavailable only in back-off."""
 
 
 def probed(result: Mapping[str, Any]) -> Probed:
-    """What the probe left, whatever the version of the trainer in the image."""
+    """The probe's result, whatever the version of the trainer in the image."""
     known = {name: result[name] for name in Probed.__dataclass_fields__ if name in result}
     return Probed(**{"machine": "", **known})
 
 
 def image_out_of_reach(spec: RunSpec, pending_reason: str | None) -> Problem | None:
-    """What to say of a probe whose pod waits; None if it may yet start.
+    """The problem of a probe whose image cannot be pulled; None if its pod may still start.
 
     Args:
-        spec: The run's.
-        pending_reason: What the pod waits for, in the words of its kubelet or of the scheduler.
+        spec: Spec of the run.
+        pending_reason: Reason why the pod is pending, as its kubelet or the scheduler reports it.
     """
     reason, _, message = (pending_reason or "").partition(": ")
     if reason not in NO_IMAGE or reason == FIRST_ATTEMPT:
@@ -49,18 +49,18 @@ def image_out_of_reach(spec: RunSpec, pending_reason: str | None) -> Problem | N
 
 
 def never_ran(spec: RunSpec, pending_reason: str | None) -> Problem:
-    """What to say of a probe that did not end in time."""
+    """The problem of a probe that did not end in time."""
     waited = f"limits.gang_timeout_minutes: a small program in {_program_place(spec)} did not end within "
     waited += f"{spec.limits.gang_timeout_minutes:g} minutes"
     return Problem(
         f"{waited}: {shortened(pending_reason)}"
         if pending_reason
-        else f"{waited}; look at the cluster's nodes for small programs."
+        else f"{waited}; check the cluster's nodes for small programs."
     )
 
 
 def _program_place(spec: RunSpec) -> str:
-    """Where programs are found: an image, or what Slurm's nodes have."""
+    """Place of the programs: an image, or a virtual environment on Slurm's nodes."""
     if spec.workload.image is not None:
         return f"the image '{spec.workload.image}'"
     named = spec.workload.environment
@@ -68,30 +68,30 @@ def _program_place(spec: RunSpec) -> str:
 
 
 def of_failure(spec: RunSpec, failed: TrainflowError) -> Problem:
-    """What to say of a probe that failed: the image cannot run it, and so no program of the trainer."""
-    said = shortened(str(failed)).rstrip(".")
+    """The problem of a probe that failed: the image cannot run it, so it can run no program of the trainer."""
+    reason = shortened(str(failed)).rstrip(".")
     if spec.workload.image is None:
         return Problem(
-            f"workload.environment: in {_program_place(spec)}, `python -m trainer.probe` does not run ({said}); put "
-            "what it needs into that, and the packages trainer and trainflow.protocol into SLURM_PROGRAM_FOLDER."
+            f"workload.environment: in {_program_place(spec)}, `python -m trainer.probe` does not run ({reason}); "
+            "install what it needs there, and the packages trainer and trainflow.protocol into SLURM_PROGRAM_FOLDER."
         )
     image = f"workload.image is '{spec.workload.image}'"
     if WRONG_MACHINE in str(failed).lower():
         machine = spec.compute.instance.architecture
         return Problem(f"{image}, which is not built for {machine}; build it with `--platform linux/{_oci(machine)}`.")
     return Problem(
-        f"{image}, in which `python -m trainer.probe` does not run ({said}); put the packages trainer and "
+        f"{image}, in which `python -m trainer.probe` does not run ({reason}); put the packages trainer and "
         "trainflow.protocol into it."
     )
 
 
 def of_probe(run: Run, seen: Probed, data: DatasetFacts) -> Iterator[Finding]:
-    """Everything that the probe found to be wrong.
+    """Findings from the probe's result.
 
     Args:
         run: The run.
-        seen: What the probe saw.
-        data: The run's data set where it comes from.
+        seen: Result of the probe.
+        data: Facts about the source of the run's data set.
     """
     spec = run.spec
     field = "workload.module" if spec.workload.module else "workload.script"
@@ -110,13 +110,13 @@ def of_probe(run: Run, seen: Probed, data: DatasetFacts) -> Iterator[Finding]:
 
 
 def _room(run: Run, seen: Probed, source: DatasetFacts) -> Iterator[Finding]:
-    """Data set and checkpoints are on one file system.
+    """Findings about the room for data set and checkpoints, which share one file system.
 
-    What is known for sure has to fit: the archive's own size and the checkpoints. What its content may grow to is an
-    estimate, and an estimate stops nobody.
+    Known sizes have to fit: those of the archive and of the checkpoints. The size of the archive's content is an
+    estimate, and an estimate stops no run.
     """
     if seen.free_bytes is None:
-        yield Note("Whether there is room for data and checkpoints: the probe did not say how much is free.")
+        yield Note("Whether there is room for data and checkpoints: the probe did not report how much is free.")
         return
     dataset = run.spec.dataset
     to_stage = dataset is not None and run.linked_folder is None and not is_staged(dataset, source, seen)

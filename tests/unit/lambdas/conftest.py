@@ -48,7 +48,7 @@ class Aws:
         return clients.client(service)
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def messages(self) -> list[tuple[str, str]]:
         """Subjects and messages that were sent to the topic."""
         topic = sns_backends[DEFAULT_ACCOUNT_ID][REGION].topics[self.topic_arn]
         return [(sent[2], sent[1]) for sent in topic.sent_notifications]
@@ -145,7 +145,7 @@ def _account() -> Aws:
 
 @pytest.fixture
 def begun_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every execution has begun, as far as Step Functions tells; moto makes histories up."""
+    """Every execution has only begun, according to its history: moto invents histories."""
     events = ({"id": 1, "type": "ExecutionStarted", "timestamp": datetime(2026, 11, 21, 12, tzinfo=UTC)},)
     monkeypatch.setattr(executions, "history", lambda arn: ExecutionHistory(arn=arn, events=events))
 

@@ -1,4 +1,4 @@
-"""Only `lambdas/backends/` tells backends apart by their names; all other code asks the backend or its description."""
+"""Only `lambdas/backends/` distinguishes backends by name; all other code asks the backend or its description."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ OTHER_THINGS = {
 """Files where a backend's name is the key of something else, and what that is."""
 
 
-def told_apart(text: str) -> Iterator[int]:
-    """Lines of a program that compare with a backend's name, match it, or look something up by it."""
+def comparisons_of_names(text: str) -> Iterator[int]:
+    """Lines of a program that compare with a backend's name, match it, or use it as a key."""
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Compare():
@@ -74,10 +74,10 @@ def programs() -> Iterator[Path]:
 
 
 def places(path: Path) -> list[str]:
-    return [f"{path}:{line}" for line in told_apart((REPOSITORY / path).read_text())]
+    return [f"{path}:{line}" for line in comparisons_of_names((REPOSITORY / path).read_text())]
 
 
-def test_backends_are_told_apart_by_name_in_their_own_folder_alone() -> None:
+def test_backends_are_distinguished_by_name_in_their_own_folder_only() -> None:
     elsewhere = [path for path in programs() if not path.is_relative_to(ALLOWED) and path not in OTHER_THINGS]
     assert len(elsewhere) > 300, "the search finds the programs"
     assert [place for path in elsewhere for place in places(path)] == []
@@ -102,7 +102,7 @@ def test_an_exception_is_one(path: Path) -> None:
     ],
 )
 def test_a_comparison_that_is_put_back_is_found(text: str) -> None:
-    assert list(told_apart(text))
+    assert list(comparisons_of_names(text))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_comparison_that_is_put_back_is_found(text: str) -> None:
     ],
 )
 def test_a_key_of_a_document_is_no_backend(text: str) -> None:
-    assert list(told_apart(text)) == []
+    assert list(comparisons_of_names(text)) == []
 
 
 def test_every_backend_is_described_and_registered() -> None:

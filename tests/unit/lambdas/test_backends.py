@@ -106,7 +106,7 @@ def test_pods_of_a_job_are_left_to_its_controller(cluster: FakeKubernetesApi) ->
 
 
 @each_backend
-def test_a_job_that_is_gone_is_told(cluster: FakeKubernetesApi, backend: BackendName) -> None:
+def test_a_missing_job_is_a_named_error(cluster: FakeKubernetesApi, backend: BackendName) -> None:
     with pytest.raises(JobNotFound, match="is not in the cluster"):
         backend_of(training(run_on(backend))).status(training(run_on(backend)).ref)
 
@@ -131,7 +131,7 @@ def test_rank_0_is_found_by_its_labels_and_with_one_call(cluster: FakeKubernetes
     assert len(calls) == 1
 
 
-def test_rank_0_of_an_elastic_job_is_where_it_says(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_rank_0_of_an_elastic_job_is_in_the_pod_that_it_announced(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = run_on("pytorchjob", elastic=True)
     job = job_ref(run)
     event = {"run": run.model_dump(mode="json"), "job": job.model_dump(mode="json")}
@@ -139,7 +139,7 @@ def test_rank_0_of_an_elastic_job_is_where_it_says(aws: Aws, cluster: FakeKubern
     key = f"runs/{run.run_id}/rank0/{job.name}"
     aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key=key, Body=f"{job.name}-worker-1\n".encode())
     assert locate_rank0.lambda_handler(event, CONTEXT) == {"pod": f"{job.name}-worker-1"}
-    assert not cluster.used_in_namespace, "no pod is looked at"
+    assert not cluster.used_in_namespace, "no pod is read"
 
 
 def poll(run: Run, job: Job, **fields: Any) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def test_a_gang_that_does_not_come_together_is_given_up_with_the_clusters_words(
     assert poll(run, job, phase="running")["phase"] == "running", "a gang that has run is not incomplete any more"
 
 
-def test_a_pod_that_cannot_pull_its_image_says_so(cluster: FakeKubernetesApi) -> None:
+def test_a_pod_that_cannot_pull_its_image_has_that_as_its_pending_reason(cluster: FakeKubernetesApi) -> None:
     job = training(run_on("job"))
     waiting = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}
     add_pod(cluster, job, "waiting", {"phase": "Pending", "containerStatuses": [waiting]})

@@ -1,4 +1,4 @@
-"""CleanUp, and the run table that tells it what a run holds."""
+"""CleanUp, and the run table that lists the resources of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("begun_history")
 
 
 def event_of(run: Run, status: str) -> dict[str, Any]:
-    """As EventBridge writes it, of a state machine that is encrypted with a customer's key: without input."""
+    """EventBridge's event about a state machine that is encrypted with a customer's key: without input."""
     detail = {
         "executionArn": run.execution_arn,
         "stateMachineArn": "arn:aws:states:us-west-2:123456789012:stateMachine:training",
@@ -65,23 +65,23 @@ def status_of(aws: Aws, run: Run) -> RunStatus | None:
     return row.status if row else None
 
 
-def test_an_aborted_run_leaves_nothing_behind_and_people_are_told(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_an_aborted_run_is_torn_down_and_a_message_is_sent(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = running(aws, cluster)
     assert clean(run) == {"run_id": run.run_id, "deleted_jobs": [f"{run.run_id}-training-1"], "nodes_released": 2}
     assert cluster.objects == {}
     assert aws.desired(TYPE) == 0
     assert status_of(aws, run) is RunStatus.ABORTED
-    ((subject, message),) = aws.told
+    ((subject, message),) = aws.messages
     assert subject == f"Trainflow: {run.run_id} ABORTED"
-    assert "Jobs deleted: 1. Nodes given back: 2." in message
+    assert "Jobs deleted: 1. Nodes released: 2." in message
     assert run.execution_arn in message
 
 
-def test_cleaning_up_twice_tells_once(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_cleaning_up_twice_sends_one_message(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = running(aws, cluster)
     clean(run)
     assert clean(run)["deleted_jobs"] == []
-    assert len(aws.told) == 1
+    assert len(aws.messages) == 1
 
 
 def test_cleaning_up_is_what_tearing_down_is(aws: Aws, cluster: FakeKubernetesApi) -> None:
@@ -93,7 +93,7 @@ def test_cleaning_up_is_what_tearing_down_is(aws: Aws, cluster: FakeKubernetesAp
     assert torn_down == {"deleted_jobs": [], "nodes_released": 0}
 
 
-def test_a_run_that_somebody_stops_is_torn_down_whatever_its_spec_says(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_a_run_that_a_person_stops_is_torn_down_whatever_its_spec_sets(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = running(aws, cluster, teardown={"on_success": False, "on_failure": False})
     assert clean(run)["nodes_released"] == 2
 
@@ -103,7 +103,7 @@ def test_a_run_that_timed_out_keeps_what_its_spec_keeps(aws: Aws, cluster: FakeK
     assert clean(run, "TIMED_OUT") == {"run_id": run.run_id, "deleted_jobs": [], "nodes_released": 0}
     assert aws.desired(TYPE) == 2
     assert status_of(aws, run) is RunStatus.TIMED_OUT
-    assert "they go on costing money" in aws.told[0][1]
+    assert "they continue to cost money" in aws.messages[0][1]
 
 
 def test_a_run_that_timed_out_is_torn_down_otherwise(aws: Aws, cluster: FakeKubernetesApi) -> None:
@@ -121,26 +121,26 @@ def test_a_run_whose_history_was_full_is_torn_down_though_it_could_not_see_to_it
     row = aws.table.find(run.run_id)
     assert row is not None
     assert (row.status, row.error_name) == (RunStatus.FAILED, "States.Runtime")
-    ((subject, message),) = aws.told
+    ((subject, message),) = aws.messages
     assert subject == f"Trainflow: {run.run_id} FAILED"
-    assert "Error: States.Runtime\nJobs deleted: 1. Nodes given back: 2." in message
+    assert "Error: States.Runtime\nJobs deleted: 1. Nodes released: 2." in message
 
 
 def test_such_a_run_keeps_what_its_spec_keeps(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = running(aws, cluster, teardown__on_failure=False)
     assert clean(run, "FAILED")["deleted_jobs"] == []
     assert (status_of(aws, run), aws.desired(TYPE)) == (RunStatus.FAILED, 2)
-    assert "they go on costing money" in aws.told[0][1]
+    assert "they continue to cost money" in aws.messages[0][1]
 
 
 @pytest.mark.parametrize("on_failure", [True, False])
-def test_a_failed_run_that_has_told_its_end_is_left_alone(
+def test_a_failed_run_that_recorded_its_end_is_left_alone(
     aws: Aws, cluster: FakeKubernetesApi, on_failure: bool
 ) -> None:
     run = running(aws, cluster, teardown__on_failure=on_failure)
     notified(run, "FAILED", error={"Error": "WorkerFailed", "Cause": "{}"})
     assert clean(run, "FAILED") == {"run_id": run.run_id, "deleted_jobs": [], "nodes_released": 0}
-    assert (len(aws.told), cluster.names("jobs")) == (1, [f"{run.run_id}-training-1"])
+    assert (len(aws.messages), cluster.names("jobs")) == (1, [f"{run.run_id}-training-1"])
 
 
 def test_an_execution_that_was_refused_takes_nothing_from_the_run_of_its_name(
@@ -162,7 +162,7 @@ def test_an_execution_that_was_no_run_yet_has_made_nothing(
     event = event_of(run_of(), "ABORTED")
     event["detail"]["name"] = name
     assert clean_up.lambda_handler(event, CONTEXT) == {"run_id": run_id, "deleted_jobs": [], "nodes_released": 0}
-    assert aws.told == []
+    assert aws.messages == []
     assert [found.status for found in records(aws)] == ([RunStatus.ABORTED] if run_id else [])
 
 
@@ -177,7 +177,7 @@ def records(aws: Aws) -> list[RunRecord]:
     ]
 
 
-def test_every_end_is_recorded_with_the_time_that_step_functions_tells(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_every_end_is_recorded_with_the_time_from_step_functions(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = running(aws, cluster)
     event = event_of(run, "ABORTED")
     event["detail"] |= {"error": "Mistaken", "cause": "The wrong data."}
@@ -187,11 +187,11 @@ def test_every_end_is_recorded_with_the_time_that_step_functions_tells(aws: Aws,
     assert record.ended_at == datetime.fromtimestamp(1795266000, UTC)
     assert record.error is not None
     assert (record.error.name, record.error.message) == ("Mistaken", "The wrong data.")
-    assert f"s3://{ARTIFACT_BUCKET}/runs/{run.run_id}/report.html" in aws.told[0][1]
+    assert f"s3://{ARTIFACT_BUCKET}/runs/{run.run_id}/report.html" in aws.messages[0][1]
 
 
 @pytest.mark.parametrize("status", ["SUCCEEDED", "FAILED"])
-def test_the_record_of_a_run_that_has_told_its_end_is_written_again(
+def test_the_record_of_a_run_that_recorded_its_end_is_written_again(
     aws: Aws, cluster: FakeKubernetesApi, status: str
 ) -> None:
     run = running(aws, cluster)
@@ -199,7 +199,7 @@ def test_the_record_of_a_run_that_has_told_its_end_is_written_again(
     for _ in range(2):
         assert clean(run, status)["deleted_jobs"] == []
         assert [record.status.value for record in records(aws)] == [status]
-    assert (len(aws.told), cluster.names("jobs")) == (1, [f"{run.run_id}-training-1"])
+    assert (len(aws.messages), cluster.names("jobs")) == (1, [f"{run.run_id}-training-1"])
 
 
 def test_a_record_that_cannot_be_written_is_tried_again_and_holds_up_nothing(
@@ -210,13 +210,13 @@ def test_a_record_that_cannot_be_written_is_tried_again_and_holds_up_nothing(
     with pytest.raises(ClientError, match="AccessDenied"):
         clean(run)
     assert (aws.desired(TYPE), status_of(aws, run)) == (0, RunStatus.ABORTED)
-    assert "report.html" not in aws.told[0][1]
+    assert "report.html" not in aws.messages[0][1]
     refusing("PutObject", None)
     clean(run)
-    assert (len(aws.told), [record.status for record in records(aws)]) == (1, [RunStatus.ABORTED])
+    assert (len(aws.messages), [record.status for record in records(aws)]) == (1, [RunStatus.ABORTED])
 
 
-def test_a_node_group_that_is_gone_does_not_keep_people_from_being_told(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_a_missing_node_group_does_not_prevent_the_message(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = run_of()
     aws.table.begin(row_of(run))
     assert clean(run)["nodes_released"] == 0
@@ -232,7 +232,7 @@ def test_a_message_that_could_not_be_sent_is_sent_by_the_next_try(
         clean(run)
     refusing("Publish", None)
     clean(run)
-    assert len(aws.told) == 1
+    assert len(aws.messages) == 1
     assert status_of(aws, run) is RunStatus.ABORTED
 
 
@@ -282,11 +282,11 @@ def test_a_name_that_step_functions_has_forgotten_may_come_again(aws: Aws) -> No
     assert aws.table.find(run.run_id) == row_of(again)
 
 
-def test_a_run_that_was_refused_is_told_and_has_no_row(aws: Aws) -> None:
+def test_a_refused_run_is_reported_and_has_no_row(aws: Aws) -> None:
     run = run_of()
     notified(run, "FAILED", error={"Error": "InvalidRunSpec", "Cause": "{}"})
     assert aws.table.find(run.run_id) is None
-    assert len(aws.told) == 1
+    assert len(aws.messages) == 1
 
 
 def test_a_run_is_not_validated_while_the_table_does_not_answer(
@@ -297,12 +297,12 @@ def test_a_run_is_not_validated_while_the_table_does_not_answer(
         validated(WITHOUT_DATA, run_of(WITHOUT_DATA))
 
 
-def test_people_are_told_of_a_runs_end_though_the_table_does_not_answer(
+def test_the_message_about_a_runs_end_is_sent_although_the_table_does_not_answer(
     aws: Aws, refusing: Callable[[str, str | None], None]
 ) -> None:
     refusing("UpdateItem", "ThrottlingException")
     notified(run_of(), "SUCCEEDED")
-    assert len(aws.told) == 1
+    assert len(aws.messages) == 1
 
 
 def put_pod(cluster: FakeKubernetesApi, run: Run, name: str, *, phase: str, index: int = 0) -> None:
@@ -344,7 +344,7 @@ def test_the_last_lines_of_rank_0_and_of_failed_pods_outlive_them(
 
 
 @pytest.mark.parametrize("way", ["stopped", "torn down"])
-def test_the_last_lines_of_an_elastic_rank_0_are_kept_from_where_it_says_that_it_is(
+def test_the_last_lines_of_an_elastic_rank_0_are_kept_from_the_announced_pod(
     aws: Aws, cluster: FakeKubernetesApi, way: str
 ) -> None:
     run = run_on("pytorchjob", elastic=True)

@@ -82,7 +82,7 @@ def test_what_changes_graphs_changes_the_key(changed: dict[str, Any]) -> None:
 
 
 def test_another_chip_has_graphs_of_its_own() -> None:
-    """With one process a node, which every chip supports."""
+    """A spec with one process a node, which every chip supports."""
     trn1, trn2 = (
         key_of(compute__instance_type=name, compute__processes_per_node=1)
         for name in ("trn1.32xlarge", "trn2.48xlarge")
@@ -225,7 +225,7 @@ def test_who_waits_too_long_compiles_for_itself(aws: Aws) -> None:
     }
 
 
-def test_a_cache_whose_folder_is_gone_is_compiled_anew_once(aws: Aws) -> None:
+def test_a_cache_whose_folder_is_missing_is_compiled_again_once(aws: Aws) -> None:
     maker, first, second = start(aws, "1"), start(aws, "2"), start(aws, "3")
     acquire(maker)
     seal(maker)
@@ -281,7 +281,7 @@ def test_tear_down_gives_an_unfinished_cache_back_and_keeps_a_ready_one(aws: Aws
         assert caches().find(KEY) is None
     acquire(other)
     tear_down.lambda_handler({"run": run.model_dump(mode="json")}, CONTEXT)
-    assert caches().find(KEY) is not None, "somebody else's"
+    assert caches().find(KEY) is not None, "another run has the lease"
     seal(other)
     tear_down.lambda_handler({"run": other.model_dump(mode="json")}, CONTEXT)
     assert caches().find(KEY) is not None
@@ -324,7 +324,7 @@ def test_a_second_attempt_compiles_failed_graphs_again() -> None:
     assert command[:5] == ("python", "-m", "trainer.precompile", "--retry_failed", "--")
 
 
-def test_a_run_that_does_not_precompile_has_a_cache_that_nobody_else_writes() -> None:
+def test_a_run_that_does_not_precompile_has_a_cache_that_no_other_run_writes() -> None:
     run, other = run_of(), run_of(run_id="bert-ffffffffffff")
     folders = [
         job_of(one, Stage.TRAINING, attempt, artifacts_url="s3://a/").environment["TRAINFLOW_CACHE_DIR"]

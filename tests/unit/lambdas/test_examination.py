@@ -49,7 +49,7 @@ def test_an_empty_cluster_has_nothing(api: FakeKubernetesApi) -> None:
     )
 
 
-def test_what_the_spec_does_not_ask_for_is_not_looked_at(api: FakeKubernetesApi) -> None:
+def test_what_the_spec_does_not_ask_for_is_not_read(api: FakeKubernetesApi) -> None:
     facts(api)
     asked = {use.resource for use in api.used_in_cluster | api.used_in_namespace}
     assert asked == {"serviceaccounts", "persistentvolumeclaims", "nodes", "daemonsets"}
@@ -65,14 +65,14 @@ def test_a_kind_of_job_is_installed_if_its_group_answers(api: FakeKubernetesApi,
 @pytest.mark.parametrize(
     ("status", "state"), [({}, "Open"), ({"state": "Open"}, "Open"), ({"state": "Closing"}, "Closing")]
 )
-def test_a_queue_that_volcano_has_not_looked_at_yet_is_open(
+def test_a_queue_that_volcano_has_not_processed_yet_is_open(
     api: FakeKubernetesApi, status: dict[str, str], state: str
 ) -> None:
     api.add("queues.scheduling.volcano.sh", {"metadata": {"name": "research"}, "status": status})
     assert facts(api, backend="volcano", queue="research").queue == state
 
 
-def test_a_volume_says_in_which_zones_it_is(api: FakeKubernetesApi) -> None:
+def test_the_zones_of_a_volume_are_read(api: FakeKubernetesApi) -> None:
     claim = {"metadata": {"name": "fsx-claim"}, "spec": {"volumeName": "v"}, "status": {"phase": "Bound"}}
     api.add("persistentvolumeclaims", claim)
     expressions = [
@@ -132,7 +132,7 @@ def test_what_may_not_be_read_is_unknown(api: FakeKubernetesApi, monkeypatch: py
         ("", None),
     ],
 )
-def test_an_images_digest_is_as_its_node_says(api: FakeKubernetesApi, image_id: str, digest: str | None) -> None:
+def test_an_images_digest_comes_from_the_pods_status(api: FakeKubernetesApi, image_id: str, digest: str | None) -> None:
     examination = Examination(KubernetesApi(api), namespace="training")  # type: ignore[arg-type]
     assert examination.image_digest("j") is None
     pod = {"metadata": {"name": "p", "labels": {"trainflow/job": "j"}}}

@@ -1,4 +1,4 @@
-"""Which nodes are up, what they cost, and which are given back: the survey's decisions."""
+"""Decisions of the survey: nodes that are up, their cost, and the nodes to release."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lambdas.logic.fleet import Fleet, IdleNodes, obsolete, survey, usd
-from lambdas.logic.messages import given_back
+from lambdas.logic.messages import idle_nodes_released
 from tests.fakes.runs import STARTED_AT as NOW
 from tests.fakes.runs import run_of, spec_with
 from trainflow.models.instances import nodegroup_name
@@ -54,7 +54,7 @@ def test_a_run_that_waits_for_its_nodes_does_not_hide_others_idle_ones() -> None
     assert surveyed(group(BIG, 0), group(SMALL, 1), claims=(claim(BIG, 8),)).nodes_without_run == 1
 
 
-def test_nodes_cost_their_price_for_the_time_since_the_last_look() -> None:
+def test_nodes_cost_their_price_for_the_time_since_the_last_survey() -> None:
     last = LastSurvey(surveyed_at=NOW - FIVE_MINUTES)
     assert surveyed(group(BIG, 4), group(SMALL, 2), last=last).usd == pytest.approx((4 * 21.50 + 2 * 1.34375) / 12)
     assert usd(SMALL, 10, timedelta(hours=24), region="us-west-2") == pytest.approx(322.5)
@@ -70,14 +70,14 @@ def test_nodes_without_a_known_price_make_the_cost_unknown_and_not_wrong() -> No
     assert surveyed(group(BIG, 1), region="eu-north-1").usd is None, "prices of one region are not those of another"
 
 
-def test_the_message_about_idle_nodes_says_that_their_price_is_not_known() -> None:
+def test_the_message_about_idle_nodes_states_an_unknown_price() -> None:
     idle = IdleNodes(instance_type="trn2.48xlarge", since=NOW)
-    _, message = given_back(idle, 2, region="us-west-2", now=NOW + FIVE_MINUTES)
+    _, message = idle_nodes_released(idle, 2, region="us-west-2", now=NOW + FIVE_MINUTES)
     assert "No on-demand price of trn2.48xlarge in us-west-2 is known" in message
     assert "USD" not in message
 
 
-def test_the_first_look_costs_nothing_and_a_long_gap_is_not_guessed() -> None:
+def test_the_first_survey_costs_nothing_and_a_long_gap_is_not_guessed() -> None:
     assert surveyed(group(BIG, 4)).usd == 0
     assert surveyed(group(BIG, 1), last=LastSurvey(surveyed_at=NOW - timedelta(days=3))).usd == pytest.approx(21.50)
     assert surveyed(group(BIG, 1), last=LastSurvey(surveyed_at=NOW + FIVE_MINUTES)).usd == 0

@@ -54,7 +54,7 @@ def test_a_version_that_was_overwritten_can_still_be_read(aws: Aws) -> None:
 @pytest.mark.parametrize("subject", ["x" * 300, "line\nbreak", "Ü" * 50, "\x00"])
 def test_any_subject_can_be_sent(aws: Aws, subject: str) -> None:
     Topic(aws.topic_arn).send(subject=subject, message="\ud800" + "x" * 500_000)
-    ((sent, message),) = aws.told
+    ((sent, message),) = aws.messages
     assert len(sent) < 100
     assert sent.isascii()
     assert sent.isprintable()
@@ -65,7 +65,7 @@ def test_a_node_group_that_is_gone_has_no_nodes_to_give_back(aws: Aws) -> None:
     assert Nodegroups(CLUSTER).release("trainflow-none") == 0
 
 
-def test_a_node_group_gives_back_what_it_has_above_its_minimum(aws: Aws) -> None:
+def test_a_node_group_releases_its_nodes_above_the_minimum(aws: Aws) -> None:
     aws.add_nodegroup(TYPE, desired=3, minimum=1)
     assert Nodegroups(CLUSTER).release("trainflow-trn1-32xlarge") == 2
     assert Nodegroups(CLUSTER).release("trainflow-trn1-32xlarge") == 0

@@ -57,13 +57,13 @@ def test_a_recorded_job_goes_from_pending_to_running_to_its_end(
     assert [phase for index, phase in enumerate(seen) if phase not in seen[:index]] == expected
 
 
-def test_a_recorded_volcano_job_that_failed_says_in_which_state() -> None:
+def test_a_recorded_volcano_job_that_failed_has_its_state_as_the_reason() -> None:
     found = status("volcano", recorded("vcjob-restart", "Job")[-1])
     assert (found.phase, found.failure_reason) == (None, "Failed")
 
 
 def test_a_volcano_job_has_failed_with_its_first_failed_pod() -> None:
-    """Without a policy its state stays Running until all pods have ended."""
+    """A Volcano Job without a policy: its state stays Running until all pods have ended."""
     wrote = {"state": {"phase": "Running"}, "running": 1, "failed": 1, "minAvailable": 2}
     assert status("volcano", wrote).failure_reason == "PodFailed"
 
@@ -136,6 +136,6 @@ def test_an_elastic_job_runs_with_as_many_nodes_as_it_needs() -> None:
 
 
 @pytest.mark.parametrize("backend", ["job", "jobset", "volcano", "pytorchjob", "pod"])
-def test_a_job_that_nobody_has_looked_at_is_pending_since_it_was_submitted(backend: BackendName) -> None:
+def test_a_job_without_a_status_is_pending_since_it_was_submitted(backend: BackendName) -> None:
     found = status(backend, {})
     assert found == JobStatus(phase=PENDING, submitted_at=datetime(2026, 11, 21, 3, 35, 30, tzinfo=UTC))

@@ -68,7 +68,7 @@ CONDITIONS: Iterable[State] = (
     {"conditions": [{"type": "Complete", "status": "True"}]},
     {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]},
 )
-"""Of every job: as it was submitted, running, succeeded, failed."""
+"""States of every job: submitted, running, succeeded, failed."""
 
 
 def put_jobs_into(cluster: FakeKubernetesApi, run: Run, status: State) -> None:
@@ -153,7 +153,7 @@ def test_only_clean_up_and_the_survey_may_delete_and_only_clean_up_jobs() -> Non
     }
 
 
-def test_no_rule_says_everything() -> None:
+def test_no_rule_has_a_wildcard() -> None:
     for manifest in access_manifests("training"):
         for rule in manifest.get("rules", ()):
             assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}

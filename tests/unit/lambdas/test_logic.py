@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lambdas.logic.capacity import Capacity, count_ready, require_fit, require_time_left
 from lambdas.logic.compilation import compilation
-from lambdas.logic.last_words import last_words
+from lambdas.logic.program_output import last_line
 from lambdas.logic.step_metrics import next_batch
 from lambdas.logic.watching import (
     cause_of,
@@ -103,7 +103,7 @@ def pod(**fields: Any) -> WorkerPod:
 def failed(
     status: JobStatus, pods: list[WorkerPod], *, last_step: int | None, log: tuple[str, ...] = ()
 ) -> TrainflowError:
-    return failure(TRAINING, status, cause_of(pods), last_words=last_words(log), last_step=last_step)
+    return failure(TRAINING, status, cause_of(pods), last_line=last_line(log), last_step=last_step)
 
 
 TORCHRUN_REPORT = (
@@ -126,7 +126,7 @@ def test_the_program_is_quoted_and_not_torchruns_report_about_it() -> None:
     assert str(error) == "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error): ValueError: no flux"
 
 
-def test_a_program_that_says_nothing_is_not_quoted() -> None:
+def test_a_program_without_output_is_not_quoted() -> None:
     assert str(failed(FAILED, [pod()], last_step=None, log=TORCHRUN_REPORT)).endswith("exit code 1 (Error).")
     killed = failed(FAILED, [pod(exit_code=137)], last_step=7, log=(line(7),))
     assert str(killed).endswith("exit code 137 (Error) after step 7.")
@@ -165,24 +165,24 @@ def test_an_error_that_the_program_names_itself_keeps_its_name() -> None:
     assert "shard 3 lacks 'input_mask'" in str(error)
 
 
-def test_an_error_of_a_name_that_nobody_knows_is_told_in_the_programs_words() -> None:
+def test_an_error_with_an_unknown_name_is_reported_in_the_programs_words() -> None:
     message = json.dumps({"error": "Whatever", "message": "the moon is full"})
     error = failed(FAILED, [pod(message=message)], last_step=None)
     assert isinstance(error, ScriptFailed)
     assert str(error).endswith("the moon is full")
 
 
-def test_a_job_that_outlived_its_limit_says_which_limit() -> None:
+def test_a_job_beyond_its_time_limit_fails_with_the_name_of_the_limit() -> None:
     status = JobStatus(phase=None, failure_reason="DeadlineExceeded")
     error = failed(status, [pod(exit_code=143)], last_step=5)
     assert isinstance(error, JobDeadlineExceeded)
 
 
-def test_a_failure_without_pods_tells_the_controllers_words() -> None:
+def test_a_failure_without_pods_has_the_controllers_message() -> None:
     assert "Job has reached the limit" in str(failed(FAILED, [], last_step=None))
 
 
-def test_last_words_are_cut_so_that_the_cause_fits() -> None:
+def test_a_long_last_line_is_cut_in_the_message() -> None:
     assert len(str(failed(FAILED, [pod()], last_step=None, log=("x" * 10_000,)))) < 1000
 
 
@@ -202,7 +202,7 @@ def test_compiling_is_no_stall() -> None:
     require_progress(job, RUNNING, MetricsCursor(), limits=RUN.spec.limits, now=late)
 
 
-def test_a_pod_that_ran_too_long_is_told_as_the_specs_limit() -> None:
+def test_a_pod_that_ran_too_long_is_reported_with_the_specs_limit() -> None:
     error = failed(FAILED, [pod(reason="DeadlineExceeded")], last_step=7)
     assert isinstance(error, JobDeadlineExceeded)
 
@@ -216,7 +216,7 @@ def test_a_gang_has_its_time_to_come_together(minutes: int, overdue: bool) -> No
     assert gang_is_overdue(PENDING, limits=RUN.spec.limits, now=now) is overdue
 
 
-def test_an_incomplete_gang_is_told_with_the_schedulers_words() -> None:
+def test_an_incomplete_gang_is_reported_with_the_schedulers_message() -> None:
     pending_reason = "0/2 nodes are available: 2 Insufficient aws.amazon.com/neuron."
     error = incomplete_gang(TRAINING, pending_reason, limits=RUN.spec.limits)
     assert str(error) == (
@@ -280,7 +280,7 @@ def test_failed_graphs_are_named_where_the_log_names_them() -> None:
         compilation(TRAINING, [*said, *counts(6, 4, 2, 0)])
 
 
-def test_a_compiler_that_says_nothing_is_not_believed() -> None:
+def test_a_compiler_without_counts_is_an_error() -> None:
     with pytest.raises(CompilationNotReported):
         compilation(TRAINING, ["all is well"])
 
@@ -327,18 +327,18 @@ def test_steps_that_a_restart_replays_are_not_published_again() -> None:
     assert [step.step for step in next_batch(lines, cursor).steps] == [11]
 
 
-def test_an_error_of_a_lambda_is_told_in_its_own_words() -> None:
+def test_an_error_of_a_lambda_keeps_its_message() -> None:
     cause = json.dumps({"errorType": "WorkerFailed", "errorMessage": "Pod 'x' died.", "stackTrace": []})
     error = caught_error({"Error": "WorkerFailed", "Cause": cause})
     assert (error.name, error.message, error.what_to_do) == ("WorkerFailed", "Pod 'x' died.", WorkerFailed.what_to_do)
 
 
 @pytest.mark.parametrize("error", [{}, {"Error": "States.Timeout", "Cause": ""}, {"Error": "X", "Cause": "[1]"}])
-def test_any_error_says_what_to_do(error: dict[str, str]) -> None:
+def test_every_error_is_explained_with_what_to_do(error: dict[str, str]) -> None:
     assert caught_error(error).what_to_do
 
 
-def test_every_named_error_says_what_to_do_next() -> None:
+def test_every_named_error_explains_what_to_do_next() -> None:
     for name, error in named_errors().items():
         assert error.what_to_do, name
         assert "what_to_do" in vars(error), f"{name} has none of its own"

@@ -66,7 +66,7 @@ def seed_run(path: Path) -> Run:
 
 
 def seed_cache(run: Run) -> CacheUse | None:
-    """What a run that precompiles was told by `AcquireCache`."""
+    """The cache that `AcquireCache` returns for a run that precompiles."""
     key = f"{run.spec.cacheset}-0123456789ab"
     leased = CacheUse(key=key, folder=shared_folder(key, run.run_id), hold=Hold.LEASE)
     return leased if run.spec.precompile.enabled else None
@@ -75,7 +75,7 @@ def seed_cache(run: Run) -> CacheUse | None:
 @pytest.mark.parametrize("stage", Stage)
 @pytest.mark.parametrize("path", SEEDS, ids=lambda path: path.stem)
 def test_the_manifests_of_a_seed_are_the_golden_ones(path: Path, stage: Stage) -> None:
-    """`python -m tests.goldens` writes them anew; the difference is then for whoever commits to read."""
+    """`python -m tests.goldens` writes them again; review the difference before the commit."""
     run = seed_run(path)
     golden = GOLDEN / f"{path.stem}-{stage}.yaml"
     if (stage is Stage.STAGE and run.spec.dataset is None) or (
@@ -224,7 +224,7 @@ def test_a_pytorchjob_has_one_master_and_the_rest_are_workers(num_nodes: int, wo
     assert replicas.get("Worker", {}).get("replicas") == workers
     for replica in replicas.values():
         (container,) = replica["template"]["spec"]["containers"]
-        assert container["name"] == "pytorch", "the operator looks for this name"
+        assert container["name"] == "pytorch", "the operator expects this name"
         assert container["ports"] == [{"name": "pytorchjob-port", "containerPort": training.port}]
 
 

@@ -1,4 +1,4 @@
-"""From rank 0's log to CloudWatch: reports beside the metrics lines, and what the alarms watch."""
+"""Metrics from rank 0's log in CloudWatch: reports beside the metrics lines, and metrics of the alarms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lambdas.gateways import metrics
 from lambdas.handlers import publish_metrics
 from lambdas.logic import metric_data
-from lambdas.logic.last_words import last_words
+from lambdas.logic.program_output import last_line
 from lambdas.logic.step_metrics import Batch, advanced, next_batch
 from lambdas.logic.unread_log import UnreadLines
 from tests.fakes.kubernetes_api import FakeKubernetesApi
@@ -66,9 +66,9 @@ def test_a_report_that_is_none_is_passed_over(known: str) -> None:
     assert parse_report_line(f'{{"trainflow_metrics": {known}}}') is None
 
 
-def test_neither_line_is_taken_for_a_programs_last_words() -> None:
-    assert last_words(["ValueError: no flux", line(7)]) == ""
-    assert last_words([line(7), report(7)]) == ""
+def test_neither_line_counts_as_a_programs_last_line() -> None:
+    assert last_line(["ValueError: no flux", line(7)]) == ""
+    assert last_line([line(7), report(7)]) == ""
 
 
 @settings(deadline=None)
@@ -86,21 +86,21 @@ def test_no_step_and_no_report_is_lost_or_doubled_wherever_the_polls_fall(
         log.append(LogLine(at, line(step)))
         if step in reporting:
             log.append(LogLine(at + timedelta(milliseconds=1), report(step)))
-    cursor, told, reported = MetricsCursor(), [], []
+    cursor, published, reported = MetricsCursor(), [], []
     for end in [*sorted(min(cut, len(log)) for cut in cuts), len(log)]:
         since = cursor.log.since if cursor.log else STARTED_AT
         unread = UnreadLines([each for each in log[:end] if each.logged_at >= since], cursor.log, pod="pod")
         batch = next_batch(unread, cursor)
-        told += [step.step for step in batch.steps]
+        published += [step.step for step in batch.steps]
         reported += [each.step for _, each in batch.reports]
         cursor = advanced(cursor, batch, log=unread.position, now=NOW)
         cursor = MetricsCursor.model_validate_json(json.dumps(cursor.model_dump(mode="json"), allow_nan=False))
-    assert told == list(range(1, steps + 1))
+    assert published == list(range(1, steps + 1))
     assert reported == sorted(step for step in reporting if step <= steps)
     assert (cursor.datapoints, cursor.first_step, cursor.last_step) == (steps, 1, steps)
 
 
-def test_a_cursor_of_an_older_version_goes_on() -> None:
+def test_a_cursor_of_an_older_version_is_continued() -> None:
     older = {"since": None, "first_step": 1, "last_step": 9, "datapoints": 9, "first_loss": 9.0, "last_loss": 8.0}
     assert MetricsCursor.model_validate({**older, "progressed_at": None}).last_report is None
 
@@ -115,7 +115,7 @@ def progress(steps: Sequence[StepMetrics], cursor: MetricsCursor, *, floor: floa
     return {datum.metric: datum.value for datum in data}
 
 
-def test_the_age_of_the_newest_step_is_told_from_the_first_one_on() -> None:
+def test_the_age_of_the_newest_step_is_published_from_the_first_step_on() -> None:
     waiting = progress([], MetricsCursor())
     assert waiting == {ClusterMetric.NON_FINITE_LOSS: 0}
     stalled = progress([], MetricsCursor(last_step=3, progressed_at=NOW - timedelta(minutes=7)))
@@ -127,14 +127,14 @@ def test_steps_whose_loss_is_no_number_are_counted() -> None:
     assert progress(steps, MetricsCursor())[ClusterMetric.NON_FINITE_LOSS] == 2
 
 
-def test_throughput_is_told_against_the_floor_of_specs_that_set_one() -> None:
+def test_throughput_is_published_relative_to_the_lower_limit_of_the_spec() -> None:
     steps = [step_of(1, throughput=10), step_of(2, throughput=150)]
     assert progress(steps, MetricsCursor(), floor=200)[ClusterMetric.THROUGHPUT_OVER_FLOOR] == 0.75
     assert ClusterMetric.THROUGHPUT_OVER_FLOOR not in progress(steps, MetricsCursor())
     assert ClusterMetric.THROUGHPUT_OVER_FLOOR not in progress([], MetricsCursor(), floor=200)
 
 
-def test_what_a_program_does_not_know_is_not_told() -> None:
+def test_fields_that_a_program_does_not_know_are_not_published() -> None:
     reports = [(NOW, StepReport(step=1, tokens_per_second=8.0)), (NOW, StepReport(step=2))]
     assert [(datum.metric, datum.value) for datum in metric_data.of_reports("bert", reports)] == [
         (RunMetric.TOKENS_PER_SECOND, 8.0)
@@ -160,7 +160,7 @@ def test_what_cloudwatch_refuses_is_not_sent_and_a_thousand_data_are_one_call(mo
     assert calls == [1000, 1]
 
 
-def test_one_look_publishes_everything_in_one_call(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_one_poll_publishes_everything_in_one_call(aws: Aws, cluster: FakeKubernetesApi) -> None:
     now = datetime.now(UTC)
     run = run_of(spec_with(limits__min_throughput=400))
     stamp = now.strftime("%Y-%m-%dT%H:%M:%S.000000000Z")

@@ -112,7 +112,7 @@ def test_small_pods_stay_off_nodes_that_are_released_and_need_no_label_on_others
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_the_kubelet_keeps_what_nodeadm_tells_it_to(instance: InstanceType, reserved: Room) -> None:
+def test_the_kubelet_reserves_what_nodeadm_configures(instance: InstanceType, reserved: Room) -> None:
     assert kubelet_reserved(instance) == reserved
 
 

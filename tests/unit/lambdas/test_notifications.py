@@ -35,13 +35,13 @@ def test_a_message_goes_over_every_channel(aws: Aws, monkeypatch: pytest.MonkeyP
     chat = Chat()
     with_chat(monkeypatch, chat)
     notify(subject="Trainflow: demo SUCCEEDED", message="Run: demo")
-    assert chat.sent == aws.told == [("Trainflow: demo SUCCEEDED", "Run: demo")]
+    assert chat.sent == aws.messages == [("Trainflow: demo SUCCEEDED", "Run: demo")]
 
 
 def test_a_channel_that_fails_keeps_no_other_from_the_message(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     with_chat(monkeypatch, Chat(fails=True))
     notify(subject="s", message="m")
-    assert aws.told == [("s", "m")], "one has it: a retry would send it there twice"
+    assert aws.messages == [("s", "m")], "one has it: a retry would send it there twice"
 
 
 def test_a_message_that_no_channel_took_is_worth_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:

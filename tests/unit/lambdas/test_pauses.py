@@ -1,4 +1,4 @@
-"""How long the workflow waits between two looks."""
+"""Pauses of the workflow between two polls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLLS = st.integers(20, 300)
 
 
 @given(waited=st.floats(0, 1e8), shortest=POLLS)
-def test_nobody_waits_more_than_a_twentieth_longer_than_they_had_to(waited: float, shortest: int) -> None:
+def test_a_wait_is_at_most_a_twentieth_longer_than_necessary(waited: float, shortest: int) -> None:
     pause = pause_seconds(waited, shortest=shortest)
     assert shortest <= pause <= max(shortest, waited / 20 + 1)
 
@@ -28,7 +28,7 @@ def test_a_pause_ends_when_the_wait_is_given_up(waited: float, shortest: int, le
     assert shortest <= pause_seconds(waited, shortest=shortest, longest=left) <= max(shortest, left + 1)
 
 
-def test_a_job_is_looked_at_as_often_as_the_spec_says_and_in_old_age_less() -> None:
+def test_a_job_is_polled_as_often_as_the_spec_says_and_less_often_in_an_old_run() -> None:
     assert [watch_seconds(timedelta(days=days), shortest=30) for days in (0, 30, 31, 365)] == [30, 30, 31, 365]
 
 
@@ -38,10 +38,10 @@ def test_the_time_that_a_run_has_waited_for_nodes_counts_over_all_its_attempts(
     run = run_of(spec_with(limits={"capacity_timeout_minutes": 60}))
     aws.add_nodegroup("trn1.32xlarge")
 
-    def look(waited: int) -> Any:
+    def poll(waited: int) -> Any:
         begun = datetime.now(UTC) - timedelta(minutes=50)
         event = {"run": run.model_dump(mode="json"), "waiting_since": begun.isoformat(), "waited_seconds": waited}
         return ensure_capacity.lambda_handler(event, CONTEXT)["wait_seconds"]
 
-    assert [look(0), look(6000)] == [30, 300]
-    assert look(100_000) in (599, 600), "no longer than the limit"
+    assert [poll(0), poll(6000)] == [30, 300]
+    assert poll(100_000) in (599, 600), "no longer than the limit"

@@ -114,7 +114,7 @@ def test_a_deployment_as_the_stacks_make_it_has_nothing_in_its_way() -> None:
         ),
         (
             {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE, EFA_INTERFACE}),), huge_pages_mib=4096)},
-            "its ready nodes set aside 4096 MiB of hugepages-2Mi, and a pod that talks over EFA asks for 5120 MiB",
+            "its ready nodes set aside 4096 MiB of hugepages-2Mi, and a pod that uses EFA requests 5120 MiB",
         ),
     ],
 )
@@ -131,7 +131,7 @@ def test_what_may_not_be_read_is_a_note_and_never_a_problem(fact: str) -> None:
 
 
 @pytest.mark.parametrize("zone", ["us-west-2d", "usw2-az4"])
-def test_a_volume_says_where_it_can_be_mounted_by_name_or_by_id(zone: str) -> None:
+def test_the_zones_of_a_volume_may_be_names_or_ids(zone: str) -> None:
     assert in_cluster(claim=VolumeClaim(phase="Bound", zones=frozenset({zone, "elsewhere"}))) == []
 
 
@@ -175,7 +175,7 @@ def test_instances_without_devices_need_no_plugin() -> None:
         ({"claim": DENIED, "service_account": DENIED}, True),
     ],
 )
-def test_nobody_waits_for_a_pod_that_cannot_start(facts: dict[str, Any], can: bool) -> None:
+def test_a_pod_that_cannot_start_is_not_waited_for(facts: dict[str, Any], can: bool) -> None:
     assert can_run_pods(dataclasses.replace(CLUSTER, **facts)) is can
 
 
@@ -187,14 +187,14 @@ def test_a_type_that_its_zone_does_not_offer_is_a_problem() -> None:
     assert sentence.startswith("compute.instance_type is trn1.32xlarge, which is not offered in us-west-2d (usw2-az4)")
 
 
-def test_where_ec2_may_not_be_asked_the_snapshot_decides_and_says_so() -> None:
+def test_where_ec2_may_not_be_asked_the_snapshot_decides_and_is_named() -> None:
     found = in_account(offered_in=DENIED)
     assert problems(found) == []
-    assert "a snapshot of November 2026 was looked at instead" in noted(found)[0]
+    assert "a snapshot of November 2026 was used instead" in noted(found)[0]
     assert len(problems(in_account(offered_in=DENIED, zones=(Zone("usw2-az3", "us-west-2c"),)))) == 1
 
 
-def test_without_zones_nobody_can_tell_what_they_offer() -> None:
+def test_without_zones_their_offer_is_unknown() -> None:
     found = in_account(zones=DENIED, offered_in=DENIED)
     assert (len(problems(found)), len(noted(found))) == (0, 1)
 
@@ -270,7 +270,7 @@ def test_a_new_upload_under_an_old_url_needs_room_beside_the_old_one(staged_etag
     assert (problems(found) == []) is fits
 
 
-def test_what_an_archive_may_grow_to_is_an_estimate_and_stops_nobody() -> None:
+def test_what_an_archive_may_grow_to_is_an_estimate_and_stops_no_run() -> None:
     run = run_of(spec_with(dataset__url="s3://corpus/a.tar.gz"))
     [note] = in_pod(run, data_bytes=40 * GIB, free_bytes=100 * GIB)
     assert isinstance(note, Note)
@@ -307,14 +307,14 @@ def test_an_image_is_out_of_reach_once_the_kubelet_holds_off(pending_reason: str
         assert pending_reason.partition(": ")[2] in found.sentence
 
 
-def test_a_probe_that_fails_says_why_the_image_cannot_run_it() -> None:
+def test_a_probe_that_fails_explains_why_the_image_cannot_run_it() -> None:
     built_elsewhere = of_failure(SPEC, WorkerFailed("exec /usr/bin/python: exec format error"))
     assert "not built for x86_64; build it with `--platform linux/amd64`" in built_elsewhere.sentence
     no_trainer = of_failure(SPEC, ScriptFailed("No module named trainer.probe"))
     assert "put the packages trainer and trainflow.protocol into it" in no_trainer.sentence
 
 
-def test_a_probe_that_never_ran_says_what_it_waited_for() -> None:
+def test_a_probe_that_never_ran_is_reported_with_its_pending_reason() -> None:
     assert never_ran(SPEC, "0/1 nodes are available").sentence.endswith("within 30 minutes: 0/1 nodes are available")
 
 
@@ -336,7 +336,7 @@ def test_notes_never_outgrow_the_states_payload(sentences: list[str]) -> None:
     assert len(json.dumps(kept, ensure_ascii=False).encode()) <= MAX_NOTES_BYTES
 
 
-def test_somebody_elses_compilation_is_waited_for() -> None:
+def test_the_compilation_of_another_run_is_waited_for() -> None:
     record = lease_of(run_of(run_id="bert-ffffffffffff"), "bert-0123", now=datetime(2026, 11, 21, 12, tzinfo=UTC))
     [note] = of_cache(record)
     assert isinstance(note, Note)
@@ -443,7 +443,7 @@ def test_without_leave_to_ask_ecr_a_run_starts_with_a_note(
 
 
 def test_everything_is_named_at_once(ready: FakeKubernetesApi) -> None:
-    run = run_on("volcano", num_nodes=99, compute__queue="nobodys", compute__priority_class="vip", dataset=None)
+    run = run_on("volcano", num_nodes=99, compute__queue="missing-queue", compute__priority_class="vip", dataset=None)
     ready.missing.add("batch.volcano.sh")
     call(run)
     probe_ends(ready, run, dataclasses.asdict(PROBED) | {"program": "there is no module 'trainer.pretrain'."})
@@ -453,7 +453,7 @@ def test_everything_is_named_at_once(ready: FakeKubernetesApi) -> None:
     assert lines[0] == "This run could not start for 5 reasons:"
     for line, words in zip(
         lines[1:],
-        ["num_nodes is 99", "Volcano is not installed", "nobodys", "vip", "trainer.pretrain"],
+        ["num_nodes is 99", "Volcano is not installed", "missing-queue", "vip", "trainer.pretrain"],
         strict=True,
     ):
         assert words in line
@@ -482,7 +482,7 @@ def test_data_that_is_not_there_is_on_the_same_list_with_the_ways_out(
     [nodes, missing] = str(failed.value).splitlines()[1:]
     assert "compute.num_nodes is 99" in nodes
     assert sentence in missing
-    assert "put it below data/ of the data bucket, set dataset.public if anybody may read it, or add its" in missing
+    assert "put it below data/ of the data bucket, set dataset.public if its bucket is public, or add its" in missing
 
 
 def test_an_archive_and_its_missing_manifest_are_two_problems(aws: Aws, ready: FakeKubernetesApi) -> None:
@@ -523,7 +523,7 @@ def test_of_more_objects_than_are_counted_the_size_is_a_note(
     probe_ends(ready, run, dataclasses.asdict(PROBED))
     answer = call(run)
     assert answer["finished"]
-    assert f"the size of s3://{DATA_BUCKET}/data/many/ could not be told" in "".join(answer["notes"])
+    assert f"the size of s3://{DATA_BUCKET}/data/many/ could not be determined" in "".join(answer["notes"])
 
 
 def test_what_is_staged_is_compared_with_the_archives_present_upload(aws: Aws, ready: FakeKubernetesApi) -> None:

@@ -1,4 +1,4 @@
-"""`PublishMetrics` reads a log once, in bounded memory, in as many looks as it takes."""
+"""`PublishMetrics` reads a log once, in bounded memory, in as many polls as it takes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from urllib3.exceptions import ProtocolError
 
 from lambdas.gateways import metrics
 from lambdas.handlers import publish_metrics
-from lambdas.handlers.publish_metrics import LINES_BETWEEN_LOOKS_AT_THE_CLOCK
-from lambdas.logic.step_metrics import MAX_LINES_TOLD
+from lambdas.handlers.publish_metrics import LINES_BETWEEN_DEADLINE_CHECKS
+from lambdas.logic.step_metrics import MAX_LINES_PER_BATCH
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import CONTEXT, Aws
@@ -39,7 +39,7 @@ def stamped(text: str) -> str:
     return f"{NOW:%Y-%m-%dT%H:%M:%S}.000000000Z {text}\n"
 
 
-def look(cursor: Any = None, *, pod: str = "pod") -> dict[str, Any]:
+def poll(cursor: Any = None, *, pod: str = "pod") -> dict[str, Any]:
     event = {
         "run": RUN.model_dump(mode="json"),
         "rank0": pod,
@@ -67,12 +67,14 @@ def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("aws", "no_time")
-def test_a_look_without_time_gets_on_and_the_next_one_goes_on(cluster: FakeKubernetesApi, published: list[int]) -> None:
-    num_steps = 3 * LINES_BETWEEN_LOOKS_AT_THE_CLOCK + 1
+def test_a_poll_without_time_makes_progress_and_the_next_one_continues(
+    cluster: FakeKubernetesApi, published: list[int]
+) -> None:
+    num_steps = 3 * LINES_BETWEEN_DEADLINE_CHECKS + 1
     cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, num_steps + 1))
     cursor, caught_up = None, []
     for _ in range(4):
-        answer = look(cursor)
+        answer = poll(cursor)
         cursor = answer["cursor"]
         caught_up.append(answer["caught_up"])
     assert caught_up == [False, False, False, True]
@@ -84,20 +86,20 @@ def test_a_look_without_time_gets_on_and_the_next_one_goes_on(cluster: FakeKuber
 def test_rank_0_in_another_pod_is_read_from_its_beginning(cluster: FakeKubernetesApi, published: list[int]) -> None:
     cluster.logs["first"] = stamped(metrics_line(1)) + stamped(metrics_line(2))
     cluster.logs["second"] = stamped(metrics_line(2)) + stamped(metrics_line(3))
-    look(look(pod="first")["cursor"], pod="second")
+    poll(poll(pod="first")["cursor"], pod="second")
     assert published == [1, 2, 3]
 
 
 @pytest.mark.usefixtures("aws")
-def test_a_log_that_was_rotated_between_two_looks_is_counted(cluster: FakeKubernetesApi, published: list[int]) -> None:
+def test_a_log_that_was_rotated_between_two_polls_is_counted(cluster: FakeKubernetesApi, published: list[int]) -> None:
     cluster.logs["pod"] = stamped(metrics_line(1)) + stamped(metrics_line(2))
-    cursor = look()["cursor"]
+    cursor = poll()["cursor"]
     assert cursor["log_rotations"] == 0
     cluster.logs["pod"] = stamped(metrics_line(5))
-    cursor = look(cursor)["cursor"]
+    cursor = poll(cursor)["cursor"]
     assert cursor["log_rotations"] == 1
     cluster.logs["pod"] += stamped(metrics_line(6))
-    assert look(cursor)["cursor"]["log_rotations"] == 1
+    assert poll(cursor)["cursor"]["log_rotations"] == 1
     assert published == [1, 2, 5, 6]
 
 
@@ -105,20 +107,20 @@ def test_a_log_that_was_rotated_between_two_looks_is_counted(cluster: FakeKubern
 def test_what_was_published_before_a_fault_is_not_published_again(
     cluster: FakeKubernetesApi, published: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    num_steps = 2 * MAX_LINES_TOLD + 10
+    num_steps = 2 * MAX_LINES_PER_BATCH + 10
     cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, num_steps + 1))
     publish = metrics.publish
 
     def refuses_the_second(data: list[metrics.Datum], *, deployment: str) -> None:
-        if published and len(published) == MAX_LINES_TOLD:
+        if published and len(published) == MAX_LINES_PER_BATCH:
             raise ServiceUnavailable("throttled")
         publish(data, deployment=deployment)
 
     with monkeypatch.context() as patch:
         patch.setattr(metrics, "publish", refuses_the_second)
-        answer = look()
-    assert (answer["caught_up"], answer["cursor"]["last_step"]) == (False, MAX_LINES_TOLD)
-    look(answer["cursor"])
+        answer = poll()
+    assert (answer["caught_up"], answer["cursor"]["last_step"]) == (False, MAX_LINES_PER_BATCH)
+    poll(answer["cursor"])
     assert published == list(range(1, num_steps + 1))
 
 
@@ -131,17 +133,17 @@ def test_a_log_that_cannot_be_read_at_all_is_worth_a_retry(
 
     monkeypatch.setattr(cluster, "call_api", breaks_off)
     with pytest.raises(ClusterUnavailable, match="Connection broken"):
-        look()
+        poll()
 
     def is_busy(*_arguments: Any, **_options: Any) -> Any:
         raise client.ApiException(status=503, reason="Service Unavailable")
 
     monkeypatch.setattr(cluster, "call_api", is_busy)
     with pytest.raises(ClusterUnavailable, match="503"):
-        look()
+        poll()
 
 
-def test_a_look_that_dies_before_it_answers_changes_nothing_that_is_read(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_a_poll_that_dies_before_it_answers_changes_nothing_that_is_read(aws: Aws, cluster: FakeKubernetesApi) -> None:
     cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, 8))
 
     def charts() -> list[dict[str, Any]]:
@@ -156,14 +158,14 @@ def test_a_look_that_dies_before_it_answers_changes_nothing_that_is_read(aws: Aw
         )["Datapoints"]
         return sorted(found, key=lambda datapoint: datapoint["Timestamp"])
 
-    look()
+    poll()
     once = charts()
-    look()  # with the same cursor: nobody has heard of the look before
+    poll()  # with the same cursor: the first poll did not answer
     assert charts() == once
     assert len(once) == 7
 
 
-def told(value_of: dict[str, float]) -> str:
+def logged(value_of: dict[str, float]) -> str:
     """A step's two lines with these values in their fields."""
     line = (
         f"LOG {NOW:%a %b %d %H:%M:%S %Y} - (0, 1) step_loss : {value_of['loss']} "
@@ -178,8 +180,8 @@ VALUES = {row.field: float(number) for number, row in enumerate((*STEP_FIELDS, *
 
 @pytest.mark.parametrize("row", [*STEP_FIELDS, *REPORT_FIELDS], ids=lambda row: row.metric.value)
 def test_every_row_of_the_tables_reaches_cloudwatch(aws: Aws, cluster: FakeKubernetesApi, row: PublishedField) -> None:
-    cluster.logs["pod"] = told(VALUES)
-    look()
+    cluster.logs["pod"] = logged(VALUES)
+    poll()
     found = aws.client("cloudwatch").get_metric_statistics(
         Namespace="Trainflow",
         MetricName=row.metric.value,
@@ -196,7 +198,7 @@ def test_every_row_of_the_tables_reaches_cloudwatch(aws: Aws, cluster: FakeKuber
 
 def test_the_largest_batch_fits_one_call_whatever_the_tables_hold() -> None:
     of_cluster = 3
-    data = MAX_LINES_TOLD * max(len(STEP_FIELDS), len(REPORT_FIELDS)) + of_cluster
+    data = MAX_LINES_PER_BATCH * max(len(STEP_FIELDS), len(REPORT_FIELDS)) + of_cluster
     assert data <= metrics.MAX_DATA_PER_CALL
 
 
@@ -219,7 +221,7 @@ def peak_bytes(cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch, num_
     monkeypatch.setattr(cluster, "call_api", lambda *_arguments, **_options: Endless(num_bytes))
     tracemalloc.start()
     try:
-        look()
+        poll()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

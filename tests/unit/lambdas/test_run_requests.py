@@ -39,7 +39,7 @@ def run_of_text(text: str, *, key: str = "runs/bert.yaml") -> Any:
 
 
 def event(key: str, **more: Any) -> str:
-    """As EventBridge delivers S3's event, with fields that nobody asks for."""
+    """S3's event as EventBridge delivers it, with fields that are not read."""
     detail = {
         "version": "0",
         "bucket": {"name": "data"},

@@ -45,7 +45,10 @@ REFUSED = {
         spec_with(compute__backend="pod"),
         "compute: backend 'pod' is one node, but num_nodes is 2; choose 'job', or ask for one node.",
     ),
-    "a queue of nobody": (spec_with(compute__queue="q"), "compute: queue is 'q', but backend 'job' has no queues; "),
+    "a queue of a backend without queues": (
+        spec_with(compute__queue="q"),
+        "compute: queue is 'q', but backend 'job' has no queues; ",
+    ),
     "an elastic job": (
         spec_with(compute__elastic={"min_nodes": 1, "max_nodes": 2}),
         "compute: backend 'job' has no elastic jobs; remove elastic, or choose 'pytorchjob'.",
@@ -150,7 +153,7 @@ REFUSED = {
         dataset(url="https://me:secret@x/a.tar", sha256=SHA256),
         "dataset.url: must hold no user name and no password: specs are kept, logged and shown to everybody.",
     ),
-    "an archive from the web that nobody vouches for": (
+    "an archive from the web without a checksum": (
         dataset(url="https://x/a.tar"),
         "dataset: sha256 is missing, and an https:// archive needs it; add what `sha256sum` prints of it.",
     ),

@@ -83,7 +83,7 @@ class FakeServer:
     dialect: Dialect
     key: bytes = KEY
     answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
-    """By method and path below the version."""
+    """Answers by method and path below the version."""
     versions: tuple[int, ...] = ()
     has_accounting: bool = False
     is_down: bool = False
@@ -153,7 +153,7 @@ def test_a_server_of_an_unknown_version_is_refused_in_a_sentence(slurm: RestCont
         slurm.jobs()
 
 
-def test_a_token_says_who_and_for_ten_minutes_at_most(slurm: RestController, server: FakeServer) -> None:
+def test_a_token_names_the_user_and_is_valid_for_ten_minutes_at_most(slurm: RestController, server: FakeServer) -> None:
     slurm.jobs()
     (claims,) = server.tokens
     assert claims["sun"] == "trainer"
@@ -161,7 +161,7 @@ def test_a_token_says_who_and_for_ten_minutes_at_most(slurm: RestController, ser
     assert claims["exp"] - claims["iat"] == 600
 
 
-def test_a_token_is_made_anew_before_it_ends(
+def test_a_token_is_renewed_before_it_expires(
     slurm: RestController, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm.jobs()
@@ -172,7 +172,7 @@ def test_a_token_is_made_anew_before_it_ends(
     assert second["exp"] > first["exp"]
 
 
-def test_a_token_that_is_refused_is_made_anew_once_with_the_key_of_today(
+def test_a_refused_token_is_renewed_once_with_the_current_key(
     slurm: RestController, server: FakeServer, keep_key: Callable[[bytes], None]
 ) -> None:
     slurm.jobs()
@@ -187,14 +187,14 @@ def test_a_token_that_is_refused_is_made_anew_once_with_the_key_of_today(
 
 
 @pytest.mark.parametrize("kept", [{"SecretString": "no key!"}, {"SecretBinary": KEY}], ids=["text", "binary"])
-def test_a_secret_that_holds_no_key_is_told(slurm: RestController, aws: Aws, kept: dict[str, Any]) -> None:
+def test_a_secret_without_a_key_is_a_named_error(slurm: RestController, aws: Aws, kept: dict[str, Any]) -> None:
     aws.client("secretsmanager").put_secret_value(SecretId="slurm-key", **kept)
     with pytest.raises(ClusterAccessDenied, match="The secret 'slurm-key' does not hold a key in base64; make it anew"):
         slurm.jobs()
 
 
 def test_a_key_may_be_wrapped_in_lines(slurm: RestController, aws: Aws, server: FakeServer) -> None:
-    """`base64` breaks lines unless it is told not to."""
+    """`base64` breaks lines unless `-w 0` is set."""
     server.key = bytes(range(60))
     wrapped = base64.encodebytes(server.key).decode()
     assert wrapped.count("\n") == 2
@@ -237,7 +237,7 @@ def test_an_unknown_job_is_none_and_may_be_cancelled(slurm: RestController, serv
     slurm.cancel(9)
 
 
-def test_a_cancel_that_fails_is_told(slurm: RestController, server: FakeServer) -> None:
+def test_a_cancel_that_fails_is_a_named_error(slurm: RestController, server: FakeServer) -> None:
     server.answers["DELETE job/9"] = (500, UNKNOWN)
     with pytest.raises(ClusterUnavailable):
         slurm.cancel(9)

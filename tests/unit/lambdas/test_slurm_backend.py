@@ -103,7 +103,7 @@ def test_of_two_submits_in_the_same_moment_the_first_job_stays(
 
     def crossed(controller: FakeController, job: Submission, *, after: Any) -> None:
         monkeypatch.setattr(FakeController, "submit", alone)
-        other.submit([job])  # between our look into the queue and our submit
+        other.submit([job])  # after our request for the queue and before our submit
         alone(controller, job, after=after)
 
     monkeypatch.setattr(FakeController, "submit", crossed)
@@ -161,7 +161,7 @@ def test_watching_a_job_costs_one_call_of_constant_size(
     assert slurm.asked == ["job"]
 
 
-def test_a_number_that_slurm_has_given_to_somebody_elses_job_is_not_trusted(
+def test_a_number_that_slurm_has_given_to_another_users_job_is_not_trusted(
     backend: SlurmCluster, slurm: FakeController, run: Run, ref: JobRef
 ) -> None:
     backend.submit(submission(run))
@@ -191,15 +191,15 @@ def test_a_program_that_ended_well_counts_whatever_happened_to_its_job_afterward
     assert backend.status(ref).phase is JobPhase.SUCCEEDED
 
 
-def test_a_job_that_could_not_even_leave_a_record_says_what_to_look_at(
+def test_a_job_that_could_not_even_leave_a_record_says_what_to_check(
     deployed: None, backend: SlurmCluster, slurm: FakeController, run: Run, ref: JobRef
 ) -> None:
     backend.submit(submission(run))
     slurm.change(1, states=frozenset({"FAILED"}), reason="NonZeroExitCode")
-    said = "ended with an error and without a record: its nodes have to reach SLURM_SHARED_FOLDER"
-    with pytest.raises(StorageFailed, match=said):  # not restarted: the nodes would lack the same again
+    sentence = "ended with an error and without a record: its nodes have to reach SLURM_SHARED_FOLDER"
+    with pytest.raises(StorageFailed, match=sentence):  # not restarted: the nodes would lack the same again
         poll_job.lambda_handler(event(run, ref, progress={}), CONTEXT)
-    with pytest.raises(WorkerFailed, match=said):
+    with pytest.raises(WorkerFailed, match=sentence):
         poll_job.lambda_handler(event(run, ref, progress={"last_step": 3}), CONTEXT)
 
 
@@ -321,16 +321,16 @@ def test_a_line_comes_back_as_it_was_printed(backend: SlurmCluster, aws: Aws, re
 @pytest.fixture
 def deployed(backend: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_cluster, "connect", lambda *_arguments, **_options: backend)
-    told = {"SLURM_SHARED_FOLDER": SITE.shared_folder, "SLURM_API_URL": "http://slurm", "SLURM_PROPERTIES": "{}"}
+    environment = {"SLURM_SHARED_FOLDER": SITE.shared_folder, "SLURM_API_URL": "http://slurm", "SLURM_PROPERTIES": "{}"}
     for name in SLURM:
-        monkeypatch.setenv(name, told.get(name, ""))
+        monkeypatch.setenv(name, environment.get(name, ""))
 
 
 def event(run: Run, ref: JobRef, **more: Any) -> dict[str, Any]:
     return {"run": run.model_dump(mode="json"), "job": ref.model_dump(mode="json"), **more}
 
 
-def test_the_workflow_reaches_slurm_by_what_the_run_says(
+def test_the_workflow_selects_slurm_by_the_runs_backend(
     deployed: None, slurm: FakeController, backend: SlurmCluster, run: Run, ref: JobRef
 ) -> None:
     backend.submit(submission(run))
@@ -367,7 +367,7 @@ def test_a_cluster_that_does_not_tell_of_its_partitions_is_not_asked_to_boot_a_n
     assert slurm.queue == []
 
 
-def test_a_deployment_without_slurm_says_so(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deployment_without_slurm_is_a_named_error(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SLURM:
         monkeypatch.setenv(name, "")
     with pytest.raises(BackendNotInstalled, match="this deployment has no Slurm cluster"):

@@ -1,4 +1,4 @@
-"""What Slurm could never run is told before anything starts."""
+"""A gang that Slurm could never run is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_more_nodes_than_the_partition_may_give_are_refused(partition: Partition
     ]
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     problems = found(Partition(name="trn1", num_nodes=1, max_minutes=90, is_up=False), limits__max_duration_hours=2)
     assert [type(each) for each in problems] == [Problem, Problem, Problem]
     assert problems[2] == Problem(
@@ -62,7 +62,7 @@ def test_a_spec_that_names_no_queue_is_measured_by_the_default_partition() -> No
     ]
 
 
-def test_what_was_not_looked_at_is_noted() -> None:
+def test_what_was_not_checked_is_noted() -> None:
     (note,) = found(None, compute__queue=None)
     assert isinstance(note, Note)
 

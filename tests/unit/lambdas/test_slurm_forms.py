@@ -1,4 +1,4 @@
-"""What is said to the versions of Slurm's REST API, and what their answers mean.
+"""Requests to the versions of Slurm's REST API, and the meaning of their answers.
 
 v0.0.38's are those of Slurm 22.05.8. No newer Slurm was asked: what its versions call things, and of which type, is
 from their OpenAPI documents (v0.0.41 to v0.0.44, as slurmrestd prints them) and from a client made of v0.0.39's.
@@ -72,7 +72,7 @@ TYPES = {
     "tasks_per_node": int,
     "time_limit": WRAPPED,
 }
-"""Of what is said of a job (`job_desc_msg`): the same in v0.0.39, v0.0.43 and v0.0.44."""
+"""Fields of a job description (`job_desc_msg`) that are the same in v0.0.39, v0.0.43 and v0.0.44."""
 
 
 def type_of(value: Any) -> Any:
@@ -170,7 +170,7 @@ def test_a_job_of_slurm_22_05_is_understood() -> None:
 
 
 def newer_job(**fields: Any) -> dict[str, Any]:
-    """A job as v0.0.40 and later tell of it: states in a list, numbers and times with flags."""
+    """A job as v0.0.40 and later return it: states in a list, numbers and times with flags."""
     return {
         "job_id": 12,
         "name": "bert-0123456789ab-training-1",
@@ -235,7 +235,7 @@ def test_a_comment_is_read_as_it_was_written(comment: JobComment) -> None:
 
 
 @given(st.text() | st.none() | st.recursive(st.integers() | st.text(), st.lists).map(json.dumps))
-def test_a_comment_of_somebody_else_is_none_of_ours(text: str | None) -> None:
+def test_a_comment_of_another_program_is_ignored(text: str | None) -> None:
     assert comment_of(text) is None
 
 

@@ -311,7 +311,7 @@ def test_steps_have_the_scripts_environment_however_the_job_was_submitted(machin
     assert machine.seen_on(0)["environ"]["SLURM_EXPORT_ENV"] == "ALL"
 
 
-def test_a_gang_whose_first_node_has_no_address_says_so(machine: Machine) -> None:
+def test_a_gang_whose_first_node_has_no_address_logs_the_reason(machine: Machine) -> None:
     (machine.folder / "slurm/scontrol").write_text("#!/bin/bash\n[[ $2 == hostnames ]] && echo nowhere.invalid\n")
     assert machine.run(submission(machine.site)).returncode == 1
     said = "The address of nowhere.invalid is not known: neither scontrol nor getent tells it.\n"
@@ -370,7 +370,7 @@ def test_the_signal_comes_after_most_of_a_short_time_limit() -> None:
 @pytest.mark.parametrize("stage", Stage)
 @pytest.mark.parametrize("path", SEEDS, ids=lambda path: path.stem)
 def test_the_scripts_of_a_seed_are_the_golden_ones(path: Path, stage: Stage) -> None:
-    """`python -m tests.goldens` writes them anew; the difference is then for whoever commits to read."""
+    """`python -m tests.goldens` writes them again; review the difference before the commit."""
     run, golden = seed_run(path), GOLDEN / f"{path.stem}-{stage}.sh"
     url = f"s3://artifacts/runs/{run.run_id}/"
     (made,) = render(job_of(run, stage, 1, artifacts_url=url, cache=seed_cache(run)), SEED_SITE, artifacts_url=url)

@@ -65,7 +65,7 @@ class Ssm:
 
 
 def packed(output: str) -> str:
-    """As a shell packs it."""
+    """Output as a shell packs it."""
     return base64.b64encode(gzip.compress(output.encode())).decode()
 
 
@@ -97,7 +97,7 @@ def test_a_job_is_submitted_with_sbatch_and_its_script_unread(slurm: SsmControll
     ]
 
 
-def test_what_sbatch_refuses_is_told_in_its_words(slurm: SsmController, ssm: Ssm) -> None:
+def test_a_refusal_of_sbatch_is_reported_with_its_message(slurm: SsmController, ssm: Ssm) -> None:
     ssm.answer("Failed", error="sbatch: error: invalid partition specified: trn1\n")
     with pytest.raises(JobRefused, match="invalid partition specified: trn1"):
         slurm.submit(JOB, after=[])
@@ -161,12 +161,12 @@ def test_a_queue_that_was_cut_off_is_no_shorter_queue(slurm: SsmController, ssm:
 @pytest.mark.parametrize(
     "text", ["it's", '"', "$(touch pwned)", "`touch pwned`", "a\nb", "; exit 7", "$PATH", "*", "\\"]
 )
-def test_whatever_a_job_is_called_sbatch_is_told_just_that(slurm: SsmController, ssm: Ssm, text: str) -> None:
+def test_every_name_of_a_job_reaches_sbatch_unchanged(slurm: SsmController, ssm: Ssm, text: str) -> None:
     comment = replace(COMMENT, run_id=text)
     ssm.answer("Success", output="12\n")
     slurm.submit(replace(JOB, name=text, partition=text, comment=comment), after=[])
-    told = shlex.split(ssm.shell_command().partition(" | base64 -d | ")[2])
-    options = dict(word.removeprefix("--").split("=", 1) for word in told if "=" in word)
+    words = shlex.split(ssm.shell_command().partition(" | base64 -d | ")[2])
+    options = dict(word.removeprefix("--").split("=", 1) for word in words if "=" in word)
     assert (options["job-name"], options["partition"]) == (text, text)
     assert json.loads(options["comment"])["run_id"] == text
 
@@ -201,7 +201,7 @@ def test_an_unknown_partition_is_none(slurm: SsmController, ssm: Ssm) -> None:
 
 
 @pytest.mark.parametrize(("output", "user"), [("CANCELLED by 1001|\n", "uid 1001"), ("COMPLETED|\n", None)])
-def test_accounting_tells_who_cancelled(slurm: SsmController, ssm: Ssm, output: str, user: str | None) -> None:
+def test_accounting_names_the_user_who_cancelled(slurm: SsmController, ssm: Ssm, output: str, user: str | None) -> None:
     ssm.answer("Success", output=output)
     assert slurm.cancelled_by(12) == user
 

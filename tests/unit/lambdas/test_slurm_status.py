@@ -67,19 +67,19 @@ def test_a_job_has_started_only_once_it_runs() -> None:
 def test_each_bad_end_has_its_error(state: str, error: type[TrainflowError], sentence: str) -> None:
     job = job_in_queue(NAME, states=frozenset({state}), reason="NodeDown", failed_node="n1")
     sentence = sentence.replace("(NodeDown)", "(a node that it needs is down: NodeDown)")
-    raised = failure(REF, job_status(job, cancelled_by="ada"), None, last_words="", last_step=3)
+    raised = failure(REF, job_status(job, cancelled_by="ada"), None, last_line="", last_step=3)
     assert type(raised) is error
     assert str(raised) == sentence
 
 
 def test_who_cancelled_a_job_is_not_made_up() -> None:
     raised = failure(
-        REF, job_status(job_in_queue(NAME, states=frozenset({"CANCELLED"}))), None, last_words="", last_step=3
+        REF, job_status(job_in_queue(NAME, states=frozenset({"CANCELLED"}))), None, last_line="", last_step=3
     )
-    assert str(raised) == f"The job '{NAME}' was cancelled by somebody (Slurm does not say who)."
+    assert str(raised) == f"The job '{NAME}' was cancelled by an unknown user (Slurm does not name one)."
 
 
-def test_the_first_node_that_failed_is_the_cause_and_says_why() -> None:
+def test_the_first_node_that_failed_is_the_cause_and_gives_the_message() -> None:
     record = JobRecord(
         job_id=1,
         spec_hash="feed",
@@ -94,13 +94,13 @@ def test_the_first_node_that_failed_is_the_cause_and_says_why() -> None:
     )
     cause = cause_of(failed_pods(NAME, record))
     status = job_status(job_in_queue(NAME, states=frozenset({"FAILED"}), reason="NonZeroExitCode"))
-    raised = failure(REF, status, cause, last_words="ValueError: bad", last_step=None)
+    raised = failure(REF, status, cause, last_line="ValueError: bad", last_step=None)
     assert type(raised) is ScriptFailed
     assert str(raised) == f"Pod '{NAME}-3' on node 'n3' ended with exit code 1 (Error): ValueError: bad"
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"),
+    ("reason", "sentence"),
     [
         ("Resources", "its nodes are used by other jobs: Resources"),
         ("PartitionTimeLimit", "its time limit is above its partition's: PartitionTimeLimit"),
@@ -112,11 +112,13 @@ def test_the_first_node_that_failed_is_the_cause_and_says_why() -> None:
         (None, None),
     ],
 )
-def test_what_a_job_waits_for_is_said_in_slurms_words_and_ours(reason: str | None, said: str | None) -> None:
-    assert pending_reason(job_in_queue(NAME, reason=reason)) == said
+def test_what_a_job_waits_for_is_shown_as_slurms_reason_and_as_a_sentence(
+    reason: str | None, sentence: str | None
+) -> None:
+    assert pending_reason(job_in_queue(NAME, reason=reason)) == sentence
 
 
-def test_what_slurm_says_twice_is_said_once() -> None:
+def test_a_reason_that_slurm_repeats_is_shown_once() -> None:
     job = job_in_queue(NAME, reason="ReqNodeNotAvail", description="ReqNodeNotAvail, UnavailableNodes:n[0-1]")
     assert pending_reason(job) == (
         "nodes that it needs are down, drained or reserved: ReqNodeNotAvail, UnavailableNodes:n[0-1]"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lambdas.gateways import data_repository
 from lambdas.handlers import stage_data, validate_run
 from lambdas.logic.jobs import job_of
-from lambdas.logic.last_words import last_words
+from lambdas.logic.program_output import last_line
 from lambdas.logic.staging import advanced, linked_folder, newest_report, require_progress
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, job_ref, run_of, spec_with
@@ -48,15 +48,15 @@ reports = st.builds(
 
 
 @given(reports)
-def test_a_line_says_how_far_staging_is(report: StagingReport) -> None:
+def test_a_line_reports_the_progress_of_staging(report: StagingReport) -> None:
     assert parse_staging_line(staging_line(report)) == report
     assert report.percent is None or 0 <= report.percent <= 100
     assert report.seconds_left is None or report.seconds_left >= 0
-    assert last_words(["OSError: no space", staging_line(report)]) == ""
+    assert last_line(["OSError: no space", staging_line(report)]) == ""
 
 
 @given(st.text() | st.text().map(lambda text: f"STAGE {text}"))
-def test_any_other_line_says_nothing_of_it(text: str) -> None:
+def test_any_other_line_is_no_report(text: str) -> None:
     assert parse_staging_line(text) is None or re.match(r"STAGE \d+/(\d+|\?) bytes \d+ files ", text)
 
 
@@ -72,11 +72,11 @@ def test_the_newest_line_counts() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.none() | st.integers(0, 3))), st.integers(1, 60))
-def test_staging_has_stalled_when_no_look_of_so_many_minutes_has_seen_anything_new(
-    looks: list[tuple[int, int | None]], stall_minutes: int
+def test_staging_has_stalled_when_no_poll_of_so_many_minutes_has_found_progress(
+    polls: list[tuple[int, int | None]], stall_minutes: int
 ) -> None:
     now, so_far, seen = STARTED_AT, StagingProgress(), list[tuple[datetime, int]]()
-    for minutes, done in looks:
+    for minutes, done in polls:
         now += timedelta(minutes=minutes)
         report = None if done is None else StagingReport(done_bytes=done, total_bytes=9, files=0, bytes_per_second=1)
         so_far = advanced(so_far, report, now=now)
@@ -93,7 +93,7 @@ def test_staging_has_stalled_when_no_look_of_so_many_minutes_has_seen_anything_n
         require_progress(STAGE, so_far, limits=limits, now=now)
 
 
-# What the pod is told
+# Command of the pod
 
 
 def command(**dataset: Any) -> str:
@@ -101,7 +101,7 @@ def command(**dataset: Any) -> str:
     return " ".join(job_of(run, Stage.STAGE, 1, artifacts_url="s3://a/").command)
 
 
-def test_the_pod_is_told_no_more_than_the_spec_says() -> None:
+def test_the_pods_command_has_only_the_flags_that_the_spec_sets() -> None:
     assert command() == "python -m trainer.stage --url s3://corpus/wiki.tar"
     assert command(public=True, region="eu-west-1", sha256=SHA256, manifest_url="s3://corpus/wiki.sha256") == (
         "python -m trainer.stage --url s3://corpus/wiki.tar --no_sign_request true --region eu-west-1 "
@@ -110,7 +110,7 @@ def test_the_pod_is_told_no_more_than_the_spec_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "min_shards", "told"),
+    ("workload", "min_shards", "flags"),
     [
         ({"module": "trainer.pretrain"}, 4, " --min_shards 4"),
         ({"module": "trainer.pretrain"}, 0, " --min_shards 0"),
@@ -119,13 +119,13 @@ def test_the_pod_is_told_no_more_than_the_spec_says() -> None:
         ({"script": "mine/train.py"}, 1, " --min_shards 1"),
     ],
 )
-def test_shards_are_looked_for_where_the_program_reads_them_or_the_spec_says_so(
-    workload: dict[str, str], min_shards: int | None, told: str
+def test_shards_are_required_where_the_program_reads_them_or_the_spec_requires_them(
+    workload: dict[str, str], min_shards: int | None, flags: str
 ) -> None:
     dataset = {"url": "s3://corpus/wiki.tar", "min_shards": min_shards}
     run = run_of(spec_with(workload={**workload, "image": "i"}, dataset=dataset))
     command = " ".join(job_of(run, Stage.STAGE, 1, artifacts_url="s3://a/").command)
-    assert command == f"python -m trainer.stage --url s3://corpus/wiki.tar{told}"
+    assert command == f"python -m trainer.stage --url s3://corpus/wiki.tar{flags}"
 
 
 @pytest.mark.parametrize("stage", Stage)
@@ -196,12 +196,12 @@ def test_a_run_keeps_the_tools_image_that_it_began_with(aws: Aws, monkeypatch: p
 # StageData
 
 
-def look(run: Run, progress: Any = None) -> dict[str, Any]:
+def poll(run: Run, progress: Any = None) -> dict[str, Any]:
     return stage_data.lambda_handler({"run": run.model_dump(mode="json"), "progress": progress}, CONTEXT)
 
 
 def let_run(cluster: FakeKubernetesApi, log: str) -> None:
-    """As controllers and kubelet would."""
+    """Set the pod's state as controllers and kubelet would."""
     job = cluster.objects["jobs", STAGE.name]
     job["status"] = {"ready": 1, "startTime": STARTED_AT.isoformat()}
     labels = {**job["spec"]["template"]["metadata"]["labels"], "batch.kubernetes.io/job-completion-index": "0"}
@@ -229,48 +229,48 @@ def published(aws: Aws, run: Run) -> dict[str, float]:
     return found
 
 
-def test_a_run_submits_its_staging_once_and_tells_how_far_it_is(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_a_run_submits_its_staging_once_and_reports_its_progress(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = run_of()
-    first, pause = look(run), run.spec.limits.poll_seconds
+    first, pause = poll(run), run.spec.limits.poll_seconds
     nothing = StagingProgress().model_dump(mode="json")
     assert first == {"finished": False, "dataset": None, "progress": nothing, "wait_seconds": pause}
     assert published(aws, run) == {}
 
     report = StagingReport(done_bytes=12 * GIB, total_bytes=48 * GIB, files=7, bytes_per_second=1e9)
     let_run(cluster, f"Staging.\n{staging_line(report)}\nStill there.")
-    second = look(run, first["progress"])
+    second = poll(run, first["progress"])
     assert cluster.names("jobs") == [STAGE.name]
     assert (second["finished"], second["progress"]["done_bytes"], second["progress"]["files"]) == (False, 12 * GIB, 7)
     assert published(aws, run) == {"StagedBytes": 12 * GIB, "StagingBytesPerSecond": 1e9, "StagingProgress": 25}
 
 
-def test_a_size_that_nobody_knows_is_no_progress_in_percent(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_an_unknown_size_is_no_progress_in_percent(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = run_of()
-    progress = look(run)["progress"]
+    progress = poll(run)["progress"]
     let_run(cluster, "STAGE 5/? bytes 0 files 3 B/s")
-    look(run, progress)
+    poll(run, progress)
     assert set(published(aws, run)) == {"StagedBytes", "StagingBytesPerSecond"}
 
 
 def test_staging_that_stands_still_ends_the_run(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = run_of()
-    look(run)
+    poll(run)
     let_run(cluster, "STAGE 5/9 bytes 1 files 0 B/s")
     long_ago = (datetime.now(UTC) - timedelta(minutes=61)).isoformat()
     with pytest.raises(StagingStalled, match="has staged nothing for 60 minutes after 5 bytes and 1 files"):
-        look(run, {"done_bytes": 5, "files": 1, "moved_at": long_ago})
-    assert look(run, {"done_bytes": 4, "files": 1, "moved_at": long_ago})["finished"] is False
+        poll(run, {"done_bytes": 5, "files": 1, "moved_at": long_ago})
+    assert poll(run, {"done_bytes": 4, "files": 1, "moved_at": long_ago})["finished"] is False
 
 
-def test_staging_that_has_ended_is_told_with_its_result(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_finished_staging_is_reported_with_its_result(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = run_of()
-    progress = look(run)["progress"]
+    progress = poll(run)["progress"]
     let_run(cluster, "STAGE 9/9 bytes 1 files 3 B/s")
     cluster.objects["jobs", STAGE.name]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     message = '{"result": {"files": 1, "skipped": false}}'
     pod = cluster.objects["pods", f"{STAGE.name}-0-abcde"]
     pod["status"] = {"phase": "Succeeded", "containerStatuses": [{"state": {"terminated": {"message": message}}}]}
-    ended = look(run, progress)
+    ended = poll(run, progress)
     assert (ended["finished"], ended["dataset"]) == (True, {"files": 1, "skipped": False})
     assert published(aws, run)["StagingProgress"] == 100
 
@@ -280,7 +280,7 @@ def test_staging_that_has_ended_is_told_with_its_result(aws: Aws, cluster: FakeK
 
 @pytest.fixture
 def fsx(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
-    """Amazon FSx, which answers as it is told to and has to be asked for all of it."""
+    """Amazon FSx, stubbed: the test sets every answer and every call has to happen."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
     stub = Stubber(boto3.client("fsx", aws_access_key_id="x", aws_secret_access_key="x"))
     monkeypatch.setattr(data_repository, "client", {"fsx": stub.client}.__getitem__)
@@ -313,7 +313,7 @@ def is_imported() -> bool:
     return data_repository.import_of(FILE_SYSTEM, URL, since=STARTED_AT).done
 
 
-def test_an_import_is_asked_for_once_and_looked_at_until_it_ends(fsx: Stubber) -> None:
+def test_an_import_is_requested_once_and_polled_until_it_ends(fsx: Stubber) -> None:
     will_list(fsx)
     asked = {
         "Type": "IMPORT_METADATA_FROM_REPOSITORY",
@@ -361,7 +361,7 @@ def test_a_file_system_that_has_another_task_to_do_is_asked_again_later(fsx: Stu
     assert not is_imported()
 
 
-def test_an_import_that_failed_is_told_in_the_words_of_fsx(fsx: Stubber) -> None:
+def test_a_failed_import_is_reported_with_the_message_of_fsx(fsx: Stubber) -> None:
     will_list(fsx, import_task("FAILED", FailureDetails={"Message": "The bucket denies access."}))
     with pytest.raises(StorageFailed, match=f"names below {URL} into {FILE_SYSTEM} .*: The bucket denies access."):
         is_imported()
@@ -373,18 +373,18 @@ def test_no_pod_is_submitted_before_the_names_are_imported(
     monkeypatch.setenv("LINKED_FILE_SYSTEM", FILE_SYSTEM)
     run = run_of(spec_with(dataset={"url": URL})).model_copy(update={"linked_folder": "/data/wiki"})
     will_list(fsx, import_task("EXECUTING"))
-    first = look(run)
+    first = poll(run)
     assert (first["finished"], first["progress"]["importing"]) == (False, True)
     assert cluster.names("jobs") == []
     will_list(fsx, import_task("SUCCEEDED"))
-    progress = look(run, first["progress"])["progress"]
+    progress = poll(run, first["progress"])["progress"]
     assert progress == StagingProgress().model_dump(mode="json"), "the pod's clock is its own"
     assert cluster.names("jobs") == [STAGE.name]
-    look(run, progress)  # asks FSx no more
+    poll(run, progress)  # asks FSx no more
 
 
 @pytest.mark.parametrize(
-    ("tasks", "said"),
+    ("tasks", "sentence"),
     [
         (
             [import_task("EXECUTING", Status={"SucceededCount": 6, "FailedCount": 1})],
@@ -400,7 +400,7 @@ def test_an_import_that_gets_no_further_ends_the_run(
     fsx: Stubber,
     monkeypatch: pytest.MonkeyPatch,
     tasks: list[dict[str, Any]],
-    said: str,
+    sentence: str,
 ) -> None:
     monkeypatch.setenv("LINKED_FILE_SYSTEM", FILE_SYSTEM)
     run = run_of(spec_with(dataset={"url": URL})).model_copy(update={"linked_folder": "/data/wiki"})
@@ -411,10 +411,10 @@ def test_an_import_that_gets_no_further_ends_the_run(
             fsx.add_client_error("create_data_repository_task", "DataRepositoryTaskExecuting", http_status_code=400)
 
     fsx_answers()
-    progress = look(run)["progress"]
+    progress = poll(run)["progress"]
     long_ago = (datetime.now(UTC) - timedelta(minutes=61)).isoformat()
     fsx_answers()
-    with pytest.raises(StagingStalled, match=said):
-        look(run, {**progress, "moved_at": long_ago})
+    with pytest.raises(StagingStalled, match=sentence):
+        poll(run, {**progress, "moved_at": long_ago})
     fsx_answers()
-    assert look(run, {**progress, "moved_at": long_ago, "files": 99})["progress"]["moved_at"] > long_ago
+    assert poll(run, {**progress, "moved_at": long_ago, "files": 99})["progress"]["moved_at"] > long_ago

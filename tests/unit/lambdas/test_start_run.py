@@ -15,7 +15,7 @@ from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 
 
 def deliver(*bodies: str) -> list[str]:
-    """Hand a batch to the function; numbers of the messages that it gives back."""
+    """Hand a batch to the function; returns the numbers of the messages that it reports as failed."""
     records = [{"messageId": str(number), "body": body, "eventSource": "aws:sqs"} for number, body in enumerate(bodies)]
     answer = lambda_handler({"Records": records}, CONTEXT)
     return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
@@ -36,24 +36,24 @@ def test_an_uploaded_spec_is_the_input_of_an_execution_of_its_name(aws: Aws) -> 
     ((name, document),) = aws.executions().items()
     assert name.startswith("bert-")
     assert document == SPEC
-    assert aws.told == []
+    assert aws.messages == []
 
 
-def test_an_event_that_comes_twice_starts_one_run_and_tells_nobody(aws: Aws) -> None:
+def test_a_repeated_event_starts_one_run_and_sends_no_message(aws: Aws) -> None:
     event = uploaded(aws, yaml.safe_dump(SPEC))
     assert deliver(event, event) == []
     assert deliver(event) == []
     assert len(aws.executions()) == 1
-    assert aws.told == []
+    assert aws.messages == []
 
 
-def test_who_uploads_a_spec_again_after_its_run_is_told_that_nothing_was_started(aws: Aws) -> None:
+def test_a_spec_uploaded_again_after_its_run_is_answered_that_nothing_was_started(aws: Aws) -> None:
     deliver(uploaded(aws, yaml.safe_dump(SPEC)))
     (name,) = aws.executions()
     arn = f"{aws.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
     aws.client("stepfunctions").stop_execution(executionArn=arn)
     assert deliver(uploaded(aws, json.dumps(SPEC), key="runs/again.json")) == []
-    ((subject, message),) = aws.told
+    ((subject, message),) = aws.messages
     assert subject == f"Trainflow: {name} has run before"
     assert "ended ABORTED. Nothing was started." in message
 
@@ -67,13 +67,13 @@ def test_each_version_of_a_file_starts_its_own_run(aws: Aws) -> None:
 def test_a_schedule_starts_a_run_each_time(aws: Aws) -> None:
     assert deliver(scheduled(SPEC), scheduled(SPEC), scheduled(SPEC, at="2026-11-22T02:00:00Z")) == []
     assert len(aws.executions()) == 2
-    assert aws.told == []
+    assert aws.messages == []
 
 
-def test_a_bad_spec_is_told_once_and_not_tried_again(aws: Aws) -> None:
+def test_an_invalid_spec_is_reported_once_and_not_retried(aws: Aws) -> None:
     assert deliver(uploaded(aws, yaml.safe_dump(spec_with(compute__num_nodes=0)))) == []
     assert aws.executions() == {}
-    ((subject, message),) = aws.told
+    ((subject, message),) = aws.messages
     assert subject == "Trainflow: runs/bert.yaml was refused"
     assert "compute.num_nodes: must be at least 1, got 0" in message
     assert "What to do: Correct the named field" in message
@@ -95,15 +95,15 @@ def test_a_bad_spec_is_told_once_and_not_tried_again(aws: Aws) -> None:
     ],
     ids=["no request", "a schedule without a spec", "no object", "no bucket"],
 )
-def test_any_request_that_leads_nowhere_is_told_by_its_name(aws: Aws, body: str, subject: str) -> None:
+def test_every_refused_request_is_reported_by_its_name(aws: Aws, body: str, subject: str) -> None:
     assert deliver(body) == []
-    assert [told[0] for told in aws.told] == [subject]
+    assert [sent for sent, _ in aws.messages] == [subject]
 
 
-def test_a_name_that_no_subject_can_hold_is_told_all_the_same(aws: Aws) -> None:
+def test_a_name_too_long_for_a_subject_is_reported_too(aws: Aws) -> None:
     key = "runs/" + "ü\n" * 80 + ".yaml"
     assert deliver(uploaded(aws, "[]", key=key)) == []
-    ((subject, message),) = aws.told
+    ((subject, message),) = aws.messages
     assert len(subject) < 100
     assert subject.isascii()
     assert subject.isprintable()

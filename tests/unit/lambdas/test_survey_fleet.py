@@ -1,4 +1,4 @@
-"""SurveyFleet: what it publishes, forgets, gives back and tells."""
+"""SurveyFleet: metrics, dropped claims, released nodes and messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainflow.models.run_table import LastSurvey, row_of
 TYPE = "trn1.32xlarge"
 
 
-def look() -> dict[str, Any]:
+def run_survey() -> dict[str, Any]:
     return lambda_handler({}, CONTEXT)
 
 
@@ -75,19 +75,19 @@ def test_nodes_pods_and_money_are_published(aws: Aws, cluster: FakeKubernetesApi
     seen_before(aws)
     for name, phase in {"a": "Running", "b": "Running", "c": "Pending", "d": "Succeeded"}.items():
         cluster.add("pods", pod(name, phase))
-    look()
+    run_survey()
     values = published(aws)
     assert values.pop("EstimatedUsd") == pytest.approx(3 * 21.50 / 12, rel=0.01)
     assert values == {"NodesUp": 3, "NodesWithoutRun": 1, "PodsRunning": 2, "PodsPending": 1}
-    assert aws.told == []
+    assert aws.messages == []
 
 
-def test_a_cost_that_is_not_known_is_not_published_and_the_log_says_so(
+def test_an_unknown_cost_is_logged_and_not_published(
     aws: Aws, cluster: FakeKubernetesApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     aws.add_nodegroup("trn2.48xlarge", desired=1)
     seen_before(aws)
-    assert look()["usd"] is None
+    assert run_survey()["usd"] is None
     assert "EstimatedUsd" not in published(aws)
     assert published(aws)["NodesUp"] == 1
     assert "No on-demand price of trn2.48xlarge in us-west-2 is known" in caplog.text
@@ -97,26 +97,26 @@ def test_node_groups_of_others_are_none_of_its_business(aws: Aws, cluster: FakeK
     aws.client("eks").create_nodegroup(
         clusterName=CLUSTER, nodegroupName="system", nodeRole="arn:aws:iam::123456789012:role/n", subnets=["subnet-1"]
     )
-    assert look()["nodes_up"] == 0
+    assert run_survey()["nodes_up"] == 0
 
 
-def test_idle_nodes_are_given_back_and_people_are_told_what_they_cost(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_idle_nodes_are_released_and_a_message_names_their_cost(aws: Aws, cluster: FakeKubernetesApi) -> None:
     aws.add_nodegroup(TYPE, desired=2)
     seen_before(aws, idle_minutes=36)
-    assert look()["nodes_released"] == {TYPE: 2}
+    assert run_survey()["nodes_released"] == {TYPE: 2}
     assert aws.desired(TYPE) == 0
-    ((subject, message),) = aws.told
-    assert subject == "Trainflow: 2 idle trn1.32xlarge given back"
+    ((subject, message),) = aws.messages
+    assert subject == "Trainflow: 2 idle trn1.32xlarge released"
     assert "no run claimed them for 36 minutes" in message
     assert "about 25.80 USD" in message
-    assert look()["nodes_released"] == {}
-    assert len(aws.told) == 1
+    assert run_survey()["nodes_released"] == {}
+    assert len(aws.messages) == 1
 
 
 def test_nodes_stay_for_the_idle_time(aws: Aws, cluster: FakeKubernetesApi) -> None:
     aws.add_nodegroup(TYPE, desired=2)
     seen_before(aws, idle_minutes=29)
-    look()
+    run_survey()
     assert aws.desired(TYPE) == 2
 
 
@@ -126,7 +126,7 @@ def test_the_claim_of_a_run_that_is_over_is_forgotten_and_its_nodes_idle_from_th
     aws.add_nodegroup(TYPE, desired=2)
     run = started(aws, cluster)
     aws.table.finish(run.run_id, status=RunStatus.FAILED, ended_at=datetime.now(UTC))
-    answer = look()
+    answer = run_survey()
     assert answer["claims_dropped"] == [run.run_id]
     assert answer["nodes_without_run"] == 2
     assert cluster.names("configmaps") == []
@@ -139,7 +139,7 @@ def test_a_run_that_ended_without_writing_it_down_claims_nothing_any_more(
 ) -> None:
     aws.add_nodegroup(TYPE, desired=2)
     run = started(aws, cluster)
-    assert look()["claims_dropped"] == []
+    assert run_survey()["claims_dropped"] == []
     if known:
         aws.client("stepfunctions").stop_execution(executionArn=run.execution_arn)
     else:
@@ -147,7 +147,7 @@ def test_a_run_that_ended_without_writing_it_down_claims_nothing_any_more(
         forgotten = row_of(run).model_copy(update={"execution_arn": f"{run.execution_arn}-forgotten"})
         aws.client("dynamodb").delete_item(TableName="runs", Key={"run_id": {"S": run.run_id}})
         aws.table.begin(forgotten)
-    assert look()["claims_dropped"] == [run.run_id]
+    assert run_survey()["claims_dropped"] == [run.run_id]
     assert cluster.names("configmaps") == []
 
 
@@ -160,7 +160,7 @@ def test_nodes_of_a_run_that_runs_or_keeps_them_stay_for_ever(
     if status is not RunStatus.RUNNING:
         aws.table.finish(run.run_id, status=status, ended_at=datetime.now(UTC))
     seen_before(aws, idle_minutes=500)
-    assert look()["claims_dropped"] == []
+    assert run_survey()["claims_dropped"] == []
     assert cluster.names("configmaps") == [f"{run.run_id}-nodes"]
     assert aws.desired(TYPE) == 2
 
@@ -177,9 +177,9 @@ def test_a_run_that_claims_nodes_while_they_are_given_back_has_them_again(
         return release(self, nodegroup)
 
     monkeypatch.setattr(Nodegroups, "release", interrupted)
-    assert look()["nodes_released"] == {TYPE: 0}
+    assert run_survey()["nodes_released"] == {TYPE: 0}
     assert aws.desired(TYPE) == 2
-    assert aws.told == []
+    assert aws.messages == []
 
 
 def test_money_is_counted_once_when_the_schedule_calls_twice(
@@ -189,8 +189,8 @@ def test_money_is_counted_once_when_the_schedule_calls_twice(
     seen_before(aws)
     last = aws.table.last_survey()
     monkeypatch.setattr("lambdas.gateways.runs.RunTable.last_survey", lambda _self: last)
-    assert "usd" in look()
-    assert look() == {"superseded": True}
+    assert "usd" in run_survey()
+    assert run_survey() == {"superseded": True}
     assert published(aws)["NodesUp"] == 1
 
 
@@ -201,8 +201,8 @@ def test_a_node_group_that_is_being_changed_is_tried_again_by_the_schedule(
     seen_before(aws, idle_minutes=60)
     refusing("UpdateNodegroupConfig", "ResourceInUseException")
     with pytest.raises(ServiceUnavailable):
-        look()
-    assert aws.told == []
+        run_survey()
+    assert aws.messages == []
     memory = aws.table.last_survey()
     assert memory is not None
     assert TYPE in memory.idle_since

@@ -1,4 +1,4 @@
-"""Every line of a log is read once, wherever looks end and however the log is stored.
+"""Every line of a log is read once, wherever polls end and however the log is stored.
 
 The log here is what a kubelet has: stamped lines in the order of writing, the last perhaps half written. It answers as
 a kubelet does: `sinceTime` to the second, inclusive, line by line; the answer may be cut anywhere into chunks, and
@@ -39,7 +39,7 @@ class Log:
         return (text + self.half_written).encode()
 
 
-def look(
+def poll(
     log: Log, position: LogPosition | None, *, num_lines: int | None = None, chunk: int = 7, cut_off: int = 0
 ) -> tuple[list[str], UnreadLines, LogPosition | None]:
     """Read at most so many new lines; the position goes through JSON, as between two states."""
@@ -80,21 +80,21 @@ DISASTERS = st.just("replaced")
 
 @settings(deadline=None, max_examples=300)
 @given(events=st.lists(st.one_of(WRITES, LOOKS, DISASTERS), max_size=25))
-def test_no_line_is_lost_or_counted_twice_whatever_happens_between_looks(
+def test_no_line_is_lost_or_counted_twice_whatever_happens_between_polls(
     events: list[tuple[int, timedelta, timedelta] | Look | str],
 ) -> None:
     log, position, now, number = Log(), None, BEGINNING, itertools.count()
-    told: list[str] = []
+    returned: list[str] = []
     readable: list[str] = []
-    """What has to be told: all lines but those that were replaced before anybody read them."""
+    """Lines that have to be returned: all but those that were replaced before they were read."""
     for event in [*events, Look(num_lines=10_000, chunk=64, cut_off=0)]:
         if isinstance(event, Look):
-            lines, _, position = look(
+            lines, _, position = poll(
                 log, position, num_lines=event.num_lines, chunk=event.chunk, cut_off=event.cut_off
             )
-            told += lines
+            returned += lines
         elif isinstance(event, str):
-            unread = {text for _, text in log.lines} - set(told)
+            unread = {text for _, text in log.lines} - set(returned)
             readable = [text for text in readable if text not in unread]
             log = Log()
         else:
@@ -104,51 +104,51 @@ def test_no_line_is_lost_or_counted_twice_whatever_happens_between_looks(
             burst[-1] = (burst[-1][0] - disorder if log.lines else now, burst[-1][1])
             log.lines += burst
             readable += [text for _, text in burst]
-    assert told == readable
+    assert returned == readable
 
 
-def test_a_burst_within_one_second_is_read_in_as_many_looks_as_it_takes() -> None:
+def test_a_burst_within_one_second_is_read_in_as_many_polls_as_it_takes() -> None:
     log = Log([(BEGINNING, f"line {number}") for number in range(1000)])
-    position, told = None, []
+    position, returned = None, []
     for _ in range(10):
-        lines, unread, position = look(log, position, num_lines=100)
+        lines, unread, position = poll(log, position, num_lines=100)
         assert len(lines) == 100
         assert not unread.exhausted
-        told += lines
-    assert told == [text for _, text in log.lines]
-    lines, unread, after = look(log, position)
+        returned += lines
+    assert returned == [text for _, text in log.lines]
+    lines, unread, after = poll(log, position)
     assert (lines, unread.exhausted, after) == ([], True, position)
 
 
 def test_a_half_written_line_waits_for_its_end() -> None:
     log = Log([(BEGINNING, "one")], half_written="2026-11-21T12:00:00Z tw")
-    lines, _, position = look(log, None)
+    lines, _, position = poll(log, None)
     assert lines == ["one"]
     log.lines.append((BEGINNING, "two"))
     log.half_written = ""
-    assert look(log, position)[0] == ["two"]
+    assert poll(log, position)[0] == ["two"]
 
 
 def test_the_late_line_of_the_other_stream_is_not_lost() -> None:
     log = Log([(BEGINNING + timedelta(seconds=1), "on stdout")])
-    _, _, position = look(log, None)
+    _, _, position = poll(log, None)
     log.lines.append((BEGINNING + timedelta(milliseconds=999), "on stderr, stamped before and stored behind"))
-    assert look(log, position)[0] == ["on stderr, stamped before and stored behind"]
+    assert poll(log, position)[0] == ["on stderr, stamped before and stored behind"]
 
 
 def test_a_log_that_took_the_place_of_another_is_new_from_its_first_line() -> None:
     log = Log([(BEGINNING, f"before {number}") for number in range(3)])
-    _, unread, position = look(log, None)
+    _, unread, position = poll(log, None)
     assert not unread.replaced
     log = Log([(BEGINNING, f"after {number}") for number in range(5)])
-    lines, unread, _ = look(log, position)
+    lines, unread, _ = poll(log, position)
     assert lines == [text for _, text in log.lines]
     assert unread.replaced
 
 
-def test_what_the_kubelet_says_of_itself_is_no_line() -> None:
-    said = [b"unable to retrieve container logs for containerd://0123", b"", b"2026-11-21 is no time of day"]
-    assert list(log_lines([*said, b"2026-11-21T12:00:00.5+01:00 a line"])) == [
+def test_messages_of_the_kubelet_itself_are_no_log_lines() -> None:
+    foreign = [b"unable to retrieve container logs for containerd://0123", b"", b"2026-11-21 is no time of day"]
+    assert list(log_lines([*foreign, b"2026-11-21T12:00:00.5+01:00 a line"])) == [
         LogLine(datetime(2026, 11, 21, 11, 0, 0, 500_000, tzinfo=UTC), "a line")
     ]
 
@@ -177,7 +177,7 @@ def test_a_line_without_an_end_is_held_in_part_only(chunk: int) -> None:
 
 def test_a_position_is_small_whatever_it_is_behind() -> None:
     log = Log([(BEGINNING + timedelta(milliseconds=number), f"line {number}") for number in range(5000)])
-    _, _, position = look(log, None, chunk=65536)
+    _, _, position = poll(log, None, chunk=65536)
     assert position is not None
     assert len(json.dumps(position.model_dump(mode="json"))) < 200
     assert position.num_lines == 2000

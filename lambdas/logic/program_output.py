@@ -1,4 +1,4 @@
-"""What a program said last, without what torchrun says about it afterwards."""
+"""The end of a program's output, without torchrun's report behind it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainflow.protocol.step_report import parse_report_line
 _REPORT = re.compile(
     r"torch/distributed/elastic/.*failed \(exitcode: |^W\d{4} .*torch/distributed/elastic/.*Sending process "
 )
-"""torchrun's report begins so: some forty lines of its own traceback that bury the program's."""
+"""Beginning of torchrun's report: some forty lines of its own traceback behind the program's."""
 
 
 def program_lines(lines: Iterable[str]) -> list[str]:
@@ -25,11 +25,11 @@ def program_lines(lines: Iterable[str]) -> list[str]:
     return own
 
 
-def last_words(lines: Iterable[str]) -> str:
-    """The last line that says something: of a Python traceback, the error; nothing, if it told of progress."""
-    spoken = [line.strip() for line in program_lines(lines) if line.strip()]
-    return spoken[-1] if spoken and not _tells_of_progress(spoken[-1]) else ""
+def last_line(lines: Iterable[str]) -> str:
+    """The last line that is not blank: the error of a Python traceback. Empty if that line only reports progress."""
+    printed = [line.strip() for line in program_lines(lines) if line.strip()]
+    return printed[-1] if printed and not _reports_progress(printed[-1]) else ""
 
 
-def _tells_of_progress(line: str) -> bool:
+def _reports_progress(line: str) -> bool:
     return any(parse(line) is not None for parse in (parse_metrics_line, parse_report_line, parse_staging_line))
