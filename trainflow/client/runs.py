@@ -16,7 +16,7 @@ from trainflow.client.place import FollowedRun, RunNotFound, RunSummary, new_run
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
-from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.models.run_spec import RunSpec, parse_run_spec, with_present_names
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import KeptSteps, kept_steps_from_json
@@ -86,7 +86,7 @@ class DeployedRuns:
         observer = RunObserver(
             stepfunctions=self._stepfunctions,
             cloudwatch=self._client("cloudwatch"),
-            pods=self._pods_of(run_id, parse_run_spec(json.loads(execution["input"]))),
+            pods=self._pods_of(run_id, parse_run_spec(with_present_names(json.loads(execution["input"])))),
             run_id=run_id,
             execution_arn=execution["executionArn"],
             deployment=self._deployment,

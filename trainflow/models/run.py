@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainflow.models.backends import BackendName
-from trainflow.models.run_spec import RunSpec
+from trainflow.models.run_spec import RunSpec, with_present_names
 
 MAX_RUN_ID_LENGTH = 43
 """A spec's name (30), a dash and 12 hex digits."""
@@ -45,7 +46,8 @@ class Run(Fact):
     run_id: str
     execution_arn: str
     started_at: datetime
-    spec: RunSpec
+    spec: Annotated[RunSpec, BeforeValidator(with_present_names)]
+    """Also read from executions that began under an earlier version, with the names that its fields had there."""
     linked_folder: str | None = None
     """Where the pods find the data set without a copy, because the file system is linked to its bucket."""
     tools_image: str | None = None

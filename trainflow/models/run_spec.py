@@ -79,7 +79,8 @@ class Workload(_Section):
     """The program that every process of the gang runs."""
 
     module: Annotated[str, Field(pattern=MODULE)] | None = None
-    """Python module inside the image, as behind `python -m`; with Slurm, in `environment`. Either this or `script`."""
+    """Python module inside the image, as behind `python -m`; with Slurm, in `python_environment`. Either this or
+    `script`."""
     script: str | None = None
     """Path of a Python file inside the image, relative to its working directory. Either this or `module`."""
     arguments: dict[Annotated[str, Field(pattern=FLAG)], Argument] = Field(default_factory=dict)
@@ -87,7 +88,7 @@ class Workload(_Section):
     image: Annotated[str, Field(min_length=1)] | None = None
     """Container image. Production runs name it by digest, so that a run can be repeated. Needed by every backend but
     `slurm`, which has none."""
-    environment: Annotated[str, Field(pattern=ABSOLUTE_FOLDER)] | None = None
+    python_environment: Annotated[str, Field(pattern=ABSOLUTE_FOLDER)] | None = None
     """Folder of a Python virtual environment on Slurm's nodes; the deployment's if left out. Only for backend
     `slurm`."""
     writable_root: bool = False
@@ -419,7 +420,7 @@ class RunSpec(_Section):
         if self.workload.image is not None:
             return (
                 "workload.image is set, but Slurm runs no containers; remove it, and name the nodes' virtual "
-                "environment with workload.environment if it is not the deployment's"
+                "environment with workload.python_environment if it is not the deployment's"
             )
         if self.workload.writable_root:
             return "workload.writable_root is of containers, and Slurm runs none; remove it"
@@ -427,10 +428,10 @@ class RunSpec(_Section):
 
     def _slurm_alone(self) -> str | None:
         backend = self.compute.backend
-        if self.workload.environment is not None:
+        if self.workload.python_environment is not None:
             return (
-                f"workload.environment is a folder on Slurm's nodes, but backend '{backend}' runs an image; remove it, "
-                "or choose 'slurm'"
+                f"workload.python_environment is a folder on Slurm's nodes, but backend '{backend}' runs an image; "
+                "remove it, or choose 'slurm'"
             )
         if self.workload.image is None:
             return f"workload.image is missing, and backend '{backend}' runs an image; add it"
@@ -458,6 +459,15 @@ def excess_of_names(run_id: str, compute: Compute) -> int:
     return longest - MAX_HOST_NAME
 
 
+def with_present_names(document: Any) -> Any:
+    """The document of a stored spec, in which fields of earlier versions have the names of today."""
+    workload = document.get("workload") if isinstance(document, dict) else None
+    if not isinstance(workload, dict) or "environment" not in workload:
+        return document
+    others = {name: value for name, value in workload.items() if name != "environment"}
+    return {**document, "workload": {"python_environment": workload["environment"], **others}}
+
+
 def parse_run_spec(document: Any) -> RunSpec:
     """The spec that a decoded YAML or JSON document describes.
 
@@ -466,6 +476,11 @@ def parse_run_spec(document: Any) -> RunSpec:
     """
     if not isinstance(document, dict):
         raise InvalidRunSpec("The run spec must be a mapping of fields such as 'version', 'name' and 'workload'.")
+    workload = document.get("workload")
+    if isinstance(workload, dict) and workload.get("environment") is not None:
+        raise InvalidRunSpec("workload.environment is called workload.python_environment now; rename it.")
+    # Earlier versions wrote fields without a value too, into executions' inputs and into the messages of schedules.
+    document = with_present_names(document)
     try:
         return RunSpec.model_validate(document)
     except ValidationError as invalid:
