@@ -22,10 +22,10 @@ from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import KeptSteps, kept_steps_from_json
 
 STOP_SECONDS = 30.0
-"""For an execution to end, and again for the clean-up to have its answer: as long as a slow call and its retry."""
+"""Longest wait for an execution to end, and again for the clean-up: as long as a slow call and its retry."""
 
 POLL_SECONDS = 0.5
-"""Between two polls of an execution's history."""
+"""Time between two polls of an execution's history."""
 
 
 class DeployedRuns:
@@ -51,7 +51,7 @@ class DeployedRuns:
             artifact_bucket: Where what runs leave is kept.
             kubernetes: Connects to the cluster; called where a run has pods.
             namespace: Namespace of the pods.
-            poll_seconds: Between two polls of an execution's history.
+            poll_seconds: Time between two polls of an execution's history.
         """
         self._client, self._stepfunctions = client, client("stepfunctions")
         self._state_machine_arn, self._deployment, self._bucket = state_machine_arn, deployment, artifact_bucket

@@ -20,15 +20,15 @@ SLURM = (
     "SLURM_PROGRAM_FOLDER",
     "SLURM_PROPERTIES",
 )
-"""Where Slurm is and what its nodes look like; empty in a deployment without one.
+"""Variables with Slurm's address and the folders of its nodes; empty in a deployment without one.
 
-SLURM_CLAIMS is a JSON object of what a token says beside its user and its end: AWS PCS wants the user's ids there.
+SLURM_CLAIMS is a JSON object of a token's claims besides its user and its expiry: AWS PCS requires the user ids.
 SLURM_SYSTEM_QUEUE is the partition of small programs; empty where it is Slurm's default.
 """
 CLUSTER = ("CLUSTER_NAME", "NAMESPACE", *SLURM)
-"""What runs jobs: any function that reaches the one reaches the other, because the run says which it is."""
+"""Variables of functions that reach what runs the jobs, EKS or Slurm: the run says which of the two it is."""
 METRICS = ("DEPLOYMENT",)
-"""Of functions that publish metrics."""
+"""Variables of functions that publish metrics."""
 ARTIFACTS = ("ARTIFACT_BUCKET",)
 NOTIFICATIONS = ("TOPIC_ARN",)
 RUNS = ("RUN_TABLE",)
@@ -46,7 +46,7 @@ class Function:
     """One handler module as a Lambda function."""
 
     name: str
-    """As the placeholder in the state machines calls it."""
+    """Name of the function, as in the state machines' placeholders."""
     module: str
     environment: tuple[str, ...]
     """Names of the variables that the handler reads."""
@@ -57,7 +57,7 @@ class Function:
 
     @property
     def handler(self) -> str:
-        """As Lambda writes it."""
+        """The handler in Lambda's notation, `module.function`."""
         return f"lambdas.handlers.{self.module}.lambda_handler"
 
 
@@ -93,7 +93,7 @@ TASKS = (
     ),
     Function(name="Notify", module="notify", environment=NOTIFICATIONS + RUNS),
 )
-"""Behind the Task states, in the order in which a run meets them."""
+"""Functions of the Task states, in the order in which a run enters these."""
 
 EVENT_HANDLERS = (
     Function(name="StartRun", module="start_run", environment=WORKFLOW + NOTIFICATIONS),
@@ -111,6 +111,6 @@ EVENT_HANDLERS = (
         access=Access.SURVEY,
     ),
 )
-"""Behind EventBridge, its schedules and the queue of run requests."""
+"""Functions that EventBridge, its schedules and the queue of run requests invoke."""
 
 FUNCTIONS = TASKS + EVENT_HANDLERS

@@ -64,7 +64,7 @@ class JobRef(Fact):
     num_nodes: int = Field(ge=1)
     backend: BackendName = "job"
     min_nodes: int | None = Field(default=None, ge=1)
-    """With how many nodes an elastic job may go on; None for jobs that need all of theirs."""
+    """Fewest nodes with which an elastic job continues; None for jobs that need all of theirs."""
 
     @property
     def run_id(self) -> str:
@@ -73,7 +73,7 @@ class JobRef(Fact):
 
     @property
     def elastic(self) -> bool:
-        """Whether ranks are dealt out at run time, so that rank 0 has to say where it is."""
+        """Whether ranks are assigned at run time, so that rank 0 has to announce its location."""
         return self.min_nodes is not None
 
     @property
@@ -112,11 +112,11 @@ class MetricsCursor(Fact):
     progressed_at: datetime | None = None
     """When a new step was last seen, by the Lambda's clock."""
     log_rotations: int = 0
-    """How often the log had been replaced since the look before, so that nobody has read the lines in between."""
+    """How often the log had been replaced since the poll before, so that the lines in between were not read."""
 
 
 class StagingProgress(Fact):
-    """How far staging was at the last look."""
+    """How far staging was at the last poll."""
 
     done_bytes: int = 0
     files: int = 0

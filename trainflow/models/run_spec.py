@@ -24,10 +24,10 @@ MAX_NAME_LENGTH = 30
 """Leaves room in a pod's host name (63 characters, RFC 1123) for the run's hash, stage, attempt and index."""
 
 RUN_HASH_LENGTH = 12
-"""Hex digits behind a spec's name in the run id."""
+"""Hex digits after a spec's name in the run id."""
 
 LONGEST_JOB = "-precompile-1"
-"""What the longest of a run's gangs is called behind the run id."""
+"""Suffix after the run id in the longest name among a run's gangs."""
 
 NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 FOLDER = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -39,7 +39,7 @@ SHA256 = r"^[0-9a-f]{64}$"
 REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]$"
 
 LONGEST_FOLDER = 63
-"""As `dataset.name` may be."""
+"""Most characters of `dataset.name`."""
 
 IN_WORDS = {
     NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
@@ -110,12 +110,12 @@ class Workload(_Section):
 
 
 class Elastic(_Section):
-    """A gang that goes on with fewer nodes: `c10d` rendezvous, ranks dealt out anew whenever a node comes or goes."""
+    """A gang that continues with fewer nodes: `c10d` rendezvous, ranks assigned anew when a node joins or leaves."""
 
     min_nodes: Annotated[int, Field(ge=1)]
-    """With fewer nodes it waits."""
+    """Fewest nodes with which it trains; with fewer it waits."""
     max_nodes: Annotated[int, Field(ge=1)]
-    """It never has more, whoever scales the job."""
+    """Most nodes that it ever has, even when the job is scaled from outside."""
     max_restarts: Annotated[int, Field(ge=0, le=100)] = 3
     """How often workers start anew before the job has failed; each start resumes from the newest checkpoint."""
 
@@ -248,7 +248,7 @@ class Dataset(_Section):
     sha256: Annotated[str, Field(pattern=SHA256)] | None = None
     """Checksum of the archive as `sha256sum` prints it. Required with https://, where nothing else vouches for it."""
     public: bool = False
-    """True for a bucket that anybody may read: requests are not signed, so that no role needs a grant for it."""
+    """True for a public bucket: requests are not signed, so that no role needs a grant for it."""
     region: Annotated[str, Field(pattern=REGION)] | None = None
     """The bucket's AWS Region. Default: S3 is asked for it."""
     manifest_url: str | None = None
@@ -360,7 +360,7 @@ class Precompile(_Section):
 
 
 class Limits(_Section):
-    """When a run has to be given up, and how closely it is watched."""
+    """When a run fails for taking too long, and how often it is polled."""
 
     max_duration_hours: Annotated[float, Field(gt=0, le=8760)] = 72.0
     """Longest time for one job, in hours; the cluster kills it then. BERT-large phase 1 takes 20 to 45."""
@@ -379,12 +379,12 @@ class Limits(_Section):
     min_throughput: Annotated[float, Field(gt=0)] | None = None
     """Sequences per second over all ranks below which an alarm calls a person; the run goes on. None sets no floor."""
     poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30
-    """Least seconds between two looks. Waits are looked at after a twentieth of the time waited, if that is more; jobs
-    after a second for each day of the run's age, if that is more: an execution's history has its quota."""
+    """Least seconds between two polls. Waits are polled after a twentieth of the time waited, if that is longer; jobs
+    after a second for each day of the run's age, if that is longer: the history of an execution has a quota."""
 
 
 class Teardown(_Section):
-    """What is taken away at the end: the run's jobs, and its nodes unless another run uses them."""
+    """What is released at the end: the run's jobs, and its nodes unless another run uses them."""
 
     on_success: bool = True
     """Nodes that idle cost as much as nodes that train."""
@@ -410,7 +410,7 @@ class RunSpec(_Section):
     teardown: Teardown = Teardown()
 
     @model_validator(mode="after")
-    def _the_program_is_where_the_backend_looks(self) -> Self:
+    def _the_program_is_where_the_backend_runs_it(self) -> Self:
         problem = self._kubernetes_alone() if self.compute.backend_description.needs_slurm else self._slurm_alone()
         if problem:
             raise ValueError(problem)
