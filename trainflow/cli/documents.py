@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
-"""Of the checkout that the command was installed from; it needs one, for configurations and stacks."""
+"""docs/ of the checkout that the command was installed from; it needs one, for configurations and stacks."""
 
 
 def path_of(name: str) -> str:
