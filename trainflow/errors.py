@@ -12,7 +12,7 @@ class TrainflowError(Exception):
 
     what_to_do: str = "Read the run's report for the state that failed."
     input_at_fault: bool = False
-    """Whether the cure lies in what the person handed in: the spec, the data set, the program."""
+    """Whether the user's input has to be corrected: the spec, the data set, the program."""
 
 
 class InvalidRunSpec(TrainflowError):
@@ -56,7 +56,7 @@ class DatasetInvalid(TrainflowError):
 
 
 class DestinationNotEmpty(TrainflowError):
-    """The folder that the data set is unpacked into holds another data set, or files of somebody else."""
+    """The folder that the data set is unpacked into holds another data set, or files of another owner."""
 
     what_to_do = (
         "Give the data set a folder of its own with `dataset.name`, or empty the folder that the message names."
@@ -92,7 +92,7 @@ class StagingStalled(TrainflowError):
     """Nothing of the data set arrived for longer than the spec allows."""
 
     what_to_do = (
-        "Look at the staging pod's log and at the network's way to the source, or at the data repository task that the "
+        "Read the staging pod's log, and check the network path to the source, or the data repository task that the "
         "message names; or raise `limits.stall_minutes`. A new run goes on with the files that are complete."
     )
 
@@ -133,7 +133,7 @@ class CapacityTimeout(TrainflowError):
     """The gang's nodes did not become ready in time."""
 
     what_to_do = (
-        "Look at the node group's health issues, choose another instance type or zone, or raise "
+        "Check the node group's health issues, choose another instance type or zone, or raise "
         "`limits.capacity_timeout_minutes`."
     )
 
@@ -149,7 +149,7 @@ class GangIncomplete(TrainflowError):
     """Not all pods of a gang, or nodes of a Slurm job, ran in time."""
 
     what_to_do = (
-        "Look at what kept them (the message, and `kubectl describe pod`; with Slurm `scontrol show job`), or raise "
+        "Find out what kept them (the message, and `kubectl describe pod`; with Slurm `scontrol show job`), or raise "
         "`limits.gang_timeout_minutes`."
     )
 
@@ -201,7 +201,7 @@ class WorkerFailed(TrainflowError):
 class NodeLost(TrainflowError):
     """A node of the gang died or was taken away."""
 
-    what_to_do = "Look at the node's health events; raise `limits.max_restarts` if nodes are lost often."
+    what_to_do = "Check the node's health events; raise `limits.max_restarts` if nodes are lost often."
 
 
 class JobPreempted(TrainflowError):
@@ -211,15 +211,19 @@ class JobPreempted(TrainflowError):
 
 
 class JobCancelled(TrainflowError):
-    """Somebody cancelled the job behind the run's back."""
+    """A user cancelled the Slurm job instead of stopping the run."""
 
-    what_to_do = "Ask whoever cancelled it, then start the run again: it is not restarted against somebody's will."
+    what_to_do = (
+        "Ask the user who cancelled it, then start the run again: a job that a user cancelled is not restarted."
+    )
 
 
 class JobRefused(TrainflowError):
     """Slurm does not take the job as it is."""
 
-    what_to_do = "Correct what the message names, in the spec's `compute` or `limits` or with whoever runs the cluster."
+    what_to_do = (
+        "Correct what the message names, in the spec's `compute` or `limits`, or ask the cluster's administrator."
+    )
     input_at_fault = True
 
 
@@ -236,7 +240,7 @@ class JobStalled(TrainflowError):
 
 
 class GraphCompilationFailed(TrainflowError):
-    """At least one graph of the model did not compile."""
+    """The compilation of at least one graph of the model failed."""
 
     what_to_do = "Read the compiler's message about the graphs: the precompile job's log is in logs/ beside run.json."
 
@@ -255,7 +259,7 @@ class CompilationNotReported(TrainflowError):
 
 
 class ClusterUnavailable(TrainflowError):
-    """The Kubernetes API, or Slurm, did not answer or asked to be left alone for a moment. Retried."""
+    """The Kubernetes API, or Slurm, did not answer or throttled the request. Retried."""
 
     what_to_do = (
         "Check that the cluster is ACTIVE and that its private endpoint is reachable from the Lambdas; with Slurm, "
@@ -275,7 +279,7 @@ class ClusterAccessDenied(TrainflowError):
 class ServiceUnavailable(TrainflowError):
     """An AWS service throttled the call or failed on its side. Retried."""
 
-    what_to_do = "Wait, then start the run again; if it persists, look at the account's service quotas."
+    what_to_do = "Wait, then start the run again; if it persists, check the account's service quotas."
 
 
 def named_errors() -> dict[str, type[TrainflowError]]:

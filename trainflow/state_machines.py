@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 FOLDER = Path(__file__).parents[1] / "statemachines"
-"""In a checkout of the repository, which is what deploys and what runs the twin."""
+"""Folder of the texts in a checkout of the repository, which the stacks and the twin read."""
 
 NAMES = ("training", "watch_job")
 """Each is the name of a file, without its ending."""
@@ -67,7 +67,7 @@ def definition_json(name: str, *, folder: Path = FOLDER) -> str:
 
 
 class _Converter:
-    """From the nodes of one file to the values that JSON has."""
+    """Converts the YAML nodes of one file to JSON values."""
 
     def __init__(self, file_name: str) -> None:
         self._file_name = file_name

@@ -48,7 +48,7 @@ def _what_shapes_graphs(spec: RunSpec, image_digest: str | None) -> dict[str, An
     return {
         "version": VERSION,
         "image": _digest(image_digest or workload.image or ""),
-        "python": workload.environment,
+        "python": workload.python_environment,
         "program": [workload.module, workload.script],
         "arguments": counted,
         "shapes": None if spec.dataset is None or spec.precompile.ignore_dataset else spec.dataset.url,

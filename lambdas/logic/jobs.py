@@ -104,7 +104,7 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: C
         priority_class=spec.compute.priority_class if gang else None,
         elastic=spec.compute.elastic if ref.elastic else None,
         writable_root=spec.workload.writable_root if gang else False,
-        python_environment=spec.workload.environment,
+        python_environment=spec.workload.python_environment,
     )
 
 

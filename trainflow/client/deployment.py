@@ -27,7 +27,7 @@ class Deployment:
     name: str
     region: str
     cluster: str
-    """Name of the EKS cluster, its own or somebody else's."""
+    """Name of the EKS cluster, the deployment's own or an existing one."""
 
     def client(self, service: str) -> Any:
         """A boto3 client with the caller's own credentials."""

@@ -16,16 +16,16 @@ from trainflow.client.place import FollowedRun, RunNotFound, RunSummary, new_run
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
-from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.models.run_spec import RunSpec, parse_run_spec, with_present_names
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import KeptSteps, kept_steps_from_json
 
 STOP_SECONDS = 30.0
-"""For an execution to end, and again for the clean-up to have its answer: as long as a slow call and its retry."""
+"""Longest wait for an execution to end, and again for the clean-up: as long as a slow call and its retry."""
 
 POLL_SECONDS = 0.5
-"""Between two polls of an execution's history."""
+"""Time between two polls of an execution's history."""
 
 
 class DeployedRuns:
@@ -51,7 +51,7 @@ class DeployedRuns:
             artifact_bucket: Where what runs leave is kept.
             kubernetes: Connects to the cluster; called where a run has pods.
             namespace: Namespace of the pods.
-            poll_seconds: Between two polls of an execution's history.
+            poll_seconds: Time between two polls of an execution's history.
         """
         self._client, self._stepfunctions = client, client("stepfunctions")
         self._state_machine_arn, self._deployment, self._bucket = state_machine_arn, deployment, artifact_bucket
@@ -86,7 +86,7 @@ class DeployedRuns:
         observer = RunObserver(
             stepfunctions=self._stepfunctions,
             cloudwatch=self._client("cloudwatch"),
-            pods=self._pods_of(run_id, parse_run_spec(json.loads(execution["input"]))),
+            pods=self._pods_of(run_id, parse_run_spec(with_present_names(json.loads(execution["input"])))),
             run_id=run_id,
             execution_arn=execution["executionArn"],
             deployment=self._deployment,

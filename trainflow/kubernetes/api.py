@@ -22,7 +22,7 @@ READ_SECONDS = 20.0
 """Time without a byte after which a request counts as lost. A Lambda that hangs costs a whole poll lap."""
 
 SILENCE_SECONDS = 60.0
-"""The same for a stream that is followed; whoever follows opens it again where it was."""
+"""The same for a stream that is followed; the caller opens it again where it ended."""
 
 EXEC_SECONDS = 60.0
 """How long a command in a container may take."""
@@ -104,7 +104,7 @@ class KubernetesApi:
         """One request, as plain JSON: the generated models would cost more time than the request itself.
 
         Raises:
-            ClusterUnavailable: If the API did not answer, not well, or asked to be left alone for a moment.
+            ClusterUnavailable: If the API did not answer, answered with an error, or throttled the request.
             ClusterAccessDenied: If it does not know the caller, or does not let the caller do this.
             RequestRefused: If it refuses the request as it is: `NotFound`, `AlreadyExists`, `Expired` and others.
         """

@@ -11,7 +11,7 @@ from trainflow.errors import ClusterAccessDenied
 
 TOKEN_PREFIX = "k8s-aws-v1."  # noqa: S105  (a prefix, not a token)
 PRESIGNED_FOR_SECONDS = 60
-"""As the AWS CLI signs it; the cluster accepts the token for 15 minutes."""
+"""Validity that the AWS CLI gives the presigned URL; the cluster accepts the token for 15 minutes."""
 
 
 def bearer_token(session: Any, sts: Any, cluster: str) -> str:

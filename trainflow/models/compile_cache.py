@@ -15,7 +15,7 @@ EXPIRES_AT = "expires_at"
 """The table's time to live, in seconds since the epoch."""
 
 KEPT_FOR = timedelta(days=180)
-"""After it was last used: an item is small, but nobody else would ever take it away."""
+"""Time from the last use of a cache to the expiry of its item. Items are small, but nothing else deletes them."""
 
 OWN_CACHES = "runs"
 """Folder of the caches that belong to one run alone. No key is called so: keys end with a hash."""
@@ -32,11 +32,11 @@ class Hold(StrEnum):
     """What a run may do with its cache."""
 
     READ = "read"
-    """All graphs are in it. Nobody writes it any more."""
+    """Reads the cache, which holds all graphs and is not written any more."""
     LEASE = "lease"
-    """The run compiles them, for itself and for those that come after it."""
+    """Compiles the graphs, for itself and for later runs."""
     OWN = "own"
-    """It compiles them for itself: it waited too long for another run, or holds nodes and cannot wait."""
+    """Compiles the graphs for itself: it waited too long for another run, or holds nodes and cannot wait."""
 
 
 class CacheUse(Fact):
@@ -44,7 +44,7 @@ class CacheUse(Fact):
 
     key: str
     folder: str
-    """Below `/cache`. Only the run in its name ever writes there, so no two runs write into one."""
+    """Path below `/cache`. Only the run in its name writes there, so no two runs write into the same folder."""
     hold: Hold
 
 
@@ -54,7 +54,7 @@ class CacheRecord(Fact):
     cache_key: str
     state: CacheState
     run_id: str
-    """Who compiles it, or has."""
+    """The run that compiles the graphs, or has compiled them."""
     execution_arn: str
     since: datetime
     """When the run took the lease."""
@@ -75,12 +75,12 @@ class CacheRecord(Fact):
 
 
 def shared_folder(key: str, run_id: str) -> str:
-    """Where a run compiles for others, below `/cache`."""
+    """Folder below `/cache` into which a run compiles graphs for later runs too."""
     return f"{key}/{run_id}"
 
 
 def own_folder(run_id: str) -> str:
-    """Where a run keeps graphs that are nobody else's, below `/cache`."""
+    """Folder below `/cache` of the graphs that belong to one run alone."""
     return f"{OWN_CACHES}/{run_id}/graphs"
 
 
@@ -97,5 +97,5 @@ def lease_of(run: Run, key: str, *, now: datetime) -> CacheRecord:
 
 
 def expiry(used_at: datetime) -> int:
-    """When the table forgets a cache that nobody uses again."""
+    """When the table deletes the item of a cache that is not used again, in seconds since the epoch."""
     return int((used_at + KEPT_FOR).timestamp())

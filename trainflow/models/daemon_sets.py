@@ -26,7 +26,7 @@ class DaemonSet:
     """EKS add-on or Helm chart that installs it."""
     nodes: NodeKind = "every"
     millicpu: int
-    """In thousandths of a vCPU."""
+    """CPU request, in thousandths of a vCPU."""
     memory_mib: int
     source: str
     """Version that was read, and where. Add-ons take the version that is EKS's default, which may be newer."""
@@ -42,7 +42,7 @@ class DaemonSet:
 
     @property
     def requests(self) -> dict[str, str]:
-        """As a container's `resources.requests`."""
+        """The requests in the form of a container's `resources.requests`."""
         return {"cpu": f"{self.millicpu}m", "memory": f"{self.memory_mib}Mi"}
 
 

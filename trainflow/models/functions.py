@@ -24,7 +24,7 @@ from trainflow.models.environment import (
 from trainflow.models.kubernetes_access import Access
 
 CLUSTER = (ClusterEnvironment, SlurmEnvironment)
-"""What runs jobs: any function that reaches the one reaches the other, because the run says which it is."""
+"""Settings of functions that reach what runs the jobs, EKS or Slurm: the run says which of the two it is."""
 METRICS = (DeploymentEnvironment,)
 ARTIFACTS = (ArtifactEnvironment,)
 NOTIFICATIONS = (NotificationEnvironment,)
@@ -45,7 +45,7 @@ class Function:
     """One handler module as a Lambda function."""
 
     name: str
-    """As the placeholder in the state machines calls it."""
+    """Name of the function, as in the state machines' placeholders."""
     module: str
     settings: tuple[type[Settings], ...]
     """What it is told about its surroundings."""
@@ -61,7 +61,7 @@ class Function:
 
     @property
     def handler(self) -> str:
-        """As Lambda writes it."""
+        """The handler in Lambda's notation, `module.function`."""
         return f"lambdas.handlers.{self.module}.lambda_handler"
 
 
@@ -95,7 +95,7 @@ TASKS = (
     ),
     Function(name="Notify", module="notify", settings=NOTIFICATIONS + RUNS),
 )
-"""Behind the Task states, in the order in which a run meets them."""
+"""Functions of the Task states, in the order in which a run enters these."""
 
 EVENT_HANDLERS = (
     Function(name="StartRun", module="start_run", settings=WORKFLOW + NOTIFICATIONS),
@@ -113,6 +113,6 @@ EVENT_HANDLERS = (
         access=Access.SURVEY,
     ),
 )
-"""Behind EventBridge, its schedules and the queue of run requests."""
+"""Functions that EventBridge, its schedules and the queue of run requests invoke."""
 
 FUNCTIONS = TASKS + EVENT_HANDLERS

@@ -29,6 +29,6 @@ class EcrImage:
 
 
 def in_private_ecr(image: str) -> EcrImage | None:
-    """The parts of an image's name; None if the image is in a public registry or in one of somebody else's."""
+    """The parts of an image's name; None if the image is in a public registry or outside of ECR."""
     found = PRIVATE_ECR.fullmatch(image)
     return EcrImage(**found.groupdict()) if found else None

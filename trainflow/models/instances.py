@@ -32,11 +32,11 @@ HUGE_PAGES = "hugepages-2Mi"
 """Resource of pages of 2 MiB, which libfabric's EFA provider allocates its buffers from."""
 
 HUGE_PAGES_OF_EFA_NODE = 5128
-"""Set aside by the EKS accelerated images where EFA is (EKS user guide, "Run machine learning training on Amazon EKS
-with Elastic Fabric Adapter"); they are taken out of the node's memory."""
+"""Huge pages that the EKS accelerated images set aside on nodes with EFA (EKS user guide, "Run machine learning
+training on Amazon EKS with Elastic Fabric Adapter"); they are taken out of the node's memory."""
 
 HUGE_PAGES_OF_EFA_POD_MIB = 5120
-"""As the EKS user guide's examples of EFA ask for; half of what a node sets aside. EFA locks them."""
+"""Request in the EKS user guide's examples of EFA; half of what a node sets aside. EFA locks these pages."""
 
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 """Well-known node label; the older `beta.kubernetes.io/instance-type` is deprecated."""
@@ -50,9 +50,9 @@ class InstanceType:
     vcpus: int
     memory_gib: int
     network_interfaces: int
-    """On the first network card, to which the CNI attaches pods."""
+    """Interfaces of the first network card, to which the CNI attaches pods."""
     addresses_per_interface: int
-    """IPv4."""
+    """IPv4 addresses of each interface."""
     neuron_devices: int = 0
     neuron_cores: int = 0
     """NeuronCores as processes see them (trn2: logical cores with LNC=2)."""
@@ -122,7 +122,7 @@ class InstanceType:
         return {resource: count for resource, count in offered.items() if count}
 
     def uses_efa(self, num_nodes: int) -> bool:
-        """Whether a gang talks over EFA: one node has nobody to talk to."""
+        """Whether a gang communicates over EFA: it has more than one node, and the type has EFA."""
         return self.efa_interfaces > 0 and num_nodes > 1
 
     @property
@@ -224,11 +224,11 @@ InstanceTypeName = Annotated[str, AfterValidator(_known), Field(json_schema_extr
 SYSTEM_INSTANCE = InstanceType(
     name="t3a.large", vcpus=2, memory_gib=8, network_interfaces=3, addresses_per_interface=12
 )
-"""Of the nodes that are always there. No run may ask for it, so no gang waits for nodes that hold everybody's small
-pods."""
+"""Type of the permanent nodes. No run may ask for it, so no gang waits for the nodes that hold the small pods of all
+runs."""
 
 SYSTEM_NODEGROUP = "system"
-"""The node group that they are of."""
+"""Node group of the permanent nodes."""
 
 
 def nodegroup_name(instance_type: str) -> str:

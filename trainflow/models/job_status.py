@@ -23,7 +23,7 @@ class WorkerPod:
     node: str | None = None
     exit_code: int | None = None
     reason: str | None = None
-    """In Kubernetes' words: Error, OOMKilled, DeadlineExceeded, Evicted. Slurm's are put into the same."""
+    """Kubernetes' reason: Error, OOMKilled, DeadlineExceeded, Evicted. Slurm's states are mapped to the same."""
     message: str | None = None
     """The container's termination message: a result, or the last lines of its log."""
     finished_at: datetime | None = None
@@ -39,4 +39,4 @@ class JobStatus:
     failure_message: str | None = None
     submitted_at: datetime | None = None
     started_at: datetime | None = None
-    """When it began to run, as well as its kind tells; None while it is pending."""
+    """When it began to run, as far as its kind reports it; None while it is pending."""

@@ -20,7 +20,7 @@ class Access(StrEnum):
     """Kubernetes groups by what their members do."""
 
     EXAMINE = "trainflow:examine"
-    """Looks at what a run will need, and launches the small pod that looks from inside."""
+    """Reads what a run will need, and launches the small pod that checks it from inside of the cluster."""
     SUBMIT = "trainflow:submit"
     """Launches jobs and reads how they end."""
     WATCH = "trainflow:watch"
@@ -74,7 +74,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     ),
     Access.SURVEY: (_rule("", "pods", "list"), _rule("", "configmaps", "list", "delete")),
 }
-"""In the runs' namespace only."""
+"""Rules that hold in the runs' namespace only."""
 
 IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
     Access.EXAMINE: (
@@ -86,7 +86,7 @@ IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
     ),
     Access.SCALE: (_rule("", "nodes", "list"),),
 }
-"""Nodes and the like belong to no namespace; daemon sets belong to those of whoever installed them."""
+"""Rules for the whole cluster: nodes have no namespace, and daemon sets may be in any."""
 
 
 def access_manifests(namespace: str) -> list[dict[str, Any]]:

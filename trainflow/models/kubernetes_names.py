@@ -14,19 +14,19 @@ BACKEND_LABEL = "trainflow/backend"
 """Which kind of object runs the job: tells a pod that is a job from the pods of jobs."""
 
 FIRST_NODE_RANK_LABEL = "trainflow/first-node-rank"
-"""On the workers of a PyTorchJob, which the operator counts from 0 although its master is node 0."""
+"""Label of a PyTorchJob's workers, which the operator counts from 0 although the master is node 0."""
 
 ELASTIC_LABEL = "trainflow/elastic"
-"""On the pods of a gang whose ranks are dealt out at run time: any of them may be rank 0."""
+"""Label of the pods of a gang whose ranks are assigned at run time: any of them may be rank 0."""
 
 CLAIM_LABEL = "trainflow/claims"
-"""On the ConfigMap by which a run claims nodes: their instance type."""
+"""Label of the ConfigMap by which a run claims nodes: their instance type."""
 
 TRAINING_NODES = {"trainflow/nodes": "training"}
-"""Label of the nodes that come for a run and are released after it: programs that nobody is to lose stay off them."""
+"""Label of the nodes that are started for a run and released after it: permanent programs are not scheduled there."""
 
 NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
-"""The kubelet's reasons of a container whose image it cannot have."""
+"""The kubelet's reasons of a container whose image it cannot pull."""
 
 SPEC_HASH_ANNOTATION = "trainflow/spec-hash"
 """Tells whether an existing job of the same name is the same job."""

@@ -8,45 +8,45 @@ from enum import StrEnum
 NAMESPACE = "Trainflow"
 
 DEPLOYMENT_DIMENSION = "Deployment"
-"""Of every metric, beside one of the next two: two deployments in one account do not count each other's."""
+"""Dimension of every metric, with one of the next two: keeps two deployments in one account apart."""
 
 RUN_DIMENSION = "RunId"
-"""Of the metrics of one run."""
+"""Dimension of the metrics of one run."""
 
 CLUSTER_DIMENSION = "ClusterName"
-"""Of the metrics of everything that runs in one cluster: alarms watch these, whatever the runs are called."""
+"""Dimension of the metrics over all runs of one cluster: alarms watch these, whatever the runs' names."""
 
 
 class RunMetric(StrEnum):
-    """By run; those of the training have one datapoint a logged step."""
+    """Metrics of a run; those of the training have one datapoint a logged step."""
 
     STEP_LOSS = "StepLoss"
     LEARNING_RATE = "LearningRate"
     THROUGHPUT = "Throughput"
     """Sequences per second over all ranks."""
     TOKENS_PER_SECOND = "TokensPerSecond"
-    """Over all ranks; of programs that report it."""
+    """Tokens per second over all ranks; published for programs that report it."""
     MODEL_FLOPS_UTILIZATION = "ModelFlopsUtilization"
-    """In percent of the devices' peak; of programs that report it on devices whose peak is known."""
+    """Percent of the devices' peak; published for programs that report it, on devices whose peak is known."""
     GRADIENT_NORM = "GradientNorm"
-    """2-norm of the gradients before clipping; of programs that report it."""
+    """2-norm of the gradients before clipping; published for programs that report it."""
     DATA_WAIT = "DataWait"
-    """Percent of the time in which rank 0 waited for samples; of programs that report it."""
+    """Percent of the time in which rank 0 waited for samples; published for programs that report it."""
     STAGED_BYTES = "StagedBytes"
-    """Of the data set's source, one datapoint a look while it is being staged."""
+    """Bytes of the data set's source that are staged, one datapoint a poll while it is being staged."""
     STAGING_BYTES_PER_SECOND = "StagingBytesPerSecond"
     STAGING_PROGRESS = "StagingProgress"
-    """In percent; of sources whose size is known."""
+    """Percent of the source; published for sources whose size is known."""
 
 
 @dataclass(frozen=True)
 class PublishedField:
-    """One field of what rank 0 says of a step, as a metric."""
+    """One field of what rank 0 reports of a step, as a metric."""
 
     field: str
     metric: RunMetric
     unit: str
-    """As CloudWatch calls it (API reference, MetricDatum)."""
+    """CloudWatch's name of the unit (API reference, MetricDatum)."""
 
 
 STEP_FIELDS = (
@@ -69,7 +69,7 @@ One more row is one more metric of every run, which CloudWatch bills by the mont
 
 
 class ClusterMetric(StrEnum):
-    """By cluster, over all of its runs."""
+    """Metrics of a cluster, over all of its runs."""
 
     SECONDS_SINCE_STEP = "SecondsSinceStep"
     """Age of the newest step, one datapoint a poll and run; alarms take the maximum."""
@@ -80,7 +80,7 @@ class ClusterMetric(StrEnum):
     NODES_UP = "NodesUp"
     """Training nodes that cost money, joined or not."""
     NODES_WITHOUT_RUN = "NodesWithoutRun"
-    """Of these, those that no run claims."""
+    """Training nodes that cost money and that no run claims."""
     PODS_RUNNING = "PodsRunning"
     PODS_PENDING = "PodsPending"
     ESTIMATED_USD = "EstimatedUsd"

@@ -16,12 +16,12 @@ VISIBLE_MEMORY = 0.925
 node of the type (its setting `vm-memory-overhead-percent`); most EC2 nodes report 0.94 to 0.98."""
 
 CPU_RESERVED_PER_MILLE = ((0, 1000, 60), (1000, 2000, 10), (2000, 4000, 5), (4000, None, 2.5))
-"""From, to (thousandths of a vCPU), and how many thousandths of that range the kubelet keeps (EKS AMI, nodeadm:
+"""Start and end of a range (thousandths of a vCPU), and how many thousandths of it the kubelet keeps (EKS AMI, nodeadm:
 `getCPUMillicoresToReserve` in internal/kubelet/config.go)."""
 
 MEMORY_RESERVED_MIB = 255
 MEMORY_RESERVED_MIB_PER_POD = 11
-"""For each pod that the node may run (nodeadm: `getMemoryMebibytesToReserve`)."""
+"""Memory that the kubelet keeps for each pod that the node may run (nodeadm: `getMemoryMebibytesToReserve`)."""
 
 EVICTION_MIB = 100
 """The kubelet evicts pods when less is available (`memory.available`, Kubernetes' and EKS's default)."""
@@ -39,7 +39,7 @@ class Room:
     """An amount of CPU and memory."""
 
     millicpu: int
-    """In thousandths of a vCPU."""
+    """CPU, in thousandths of a vCPU."""
     memory_mib: int
 
     def __sub__(self, other: Room) -> Room:

@@ -60,4 +60,4 @@ OFFERINGS = {
     "c7i.xlarge": Offering(),
     "c7i.4xlarge": Offering(),
 }
-"""By EC2 name; every type of the catalogue in `instances.py` stands here too."""
+"""Offering of each instance type, by EC2 name; every type of the catalogue in `instances.py` has a row."""

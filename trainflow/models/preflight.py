@@ -1,4 +1,4 @@
-"""What preflight finds out before anything is billed, as plain facts. What nobody could tell is `Unknown`."""
+"""What preflight finds out before anything is billed, as plain facts. A fact that could not be read is `Unknown`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Unknown:
-    """A fact that could not be found out: access is missing, or whoever knows it did not answer."""
+    """A fact that could not be read: access is missing, or the service did not answer."""
 
     reason: str
 
@@ -35,9 +35,9 @@ class AccountFacts:
     """What the AWS account has for the gang."""
 
     zones: tuple[Zone, ...] | Unknown
-    """Of the node group's subnets."""
+    """Availability Zones of the node group's subnets."""
     offered_in: frozenset[str] | Unknown
-    """Ids of those of them that offer the instance type."""
+    """Ids of those among these zones that offer the instance type."""
     quota: Quota | Unknown | None
     """None for nodes that no quota counts."""
 
@@ -53,10 +53,10 @@ class VolumeClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class PluginNodes:
-    """What is known of those who advertise devices."""
+    """What is known of the nodes that advertise devices."""
 
     settled: tuple[frozenset[str], ...] = ()
-    """Of every node of the type that has been ready for a while: the devices that it advertises in full."""
+    """Devices that each node of the type advertises in full, of the nodes that have been ready for a while."""
     huge_pages_mib: int = 0
     """The most that one of these nodes sets aside in huge pages, in MiB."""
     daemon_sets: frozenset[str] | Unknown = frozenset()
@@ -82,11 +82,11 @@ class DatasetFacts:
     """The data set where it comes from."""
 
     is_there: bool = True
-    """And may be read."""
+    """Whether it exists and may be read."""
     manifest_is_there: bool = True
     num_bytes: int | Unknown = 0
     etag: str | None = None
-    """As staging notes it, by which a new upload is told from what was staged; None where only staging can tell."""
+    """ETag that staging records, which tells a new upload from the staged one; None where only staging can read it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,18 +94,18 @@ class Probed:
     """What a small pod in the workload's image saw."""
 
     machine: str
-    """As `uname -m` calls the processor that it ran on."""
+    """Architecture of the processor that it ran on, as `uname -m` prints it."""
     program: str | None = None
     """What is wrong with the workload's program, in a sentence; None if it is there."""
     arguments: str | None = None
     """What is wrong with its arguments; None if nothing is known to be."""
     free_bytes: int | None = None
-    """On the shared file system."""
+    """Free bytes of the shared file system."""
     staged_url: str | None = None
-    """Where the data set that is there already came from."""
+    """URL from which the data set that is there was staged."""
     staged_etag: str | None = None
-    """Which upload of it that was; None where an older trainer does not say."""
+    """ETag of that upload; None where an older trainer did not record it."""
     checkpoint_bytes: int | None = None
     """What the program's checkpoints will take together; None for a program that cannot be asked."""
     packages: str | None = None
-    """Digest of the Python packages that are installed: what tells environments apart where there are no images."""
+    """Digest of the Python packages that are installed: it identifies the environment where there are no images."""

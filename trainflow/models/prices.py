@@ -1,6 +1,6 @@
-"""On-demand prices of EC2 instances: USD an hour, Linux, shared tenancy, by region.
+"""Prices of on-demand EC2 instances: USD an hour, Linux, shared tenancy, by region.
 
-`prices.json` holds them, with the date and the source of each table. A price that is not there is not known: nothing
+`prices.json` holds them, with the date and the source of each table. A price that is not there is unknown: nothing
 is estimated from another region's. To add one, add it to a table with the same source, or add a table.
 """
 

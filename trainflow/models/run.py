@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainflow.models.backends import BackendName
-from trainflow.models.run_spec import RunSpec
+from trainflow.models.run_spec import RunSpec, with_present_names
 
 MAX_RUN_ID_LENGTH = 43
 """A spec's name (30), a dash and 12 hex digits."""
@@ -45,7 +46,8 @@ class Run(Fact):
     run_id: str
     execution_arn: str
     started_at: datetime
-    spec: RunSpec
+    spec: Annotated[RunSpec, BeforeValidator(with_present_names)]
+    """Also read from executions that began under an earlier version, with the names that its fields had there."""
     linked_folder: str | None = None
     """Where the pods find the data set without a copy, because the file system is linked to its bucket."""
     tools_image: str | None = None
@@ -62,7 +64,7 @@ class JobRef(Fact):
     num_nodes: int = Field(ge=1)
     backend: BackendName = "job"
     min_nodes: int | None = Field(default=None, ge=1)
-    """With how many nodes an elastic job may go on; None for jobs that need all of theirs."""
+    """Fewest nodes with which an elastic job continues; None for jobs that need all of theirs."""
 
     @property
     def run_id(self) -> str:
@@ -71,7 +73,7 @@ class JobRef(Fact):
 
     @property
     def elastic(self) -> bool:
-        """Whether ranks are dealt out at run time, so that rank 0 has to say where it is."""
+        """Whether ranks are assigned at run time, so that rank 0 has to announce its location."""
         return self.min_nodes is not None
 
     @property
@@ -110,11 +112,11 @@ class MetricsCursor(Fact):
     progressed_at: datetime | None = None
     """When a new step was last seen, by the Lambda's clock."""
     log_rotations: int = 0
-    """How often the log had been replaced since the look before, so that nobody has read the lines in between."""
+    """How often the log had been replaced since the poll before, so that the lines in between were not read."""
 
 
 class StagingProgress(Fact):
-    """How far staging was at the last look."""
+    """How far staging was at the last poll."""
 
     done_bytes: int = 0
     files: int = 0

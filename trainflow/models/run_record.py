@@ -91,11 +91,11 @@ class MetricsPublished(_Entry):
     first_step: int | None = None
     last_step: int | None = None
     gaps: int | None = None
-    """Steps in rank 0's log that CloudWatch lacks; None where nobody compared the two, as in the workflow."""
+    """Steps in rank 0's log that CloudWatch lacks; None where the two were not compared, as in the workflow."""
     duplicates: int | None = None
     """Data points in CloudWatch beyond one a step; None as above."""
     log_rotations: int = 0
-    """Looks that found rank 0's log replaced by a new file: the lines behind the look before were not read."""
+    """Polls that found rank 0's log replaced by a new file: the lines after the poll before were not read."""
 
 
 class RunRecord(_Entry):
@@ -110,13 +110,13 @@ class RunRecord(_Entry):
     states: list[StateVisit] = Field(default_factory=list)
     executions: list[Execution] = Field(default_factory=list)
     jobs: dict[str, Job] = Field(default_factory=dict)
-    """By stage; the workflow's own record has the gangs, with their failed pods alone."""
+    """Jobs by stage; the workflow's own record has the gangs, with their failed pods alone."""
     compile: Compilation | None = None
     training: Training | None = None
     metrics_published: MetricsPublished | None = None
     overhead_seconds: float | None = None
-    """Wall time of the execution during which no pod of the run was running; None where nobody watched the pods."""
+    """Wall time of the execution during which no pod of the run was running; None where the pods were not watched."""
     not_checked: list[str] = Field(default_factory=list)
     """What preflight could not check, a sentence each."""
     diagnostics: list[dict[str, Any]] = Field(default_factory=list)
-    """Of a failed run: each unhealthy pod's reason and last lines, taken before tear-down."""
+    """Reason and last lines of each unhealthy pod of a failed run, read before tear-down."""

@@ -25,10 +25,10 @@ MAX_NAME_LENGTH = 30
 """Leaves room in a pod's host name (63 characters, RFC 1123) for the run's hash, stage, attempt and index."""
 
 RUN_HASH_LENGTH = 12
-"""Hex digits behind a spec's name in the run id."""
+"""Hex digits after a spec's name in the run id."""
 
 LONGEST_JOB = "-precompile-1"
-"""What the longest of a run's gangs is called behind the run id."""
+"""Suffix after the run id in the longest name among a run's gangs."""
 
 NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 FOLDER = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -40,7 +40,7 @@ SHA256 = r"^[0-9a-f]{64}$"
 REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]$"
 
 LONGEST_FOLDER = 63
-"""As `dataset.name` may be."""
+"""Most characters of `dataset.name`."""
 
 IN_WORDS = {
     NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
@@ -80,7 +80,8 @@ class Workload(_Section):
     """The program that every process of the gang runs."""
 
     module: Annotated[str, Field(pattern=MODULE)] | None = None
-    """Python module inside the image, as behind `python -m`; with Slurm, in `environment`. Either this or `script`."""
+    """Python module inside the image, as behind `python -m`; with Slurm, in `python_environment`. Either this or
+    `script`."""
     script: str | None = None
     """Path of a Python file inside the image, relative to its working directory. Either this or `module`."""
     arguments: dict[Annotated[str, Field(pattern=FLAG)], Argument] = Field(default_factory=dict)
@@ -88,7 +89,7 @@ class Workload(_Section):
     image: Annotated[str, Field(min_length=1)] | None = None
     """Container image. Production runs name it by digest, so that a run can be repeated. Needed by every backend but
     `slurm`, which has none."""
-    environment: Annotated[str, Field(pattern=ABSOLUTE_FOLDER)] | None = None
+    python_environment: Annotated[str, Field(pattern=ABSOLUTE_FOLDER)] | None = None
     """Folder of a Python virtual environment on Slurm's nodes; the deployment's if left out. Only for backend
     `slurm`."""
     writable_root: bool = False
@@ -110,12 +111,12 @@ class Workload(_Section):
 
 
 class Elastic(_Section):
-    """A gang that goes on with fewer nodes: `c10d` rendezvous, ranks dealt out anew whenever a node comes or goes."""
+    """A gang that continues with fewer nodes: `c10d` rendezvous, ranks assigned anew when a node joins or leaves."""
 
     min_nodes: Annotated[int, Field(ge=1)]
-    """With fewer nodes it waits."""
+    """Fewest nodes with which it trains; with fewer it waits."""
     max_nodes: Annotated[int, Field(ge=1)]
-    """It never has more, whoever scales the job."""
+    """Most nodes that it ever has, even when the job is scaled from outside."""
     max_restarts: Annotated[int, Field(ge=0, le=100)] = 3
     """How often workers start anew before the job has failed; each start resumes from the newest checkpoint."""
 
@@ -248,7 +249,7 @@ class Dataset(_Section):
     sha256: Annotated[str, Field(pattern=SHA256)] | None = None
     """Checksum of the archive as `sha256sum` prints it. Required with https://, where nothing else vouches for it."""
     public: bool = False
-    """True for a bucket that anybody may read: requests are not signed, so that no role needs a grant for it."""
+    """True for a public bucket: requests are not signed, so that no role needs a grant for it."""
     region: Annotated[str, Field(pattern=REGION)] | None = None
     """The bucket's AWS Region. Default: S3 is asked for it."""
     manifest_url: str | None = None
@@ -360,7 +361,7 @@ class Precompile(_Section):
 
 
 class Limits(_Section):
-    """When a run has to be given up, and how closely it is watched."""
+    """When a run fails for taking too long, and how often it is polled."""
 
     max_duration_hours: Annotated[float, Field(gt=0, le=8760)] = 72.0
     """Longest time for one job, in hours; the cluster kills it then. BERT-large phase 1 takes 20 to 45."""
@@ -379,12 +380,12 @@ class Limits(_Section):
     min_throughput: Annotated[float, Field(gt=0)] | None = None
     """Sequences per second over all ranks below which an alarm calls a person; the run goes on. None sets no floor."""
     poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30
-    """Least seconds between two looks. Waits are looked at after a twentieth of the time waited, if that is more; jobs
-    after a second for each day of the run's age, if that is more: an execution's history has its quota."""
+    """Least seconds between two polls. Waits are polled after a twentieth of the time waited, if that is longer; jobs
+    after a second for each day of the run's age, if that is longer: the history of an execution has a quota."""
 
 
 class Teardown(_Section):
-    """What is taken away at the end: the run's jobs, and its nodes unless another run uses them."""
+    """What is released at the end: the run's jobs, and its nodes unless another run uses them."""
 
     on_success: bool = True
     """Nodes that idle cost as much as nodes that train."""
@@ -410,7 +411,7 @@ class RunSpec(_Section):
     teardown: Teardown = Teardown()
 
     @model_validator(mode="after")
-    def _the_program_is_where_the_backend_looks(self) -> Self:
+    def _the_program_is_where_the_backend_runs_it(self) -> Self:
         problem = self._kubernetes_alone() if self.compute.backend_description.needs_slurm else self._slurm_alone()
         if problem:
             raise ValueError(problem)
@@ -420,7 +421,7 @@ class RunSpec(_Section):
         if self.workload.image is not None:
             return (
                 "workload.image is set, but Slurm runs no containers; remove it, and name the nodes' virtual "
-                "environment with workload.environment if it is not the deployment's"
+                "environment with workload.python_environment if it is not the deployment's"
             )
         if self.workload.writable_root:
             return "workload.writable_root is of containers, and Slurm runs none; remove it"
@@ -428,10 +429,10 @@ class RunSpec(_Section):
 
     def _slurm_alone(self) -> str | None:
         backend = self.compute.backend
-        if self.workload.environment is not None:
+        if self.workload.python_environment is not None:
             return (
-                f"workload.environment is a folder on Slurm's nodes, but backend '{backend}' runs an image; remove it, "
-                "or choose 'slurm'"
+                f"workload.python_environment is a folder on Slurm's nodes, but backend '{backend}' runs an image; "
+                "remove it, or choose 'slurm'"
             )
         if self.workload.image is None:
             return f"workload.image is missing, and backend '{backend}' runs an image; add it"
@@ -459,6 +460,15 @@ def excess_name_length(run_id: str, compute: Compute) -> int:
     return longest - MAX_HOST_NAME
 
 
+def with_present_names(document: Any) -> Any:
+    """The document of a stored spec, in which fields of earlier versions have the names of today."""
+    workload = document.get("workload") if isinstance(document, dict) else None
+    if not isinstance(workload, dict) or "environment" not in workload:
+        return document
+    others = {name: value for name, value in workload.items() if name != "environment"}
+    return {**document, "workload": {"python_environment": workload["environment"], **others}}
+
+
 def parse_run_spec(document: Any) -> RunSpec:
     """The spec that a decoded YAML or JSON document describes.
 
@@ -467,6 +477,11 @@ def parse_run_spec(document: Any) -> RunSpec:
     """
     if not isinstance(document, dict):
         raise InvalidRunSpec("The run spec must be a mapping of fields such as 'version', 'name' and 'workload'.")
+    workload = document.get("workload")
+    if isinstance(workload, dict) and workload.get("environment") is not None:
+        raise InvalidRunSpec("workload.environment is called workload.python_environment now; rename it.")
+    # Earlier versions wrote fields without a value too, into executions' inputs and into the messages of schedules.
+    document = with_present_names(document)
     try:
         return RunSpec.model_validate(document)
     except ValidationError as invalid:

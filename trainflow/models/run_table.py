@@ -1,4 +1,4 @@
-"""The run table in DynamoDB: an item for each run, and one in which the fleet's survey remembers its last look."""
+"""The run table in DynamoDB: an item for each run, and one with the result of the fleet's last survey."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ EXPIRES_AT = "expires_at"
 """The table's time to live, in seconds since the epoch."""
 
 KEPT_FOR = timedelta(days=365)
-"""As long as an execution may run at most; Step Functions itself forgets one 90 days after its end."""
+"""Longest time that an execution may run; Step Functions deletes an execution 90 days after its end."""
 
 SURVEY_KEY = "#survey"
-"""Of the survey's item. No run is called so: run ids begin with a letter."""
+"""Key of the survey's item. No run has this id: run ids begin with a letter."""
 
 
 class RunRow(Fact):
@@ -45,7 +45,7 @@ class RunRow(Fact):
     def needs_nodes(self) -> bool:
         """Whether the run's claim on nodes counts: while it runs, and afterwards if its spec keeps them.
 
-        Somebody who stops a run gives its nodes back with it.
+        Stopping a run releases its nodes.
         """
         match self.status:
             case RunStatus.RUNNING:
@@ -80,4 +80,4 @@ class LastSurvey(Fact):
 
     surveyed_at: datetime
     idle_since: dict[str, datetime] = Field(default_factory=dict)
-    """By instance type: when its nodes were first seen without a run."""
+    """When the nodes of each instance type were first seen without a run."""

@@ -1,4 +1,4 @@
-"""What is said to Slurm and heard from it, whichever way and in whichever version."""
+"""Requests to Slurm and its answers, independent of the interface and of its version."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SIGNAL_BEFORE_LIMIT_SECONDS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What Slurm's nodes look like."""
+    """Folders and environment of Slurm's nodes."""
 
     shared_folder: str
-    """Of the file system that all nodes mount: holds `data`, `runs`, `cache`, and `jobs` for what jobs say."""
+    """Folder of the file system that all nodes mount: holds `data`, `runs`, `cache`, and `jobs` for jobs' output."""
     environment: str
     """Folder of a Python virtual environment."""
     program_folder: str
@@ -28,7 +28,7 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class JobComment:
-    """What a job's comment says of it, so that it is found again and nobody else's is taken for it."""
+    """Content of a job's comment, by which it is found again and told from the jobs of other users."""
 
     run_id: str
     stage: str
@@ -46,12 +46,12 @@ class Submission:
     num_nodes: int
     time_limit_minutes: int
     warn_seconds: int
-    """SIGTERM comes so long before the time limit."""
+    """Seconds before the time limit at which SIGTERM is sent."""
     partition: str | None = None
     exclusive: bool = False
     """Whether the nodes are the job's alone."""
     memory_mib: int | None = None
-    """On each node; None for all that it has."""
+    """Memory on each node; None for all of the node's memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,13 @@ class SlurmJob:
     states: frozenset[str]
     """Its state and the flags beside it: RUNNING, COMPLETING."""
     comment: JobComment | None
-    """None of a job that is not one of ours."""
+    """None for a job that Trainflow did not submit."""
     reason: str | None = None
-    """Why it waits or failed, in one of Slurm's words."""
+    """Why it waits or failed: Slurm's reason, one word."""
     description: str | None = None
     """The same in a sentence, where Slurm has one."""
     nodes: str | None = None
-    """Those that it has, as Slurm writes lists of nodes."""
+    """Nodes of the job, in Slurm's notation for lists of nodes."""
     failed_node: str | None = None
     submitted_at: datetime | None = None
     started_at: datetime | None = None
@@ -89,11 +89,11 @@ class Partition:
     """Longest time limit of a job; None without one."""
     is_up: bool = True
     is_default: bool = False
-    """Of jobs that name none. v0.0.38 and `scontrol` say so; not every version of the API does."""
+    """Whether jobs that name no partition run here. v0.0.38 and `scontrol` report it, not every version of the API."""
 
 
 def default_of(partitions: Sequence[Partition]) -> Partition | None:
-    """The partition of jobs that name none: where there is only one, that; None if nobody says."""
+    """The partition of jobs that name none: the only one, or else Slurm's default; None if it reports no default."""
     if len(partitions) == 1:
         return partitions[0]
     return next((partition for partition in partitions if partition.is_default), None)

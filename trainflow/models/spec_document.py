@@ -1,4 +1,4 @@
-"""A run spec's file as the document that it encodes: what anybody may upload, so nothing in it is trusted."""
+"""A run spec's file as the document that it encodes: any user may upload one, so nothing in it is trusted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 from trainflow.errors import InvalidRunSpec
 
 MAX_BYTES = 128 * 1024
-"""Of a spec: half of what a Step Functions state may pass on (256 KiB, service quotas), so that it fits a task's
+"""Largest spec: half of what a Step Functions state may pass on (256 KiB, service quotas), so that it fits a task's
 input beside the other facts."""
 
 MAX_DEPTH = 20

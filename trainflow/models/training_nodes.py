@@ -41,13 +41,13 @@ class Nodegroup:
 
     name: str
     desired: int
-    """Nodes that it shall have; those that are starting cost money too."""
+    """Desired size; nodes that are starting cost money too."""
     minimum: int
     maximum: int
     subnets: tuple[str, ...] = ()
     """Subnets that its nodes are in."""
     capacity_type: str = "ON_DEMAND"
-    """In EKS' words: ON_DEMAND, SPOT, CAPACITY_BLOCK."""
+    """EKS' name of it: ON_DEMAND, SPOT or CAPACITY_BLOCK."""
 
     @property
     def surplus(self) -> int:

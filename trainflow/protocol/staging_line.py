@@ -23,19 +23,19 @@ class StagingReport:
     total_bytes: int | None
     """None while it is unknown."""
     files: int
-    """Complete ones."""
+    """Number of complete files."""
     bytes_per_second: float
 
     @property
     def percent(self) -> float | None:
-        """Of the source; an empty one is done."""
+        """Percent of the source that is staged; 100 for an empty source, None while its size is unknown."""
         if self.total_bytes is None:
             return None
         return min(100.0, 100 * self.done_bytes / self.total_bytes) if self.total_bytes else 100.0
 
     @property
     def seconds_left(self) -> float | None:
-        """At the present speed; None while that cannot be told."""
+        """Seconds until the end at the present rate; None while the size or the rate is unknown."""
         if self.total_bytes is None or self.bytes_per_second <= 0:
             return None
         return max(0, self.total_bytes - self.done_bytes) / self.bytes_per_second

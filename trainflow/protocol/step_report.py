@@ -32,15 +32,15 @@ class StepReport:
     loss: float | None = None
     """Mean over the global batch, in nats."""
     learning_rate: float | None = None
-    """As in the metrics line."""
+    """Learning rate of the step, as in the metrics line."""
     sequences_per_second: float | None = None
-    """Over all ranks, since the last logged step."""
+    """Throughput over all ranks since the last logged step."""
     tokens_per_second: float | None = None
     """The same in tokens, padding included."""
     mfu_percent: float | None = None
     """Model FLOPs utilisation: the model's own operations, in percent of the devices' peak."""
     mfu_peak: str | None = None
-    """The peak that it is a share of, and who says so."""
+    """The peak that it is a share of, and its source."""
     grad_norm: float | None = None
     """2-norm of the step's gradients before clipping."""
     data_wait_percent: float | None = None

@@ -63,7 +63,7 @@ def _program_place(spec: RunSpec) -> str:
     """Place of the programs: an image, or a virtual environment on Slurm's nodes."""
     if spec.workload.image is not None:
         return f"the image '{spec.workload.image}'"
-    named = spec.workload.environment
+    named = spec.workload.python_environment
     return f"the virtual environment '{named}'" if named else "the deployment's virtual environment"
 
 
@@ -72,8 +72,8 @@ def of_failure(spec: RunSpec, failed: TrainflowError) -> Problem:
     reason = shortened(str(failed)).rstrip(".")
     if spec.workload.image is None:
         return Problem(
-            f"workload.environment: in {_program_place(spec)}, `python -m trainer.probe` does not run ({reason}); "
-            "install what it needs there, and the packages trainer and trainflow.protocol into SLURM_PROGRAM_FOLDER."
+            f"workload.python_environment: in {_program_place(spec)}, `python -m trainer.probe` does not run "
+            f"({reason}); install what it needs there, and the packages trainer and trainflow.protocol into SLURM_PROGRAM_FOLDER."
         )
     image = f"workload.image is '{spec.workload.image}'"
     if WRONG_MACHINE in str(failed).lower():

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from trainflow.cli.doctor import gang, inside
-from trainflow.cli.doctor.cluster import CannotLook, DoctorError
+from trainflow.cli.doctor.cluster import DoctorError, ProbeFailed
 from trainflow.cli.doctor.examination import examine
 from trainflow.cli.doctor.findings import Evidence, Finding, Outcome, findings
 from trainflow.cli.doctor.probe import probe_pod
@@ -232,7 +232,7 @@ def test_the_last_attempt_of_the_training_is_looked_at_and_from_its_last_running
     pods = [pod(0, attempt=2), pod(1, attempt=2, phase="Pending"), pod(3), pod(0, stage="stage"), doctors_own]
     chosen = gang.newest_gang(pods)
     assert [p["metadata"]["name"] for p in chosen] == ["bert-training-2-0", "bert-training-2-1"]
-    assert gang.witness(chosen)["metadata"]["name"] == "bert-training-2-0"
+    assert gang.pod_to_probe(chosen)["metadata"]["name"] == "bert-training-2-0"
 
 
 def test_the_rendezvous_is_read_from_the_pods_own_command() -> None:
@@ -319,7 +319,7 @@ class FakeCluster:
 
     def execute(self, pod: str, container: str, command: Sequence[str]) -> str:
         if self.commands is None:
-            raise CannotLook("commands are refused")
+            raise ProbeFailed("commands are refused")
         return self.commands
 
 
@@ -343,8 +343,8 @@ def test_a_running_pod_is_asked_itself(printed: str) -> None:
 
 def test_a_pod_that_never_runs_is_given_up_and_taken_away() -> None:
     cluster = FakeCluster(PODS)
-    evidence = examine(cluster, "bert", "training", look_seconds=0)
-    assert evidence.why_not_inside == "the pod that was to look does not run: Pending"
+    evidence = examine(cluster, "bert", "training", probe_seconds=0)
+    assert evidence.why_not_inside == "the probe pod does not run: Pending"
     assert len(cluster.deleted) == 1
 
 

@@ -82,7 +82,7 @@ def test_a_very_long_training_does_not_flood_the_log() -> None:
     line = run.lines[0]
     steps = tuple(replace(line, step=step) for step in range(1, 28_126))
 
-    news = list(PlainView().news(replace(after(run, 70), steps=steps, total_steps=28_125)))
+    news = list(PlainView().new_lines(replace(after(run, 70), steps=steps, total_steps=28_125)))
 
     assert 150 < sum("step " in line for line in news) < 250
 
@@ -97,10 +97,10 @@ def test_a_failed_pods_last_lines_are_told_at_the_end_as_they_are() -> None:
 def test_trouble_in_observing_is_told_when_it_comes_and_when_it_goes() -> None:
     run, view = recorded("succeeded"), PlainView()
     quiet = after(run, 1)
-    list(view.news(quiet))
+    list(view.new_lines(quiet))
 
     lines = [
-        line for trouble in ("no answer", "no answer", None) for line in view.news(replace(quiet, trouble=trouble))
+        line for trouble in ("no answer", "no answer", None) for line in view.new_lines(replace(quiet, trouble=trouble))
     ]
 
     assert [line.split("] ")[1] for line in lines] == ["no answer", "observing goes on"]
@@ -152,7 +152,7 @@ def test_staging_is_told_in_units_that_people_read(report: StagingReport, line: 
     assert staging_line(report) == line
     staging = replace(after(recorded("succeeded"), 30), staging=report)
     assert line in drawn(staging)
-    assert any(told.endswith(line) for told in PlainView().news(staging))
+    assert any(told.endswith(line) for told in PlainView().new_lines(staging))
 
 
 def test_a_long_staging_is_told_every_half_minute() -> None:
@@ -161,7 +161,7 @@ def test_a_long_staging_is_told_every_half_minute() -> None:
     told = []
     for seconds in range(0, 91, 5):
         now = replace(start, observed_at=start.observed_at + timedelta(seconds=seconds), staging=report)
-        told += [seconds for line in view.news(now) if "staging" in line]
+        told += [seconds for line in view.new_lines(now) if "staging" in line]
     assert told == [0, 30, 60, 90]
 
 
@@ -260,7 +260,7 @@ def test_the_clock_of_the_plain_lines_never_goes_back() -> None:
     assert ended.started_at is not None
     late = replace(ended, status=RunStatus.RUNNING, ended_at=None, observed_at=run.end + timedelta(seconds=20))
     ended = replace(ended, trouble="said after the end")
-    lines = [line for snapshot in (after(run, 70), late, ended) for line in view.news(snapshot)]
+    lines = [line for snapshot in (after(run, 70), late, ended) for line in view.new_lines(snapshot)]
     stamps = [line[:9] for line in lines]
     assert lines[-1].endswith("said after the end")
     assert stamps == sorted(stamps)

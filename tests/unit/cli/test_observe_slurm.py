@@ -82,7 +82,7 @@ def test_a_job_that_has_ended_shows_its_first_node_and_those_that_failed(s3: Any
 
 
 def test_a_watch_tells_what_has_changed_since_the_list(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:
-    monkeypatch.setattr("trainflow.client.observe.slurm.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("trainflow.client.observe.slurm.POLL_SECONDS", 0.01)
     seen: list[PodView] = []
     jobs.list_pods("")
     write_segment(s3, 2, "hello")
@@ -106,7 +106,7 @@ def test_a_log_is_read_from_a_second_on_and_each_segment_once(s3: Any, jobs: Slu
 
 
 def test_a_log_that_is_followed_goes_on_with_the_next_segment(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:
-    monkeypatch.setattr("trainflow.client.observe.slurm.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("trainflow.client.observe.slurm.POLL_SECONDS", 0.01)
     write_segment(s3, 2, "first")
     stream, texts = jobs.pod_log(f"{JOB}-0", None, since=None, follow=True), []
     for line in stream:
@@ -125,7 +125,7 @@ def test_of_another_node_there_are_its_last_lines(s3: Any, jobs: SlurmJobs) -> N
 
 
 def test_the_watcher_that_follows_pods_follows_these(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:
-    monkeypatch.setattr("trainflow.client.observe.slurm.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("trainflow.client.observe.slurm.POLL_SECONDS", 0.01)
     ended = threading.Event()
     watcher = PodWatcher(jobs, RUN, lambda pod: ended.set() if pod.finished else None)
     write_segment(s3, 2, "hello")

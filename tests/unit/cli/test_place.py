@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from moto import mock_aws
 
-from tests.fakes.runs import SPEC
+from tests.fakes.runs import SPEC, spec_with
 from trainflow.client import place as places
 from trainflow.client.place import PlaceOptions, PlaceUnavailable, RunNotFound, open_place
 from trainflow.client.runs import DeployedRuns
@@ -85,6 +86,16 @@ def test_a_run_is_started_once_listed_and_stopped(runs: DeployedRuns) -> None:
     stopped, other = runs.describe(first), runs.describe(second)
     assert (stopped.status, other.status) == (RunStatus.ABORTED, RunStatus.RUNNING)
     assert stopped.ended_at is not None
+
+
+def test_a_run_that_began_when_the_python_environment_had_another_name_is_followed(
+    runs: DeployedRuns, tmp_path: Path
+) -> None:
+    spec = spec_with(compute__backend="slurm", workload__image=None, workload__environment="/fsx/venv")
+    stepfunctions = boto3.client("stepfunctions", region_name="us-west-2")
+    machine = stepfunctions.list_state_machines()["stateMachines"][0]["stateMachineArn"]
+    stepfunctions.start_execution(stateMachineArn=machine, name="before", input=json.dumps(spec))
+    assert not runs.follow("before", log_dir=tmp_path).is_finished()
 
 
 def test_a_run_that_is_not_there_is_named(runs: DeployedRuns) -> None:

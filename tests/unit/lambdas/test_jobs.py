@@ -59,6 +59,19 @@ def test_a_run_that_began_before_there_was_such_an_image_keeps_its_own_for_every
     assert job.image == "registry.example/trainer@sha256:0123"
 
 
+@pytest.mark.parametrize(
+    ("backend", "folder"), [("slurm", "/fsx/venv"), ("slurm", None), ("job", None)], ids=["named", "default", "image"]
+)
+def test_a_run_that_began_when_the_python_environment_had_another_name_stays_readable(
+    backend: BackendName, folder: str | None
+) -> None:
+    image = None if backend == "slurm" else "registry.example/trainer@sha256:0123"
+    run = run_on(backend, workload__image=image, workload__python_environment=folder)
+    before = run.model_dump(mode="json")
+    before["spec"]["workload"]["environment"] = before["spec"]["workload"].pop("python_environment")
+    assert Run.model_validate(before) == run
+
+
 @pytest.mark.parametrize("stage", Stage)
 def test_jobs_of_slurm_have_no_image(stage: Stage) -> None:
     assert job_of(run_on("slurm", workload__image=None), stage, 1, artifacts_url="s3://a/").image is None

@@ -69,7 +69,7 @@ REFUSED = {
     "an image on Slurm": (
         spec_with(compute__backend="slurm"),
         "run spec: workload.image is set, but Slurm runs no containers; remove it, and name the nodes' virtual "
-        "environment with workload.environment if it is not the deployment's.",
+        "environment with workload.python_environment if it is not the deployment's.",
     ),
     "a writable root on Slurm": (
         slurm(workload__writable_root=True),
@@ -84,12 +84,17 @@ REFUSED = {
         "compute: backend 'slurm' has no elastic jobs; remove elastic, or choose 'pytorchjob'.",
     ),
     "a virtual environment in an image": (
-        spec_with(workload__environment="/opt/venv"),
-        "run spec: workload.environment is a folder on Slurm's nodes, but backend 'job' runs an image; remove it, or ",
+        spec_with(workload__python_environment="/opt/venv"),
+        "run spec: workload.python_environment is a folder on Slurm's nodes, but backend 'job' runs an image; "
+        "remove it, or ",
     ),
     "a virtual environment somewhere": (
-        slurm(workload__environment="venv"),
-        "workload.environment: must be the full path of a folder on the nodes, without a colon, got 'venv'",
+        slurm(workload__python_environment="venv"),
+        "workload.python_environment: must be the full path of a folder on the nodes, without a colon, got 'venv'",
+    ),
+    "a virtual environment under its former name": (
+        slurm(workload__environment="/opt/venv"),
+        "workload.environment is called workload.python_environment now; rename it.",
     ),
     "no image where one is run": (
         spec_with(workload__image=None),
@@ -181,6 +186,10 @@ def test_a_bad_field_is_named(document: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidRunSpec, match=re.escape(sentence)) as refused:
         parse_run_spec(document)
     assert "\n" not in str(refused.value)
+
+
+def test_an_execution_that_an_earlier_version_started_without_a_python_environment_is_read() -> None:
+    assert parse_run_spec(spec_with(workload__environment=None)) == parse_run_spec(SPEC)
 
 
 @pytest.mark.parametrize("field", ["version", "name", "workload", "compute"])

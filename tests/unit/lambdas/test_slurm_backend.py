@@ -210,7 +210,8 @@ def test_a_probe_that_leaves_no_record_is_one_of_the_problems_that_preflight_lis
     asked = run.model_copy(update={"spec": run.spec.model_copy(update={"dataset": None})}, deep=True)
     backend.submit(submission(asked, stage=Stage.PREFLIGHT))
     slurm.change(1, states=frozenset({"FAILED"}), reason="NonZeroExitCode")
-    with pytest.raises(PreflightFailed, match=r"workload.environment: .* without a record.* SLURM_SHARED_FOLDER"):
+    named = r"workload.python_environment: .* without a record.* SLURM_SHARED_FOLDER"
+    with pytest.raises(PreflightFailed, match=named):
         preflight.lambda_handler({"run": asked.model_dump(mode="json")}, CONTEXT)
 
 

@@ -1,4 +1,4 @@
-"""`trainflow check-account`: what would fail or surprise in a deployment, before anything is made.
+"""`trainflow check-account`: what would fail or be unexpected in a deployment, before it makes anything.
 
 `needs.py` says what a configuration needs, `gathering.py` asks the account (`aws.py`) and the registries
 (`registries.py`) for it, `checks/` judges the answers. Nothing is written anywhere.
@@ -28,7 +28,7 @@ __all__ = ["BadInput", "check_account"]
 NOTHING_FAILS, SOMETHING_FAILS = 0, 1
 
 JSON_VERSION = 1
-"""Of the shape that `--json` prints: docs/check-account.md. It grows when a field changes its meaning or goes."""
+"""Version of the document that `--json` prints (docs/check-account.md); raised when a field changes or is removed."""
 
 _STYLES = {Level.FAILS: "red", Level.SURPRISES: "yellow", Level.UNCHECKED: "magenta", Level.FINE: "green"}
 
@@ -41,9 +41,9 @@ def check_account(path: Path, *, as_json: bool, console: Console, repository: Pa
     """Print one line for each finding.
 
     Args:
-        path: Of the configuration.
+        path: The configuration.
         as_json: Print one JSON document instead.
-        console: Where to.
+        console: Where to print.
         repository: What the paths of schedules' specs are relative to; the working directory if not given.
 
     Returns:

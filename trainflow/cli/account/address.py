@@ -1,4 +1,4 @@
-"""From which public address this machine is seen: AWS's own page says it, without credentials."""
+"""This machine's public address, as a page of AWS reports it without credentials."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PAGE = "https://checkip.amazonaws.com"
 
 
 def own_address(get: Get | None = None) -> str | Unknown:
-    """The address, or why nobody knows.
+    """The address, or why it is unknown.
 
     Args:
-        get: Asks a page; the web, if not given.
+        get: Requests a page; by default from the web.
     """
     try:
         status, _, body = (get or Web().get)(PAGE, {})

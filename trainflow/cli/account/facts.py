@@ -19,7 +19,7 @@ class Unknown:
 
 @dataclass(frozen=True)
 class NoCredentials:
-    """AWS does not know who asks; nothing else can be asked."""
+    """The caller has no valid credentials, so that nothing else can be asked."""
 
     reason: str
     fix: str
@@ -27,11 +27,11 @@ class NoCredentials:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who asks."""
+    """The caller."""
 
     account: str
     arn: str
-    """Of a user, the root user, or an assumed role's session."""
+    """ARN of a user, of the root user, or of an assumed role's session."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ClusterVersion:
 
 @dataclass(frozen=True)
 class EksCluster:
-    """A cluster that is there."""
+    """An existing cluster."""
 
     version: str
     status: str
@@ -65,7 +65,7 @@ class EksCluster:
 
 @dataclass(frozen=True)
 class NodegroupImage:
-    """A node group that is there."""
+    """An existing node group."""
 
     release: str
     desired: int
@@ -101,19 +101,19 @@ class Simulation:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Every answer; None where the configuration makes the question idle."""
+    """Every answer; None where the configuration does not need the question."""
 
     now: datetime
     identity: Identity | NoCredentials
     address: str | Unknown | None = None
-    """From which the internet sees this machine."""
+    """Public address of this machine."""
     region_status: str | Unknown | None = None
     zones: frozenset[str] | Unknown | None = None
-    """By id."""
+    """Ids of the Region's zones."""
     offered: Mapping[str, frozenset[str]] | Unknown | None = None
     """The zones that offer each instance type."""
     quotas: Mapping[str, Quota | Unknown] = field(default_factory=dict)
-    """By quota code."""
+    """Quotas by their code."""
     cluster_versions: tuple[ClusterVersion, ...] | Unknown | None = None
     add_ons: frozenset[str] | Unknown | None = None
     """Names of the add-ons that EKS offers for the cluster's version."""
@@ -129,17 +129,17 @@ class Facts:
     roles: Mapping[str, bool | Unknown] = field(default_factory=dict)
     """Whether IAM has each role or user that was asked about, by ARN or name."""
     may_deploy: Simulation | Unknown | None = None
-    """The caller's."""
+    """What the caller may do."""
     may_create: Simulation | Unknown | None = None
-    """Those of the role with which CloudFormation makes the resources."""
+    """What the role may do with which CloudFormation makes the resources."""
     stacks: Mapping[str, str] | Unknown = field(default_factory=dict)
     """Status of each stack of the deployment that is there."""
     log_groups: frozenset[str] | Unknown = frozenset()
-    """Those of the names that the stacks want to make that are there."""
+    """Existing log groups among those that the stacks make."""
     tagged: tuple[str, ...] | Unknown = ()
     """ARNs of everything in the Region that is tagged as the deployment's."""
     reservations: Mapping[str, Reservation | Unknown | None] = field(default_factory=dict)
-    """By id; None for one that does not exist."""
+    """Reservations by id; None for one that does not exist."""
     artifacts: Mapping[str, bool | Unknown] = field(default_factory=dict)
     """Whether a registry has each image and chart, by the name that `needs.py` gives it."""
     objects: Mapping[str, bool | Unknown] = field(default_factory=dict)

@@ -15,7 +15,7 @@ class Level(StrEnum):
     FAILS = "fails"
     """The deployment, or what it is made for, would fail."""
     SURPRISES = "surprises"
-    """It would work, and somebody would be surprised: by the bill, by a wait, by a limit."""
+    """It works, but with an unexpected bill, wait or limit."""
     UNCHECKED = "unchecked"
     """It could not be found out."""
     FINE = "fine"

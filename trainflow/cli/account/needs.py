@@ -18,7 +18,7 @@ from trainflow.models.instances import SYSTEM_INSTANCE
 from trainflow.models.offerings import STANDARD_ON_DEMAND, STANDARD_SPOT, TRN_ON_DEMAND, TRN_SPOT
 
 BOOTSTRAP_QUALIFIER = "hnb659fds"
-"""CDK's own: the names of what `cdk bootstrap` makes hold it."""
+"""CDK's default qualifier, a part of the names of all that `cdk bootstrap` makes."""
 
 OLDEST_BOOTSTRAP = 6
 """Version that the templates ask for in their rule `CheckBootstrapVersion`."""
@@ -26,7 +26,7 @@ OLDEST_BOOTSTRAP = 6
 BOOTSTRAP_PARAMETER = f"/cdk-bootstrap/{BOOTSTRAP_QUALIFIER}/version"
 
 SYSTEM_INSTANCE_TYPES = ("t3a.large", "t3.large")
-"""Of the system nodes; one of them has to be offered."""
+"""Instance types of the system nodes; one of them has to be offered."""
 
 ADD_ONS = (
     "amazon-cloudwatch-observability",
@@ -49,7 +49,7 @@ VCPU_QUOTAS = {
     "standard_on_demand": STANDARD_ON_DEMAND,
     "standard_spot": STANDARD_SPOT,
 }
-"""By their fields in `capacity.vcpu_quotas`."""
+"""vCPU quotas by their fields in `capacity.vcpu_quotas`."""
 
 PRIVATE_ECR = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com/(?P<repository>[^:@]+)"
@@ -78,12 +78,12 @@ class Artifact:
     """A chart or an image that the deployment pulls."""
 
     name: str
-    """For people, and the key of the answer."""
+    """Name in messages, and key of the answer."""
     reference: str
     """`host/repository:tag` or `host/repository@digest`; of a chart in a Helm repository: its URL."""
     chart: str = ""
     version: str = ""
-    """Both only of a chart in a Helm repository."""
+    """Version of a chart in a Helm repository; like `chart`, empty for everything else."""
 
 
 def stack_names(configuration: Configuration) -> dict[str, str]:
@@ -112,7 +112,7 @@ def log_groups(configuration: Configuration) -> tuple[str, ...]:
 
 
 def trainium_groups(configuration: Configuration) -> tuple[Nodegroup, ...]:
-    """Node groups of the EKS cluster whose nodes run the Neuron image; none on somebody else's cluster."""
+    """Node groups of the EKS cluster whose nodes run the Neuron image; none on an existing cluster."""
     if configuration.existing_cluster is not None:
         return ()
     return tuple(group for group in configuration.capacity.nodegroups if group.instance.accelerated)
@@ -125,7 +125,7 @@ def node_types(configuration: Configuration) -> dict[str, str]:
 
 
 def vcpus_wanted(configuration: Configuration) -> dict[str, tuple[int, int]]:
-    """For each vCPU quota in use: what one node of the largest type takes, and what everything at its largest takes.
+    """vCPUs that one node of the largest type takes and that all groups at their largest take, by vCPU quota in use.
 
     System nodes count as well: they are always there, and one more while they are replaced.
     """

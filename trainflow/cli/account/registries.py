@@ -23,7 +23,7 @@ from trainflow.cli.account.needs import Artifact
 TIMEOUT = urllib3.Timeout(connect=5, read=20)
 
 LARGEST_ANSWER = 32 * 1024 * 1024
-"""Bytes. The index of eks-charts is about 2 MiB."""
+"""Most bytes of an answer. The index of eks-charts is about 2 MiB."""
 
 MANIFESTS = ", ".join(
     (
@@ -39,7 +39,7 @@ DOCKER_HUB = "registry-1.docker.io"
 _PARAMETER = re.compile(r'([a-z]+)="([^"]*)"')
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._/-]+[a-z0-9]+)*")
-"""Of a repository: OCI distribution specification, pulling manifests."""
+"""Names of repositories: OCI distribution specification, pulling manifests."""
 
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|sha256:[0-9a-f]{64}")
 
@@ -59,7 +59,7 @@ class Reference:
 
     @property
     def url(self) -> str:
-        """Of its manifest."""
+        """URL of the image's manifest."""
         return f"https://{self.host}/v2/{self.repository}/manifests/{self.tag}"
 
 
@@ -85,7 +85,7 @@ class Registries:
             url = artifact.reference if artifact.chart else parse_reference(artifact.reference).url
             host = urlsplit(url).hostname
             cause = getattr(error, "reason", None) or error
-            return Unknown(f"{host} did not answer ({type(cause).__name__})", "Look at the network, and ask again.")
+            return Unknown(f"{host} did not answer ({type(cause).__name__})", "Check the network, and ask again.")
 
     def _has_chart(self, artifact: Artifact) -> bool:
         status, _, body = self._get(f"{artifact.reference.rstrip('/')}/index.yaml", {})
@@ -122,7 +122,7 @@ class Web:
         """Status, headers and body, after redirects; a token does not follow to another host.
 
         Raises:
-            HTTPError: If nobody answers. urllib3's, not urllib's.
+            urllib3.exceptions.HTTPError: If the host does not answer.
         """
         answer = self._pool(url).request(
             "GET", url, headers=headers, timeout=TIMEOUT, retries=urllib3.Retry(2, redirect=4), preload_content=False

@@ -28,7 +28,7 @@ AT_LIMIT = "AccountLimitExceededException"
 """StartBuild's answer where an account runs as many builds as it may, which is one in many new accounts."""
 
 NO_BUILDS = "more than 0 builds"
-"""In that answer's message: the account may run none at all, and waiting does not change it."""
+"""Part of that answer's message when the account may run no builds at all; waiting does not change it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +52,10 @@ def build_images(
     """Build every image that ECR lacks, as many at once as the account may, and yield kind and name of each image.
 
     Args:
-        deployment: Whose images.
+        deployment: The deployment whose images are built.
         say: Told what is going on, a sentence at a time.
         only: Build this kind alone; None for all.
-        poll_seconds: Time between two looks at the builds.
+        poll_seconds: Time between two polls of the builds.
 
     Raises:
         DeploymentError: If there is nothing to build, AWS refuses, or a build failed; the others are built all the
@@ -116,7 +116,7 @@ def _image_in_ecr(deployment: Deployment, recipe: Recipe) -> str | None:
 def _built(
     codebuild: Any, waiting: list[Recipe], *, say: Callable[[str], None], poll_seconds: float
 ) -> Iterator[tuple[str, str]]:
-    """Start what may be started, look, and start the rest as builds end."""
+    """Start as many builds as the account allows, poll them, and start the others as builds end."""
     running: dict[str, Recipe] = {}
     failures: list[str] = []
     told = False

@@ -44,7 +44,7 @@ def running_executions(deployment: Deployment) -> list[str]:
 
 
 def refuse_during_runs(executions: Iterable[str]) -> None:
-    """Let nobody deploy while runs go on.
+    """Refuse a deployment while runs are in progress.
 
     Raises:
         DeploymentError: If there are any; the message names them.

@@ -24,8 +24,8 @@ class DoctorError(Exception):
     """The run cannot be examined; the message says why and what to do."""
 
 
-class CannotLook(Exception):
-    """No pod could look around from inside; the message says why."""
+class ProbeFailed(Exception):
+    """No pod could run the checks from inside of the cluster; the message says why."""
 
 
 class Cluster(Protocol):
@@ -44,7 +44,7 @@ class Cluster(Protocol):
         """What a command in a running container prints.
 
         Raises:
-            CannotLook: If the command could not be run.
+            ProbeFailed: If the command could not be run.
         """
 
 
@@ -85,7 +85,7 @@ class KubernetesCluster:
         try:
             return self._api.execute(namespace, name, container, command)
         except CommandNotRun as refused:
-            raise CannotLook(str(refused)) from None
+            raise ProbeFailed(str(refused)) from None
 
 
 @contextmanager
@@ -99,13 +99,13 @@ def _explained(wish: str) -> Iterator[None]:
 
 
 def run_pod(cluster: Cluster, namespace: str, manifest: Object, *, seconds: float) -> str:
-    """Run a pod to its end and take it away again.
+    """Run a pod to its end and delete it.
 
     Returns:
         What it left as its termination message.
 
     Raises:
-        CannotLook: If it did not end well in time.
+        ProbeFailed: If it did not end well in time.
     """
     pods = f"namespaces/{namespace}/pods"
     name = manifest["metadata"]["name"]
@@ -120,7 +120,7 @@ def _result(cluster: Cluster, path: str, end: float, pause: Callable[[float], No
     while True:
         pod = cluster.get(path)
         if pod is None:
-            raise CannotLook("the pod that was to look was deleted by somebody else")
+            raise ProbeFailed("the probe pod was deleted by another client")
         status = pod.get("status") or {}
         states = [s.get("state") or {} for s in status.get("containerStatuses") or []]
         ended = next((state["terminated"] for state in states if "terminated" in state), None)
@@ -128,9 +128,9 @@ def _result(cluster: Cluster, path: str, end: float, pause: Callable[[float], No
             return str(ended.get("message", ""))
         if ended is not None or status.get("phase") == "Failed":
             said = (ended or status).get("message") or (ended or status).get("reason") or "it says nothing"
-            raise CannotLook(f"the pod that was to look has failed: {said.strip().splitlines()[-1]}")
+            raise ProbeFailed(f"the probe pod has failed: {said.strip().splitlines()[-1]}")
         if time.monotonic() >= end:
-            raise CannotLook(f"the pod that was to look does not run: {_why_not(states, status)}")
+            raise ProbeFailed(f"the probe pod does not run: {_why_not(states, status)}")
         pause(POLL_SECONDS)
 
 

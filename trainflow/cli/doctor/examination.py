@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainflow.cli.doctor import gang
-from trainflow.cli.doctor.cluster import CannotLook, Cluster, DoctorError, Object, random_suffix, run_pod
+from trainflow.cli.doctor.cluster import Cluster, DoctorError, Object, ProbeFailed, random_suffix, run_pod
 from trainflow.cli.doctor.findings import Evidence
 from trainflow.cli.doctor.probe import probe_pod, questions
 from trainflow.models.kubernetes_names import RUN_LABEL
 
-LOOK_SECONDS = 120.0
-"""How long the pod that looks may take; its image is usually on the node already."""
+PROBE_SECONDS = 120.0
+"""Longest time of the probe pod; its image is usually on the node already."""
 
 _RUN_ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def examine(cluster: Cluster, run: str, namespace: str, *, look_seconds: float = LOOK_SECONDS) -> Evidence:
+def examine(cluster: Cluster, run: str, namespace: str, *, probe_seconds: float = PROBE_SECONDS) -> Evidence:
     """Gather everything that the checks need.
 
     Raises:
@@ -35,9 +35,9 @@ def examine(cluster: Cluster, run: str, namespace: str, *, look_seconds: float =
             f"--run: no pods of '{run}' are in namespace '{namespace}'; "
             f"see which runs have some: kubectl get pods -n {namespace} -L {RUN_LABEL}"
         )
-    pod = gang.witness(pods)
+    pod = gang.pod_to_probe(pods)
     account = pod["spec"].get("serviceAccountName") or "default"
-    inside, own, why_not = _look(cluster, run, namespace, pod, look_seconds)
+    inside, own, why_not = _look(cluster, run, namespace, pod, probe_seconds)
     return Evidence(
         pods=pods,
         nodes=_nodes(cluster, pods),
@@ -61,12 +61,12 @@ def _look(
         try:
             name = f"{namespace}/{pod['metadata']['name']}"
             return _parsed(cluster.execute(name, str(gang.container(pod)["name"]), questions(pod))), True, ""
-        except CannotLook:
+        except ProbeFailed:
             pass
     try:
         manifest = probe_pod(pod, run, random_suffix())
         return _parsed(run_pod(cluster, namespace, manifest, seconds=seconds)), False, ""
-    except CannotLook as reason:
+    except ProbeFailed as reason:
         return None, False, str(reason)
 
 
@@ -80,7 +80,7 @@ def _parsed(text: str) -> dict[str, Any]:
                 continue
             if isinstance(found, dict) and "credentials" in found:
                 return found
-    raise CannotLook(f"what was seen inside cannot be read: {text.strip()[-200:] or 'nothing was printed'}")
+    raise ProbeFailed(f"what was seen inside cannot be read: {text.strip()[-200:] or 'nothing was printed'}")
 
 
 def _items(cluster: Cluster, path: str, **query: str) -> list[Object]:

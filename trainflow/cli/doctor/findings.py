@@ -46,28 +46,28 @@ class Evidence:
     """Everything that was asked, as the API and the pod answered."""
 
     pods: Sequence[Object]
-    """Of one gang; at least one."""
+    """Pods of one gang; at least one."""
     nodes: Mapping[str, Object] = field(default_factory=dict)
     """The nodes that the pods are on, by name."""
     events: Sequence[Object] = ()
-    """About the pods."""
+    """Events about the pods."""
     claims: Mapping[str, Object | None] = field(default_factory=dict)
     """The claims that the pods mount; None for one that does not exist."""
     service_account: Object | None = None
     inside: Mapping[str, Any] | None = None
-    """What was seen from inside; None if no pod could look."""
+    """Result of the checks inside of a pod; None if no pod could run them."""
     why_not_inside: str = ""
     in_own_pod: bool = False
     """Whether it was seen from a pod of the run, which has the run's devices, and not from one beside it."""
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
-    """Every check, in the order in which one rests on another."""
+    """Every check, after those that it depends on."""
     yield _pods(evidence)
     yield _images(evidence)
     yield from _nodes(evidence)
     for resource in (NEURON_DEVICE, NEURON_CORE, EFA_INTERFACE):
-        if gang.requested(gang.witness(evidence.pods), resource):
+        if gang.requested(gang.pod_to_probe(evidence.pods), resource):
             yield _devices(evidence, resource)
     yield _service_account(evidence)
     yield from _claims(evidence)
@@ -121,9 +121,7 @@ def _why_pending(pod: Object, events: Sequence[Object]) -> str:
 
 def _way_out(pod: Object) -> str:
     if not pod["spec"].get("nodeName"):
-        return (
-            "Look at the node group: are there enough nodes of the pod's instance type, and do they have free devices?"
-        )
+        return "Check the node group: are there enough nodes of the pod's instance type, and do they have free devices?"
     return f"Look at what its node says: kubectl describe pod {_name(pod)}."
 
 
@@ -135,7 +133,7 @@ def _images(evidence: Evidence) -> Finding:
             return _failed(
                 "images", seen, "Correct workload.image, or let the nodes' role read the repository (ECR pull rights)."
             )
-    return _ok("images", str(gang.container(gang.witness(evidence.pods))["image"]))
+    return _ok("images", str(gang.container(gang.pod_to_probe(evidence.pods))["image"]))
 
 
 def _nodes(evidence: Evidence) -> Iterator[Finding]:
@@ -149,7 +147,7 @@ def _nodes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _devices(evidence: Evidence, resource: str) -> Finding:
-    pod = gang.witness(evidence.pods)
+    pod = gang.pod_to_probe(evidence.pods)
     wanted = gang.requested(pod, resource)
     for name, node in sorted(evidence.nodes.items()):
         offered = int(((node.get("status") or {}).get("allocatable") or {}).get(resource, 0))
@@ -167,7 +165,7 @@ def _devices(evidence: Evidence, resource: str) -> Finding:
 
 
 def _service_account(evidence: Evidence) -> Finding:
-    name = gang.witness(evidence.pods)["spec"].get("serviceAccountName") or "default"
+    name = gang.pod_to_probe(evidence.pods)["spec"].get("serviceAccountName") or "default"
     if evidence.service_account is None:
         return _failed("service account", f"{name} does not exist", f"Make it: kubectl create serviceaccount {name}.")
     return _ok("service account", name)
@@ -189,19 +187,19 @@ def _credentials(evidence: Evidence) -> Finding:
     found = (evidence.inside or {})["credentials"]
     if found["source"] and found["readable"]:
         return _ok("AWS credentials", f"from {found['source']}")
-    account = gang.witness(evidence.pods)["spec"].get("serviceAccountName") or "default"
+    account = gang.pod_to_probe(evidence.pods)["spec"].get("serviceAccountName") or "default"
     seen = f"the token file of {found['source']} cannot be read" if found["source"] else "the pod is given none"
     advice = f"Associate a role with service account {account} (EKS Pod Identity), and start the pods again."
     return _failed("AWS credentials", seen, advice)
 
 
 def _folders(evidence: Evidence) -> Iterator[Finding]:
-    pod = gang.witness(evidence.pods)
+    pod = gang.pod_to_probe(evidence.pods)
     cache = gang.cache_folder(pod)
     for path, seen in zip(gang.shared_folders(pod), (evidence.inside or {})["folders"], strict=True):
         check = f"cache folder {path}" if path == cache else f"folder {path}"
         if not seen["writable"]:
-            advice = "Let the folder belong to the user that the pods run as, and look at the claim's access mode."
+            advice = "Let the folder belong to the user that the pods run as, and check the claim's access mode."
             yield _failed(check, f"cannot be written to: {seen['error']}", advice)
         elif seen["free_bytes"] < LOW_SPACE_BYTES:
             advice = "Remove old runs' checkpoints, or give the file system more storage."
@@ -211,13 +209,13 @@ def _folders(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _rendezvous(evidence: Evidence) -> Iterator[Finding]:
-    pod, inside = gang.witness(evidence.pods), evidence.inside or {}
+    pod, inside = gang.pod_to_probe(evidence.pods), evidence.inside or {}
     place = gang.rendezvous(pod)
     if place is None:
         yield Finding("rendezvous", Outcome.SKIPPED, "the pods' program names none")
         return
     if not any(gang.phase(peer) == "Running" for peer in evidence.pods):
-        yield Finding("rendezvous", Outcome.SKIPPED, f"nobody is at {place.host}: no pod of the gang runs")
+        yield Finding("rendezvous", Outcome.SKIPPED, f"{place.host} does not answer: no pod of the gang runs")
         return
     addresses = inside["name"].get("addresses")
     if not addresses:

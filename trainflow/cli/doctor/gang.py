@@ -14,10 +14,10 @@ from trainflow.protocol import variables
 Object = Mapping[str, Any]
 
 DOCTOR_LABEL = "trainflow/doctor"
-"""On the doctor's own pods, which are no part of the run."""
+"""Label of the doctor's own pods, which are not part of the run."""
 
 GANG_STAGES = ("training", "precompile", "publish", "stage", "preflight")
-"""Whose pods are looked at, the most telling first."""
+"""Stages whose pods are examined, the most informative first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Rendezvous:
 
 
 def newest_gang(pods: Sequence[Object]) -> list[Object]:
-    """The pods of the run's most telling stage and its last attempt, in the order of their names."""
+    """The pods of the run's most informative stage and its last attempt, in the order of their names."""
     mine = [pod for pod in pods if DOCTOR_LABEL not in labels(pod)]
     for stage in GANG_STAGES:
         of_stage = [pod for pod in mine if labels(pod).get(STAGE_LABEL) == stage]
@@ -39,13 +39,13 @@ def newest_gang(pods: Sequence[Object]) -> list[Object]:
     return []
 
 
-def witness(gang: Sequence[Object]) -> Object:
-    """The pod to look from: one that runs, and rather the last, for which rank 0 is somewhere else."""
+def pod_to_probe(gang: Sequence[Object]) -> Object:
+    """The pod to probe from: the last one that runs, so that rank 0 is in another pod where there are several."""
     return next((pod for pod in reversed(gang) if phase(pod) == "Running"), gang[-1])
 
 
 def rendezvous(pod: Object) -> Rendezvous | None:
-    """What the pod's own command line says, static or elastic; None for programs that meet nobody."""
+    """What the pod's own command line says, static or elastic; None for programs without a rendezvous."""
     words = _command(pod)
     found = dict(itertools.pairwise(words))
     host, port = found.get("--master_addr", ""), found.get("--master_port", "")
@@ -55,7 +55,7 @@ def rendezvous(pod: Object) -> Rendezvous | None:
 
 
 CLUSTER_DOMAIN = "svc.cluster.local"
-"""As EKS has it."""
+"""Cluster domain of EKS."""
 
 
 def full_name(host: str, pod: Object) -> str | None:

@@ -1,4 +1,4 @@
-"""Runs inside a pod, sent there as text: looks at what can be seen from there alone, and prints it as one line of JSON.
+"""Runs inside a pod, sent there as text: checks what only a pod can check, and prints it as one line of JSON.
 
 Needs nothing but Python's standard library. It judges nothing: `findings.py` does.
 """

@@ -1,4 +1,4 @@
-"""The pod that looks around on behalf of a run's pods: same image, user, volumes, service account and node. Pure."""
+"""The probe pod, a stand-in for a run's pods: same image, user, volumes, service account and node. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FROM_CONTAINER = ("image", "imagePullPolicy", "env", "envFrom", "securityContext
 
 
 def questions(pod: Object) -> list[str]:
-    """The command that looks at what the pod depends on, for any pod that has its mounts.
+    """The command that checks what the pod depends on, for any pod that has its mounts.
 
     Paths and the host are words of their own: the twin's node rewrites them.
     """
@@ -35,7 +35,7 @@ def questions(pod: Object) -> list[str]:
 
 
 def probe_pod(pod: Object, run: str, suffix: str) -> dict[str, Any]:
-    """The manifest of the pod that looks.
+    """The manifest of the probe pod.
 
     It has none of the labels by which controllers and Services know the run's pods: it must not be counted as one.
 

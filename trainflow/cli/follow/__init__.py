@@ -46,7 +46,7 @@ def follow(
         observer: Tells what is known of the run.
         console: Where to write.
         is_finished: Whether to stop; the run is shown once more then.
-        pause: Waits until the next look.
+        pause: Waits until the next poll.
     """
     if console.is_terminal:
         _follow_on_screen(observer, console, is_finished, pause)
@@ -68,12 +68,12 @@ def _follow_in_lines(
 ) -> None:
     view = PlainView()
     for snapshot in _snapshots(observer, is_finished, pause):
-        for line in view.news(snapshot):
+        for line in view.new_lines(snapshot):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _snapshots(observer: Observer, is_finished: Callable[[], bool], pause: Callable[[], None]) -> Iterator[RunSnapshot]:
-    """What is known, look by look, until the run is finished and the observer knows it."""
+    """One snapshot a poll, until the run is finished and the observer knows it."""
     late_frames = 0
     while True:
         finished = is_finished()

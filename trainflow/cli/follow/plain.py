@@ -12,39 +12,39 @@ from trainflow.record.pods import PodView
 from trainflow.record.wording import clock, number, rate
 
 STEPS_PER_LINE = 10
-"""Of the logged steps every tenth gets a line, besides the first and the last; fewer in a long training."""
+"""Every tenth logged step gets a line, besides the first and the last; fewer do in a long training."""
 
 MAX_STEP_LINES = 200
-"""About as many lines tell of the steps at most."""
+"""Largest number of lines on steps, approximately."""
 
 STAGING_LINE_SECONDS = 30
-"""Between two lines on how far staging is."""
+"""Time between two lines on the progress of staging."""
 
 SILENT_KINDS = frozenset({"Choice", "Pass", "Succeed"})
-"""Types of states that pass in no time and say nothing to somebody who waits."""
+"""Types of states that take no time, which a user who waits need not see."""
 
 NUM_LAST_LINES = 10
 """Lines of a failed pod's log that are shown."""
 
 
 class PlainView:
-    """Remembers what was said, so that each thing is said once."""
+    """Remembers what was printed, so that each event is printed once."""
 
     def __init__(self) -> None:
-        self._states_told: set[str] = set()
+        self._states_printed: set[str] = set()
         self._phases: dict[str, str] = {}
-        self._staging_told_at: float | None = None
+        self._staging_printed_at: float | None = None
         self._last_step = 0
-        self._logs_told: set[str] = set()
+        self._logs_printed: set[str] = set()
         self._trouble: str | None = None
-        self._told_at = 0.0
-        """Of the newest line, in seconds since the start."""
+        self._printed_at = 0.0
+        """Time of the newest line, in seconds since the start."""
 
-    def news(self, snapshot: RunSnapshot) -> Iterator[str]:
+    def new_lines(self, snapshot: RunSnapshot) -> Iterator[str]:
         """Lines for what has happened since the snapshot before."""
-        # An ended run has the seconds of its end, which is a moment before lines that told of it while it went on.
-        self._told_at = max(self._told_at, snapshot.seconds)
-        stamp = f"[{clock(self._told_at):>7}] "
+        # An ended run has the seconds of its end, which is a moment before lines that were printed while it went on.
+        self._printed_at = max(self._printed_at, snapshot.seconds)
+        stamp = f"[{clock(self._printed_at):>7}] "
         for line in (
             *self._states(snapshot),
             *self._pods(snapshot.pods),
@@ -56,10 +56,10 @@ class PlainView:
             yield stamp + line
 
     def _states(self, snapshot: RunSnapshot) -> Iterator[str]:
-        """States as they are entered; a loop's further laps are not told again."""
+        """States as they are entered; the further iterations of a loop are not printed again."""
         for visit in snapshot.states:
-            if visit.name not in self._states_told and is_told(visit, snapshot):
-                self._states_told.add(visit.name)
+            if visit.name not in self._states_printed and is_told(visit, snapshot):
+                self._states_printed.add(visit.name)
                 yield f"state {visit.name}"
 
     def _pods(self, pods: tuple[PodView, ...]) -> Iterator[str]:
@@ -71,8 +71,8 @@ class PlainView:
     def _staging(self, snapshot: RunSnapshot) -> Iterator[str]:
         if snapshot.staging is None:
             return
-        if self._staging_told_at is None or snapshot.seconds >= self._staging_told_at + STAGING_LINE_SECONDS:
-            self._staging_told_at = snapshot.seconds
+        if self._staging_printed_at is None or snapshot.seconds >= self._staging_printed_at + STAGING_LINE_SECONDS:
+            self._staging_printed_at = snapshot.seconds
             yield staging_line(snapshot.staging)
 
     def _steps(self, snapshot: RunSnapshot) -> Iterator[str]:
@@ -85,12 +85,12 @@ class PlainView:
                 yield _step_line(step, snapshot)
 
     def _logs(self, snapshot: RunSnapshot) -> Iterator[str]:
-        """The last words of failed pods, once the run has ended and they are all there."""
+        """The last lines of failed pods, once the run has ended and all of them have arrived."""
         if snapshot.ended_at is None:
             return
         for pod, lines in snapshot.last_lines.items():
-            if pod not in self._logs_told and lines:
-                self._logs_told.add(pod)
+            if pod not in self._logs_printed and lines:
+                self._logs_printed.add(pod)
                 yield f"last lines of {pod}:"
                 yield from (f"  {line}" for line in lines[-NUM_LAST_LINES:])
 

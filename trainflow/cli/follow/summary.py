@@ -26,7 +26,7 @@ def summarize(record: RunRecord, console: Console, *, report: Path | None = None
     facts = _facts(record, report)
     console.print()
     console.print(Text(f"{IN_WORDS[record.status.value]}: {record.run_id}", style=STYLE_OF_STATUS[record.status]))
-    if not console.is_terminal:  # nobody's width to wrap at
+    if not console.is_terminal:  # no width to wrap at
         for label, value in facts:
             console.print(Text(f"{label:<15}{value}"), soft_wrap=True)
         return

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.client import SFNClient
 
 EVENTS_PER_PAGE = 1000
-"""Most that `GetExecutionHistory` gives at once."""
+"""Most events that `GetExecutionHistory` returns at once."""
 
 
 class HistoryReader:
-    """Reads the history of one execution; each look costs only what is new."""
+    """Reads the history of one execution; each poll reads only new events."""
 
     def __init__(self, stepfunctions: SFNClient, arn: str, *, with_data: bool) -> None:
         """Prepares the reader.
@@ -25,7 +25,7 @@ class HistoryReader:
         Args:
             stepfunctions: boto3's client.
             arn: The execution.
-            with_data: Whether inputs and outputs are wanted; a window's thousands of laps are not worth their weight.
+            with_data: Whether to read inputs and outputs; those of a watch window's thousands of polls are too large.
         """
         self._stepfunctions = stepfunctions
         self._with_data = with_data

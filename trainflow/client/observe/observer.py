@@ -39,7 +39,7 @@ LOG_GRACE_SECONDS = 10.0
 """How long the end of a run waits for the last lines of the pods that have ended."""
 
 SETTLE_PAUSE_SECONDS = 5.0
-"""Between two looks at metrics that CloudWatch has not shown yet."""
+"""Time between two polls for metrics that CloudWatch does not return yet."""
 
 
 class RunObserver:
@@ -68,7 +68,7 @@ class RunObserver:
             execution_arn: The run's execution.
             deployment: The other dimension of its metrics.
             log_dir: Folder for the pods' logs, one `<pod>.log` each.
-            poll_seconds: Time between two looks at the execution's history.
+            poll_seconds: Time between two polls of the execution's history.
             clock: Tells the time.
         """
         self._clock = clock
@@ -99,7 +99,7 @@ class RunObserver:
         self._poller.start()
 
     def stop(self) -> None:
-        """Looks a last time at everything, waits for the ended pods' last lines, and ends all threads."""
+        """Polls everything a last time, waits for the ended pods' last lines, and ends all threads."""
         self._stopping.set()
         if self._poller.is_alive():
             self._poller.join(timeout=LOG_GRACE_SECONDS)

@@ -22,8 +22,8 @@ from trainflow.protocol.slurm_job import EPOCH, JobRecord, NodeRecord, parse_rec
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
-LOOK_SECONDS = 1.0
-"""Between two looks at what is new."""
+POLL_SECONDS = 1.0
+"""Time between two polls of S3."""
 
 
 class SlurmJobs:
@@ -61,7 +61,7 @@ class SlurmJobs:
         return _Stream(lambda closed: self._log(self._log_folder(job), start, closed if follow else None))
 
     def _changes(self, closed: threading.Event) -> Iterator[str]:
-        while not closed.wait(LOOK_SECONDS):
+        while not closed.wait(POLL_SECONDS):
             for pod in self._pods():
                 uid = pod["metadata"]["uid"]
                 if self._known.get(uid) != pod:
@@ -94,7 +94,7 @@ class SlurmJobs:
             for key in self._segments(folder, start):
                 start = _stamp_of(key) + timedelta(microseconds=1)
                 yield from self._lines_of(key)
-            if closed is None or closed.wait(LOOK_SECONDS):
+            if closed is None or closed.wait(POLL_SECONDS):
                 return
 
     def _segments(self, folder: str, start: datetime) -> Iterator[str]:
@@ -128,7 +128,7 @@ class SlurmJobs:
 
 
 class _Stream:
-    """Lines of a generator that looks at an event to know when nobody listens any more."""
+    """Lines of a generator, which ends when the event says that the stream was closed."""
 
     def __init__(self, lines: Any) -> None:
         self._closed = threading.Event()

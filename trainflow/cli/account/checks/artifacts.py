@@ -1,4 +1,4 @@
-"""What the configuration and the stacks name and somebody else keeps: images, charts, resources by id."""
+"""External things that the configuration and the stacks name: images, charts, resources by id."""
 
 from __future__ import annotations
 

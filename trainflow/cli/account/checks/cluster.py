@@ -12,7 +12,7 @@ from trainflow.cli.documents import path_of
 from trainflow.configuration.deployment import Configuration
 
 SOON = timedelta(days=90)
-"""Before the end of standard support: time for an upgrade in a test environment first."""
+"""Time before the end of standard support that allows an upgrade in a test environment first."""
 
 
 def kubernetes_version(configuration: Configuration, facts: Facts) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ def stacks(configuration: Configuration, facts: Facts, *, config: str) -> Iterat
             yield fails(
                 "stacks",
                 f"{name} is {status}",
-                why="Somebody deploys or destroys it at this moment.",
+                why="Another deployment or removal of it is in progress.",
                 fix=f"Wait until it is done, then: make deploy CONFIG={config}",
             )
         else:
@@ -80,7 +80,7 @@ def resources(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
 
 
 def _log_groups(configuration: Configuration, facts: Facts, there: Mapping[str, str]) -> Iterator[Finding]:
-    """Groups with a fixed name that no cluster stack looks after yet: the deployment takes them over."""
+    """Log groups with a fixed name that no cluster stack owns yet: the deployment takes them over."""
     why = "Their events stay and cost; the deployment sets how long, and no fault comes of it."
     if isinstance(facts.log_groups, Unknown):
         yield unchecked("log groups", "whether log groups of an earlier deployment are left", facts.log_groups, why=why)
@@ -93,6 +93,6 @@ def _log_groups(configuration: Configuration, facts: Facts, there: Mapping[str, 
             "log groups",
             f"the log group {name} is there already",
             why=why,
-            fix=f"aws logs delete-log-group --log-group-name {name} --region {configuration.region}, if nobody needs "
-            "what is in it.",
+            fix=f"aws logs delete-log-group --log-group-name {name} --region {configuration.region}, if "
+            "its content is not needed.",
         )

@@ -12,7 +12,7 @@ from trainflow.configuration.deployment import Configuration
 
 
 def administrators(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
-    """Does somebody administer the cluster, and does IAM know them?"""
+    """Does the cluster have administrators, and does IAM know them?"""
     if configuration.existing_cluster is not None:
         return
     named = configuration.cluster.administrators
@@ -20,7 +20,7 @@ def administrators(configuration: Configuration, facts: Facts) -> Iterator[Findi
         yield fails(
             "administrators",
             "cluster.administrators is empty",
-            why="Nobody can use kubectl, which half of the runbooks need: not even who deploys.",
+            why="No principal can use kubectl, which half of the runbooks need: not even the one that deploys.",
             fix="Name an IAM role or user of yours there: aws sts get-caller-identity says who you are.",
         )
     for arn in named:
@@ -47,7 +47,7 @@ def way_in(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
     if cidrs:
         networks = ", ".join(cidrs)
         if facts.address is None or isinstance(facts.address, Unknown):
-            unknown = facts.address or Unknown("nobody asked for it")
+            unknown = facts.address or Unknown("it was not asked for")
             what = f"whether this machine's address is in cluster.public_endpoint_cidrs ({networks})"
             yield unchecked("way in", what, unknown, why="kubectl works from these networks only.")
         elif any(ip_address(facts.address) in ip_network(cidr) for cidr in cidrs):
@@ -71,7 +71,7 @@ def way_in(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
 
 
 def told(configuration: Configuration) -> Iterator[Finding]:
-    """Is anybody told about failed runs and alarms?"""
+    """Do notifications about failed runs and alarms have a recipient?"""
     emails = configuration.alarms.emails
     if emails:
         yield fine("alarms", f"{', '.join(emails)}; AWS asks each to confirm")
@@ -79,6 +79,6 @@ def told(configuration: Configuration) -> Iterator[Finding]:
         yield surprises(
             "alarms",
             "alarms.emails is empty",
-            why="Nobody is told when a run fails, stalls or goes over its budget.",
+            why="No person is notified when a run fails, stalls or exceeds its budget.",
             fix="Write an address in alarms.emails.",
         )
