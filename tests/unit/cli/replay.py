@@ -17,20 +17,20 @@ from trainflow.record.pods import PodView
 
 
 class ReplayedObserver:
-    """Gives one snapshot after another, evenly spaced over the run; the last one shows its end."""
+    """Returns one snapshot after another, evenly spaced over the run; the last one shows its end."""
 
-    def __init__(self, run: RecordedRun, *, looks: int) -> None:
+    def __init__(self, run: RecordedRun, *, polls: int) -> None:
         self._run = run
-        self._looks = looks
-        self.taken = 0
+        self._polls = polls
+        self.num_taken = 0
 
     def snapshot(self) -> RunSnapshot:
-        self.taken = min(self.taken + 1, self._looks)
+        self.num_taken = min(self.num_taken + 1, self._polls)
         start = self._run.history.events[0]["timestamp"]
-        return snapshot_at(self._run, start + (self._run.end - start) * self.taken / self._looks)
+        return snapshot_at(self._run, start + (self._run.end - start) * self.num_taken / self._polls)
 
     def is_finished(self) -> bool:
-        return self.taken >= self._looks - 1
+        return self.num_taken >= self._polls - 1
 
 
 def snapshot_at(run: RecordedRun, now: datetime) -> RunSnapshot:

@@ -110,7 +110,7 @@ def test_data_has_to_be_in_the_folder_that_stands_for_s3(tmp_path: Path) -> None
     preflight.require_dataset(spec, tmp_path)
 
 
-def test_data_behind_https_is_not_looked_for(tmp_path: Path) -> None:
+def test_data_behind_https_is_not_checked(tmp_path: Path) -> None:
     spec = parse_run_spec(spec_with(dataset={"url": "https://nowhere.invalid/a.tar", "sha256": "0" * 64}))
     preflight.require_dataset(spec, tmp_path)
 
@@ -123,11 +123,11 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif("sys.platform != 'linux'", reason="only Linux has it")
-def test_a_machine_without_shared_memory_is_told_so(tmp_path: Path) -> None:
+def test_missing_shared_memory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(preflight.MachineUnfit, match="is missing: training processes share memory there"):
         preflight.require_machine(tmp_path, shared_memory=tmp_path / "shm")
 
 
-def test_a_program_of_the_environment_is_not_looked_for_in_the_image(tmp_path: Path) -> None:
+def test_a_program_of_the_environment_is_not_searched_in_the_image(tmp_path: Path) -> None:
     spec = parse_run_spec(spec_with(workload={"module": "torch.utils.collect_env", "image": "i"}))
     preflight.require_program(spec.workload, tmp_path)

@@ -73,7 +73,7 @@ class TestReading:
             name="trainflow", region="us-west-2", cluster="trainflow"
         )
 
-    def test_somebody_elses_cluster_keeps_its_name(self, tmp_path: Path) -> None:
+    def test_an_existing_cluster_keeps_its_name(self, tmp_path: Path) -> None:
         path = tmp_path / "c.yaml"
         path.write_text("name: mine\nregion: us-east-2\nexisting_cluster: {name: theirs}\n")
         assert deployed.read_deployment(path).cluster == "theirs"
@@ -108,7 +108,7 @@ class TestRest:
         assert client("stepfunctions").describe_execution(executionArn=arn)["status"] == "ABORTED"
         assert said == ["stopped bert-1"]
 
-    def test_idle_nodes_are_scaled_to_zero_and_the_user_is_told(self, account: None) -> None:
+    def test_idle_nodes_are_scaled_to_zero_and_the_user_is_informed(self, account: None) -> None:
         make_nodegroup(desired=2)
         said: list[str] = []
         deployed.bring_to_rest(DEPLOYMENT, [], say=said.append, poll_seconds=0)
@@ -139,9 +139,7 @@ class TestRest:
         deployed.bring_to_rest(DEPLOYMENT, [start_execution()], say=said.append, poll_seconds=0, clean_up_seconds=0)
         assert said[1] == "trainflow-trn1-2xlarge: scaling 2 nodes, which no run holds, to zero"
 
-    def test_a_group_in_the_middle_of_a_change_is_asked_again_and_scaled_once(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_group_that_is_being_updated_is_polled_and_scaled_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         fake = BusyEks(desired=3)
         monkeypatch.setattr(Deployment, "client", lambda _self, _name: fake)
         deployed.bring_to_rest(DEPLOYMENT, [], say=lambda _: None, poll_seconds=0)
@@ -248,7 +246,7 @@ class TestDeployDuringARun:
         assert "Running now: bert-1." in refused.output
         assert "FORCE=1" in refused.output
 
-    def test_it_may_be_forced_and_says_what_goes_on(self, account: None, tmp_path: Path) -> None:
+    def test_it_may_be_forced_and_prints_which_runs_continue(self, account: None, tmp_path: Path) -> None:
         start_execution()
         forced = self.check(tmp_path, "--force")
         assert forced.exit_code == 0
@@ -266,7 +264,9 @@ class TestDeployDuringARun:
         make_stack("mine-orchestration", TrainingStateMachine=gone)
         assert deployed.running_executions(DEPLOYMENT) == []
 
-    def test_an_account_that_cannot_be_asked_is_no_pass(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_account_that_does_not_answer_refuses_the_deployment(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of an earlier client")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of an earlier client")
         boto3.client("cloudformation", region_name="us-west-2")
@@ -281,7 +281,7 @@ class TestDeployDuringARun:
 
 
 class FakeCodeBuild:
-    """Builds that end at the second look, as many at once as `limit`."""
+    """CodeBuild whose builds end at the second poll, as many at once as `limit`."""
 
     def __init__(self, *, failing: Sequence[str] = (), limit: int = 9, digest: bool = True) -> None:
         self.failing, self.limit, self.digest = failing, limit, digest
@@ -356,7 +356,7 @@ class TestImages:
             "tools, neuron: waiting, because the account runs as many builds as it may (Service Quotas, CodeBuild)"
         ]
 
-    def test_an_account_that_may_run_none_is_told_what_to_ask_for(
+    def test_an_account_without_builds_gets_the_quota_to_request(
         self, stack: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with pytest.raises(DeploymentError, match=r"may run no CodeBuild builds; ask AWS .*\(Service Quotas"):
@@ -374,7 +374,7 @@ class TestImages:
         assert images["cpu"].endswith(f".amazonaws.com/images@{pushed}")
         assert fake.started == ["tools", "neuron"]
 
-    def test_a_build_that_failed_says_where_its_log_is_and_stops_no_other(
+    def test_a_failed_build_names_its_log_and_the_others_are_built(
         self, stack: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fake = FakeCodeBuild(failing=["tools"], limit=1)

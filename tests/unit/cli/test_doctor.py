@@ -226,7 +226,7 @@ def test_when_nothing_could_be_seen_inside_that_is_said_and_nothing_else_is_gues
     assert (finding.check, finding.seen) == ("inside a pod", "no node has room")
 
 
-def test_the_last_attempt_of_the_training_is_looked_at_and_from_its_last_running_pod() -> None:
+def test_the_last_attempt_of_the_training_is_examined_from_its_last_running_pod() -> None:
     doctors_own = pod(5)
     doctors_own["metadata"]["labels"]["trainflow/doctor"] = "true"
     pods = [pod(0, attempt=2), pod(1, attempt=2, phase="Pending"), pod(3), pod(0, stage="stage"), doctors_own]
@@ -244,7 +244,7 @@ def test_the_rendezvous_is_read_from_the_pods_own_command() -> None:
     assert gang.rendezvous(elastic) is None
 
 
-def test_the_pod_that_looks_stands_where_the_runs_pod_stands_and_is_not_counted_as_one() -> None:
+def test_the_probe_pod_is_on_the_node_of_the_runs_pod_and_is_not_counted_as_one() -> None:
     manifest = probe_pod(pod(1), "bert", "abcde")
     spec = manifest["spec"]
     assert spec["nodeName"] == "node-1"
@@ -265,8 +265,8 @@ def test_the_pod_that_looks_stands_where_the_runs_pod_stands_and_is_not_counted_
     ]
 
 
-def look(*arguments: str, **environment: str) -> dict[str, Any]:
-    """What the script finds when it runs as it does in a pod: as text, in a bare Python."""
+def run_inside(*arguments: str, **environment: str) -> dict[str, Any]:
+    """Output of the script when it runs as in a pod: as text, in a bare Python."""
     done = subprocess.run(
         [sys.executable, "-I", "-c", Path(inside.__file__).read_text(), "--seconds=0", *arguments],
         env={"PATH": os.environ["PATH"], **environment},
@@ -283,7 +283,7 @@ def test_the_script_sees_names_ports_folders_and_credentials(tmp_path: Path) -> 
     token.write_text("secret")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        found = look(
+        found = run_inside(
             *("--host=127.0.0.1", f"--port={port}", f"--folder={tmp_path}", f"--folder={tmp_path}/missing"),
             f"--result={tmp_path}/result",
             AWS_WEB_IDENTITY_TOKEN_FILE=str(token),
@@ -295,7 +295,7 @@ def test_the_script_sees_names_ports_folders_and_credentials(tmp_path: Path) -> 
     assert found["credentials"] == {"source": "AWS_WEB_IDENTITY_TOKEN_FILE", "readable": True}
     assert json.loads((tmp_path / "result").read_text()) == found
     assert "secret" not in json.dumps(found)
-    assert look("--host=127.0.0.1", f"--port={port}")["port"] == {"open": False, "error": "Connection refused"}
+    assert run_inside("--host=127.0.0.1", f"--port={port}")["port"] == {"open": False, "error": "Connection refused"}
 
 
 class FakeCluster:
@@ -326,7 +326,7 @@ class FakeCluster:
 PODS = {"namespaces/training/pods": {"items": [pod(0)]}}
 
 
-def test_a_pod_that_takes_no_commands_is_looked_at_from_beside_it_and_nothing_is_left() -> None:
+def test_a_pod_that_refuses_commands_is_examined_by_a_probe_pod_which_is_deleted() -> None:
     cluster = FakeCluster(PODS, message=json.dumps(INSIDE))
     evidence = examine(cluster, "bert", "training")
     assert (evidence.inside, evidence.in_own_pod) == (INSIDE, False)
@@ -335,13 +335,13 @@ def test_a_pod_that_takes_no_commands_is_looked_at_from_beside_it_and_nothing_is
 
 
 @pytest.mark.parametrize("printed", [json.dumps(INSIDE), str(INSIDE), f"a warning\n{json.dumps(INSIDE)}\n"])
-def test_a_running_pod_is_asked_itself(printed: str) -> None:
+def test_a_running_pod_runs_the_checks_itself(printed: str) -> None:
     cluster = FakeCluster(PODS, commands=printed)
     evidence = examine(cluster, "bert", "training")
     assert (evidence.inside, evidence.in_own_pod, cluster.deleted) == (INSIDE, True, [])
 
 
-def test_a_pod_that_never_runs_is_given_up_and_taken_away() -> None:
+def test_a_probe_pod_that_never_runs_is_deleted() -> None:
     cluster = FakeCluster(PODS)
     evidence = examine(cluster, "bert", "training", probe_seconds=0)
     assert evidence.why_not_inside == "the probe pod does not run: Pending"

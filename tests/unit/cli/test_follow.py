@@ -20,10 +20,10 @@ from trainflow.models.run_record import RunStatus
 from trainflow.protocol.staging_line import StagingReport
 
 
-def followed(run: RecordedRun, *, looks: int = 400) -> list[str]:
-    """The lines that somebody sees who follows the run into a file."""
+def followed(run: RecordedRun, *, polls: int = 400) -> list[str]:
+    """The lines that are printed when the run is followed into a file."""
     console = Console(file=io.StringIO(), force_terminal=False, width=60)
-    observer = ReplayedObserver(run, looks=looks)
+    observer = ReplayedObserver(run, polls=polls)
     follow(observer, console, observer.is_finished, pause=lambda: None)
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
@@ -38,7 +38,7 @@ def after(run: RecordedRun, seconds: float) -> RunSnapshot:
     return snapshot_at(run, run.history.events[0]["timestamp"] + timedelta(seconds=seconds))
 
 
-def test_each_state_is_told_once_and_questions_not_at_all() -> None:
+def test_each_state_is_printed_once_and_choices_are_not() -> None:
     states = [line.split("] state ")[1] for line in followed(recorded("succeeded")) if "] state " in line]
 
     assert states == [
@@ -60,7 +60,7 @@ def test_each_state_is_told_once_and_questions_not_at_all() -> None:
 
 
 def test_every_change_of_a_pods_phase_is_a_line() -> None:
-    lines = [line for line in followed(recorded("succeeded"), looks=500) if "-training-1-1-" in line]
+    lines = [line for line in followed(recorded("succeeded"), polls=500) if "-training-1-1-" in line]
 
     assert [line.split("q9d4w ")[1] for line in lines] == [
         "Pending, on node-1",
@@ -87,14 +87,14 @@ def test_a_very_long_training_does_not_flood_the_log() -> None:
     assert 150 < sum("step " in line for line in news) < 250
 
 
-def test_a_failed_pods_last_lines_are_told_at_the_end_as_they_are() -> None:
+def test_a_failed_pods_last_lines_are_printed_unchanged_at_the_end() -> None:
     lines = followed(recorded("worker_failed"))
 
     assert any("exit code 137" in line for line in lines)
     assert lines[-1].endswith("[bold]gone[/bold] 137")
 
 
-def test_trouble_in_observing_is_told_when_it_comes_and_when_it_goes() -> None:
+def test_a_fault_of_the_observation_is_printed_when_it_begins_and_ends() -> None:
     run, view = recorded("succeeded"), PlainView()
     quiet = after(run, 1)
     list(view.new_lines(quiet))
@@ -148,14 +148,14 @@ MIB, GIB = 1024**2, 1024**3
         ),
     ],
 )
-def test_staging_is_told_in_units_that_people_read(report: StagingReport, line: str) -> None:
+def test_staging_is_printed_in_readable_units(report: StagingReport, line: str) -> None:
     assert staging_line(report) == line
     staging = replace(after(recorded("succeeded"), 30), staging=report)
     assert line in drawn(staging)
     assert any(told.endswith(line) for told in PlainView().new_lines(staging))
 
 
-def test_a_long_staging_is_told_every_half_minute() -> None:
+def test_a_long_staging_is_printed_every_half_minute() -> None:
     view, start = PlainView(), after(recorded("succeeded"), 0)
     report = StagingReport(done_bytes=1, total_bytes=9, files=1, bytes_per_second=3)
     told = []
@@ -186,7 +186,7 @@ def test_the_picture_of_a_failed_run_ends_with_the_first_failed_pods_last_lines(
 
 def test_the_live_view_on_a_terminal_leaves_the_last_picture() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40, color_system=None)
-    observer = ReplayedObserver(recorded("succeeded"), looks=12)
+    observer = ReplayedObserver(recorded("succeeded"), polls=12)
 
     follow(observer, console, observer.is_finished, pause=lambda: None)
 
@@ -242,7 +242,7 @@ def test_the_last_step_is_known_from_the_specs_arguments(
     assert total_steps({"workload": {"arguments": arguments}}, first_step) == expected
 
 
-def test_remaining_time_is_told_from_the_pace_of_the_latest_steps() -> None:
+def test_remaining_time_follows_from_the_rate_of_the_latest_steps() -> None:
     run = recorded("succeeded")
     snapshot = after(run, 92.6)
 
@@ -253,7 +253,7 @@ def test_remaining_time_is_told_from_the_pace_of_the_latest_steps() -> None:
     assert replace(snapshot, steps=snapshot.steps[:1]).seconds_left is None
 
 
-def test_the_clock_of_the_plain_lines_never_goes_back() -> None:
+def test_the_times_of_the_plain_lines_never_decrease() -> None:
     """The end is known a few frames late, and what those frames told was stamped later than the end."""
     run, view = recorded("succeeded"), PlainView()
     ended = after(run, 131)

@@ -103,7 +103,7 @@ def pods(server: Server, tmp_path: Path) -> KubernetesPods:
     return KubernetesPods(KubernetesApi(from_kubeconfig(path)), "training")
 
 
-def test_a_list_is_asked_for_with_the_kubeconfigs_token(server: Server, pods: KubernetesPods) -> None:
+def test_a_list_is_requested_with_the_kubeconfigs_token(server: Server, pods: KubernetesPods) -> None:
     assert pods.list_pods("trainflow/run=r")["metadata"]["resourceVersion"] == "7"
 
     path, query, authorization = server.asked[0]
@@ -148,7 +148,7 @@ def test_a_connection_that_breaks_is_an_error_after_its_whole_lines(server: Serv
     assert got == ["whole\n"]
 
 
-def test_a_missing_pod_is_told_by_its_status(pods: KubernetesPods) -> None:
+def test_a_missing_pod_is_reported_with_its_status(pods: KubernetesPods) -> None:
     with pytest.raises(NotFound) as refused:
         pods.pod_log("gone", None, since=None, follow=True)
 

@@ -100,7 +100,7 @@ def test_children_are_found_and_read_without_their_data() -> None:
     assert not tree.read()
 
 
-def test_trouble_with_step_functions_is_noted_and_goes_away() -> None:
+def test_a_fault_of_step_functions_is_recorded_until_it_ends() -> None:
     run = recorded("succeeded")
     client = FakeStepFunctions(run)
     client.visible[run.history.arn] = 5

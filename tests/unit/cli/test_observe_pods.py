@@ -76,7 +76,7 @@ def test_a_watch_that_is_too_old_is_followed_by_a_new_list(watched: Watched) -> 
     assert watched.watcher.trouble is None
 
 
-def test_a_deletion_that_nobody_saw_is_found_by_the_next_list(watched: Watched) -> None:
+def test_a_missed_deletion_is_found_by_the_next_list(watched: Watched) -> None:
     watched.cluster.pods["a"] = running_pod("a")
     watched.watcher.start()
     stream = watched.cluster.watches.get(timeout=10)
@@ -113,7 +113,7 @@ def test_an_event_that_was_cut_off_is_not_believed(watched: Watched) -> None:
     eventually(lambda: watched.phases() == {"a": "Succeeded"})
 
 
-def test_stopping_looks_a_last_time(watched: Watched) -> None:
+def test_stopping_polls_a_last_time(watched: Watched) -> None:
     watched.cluster.pods["a"] = running_pod("a")
     watched.watcher.start()
     watched.cluster.watches.get(timeout=10)

@@ -81,7 +81,7 @@ def test_a_job_that_has_ended_shows_its_first_node_and_those_that_failed(s3: Any
     assert pods[1].message == "no memory"
 
 
-def test_a_watch_tells_what_has_changed_since_the_list(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:
+def test_a_watch_yields_the_changes_since_the_list(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:
     monkeypatch.setattr("trainflow.client.observe.slurm.POLL_SECONDS", 0.01)
     seen: list[PodView] = []
     jobs.list_pods("")
@@ -105,7 +105,7 @@ def test_a_log_is_read_from_a_second_on_and_each_segment_once(s3: Any, jobs: Slu
     assert [line.partition(" ")[2] for line in newer] == ["late\n", "later\n"]
 
 
-def test_a_log_that_is_followed_goes_on_with_the_next_segment(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:
+def test_a_followed_log_continues_with_the_next_segment(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:
     monkeypatch.setattr("trainflow.client.observe.slurm.POLL_SECONDS", 0.01)
     write_segment(s3, 2, "first")
     stream, texts = jobs.pod_log(f"{JOB}-0", None, since=None, follow=True), []

@@ -62,7 +62,7 @@ def test_a_plain_lambda_resource_is_counted_like_the_optimised_integration() -> 
     assert task_output(run, "Old") == {"graphs": 2}
 
 
-def test_branches_of_a_parallel_state_are_told_apart_by_their_own_chain_of_events() -> None:
+def test_branches_of_a_parallel_state_are_distinguished_by_their_chain_of_events() -> None:
     run = history(
         ("ParallelStateEntered", 0, entered("Both")),
         ("ParallelStateStarted", 1, {}),

@@ -67,7 +67,7 @@ def test_a_missing_and_a_doubled_datum_in_the_same_second_do_not_hide_each_other
     assert published == MetricsPublished(datapoints=3, first_step=1, last_step=3, gaps=1, duplicates=1)
 
 
-def test_the_sum_tells_which_step_of_a_second_is_missing() -> None:
+def test_the_sum_identifies_the_missing_step_of_a_second() -> None:
     steps = [line(1), line(2), line(3)]
 
     assert compare(steps, statistics_of(steps[1:])).first_step == 2

@@ -60,7 +60,7 @@ def test_a_step_that_is_trained_again_counts_as_it_was_last() -> None:
     assert [round(step.throughput) for step in kept.steps] == [101, 102, 53]
 
 
-def test_the_file_gives_back_what_was_kept() -> None:
+def test_the_file_restores_the_kept_steps() -> None:
     diverged = StepMetrics(START, 0, 4, math.inf, 0.0, 100.0)
     kept = kept_steps_of([*steps(1, 2, 3), diverged])
     assert kept_steps_from_json(kept.to_json()) == kept

@@ -46,5 +46,5 @@ def test_the_names_of_other_programs_are_no_options_of_ours(name: str) -> None:
     assert not any(name in spellings for spellings in OPTIONS)
 
 
-def test_the_copy_of_a_cache_is_told_to_the_same_compilers_as_the_cache(tmp_path: Path) -> None:
+def test_the_copy_of_a_cache_is_set_for_the_same_compilers_as_the_cache(tmp_path: Path) -> None:
     assert {value.startswith(str(tmp_path)) for value in environment(str(tmp_path)).values()} == {True}

@@ -77,7 +77,7 @@ def test_a_record_with_a_wrong_field_is_none(wrong: dict[str, Any]) -> None:
 
 
 @given(job=JOBS, stamp=STAMPS, later=STAMPS, end=COUNTS)
-def test_segments_sort_by_time_and_tell_it(job: str, stamp: int, later: int, end: int) -> None:
+def test_the_names_of_segments_sort_by_time_and_hold_it(job: str, stamp: int, later: int, end: int) -> None:
     name = slurm_job.segment_name(job, stamp=stamp, end=end)
     assert name.startswith(slurm_job.log_folder(job))
     assert slurm_job.stamp_of(f"runs/a/{name}") == stamp

@@ -48,7 +48,7 @@ def test_a_rendered_chart_is_applied_with_kubectl(helm: Cli, kubectl: Cli) -> No
     assert kubectl("get", "jobs,configmaps", "-l", "app.kubernetes.io/instance=greeting", "-o", "name") == ""
 
 
-def test_a_chart_is_installed_upgraded_and_taken_away(helm: Cli, kubectl: Cli) -> None:
+def test_a_chart_is_installed_upgraded_and_uninstalled(helm: Cli, kubectl: Cli) -> None:
     helm("install", "greeting", CHART, "--wait", "--wait-for-jobs", "--timeout=30s")
     assert greeting(kubectl) == "hello\n"
     helm("upgrade", "greeting", CHART, "--set", "text=good evening", "--timeout=30s")

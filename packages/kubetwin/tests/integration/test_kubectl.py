@@ -98,7 +98,7 @@ def test_a_job_is_applied_waited_for_and_shown(kubectl: Cli) -> None:
     assert ["Normal", "Completed", "job/gang", "Job completed"] in [row[1:] for row in events]
 
 
-def test_objects_come_in_every_form_that_is_asked_for(kubectl: Cli) -> None:
+def test_objects_are_returned_in_every_requested_format(kubectl: Cli) -> None:
     kubectl("apply", "-f", "-", stdin=CONFIG)
     assert json.loads(kubectl("get", "cm", "settings", "-o", "json"))["data"] == {"kept": "1", "dropped": "2"}
     assert 'kept: "1"' in kubectl("get", "cm", "settings", "-o", "yaml")
@@ -220,7 +220,7 @@ def test_objects_that_kubectl_creates_as_protobuf_arrive_complete(kubectl: Cli) 
     assert kubectl("create", "token", "default", "--duration=20m").count(".") == 2
 
 
-def test_rights_can_be_asked_for(kubectl: Cli) -> None:
+def test_permissions_can_be_queried(kubectl: Cli) -> None:
     assert kubectl("auth", "can-i", "create", "jobs").strip() == "yes"
     kubectl("create", "serviceaccount", "reader")
     kubectl("create", "role", "read", "--verb=get,list", "--resource=pods,pods/log")

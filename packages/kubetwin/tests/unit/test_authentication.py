@@ -50,7 +50,7 @@ def token(
     return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
 
 
-def test_a_presigned_token_is_fetched_with_the_clusters_name_and_gives_the_caller() -> None:
+def test_a_presigned_token_is_fetched_with_the_clusters_name_and_identifies_the_caller() -> None:
     sts = FakeSts()
     user = StsAuthenticator(ENDPOINT, "twin", fetch=sts).authenticate(token())
     assert user is not None
@@ -70,7 +70,7 @@ def test_the_access_entry_decides_the_groups_and_a_caller_without_one_is_refused
     assert StsAuthenticator(ENDPOINT, "twin", fetch=other_role, groups_of=groups_of).authenticate(token()) is None
 
 
-def test_access_entries_are_asked_for_by_the_role_of_a_session() -> None:
+def test_access_entries_are_looked_up_by_the_role_of_a_session() -> None:
     asked = []
 
     def fetch(url: str, headers: dict[str, str]) -> bytes:

@@ -35,7 +35,7 @@ def test_a_token_file_is_read_anew_for_every_request(tmp_path: Path) -> None:
     assert connection.authorization() == "Bearer second"
 
 
-def test_a_login_command_is_asked_for_a_token(tmp_path: Path) -> None:
+def test_a_login_command_provides_the_token(tmp_path: Path) -> None:
     program = 'print(\'{"status": {"token": "from-command"}}\')'
     user = {"exec": {"command": sys.executable, "args": ["-c", program]}}
     assert load_connection(kubeconfig(tmp_path, user=user)).authorization() == "Bearer from-command"

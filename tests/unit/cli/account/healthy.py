@@ -28,7 +28,7 @@ BOOTSTRAP = tuple(
 
 
 def configuration(**changes: Any) -> Configuration:
-    """The example with an administrator, a way in and somebody to tell; fields changed by their dotted names."""
+    """The example with an administrator, an address range and an email; fields changed by their dotted names."""
     document: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
     document["cluster"] |= {"administrators": [ADMINISTRATOR], "public_endpoint_cidrs": ["203.0.113.0/24"]}
     document["alarms"] |= {"emails": ["you@example.com"]}
@@ -96,7 +96,7 @@ HEALTHY = Facts(
     may_create=Simulation(f"arn:aws:iam::{ACCOUNT}:role/{BOOTSTRAP[2]}", ()),
     artifacts={"the chart volcano 1.15.2": True},
 )
-"""Of the example, before its first deployment."""
+"""Facts of an account for the example, before its first deployment."""
 
 
 def found(of: Configuration | None = None, *, path: Path = Path("config/mine.yaml"), **changes: Any) -> list[Finding]:

@@ -23,12 +23,12 @@ def test_the_address_is_what_the_page_says(address: str) -> None:
     assert asked == [PAGE]
 
 
-def test_a_page_of_somebody_else_is_no_address() -> None:
+def test_a_page_without_an_address_is_reported_as_unknown() -> None:
     found = own_address(lambda _url, _headers: (302, {}, b"<html>Please log in to the hotel's network</html>"))
     assert found == Unknown(f"{PAGE} answered 302 and no address")
 
 
-def test_without_an_answer_nobody_knows() -> None:
+def test_without_an_answer_the_address_is_unknown() -> None:
     def get(url: str, _headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
         raise urllib3.exceptions.ConnectTimeoutError(url)
 

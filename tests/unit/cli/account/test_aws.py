@@ -88,11 +88,11 @@ class TestWhoAsks:
             ),
         ],
     )
-    def test_who_is_not_known_is_told_why(self, given: Given, sentence: str) -> None:
-        nobody = GivenAccount({"sts.GetCallerIdentity": given}).identity()
-        assert isinstance(nobody, NoCredentials)
-        assert nobody.reason == sentence
-        assert nobody.fix
+    def test_a_caller_without_credentials_gets_the_reason(self, given: Given, sentence: str) -> None:
+        without_credentials = GivenAccount({"sts.GetCallerIdentity": given}).identity()
+        assert isinstance(without_credentials, NoCredentials)
+        assert without_credentials.reason == sentence
+        assert without_credentials.fix
 
 
 class TestAgainstMoto:
@@ -135,7 +135,7 @@ class TestAgainstMoto:
         arn = iam.create_role(RoleName="Admin", Path="/team/", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
         user = iam.create_user(UserName="ada")["User"]["Arn"]
         assert moto.has_role("Admin") is True and moto.has_role(arn) is True and moto.has_role(user) is True
-        assert moto.has_role("Nobody") is False and moto.has_role(user.replace("ada", "bob")) is False
+        assert moto.has_role("Missing") is False and moto.has_role(user.replace("ada", "bob")) is False
         assert moto.has_role(f"arn:aws:iam::{ACCOUNT}:role/Admin") is False  # its path is missing
 
     def test_stacks_that_are_there(self, moto: Account) -> None:

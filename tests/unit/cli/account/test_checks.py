@@ -440,7 +440,7 @@ def test_a_pinned_release_that_exists_is_fine_with_the_newest_beside_it() -> Non
     assert (said.level, said.what) == (Level.FINE, f"1.36.2-20260728 exists; the newest is {NEWEST}")
 
 
-def test_production_pins_a_release_and_is_told_the_newest() -> None:
+def test_production_pins_a_release_and_the_newest_is_reported() -> None:
     production = configuration(
         environment="production", storage={}, images={"neuron_base": f"x.io/a{DIGEST}", "cpu_base": f"x.io/b{DIGEST}"}
     )
@@ -465,7 +465,7 @@ def test_a_deployment_that_is_there_needs_no_second_vpc_and_owns_its_log_groups(
     )
 
 
-def test_a_log_group_left_by_a_rolled_back_stack_is_told() -> None:
+def test_a_log_group_left_by_a_rolled_back_stack_is_reported() -> None:
     said = troubles(stacks={"trainflow-cluster": "ROLLBACK_COMPLETE"}, log_groups=frozenset({LOG_GROUP}))
     assert ("log groups", "surprises", f"the log group {LOG_GROUP} is there already") in said
 
@@ -481,7 +481,7 @@ def test_a_log_group_left_by_a_rolled_back_stack_is_told() -> None:
         ),
     ],
 )
-def test_somebody_elses_cluster_has_to_be_there_and_know_access_entries(
+def test_an_existing_cluster_has_to_be_found_and_support_access_entries(
     cluster: EksCluster | None, sentence: str
 ) -> None:
     of = configuration(existing_cluster={"name": "theirs"}, network=None, storage__lustre=None)
@@ -489,7 +489,7 @@ def test_somebody_elses_cluster_has_to_be_there_and_know_access_entries(
     assert said == [("cluster", "fails", sentence)]
 
 
-def test_on_somebody_elses_cluster_nobody_asks_for_zones_versions_and_administrators() -> None:
+def test_an_existing_cluster_needs_no_zones_versions_and_administrators() -> None:
     of = configuration(
         existing_cluster={"name": "theirs"}, network=None, storage__lustre=None, cluster__administrators=[]
     )
@@ -518,9 +518,9 @@ def test_a_slurm_cluster_needs_its_image_and_its_quota() -> None:
     ]
 
 
-def test_without_credentials_one_line_says_so_and_the_rest_needs_no_account() -> None:
-    nobody = NoCredentials("the credentials have expired", "aws sso login")
-    facts = Facts(now=NOW, address="203.0.113.7", identity=nobody)
+def test_missing_credentials_are_one_finding_and_the_others_need_no_account() -> None:
+    without_credentials = NoCredentials("the credentials have expired", "aws sso login")
+    facts = Facts(now=NOW, address="203.0.113.7", identity=without_credentials)
     said = list(findings(configuration(cluster__administrators=[]), facts, path=Path("config/mine.yaml")))
     assert [(one.check, one.level.value) for one in said] == [
         ("credentials", "fails"),
@@ -530,7 +530,7 @@ def test_without_credentials_one_line_says_so_and_the_rest_needs_no_account() ->
     ]
 
 
-def test_what_may_not_be_asked_is_unchecked_and_fails_nothing() -> None:
+def test_a_request_without_permission_is_unchecked_and_does_not_fail() -> None:
     of = configuration(
         capacity__neuron_ami_release="1.36.2-20260728",
         capacity__nodegroups=[

@@ -55,7 +55,7 @@ TOKEN = "https://public.ecr.aws/token/?scope=aws&service=public.ecr.aws"
 
 
 @pytest.mark.parametrize(("status", "there"), [(200, True), (404, False)])
-def test_an_anonymous_token_is_had_where_the_registry_says_so(status: int, there: bool) -> None:
+def test_an_anonymous_token_is_requested_where_the_registry_names(status: int, there: bool) -> None:
     answers = {
         MANIFEST: (401, {"WWW-Authenticate": CHALLENGE}, b""),
         TOKEN: (200, {}, b'{"token": "t"}'),
@@ -85,7 +85,7 @@ def test_a_registry_that_wants_no_token_is_believed(status: int, there: bool) ->
         ),
     ],
 )
-def test_a_registry_that_gives_no_answer_is_no_failure(answers: Answers, reason: str) -> None:
+def test_a_registry_that_does_not_answer_is_unknown(answers: Answers, reason: str) -> None:
     said = registries(answers).has(IMAGE)
     assert isinstance(said, Unknown) and said.reason == reason
 
@@ -141,7 +141,7 @@ def test_any_body_is_read_or_refused(body: bytes) -> None:
 
 
 @given(st.one_of(st.text(), st.from_regex(r'Bearer realm="https://[^"]*"(,(service|scope)="[^"]*")*', fullmatch=True)))
-def test_a_token_is_asked_for_over_tls_or_not_at_all(challenge: str) -> None:
+def test_a_token_is_requested_over_tls_only(challenge: str) -> None:
     with suppress(Unreadable):
         assert token_url(challenge, Reference("x.io", "a", "b")).startswith("https://")
 

@@ -59,7 +59,7 @@ def test_required_node_affinity_has_to_match_one_term() -> None:
     )
 
 
-def test_a_taint_keeps_pods_away_that_do_not_tolerate_it() -> None:
+def test_a_taint_repels_pods_that_do_not_tolerate_it() -> None:
     tainted = node(taints=[{"key": NEURON, "value": "true", "effect": "NoSchedule"}])
     assert f"untolerated taint {{{NEURON}: true}}" in place(pod(), [tainted], {}).message
     tolerant = pod(tolerations=[{"key": NEURON, "operator": "Exists", "effect": "NoSchedule"}])

@@ -90,7 +90,7 @@ def test_a_queue_has_to_exist_and_be_open() -> None:
     assert refusal(16, [node("x")], closed) == "queue default is not open"
 
 
-def test_a_queue_gives_no_more_than_its_capability() -> None:
+def test_a_queue_admits_no_more_than_its_capability() -> None:
     small = {**OPEN, "spec": {"capability": {NEURON: "16"}}}
     assert refusal(16, [node("x"), node("y")], small) == ""
     assert refusal(16, [node("x"), node("y")], small, held=1) == "queue resource quota insufficient"

@@ -114,7 +114,7 @@ def test_a_pod_that_was_deleted_is_made_again() -> None:
     assert created(sync(job(), [pod(0)])) == ["worker-1"]
 
 
-def test_a_restart_kills_everything_and_takes_the_pod_group_away() -> None:
+def test_a_restart_kills_all_pods_and_deletes_the_pod_group() -> None:
     steps = act("RestartJob", [pod(0, "Failed"), pod(1)])
     assert (phase(steps), steps.delete, steps.equipped) == ("Restarting", ("vj-worker-0", "vj-worker-1"), False)
     assert (steps.status["retryCount"], steps.status["version"], steps.status["terminating"]) == (1, 1, 2)

@@ -21,7 +21,7 @@ def applied(live: dict[str, Any], manager: str, *, force: bool = False, **data: 
     return apply(live, config_map(**data), CONFIG_MAP, manager=manager, force=force, moment=NOW)
 
 
-def test_a_field_that_its_only_applier_gives_up_is_removed() -> None:
+def test_a_field_that_its_only_manager_drops_is_removed() -> None:
     live = applied(applied({"metadata": {"name": "c"}}, "m1", a="1", b="2"), "m1", a="1")
     assert live["data"] == {"a": "1"}
 
@@ -45,7 +45,7 @@ def test_force_takes_the_field_over() -> None:
     assert applied(live, "m1")["data"] == {"a": "9"}
 
 
-def test_an_ordinary_update_takes_a_field_away_from_its_applier() -> None:
+def test_an_ordinary_update_takes_the_ownership_of_a_field_from_its_manager() -> None:
     live = applied({"metadata": {"name": "c"}}, "m1", a="1", b="2")
     updated = release_changed(live, {**live, "data": {"a": "changed", "b": "2"}}, CONFIG_MAP)
     assert applied(updated, "m1", b="2")["data"] == {"a": "changed", "b": "2"}
