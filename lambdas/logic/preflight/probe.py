@@ -73,7 +73,8 @@ def of_failure(spec: RunSpec, failed: TrainflowError) -> Problem:
     if spec.workload.image is None:
         return Problem(
             f"workload.python_environment: in {_program_place(spec)}, `python -m trainer.probe` does not run "
-            f"({reason}); install what it needs there, and the packages trainer and trainflow.protocol into SLURM_PROGRAM_FOLDER."
+            f"({reason}); install what it needs there, and the packages trainer and trainflow.protocol into "
+            "SLURM_PROGRAM_FOLDER."
         )
     image = f"workload.image is '{spec.workload.image}'"
     if WRONG_MACHINE in str(failed).lower():
