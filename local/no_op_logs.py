@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from trainflow.protocol import variables
+from trainflow.protocol.metrics_line import StepMetrics, metrics_line
+
 STEPS = 3
 
 
@@ -20,15 +23,12 @@ def step_loss(run_id: str, step: int) -> float:
 
 def log_lines(pod: Mapping[str, Any]) -> Iterator[str]:
     """Run, pod and rank; from rank 0 of a training job also its steps, in the form of the tutorials."""
-    variables = {entry["name"]: entry.get("value", "") for entry in pod["spec"]["containers"][0].get("env") or ()}
-    run_id = variables.get("TRAINFLOW_RUN_ID", "")
+    environment = {entry["name"]: entry.get("value", "") for entry in pod["spec"]["containers"][0].get("env") or ()}
+    run_id = environment.get(variables.RUN_ID, "")
     index = (pod["metadata"].get("labels") or {}).get("batch.kubernetes.io/job-completion-index", "0")
     yield f"run {run_id} pod {pod['metadata']['name']} rank {index}"
-    if variables.get("TRAINFLOW_STAGE") != "training" or index != "0":
+    if environment.get(variables.STAGE) != "training" or index != "0":
         return
     now = datetime.now(UTC)
     for step in range(1, STEPS + 1):
-        yield (
-            f"LOG {now:%a %b %d %H:%M:%S %Y} - (0, {step}) step_loss : {step_loss(run_id, step):.4f} "
-            "learning_rate : 1.00e-04 throughput : 100.00"
-        )
+        yield metrics_line(StepMetrics(now, 0, step, step_loss(run_id, step), learning_rate=1e-4, throughput=100.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import tempfile
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def one_loader_of_service_models() -> Iterator[None]:
     """Parse each AWS service's model once in a process: every session would read megabytes of JSON anew."""
-    loader = botocore.loaders.create_loader()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("botocore.session.create_loader", lambda *_args: loader)
+        # The AWS CLI searches folders of its own: a loader for each search path.
+        patch.setattr("botocore.session.create_loader", functools.cache(botocore.loaders.create_loader))
         yield

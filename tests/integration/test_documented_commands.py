@@ -82,8 +82,10 @@ def test_trainflow_has_the_command_and_its_options(block: Block, words: list[str
 
 
 @pytest.mark.parametrize(("block", "words"), commands("python"))
-def test_python_finds_the_module(block: Block, words: list[str]) -> None:
-    if words[:2] not in ([], ["-m"]):
+def test_python_finds_the_module_or_the_script(block: Block, words: list[str]) -> None:
+    if words and words[0].endswith(".py"):
+        assert Path(words[0]).is_file(), f"{block.where}: no file {words[0]}"
+    elif words[:2] not in ([], ["-m"]):
         assert words[0] == "-m", block.where
         module = words[1]
         assert module == "…" or importlib.util.find_spec(module), f"{block.where}: no module {module}"
