@@ -77,7 +77,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 def slurm(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SsmController:
     ssm = LocalSsm(cluster.environment)
     monkeypatch.setattr(slurm_ssm, "client", lambda _: ssm)
-    monkeypatch.setattr(slurm_ssm, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(slurm_ssm, "POLL_SECONDS", 0.0)
     return SsmController("i-0123456789abcdef0", user=cluster.user)
 
 

@@ -43,7 +43,8 @@ def server() -> Iterator[ObjectServer]:
 
 TELLING_ITS_PEAK = """
 import os, pathlib, sys
-from trainer import program, stage
+from trainer import stage
+from trainer.runtime import program
 status = program.run(stage.main, sys.argv[1:], os.environ)
 print(pathlib.Path("/proc/self/status").read_text())
 sys.exit(status)
@@ -219,7 +220,8 @@ def test_of_two_stagers_one_downloads_and_the_other_finds_it_done(server: Object
 
 KILLED_BEFORE_A_RENAME = """
 import os, signal, sys
-from trainer import program, stage
+from trainer import stage
+from trainer.runtime import program
 final, left = [".demo.staging/ready", "demo", ".demo.staging/data"], int(sys.argv.pop(1))
 def dies(event, arguments):
     global left
