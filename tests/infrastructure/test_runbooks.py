@@ -68,7 +68,12 @@ def test_logs_are_those_of_functions_that_are_deployed() -> None:
 
 
 def test_labels_and_node_groups_are_those_that_are_deployed() -> None:
-    assert set(re.findall(r"trainflow/[a-z]+(?![a-z/])", TEXT)) == {RUN_LABEL, BACKEND_LABEL, CLAIM_LABEL, *TRAINING_NODES}
+    assert set(re.findall(r"trainflow/[a-z]+(?![a-z/])", TEXT)) == {
+        RUN_LABEL,
+        BACKEND_LABEL,
+        CLAIM_LABEL,
+        *TRAINING_NODES,
+    }
     groups = set(re.findall(r"trainflow-(?:trn|m|c)\w*-\w+", TEXT))
     assert groups
     assert groups <= {nodegroup_name(name) for name in INSTANCE_TYPES}
