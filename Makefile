@@ -5,6 +5,7 @@ INSTALLED := .venv/.installed
 NODE_TOOLS := node_modules/.installed
 CHECKOV := .venv-checkov/.installed
 XLA := .venv-xla/.installed
+TRACKING := .venv-tracking/.installed
 CONFIG ?= example
 # On Linux the public index has PyTorch with CUDA alone, gigabytes that a machine without a GPU never uses. pip prefers
 # the build of this index, and goes on without it where it cannot be reached. `make TORCH_INDEX= …` leaves it out.
@@ -55,11 +56,11 @@ check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, t
 unit: $(INSTALLED) ## The fast tests, in about a minute
 	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit packages/kubetwin/tests/unit -m "not slow and not lengthy"
 
-test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and the slow proofs
-	$(BIN)/pytest -q $(TWO_WORKERS) -m "not slow and not index"
+test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and make test-trn1, and the slow proofs
+	$(BIN)/pytest -q $(TWO_WORKERS) -m "not slow and not index and not trn1"
 
-test-slow: $(INSTALLED) $(NODE_TOOLS) ## The slow proofs
-	$(BIN)/pytest -q -m slow
+test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) ## The slow proofs
+	$(BIN)/pytest -q -m "slow or trn1"
 
 # XLA first and by itself: torch counts the devices when a process computes its first gradients. The benchmarks' tests
 # have packages that this environment lacks, and are about no torch.
@@ -104,9 +105,12 @@ destroy: $(INSTALLED) $(NODE_TOOLS) ## Take the deployment away; docs/deploy.md 
 images: $(INSTALLED) ## Build the images that the account lacks and print their digests; one alone: make images ONLY=cpu
 	$(BIN)/trainflow images --config config/$(CONFIG).yaml $(if $(ONLY),--only $(ONLY))
 
-schema: $(INSTALLED) ## Generate the run spec's JSON Schema and reference from its model
+schema: $(INSTALLED) ## Generate the run spec's JSON Schema and the references from their models
 	$(BIN)/trainflow schema > config/run-spec.schema.json
 	$(BIN)/trainflow schema --markdown > docs/run-spec.md
+	$(BIN)/python -c 'import json; from trainflow.models.run_ended import RunEnded as Event; \
+		print(json.dumps(Event.model_json_schema(mode="serialization"), indent=2))' > config/run-ended.schema.json
+	$(BIN)/trainflow schema --instance-types > docs/instance-types.md
 
 lock: $(INSTALLED) ## Compile every requirements file anew from requirements/
 	$(BIN)/python requirements/resolve.py
@@ -116,7 +120,7 @@ format: $(INSTALLED) ## Format the code
 	$(BIN)/ruff format .
 
 clean: ## Remove what was installed and what runs left behind (out/ stays)
-	rm -rf .venv .venv-checkov .venv-xla node_modules cdk.out .trainflow *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-checkov .venv-xla .venv-tracking node_modules cdk.out .trainflow *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(INSTALLED): requirements.txt pyproject.toml packages/checkout/pyproject.toml packages/kubetwin/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Trainflow needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
@@ -135,6 +139,11 @@ $(CHECKOV): requirements/tools/checkov.txt
 $(XLA): requirements/tools/xla.txt
 	$(PYTHON) -m venv .venv-xla
 	.venv-xla/bin/python $(PIP_INSTALL) -r $<
+	@touch $@
+
+$(TRACKING): requirements/tools/tracking.txt
+	$(PYTHON) -m venv .venv-tracking
+	.venv-tracking/bin/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 $(NODE_TOOLS): package-lock.json $(INSTALLED)

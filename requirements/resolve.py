@@ -44,8 +44,14 @@ def _folder(*names: str) -> tuple[str, ...]:
 
 
 COMPILED = (
-    Compiled("requirements.txt", _folder("lambdas", "trainer", "small-jobs", "twin", "deploy", "dev")),
+    Compiled("requirements.txt", _folder("lambdas", "trainer", "small-jobs", "twin", "deploy", "dev", "examples")),
     Compiled("requirements/tools/checkov.txt", _folder("tools/checkov")),
+    Compiled(
+        "requirements/tools/tracking.txt",
+        _folder("tools/tracking"),
+        title="# requirements/tools/tracking.in with everything it needs; `make lock` compiles it.\n",
+        annotations=False,
+    ),
     Compiled(
         "trainer/images/cpu.txt",
         _folder("trainer"),
