@@ -41,6 +41,10 @@ LabelOption = Annotated[
 ]
 EnvOption = Annotated[list[str], typer.Option(help="Variable for every container, KEY=VALUE. May be repeated.")]
 ImageRootOption = Annotated[Path | None, typer.Option(help="Folder that stands in for every container image.")]
+ImageOption = Annotated[
+    list[str],
+    typer.Option(help="Folder that stands in for one image instead, IMAGE=FOLDER. May be repeated."),
+]
 StdinOption = Annotated[bool, typer.Option("--until-stdin-closes", help="Also stop at the end of standard input.")]
 
 
@@ -60,6 +64,7 @@ def cluster(
     label: LabelOption = [],  # noqa: B006 (typer copies it)
     env: EnvOption = [],  # noqa: B006
     image_root: ImageRootOption = None,
+    image: ImageOption = [],  # noqa: B006
     state: Annotated[
         Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
     ] = None,
@@ -75,7 +80,7 @@ def cluster(
     """
     if context.invoked_subcommand is not None:
         return
-    options = _node_options(shape, label, [], env, image_root)
+    options = _node_options(shape, label, [], env, image_root, image)
     names = [f"local-{number}" for number in range(nodes)]
     stop = _stop_signal(until_stdin_closes)
     with contextlib.ExitStack() as stack:
@@ -99,6 +104,7 @@ def node(
         Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
     ] = None,
     image_root: ImageRootOption = None,
+    image: ImageOption = [],  # noqa: B006
     no_op: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Run no programs: each pod prints a line and succeeds after this time."),
@@ -121,7 +127,7 @@ def node(
         raise BadArgument("--no-op-log needs --no-op: pods that run their programs print what these print")
     if len(set(names)) < len(names):
         raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
-    options = _node_options(shape, label, taint, env, image_root)
+    options = _node_options(shape, label, taint, env, image_root, image)
     stop = _stop_signal(until_stdin_closes)
     if no_op is None:
         nodes = _nodes(names, kubeconfig, options, pods_dir)
@@ -208,6 +214,7 @@ class _NodeOptions:
     shape: NodeShape
     environment: dict[str, str]
     image_root: Path | None
+    image_roots: dict[str, Path]
 
     def node_named(self, name: str) -> NodeSpec:
         """One of the nodes."""
@@ -217,12 +224,21 @@ class _NodeOptions:
 
 
 def _node_options(
-    shape_file: Path | None, labels: list[str], taints: list[str], env: list[str], image_root: Path | None
+    shape_file: Path | None,
+    labels: list[str],
+    taints: list[str],
+    env: list[str],
+    image_root: Path | None,
+    images: list[str],
 ) -> _NodeOptions:
     from kubetwin.node.shape import ShapeError, extended, parse_taint, read_shape, this_machine
 
     if image_root is not None and not image_root.is_dir():
         raise BadArgument(f"--image-root {image_root}: there is no such folder")
+    image_roots = {name: Path(folder) for name, folder in _pairs("--image", images).items()}
+    for name, folder in image_roots.items():
+        if not folder.is_dir():
+            raise BadArgument(f"--image {name}={folder}: there is no such folder")
     try:
         shape = this_machine() if shape_file is None else read_shape(shape_file)
     except ShapeError as error:
@@ -235,6 +251,7 @@ def _node_options(
         shape=extended(shape, labels=_pairs("--label", labels), taints=more_taints),
         environment=_pairs("--env", env),
         image_root=image_root,
+        image_roots=image_roots,
     )
 
 
@@ -248,7 +265,14 @@ def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: 
 
     def node_named(name: str) -> ProcessNode:
         spec = options.node_named(name)
-        return ProcessNode(api, spec, pods_dir=pods_dir, image_root=options.image_root, environment=options.environment)
+        return ProcessNode(
+            api,
+            spec,
+            pods_dir=pods_dir,
+            image_root=options.image_root,
+            image_roots=options.image_roots,
+            environment=options.environment,
+        )
 
     with contextlib.closing(ApiClient(load_connection(kubeconfig))) as api:
         try:

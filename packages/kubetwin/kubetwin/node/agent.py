@@ -45,6 +45,7 @@ class ProcessNode:
         spec: Name and shape of the node.
         pods_dir: Folder of the pods' folders and logs. A temporary folder, removed with the node, if not given.
         image_root: Folder that stands in for every container image.
+        image_roots: Folders that stand in for single images instead, by the image's name.
         environment: Variables for every container.
     """
 
@@ -55,6 +56,7 @@ class ProcessNode:
         *,
         pods_dir: Path | None = None,
         image_root: Path | None = None,
+        image_roots: Mapping[str, Path] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.spec = spec
@@ -65,6 +67,7 @@ class ProcessNode:
         settings = RuntimeSettings(
             pods_dir=self._pods_dir,
             image_root=image_root.absolute() if image_root else None,
+            image_roots={image: folder.absolute() for image, folder in (image_roots or {}).items()},
             environment=environment or {},
             allocatable=spec.shape.allocatable,
         )

@@ -30,10 +30,16 @@ class RuntimeSettings:
     """Holds a folder `<namespace>_<pod>_<uid>` for each pod."""
     image_root: Path | None = None
     """Stands in for every image: its content is in each container's working directory and on PYTHONPATH."""
+    image_roots: Mapping[str, Path] = field(default_factory=dict)
+    """Folders that stand in for single images, by the image's name, in place of `image_root`."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables for every container, as an admission webhook would add them; a pod's own win."""
     allocatable: Mapping[str, str] = field(default_factory=dict)
     """The node's resources."""
+
+    def root_of(self, image: str) -> Path | None:
+        """The folder that stands in for an image."""
+        return self.image_roots.get(image, self.image_root)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +82,7 @@ def prepare_launch(
     """
     if container.get("restartPolicy") == "Always":
         raise ContainerConfigError("a process node runs no sidecars (init containers with restartPolicy Always)")
-    folder = pod_folder(settings, pod)
+    folder, image_root = pod_folder(settings, pod), settings.root_of(container.get("image") or "")
     asked = container_environment(container, pod, reader, settings.allocatable)
     message_file = _fresh_message_file(folder / "termination" / container["name"])
     paths = PathRewriter(
@@ -94,7 +100,7 @@ def prepare_launch(
     return Launch(
         argv=[names.value(paths.value(expand(word, asked))) for word in command],
         environment={
-            **_given_environment(pod, folder, settings),
+            **_given_environment(pod, folder, image_root),
             "TMPDIR": paths.path("/tmp"),  # noqa: S108  (the container's own, where one is mounted)
             **settings.environment,
             **{
@@ -102,13 +108,13 @@ def prepare_launch(
                 for name, value in asked.items()
             },
         },
-        folder=_working_folder(container, paths, folder / "work" / container["name"], settings.image_root),
+        folder=_working_folder(container, paths, folder / "work" / container["name"], image_root),
         message_file=message_file,
         memory_limit_bytes=_memory_limit(container),
     )
 
 
-def _given_environment(pod: Mapping[str, Any], folder: Path, settings: RuntimeSettings) -> dict[str, str]:
+def _given_environment(pod: Mapping[str, Any], folder: Path, image_root: Path | None) -> dict[str, str]:
     """Variables that an image and a container runtime would set."""
     home = folder / "home"
     home.mkdir(parents=True, exist_ok=True)
@@ -119,7 +125,7 @@ def _given_environment(pod: Mapping[str, Any], folder: Path, settings: RuntimeSe
         "HOME": str(home),
         "HOSTNAME": hostname[:_HOSTNAME_LENGTH],
     }
-    return given | ({"PYTHONPATH": str(settings.image_root)} if settings.image_root else {})
+    return given | ({"PYTHONPATH": str(image_root)} if image_root else {})
 
 
 def _working_folder(container: Mapping[str, Any], paths: PathRewriter, own: Path, image_root: Path | None) -> Path:

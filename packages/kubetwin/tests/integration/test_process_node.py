@@ -313,6 +313,19 @@ def test_an_image_root_is_the_working_directory_and_the_python_path(cluster: Clu
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".py"] == ["program.py"]
 
 
+def test_an_image_may_have_a_root_of_its_own(cluster: Cluster, tmp_path: Path) -> None:
+    for name in ("any", "one"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "program.py").write_text(f"print('{name}')")
+    node_name = f"imaged-{cluster.namespace}"
+    roots = ("--image-root", str(tmp_path / "any"), "--image", f"registry:5000/one:1={tmp_path / 'one'}")
+    with command("node", "--kubeconfig", str(cluster.kubeconfig), "--name", node_name, *roots):
+        for name, image in (("a", "registry:5000/one:1"), ("b", "registry:5000/other:1")):
+            cluster.run(name, "ls; python -m program", container={"image": image}, nodeName=node_name)
+        assert [cluster.end_of(name)["exitCode"] for name in ("a", "b")] == [0, 0]
+        assert [cluster.log(name) for name in ("a", "b")] == ["program.py\none\n", "program.py\nany\n"]
+
+
 def fails(*arguments: str) -> str:
     """The message of the command, which has to fail."""
     ended = subprocess.run(
