@@ -10,6 +10,7 @@ CAUSES = frozenset(
     {
         "CheckpointInvalid",
         "CheckpointNotFound",
+        "CodeInvalid",
         "CompileCacheGone",
         "ConfigInvalid",
         "DatasetInvalid",
@@ -18,6 +19,7 @@ CAUSES = frozenset(
         "GraphCompilationFailed",
         "LockedMemoryTooSmall",
         "LossNotFinite",
+        "SecretUnavailable",
         "StorageFailed",
         "WorldSizeMismatch",
     }

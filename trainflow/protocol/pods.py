@@ -22,8 +22,20 @@ DATA_MOUNT = f"/{DATA}"
 RUNS_MOUNT = f"/{RUNS}"
 CACHE_MOUNT = f"/{CACHE}"
 
+PACKAGES_FOLDER = f"{CACHE_MOUNT}/packages"
+"""Packages that the code of runs requires, one folder for each requirements file, Python and platform."""
+
 MOUNTS = tuple(f"/{folder}" for folder in FOLDERS)
 """Where pods mount the folders, in the folders' order."""
+
+HELPERS_MOUNT = "/trainflow"
+"""Where the container of the workload's program mounts what an init container leaves for it."""
+
+HELPERS = f"{HELPERS_MOUNT}/helpers"
+"""The helpers: a folder that `python` starts, as `python /trainflow/helpers probe …`."""
+
+WORKSPACE = "/workspace"
+"""The run's code, where the spec names some: the program's working directory, a copy of each pod's own."""
 
 JOBS = "jobs"
 """Folder of the shared file system in which Slurm's jobs write while they run; no pod mounts it."""

@@ -20,7 +20,10 @@ TAILS = "tails/"
 RECORDS = "jobs/"
 
 MAX_RECORDED_NODES = 5
-"""Nodes that failed of which a job's record tells: the first one is the cause, the others mostly its victims."""
+"""Nodes that failed of which a job's record tells all: the first one is the cause, the others mostly its victims."""
+
+MAX_OTHER_NODES = 1024
+"""Most other nodes of a job's record; they take a tenth of a KiB each."""
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 """Reason of a job that Slurm ended at its time limit, in Kubernetes's word."""
@@ -52,6 +55,8 @@ class JobRecord:
     ended_at: datetime
     nodes: tuple[NodeRecord, ...]
     """The first one, and those that failed."""
+    others: tuple[NodeRecord, ...] = ()
+    """The remaining nodes, without messages; none in records of earlier versions."""
 
 
 def record_to_bytes(record: JobRecord) -> bytes:
@@ -72,6 +77,7 @@ def parse_record(content: str | bytes) -> JobRecord | None:
             started_at=_time(said["started_at"]),
             ended_at=_time(said["ended_at"]),
             nodes=tuple(map(_node, said["nodes"])),
+            others=tuple(map(_node, said.get("others", ()))),
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -1,23 +1,43 @@
-"""The report of a step, in a line of JSON behind its metrics line, from programs that know more:
+"""The report of a step, in a line of JSON: behind its metrics line from programs that know more, alone from others.
 
     [0]:{"trainflow_metrics": {"step": 14, "tokens_per_second": 825518.1, "mfu_percent": 31.2}}
 
-The prefix in brackets is torchrun's and optional. Losses that a loss is the sum of stand in it under their own names.
+It ends the line; what comes before it is passed over (torchrun's prefix, or a progress bar that shares the stream).
+Losses that a loss is the sum of, and any other figure, stand in it under their own names.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from trainflow.protocol.metrics_line import PREFIX
+from trainflow.protocol.metric_aliases import by_meaning, number, whole
+from trainflow.protocol.metrics_line import StepMetrics
 
-_NAME = "trainflow_metrics"
-_LINE = re.compile(rf'^{PREFIX}(?P<report>\{{"{_NAME}":.*\}})\s*$')
+METRICS = "trainflow_metrics"
+"""Key of the JSON object that the line is; `trainflow.protocol.report`, which stands alone, has it again."""
+
+ALIVE = "trainflow_alive"
+"""Key of the JSON object of a line that says that files of the run have changed."""
+
+RELAYED = {"relayed": True}
+"""Field of reports that a program beside the training prints: they may come behind the training's error message."""
+
+_BEGIN = f'{{"{METRICS}":'
+
+NOT_FINITE = ("nan", "inf", "-inf")
+"""Words for what is not finite; JSON has no numbers for it."""
+
+LOGGED_AT = "logged_at"
+"""Field with the time of a step, in seconds since 1970, of reports that are printed later than the step."""
+
+OLDEST, NEWEST = timedelta(days=13), timedelta(hours=1)
+"""How far `logged_at` may be before and after the line's time: CloudWatch takes two weeks and two hours (API reference,
+PutMetricData)."""
 
 _DECIMALS = {"learning_rate": 10, "mfu_percent": 2, "data_wait_percent": 3, "memory_mib": 0, "tokens_per_second": 1}
 """Decimals in the line, where they are not four."""
@@ -28,7 +48,7 @@ class StepReport:
     """What a program says of a step beside its metrics line; None where it does not know."""
 
     step: int
-    epoch: int | None = None
+    epoch: float | None = None
     loss: float | None = None
     """Mean over the global batch, in nats."""
     learning_rate: float | None = None
@@ -51,6 +71,53 @@ class StepReport:
     """95th percentile of the same."""
     memory_mib: float | None = None
     """Memory that rank 0's device allocator holds, or rank 0's resident memory where it trains on the CPU."""
+    logged_at: float | None = None
+    """When the step was logged, in seconds since 1970; None for the time at which the line was printed."""
+    others: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Further figures, under the names that the program gives them."""
+
+    def as_step(self, printed_at: datetime) -> StepMetrics:
+        """The step of a program that prints reports alone.
+
+        Args:
+            printed_at: Time of the line.
+        """
+        own = {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, float) and name not in _OF_STEPS and name != LOGGED_AT
+        }
+        return StepMetrics(
+            logged_at=self.time(printed_at),
+            epoch=self.epoch,
+            step=self.step,
+            loss=self.loss,
+            learning_rate=self.learning_rate,
+            throughput=self.sequences_per_second,
+            metrics={**own, **self.others},
+        )
+
+    def time(self, printed_at: datetime) -> datetime:
+        """When the step was logged; the line's time where the report has none, or one that cannot be."""
+        try:
+            stated = datetime.fromtimestamp(self.logged_at or 0.0, UTC)
+        except (ValueError, OverflowError, OSError):
+            return printed_at
+        return stated if -OLDEST <= stated - printed_at <= NEWEST else printed_at
+
+    def without(self, names: frozenset[str]) -> StepReport:
+        """The report without figures of these names."""
+        own: dict[str, Any] = {name: None for name in names if name in _FIGURES}
+        return replace(self, **own, others={name: value for name, value in self.others.items() if name not in names})
+
+
+_OF_STEPS = frozenset({"step", "epoch", "loss", "learning_rate", "sequences_per_second"})
+"""Fields that are those of `StepMetrics`."""
+
+
+def is_relayed(line: str) -> bool:
+    """Whether a program beside the training has printed this line."""
+    return f'{{"{ALIVE}":' in line or (_BEGIN in line and '"relayed": true}' in line)
 
 
 def report_line(report: StepReport, losses: Mapping[str, float] | None = None) -> str:
@@ -60,20 +127,26 @@ def report_line(report: StepReport, losses: Mapping[str, float] | None = None) -
         report: The report. Numbers are rounded; what is not finite is left out.
         losses: Losses that the step's is the sum of, by name.
     """
-    return json.dumps({_NAME: _known({**(losses or {}), **vars(report)})})
+    own = {name: value for name, value in vars(report).items() if name != "others"}
+    return json.dumps({METRICS: _known({**(losses or {}), **report.others, **own})})
 
 
 def parse_report_line(line: str) -> StepReport | None:
-    """The report in a log line, or None if it is another line. Fields of later versions are passed over."""
-    found = _LINE.match(line)
-    if found is None:
+    """The report in a log line, or None if it is another line. What is no number is passed over in further fields."""
+    begin = line.find(_BEGIN)
+    if begin < 0:
         return None
     try:
-        said = json.loads(found["report"])[_NAME]
-        known: dict[str, Any] = {field.name: _READERS[field.name](said.get(field.name)) for field in fields(StepReport)}
+        said = by_meaning(json.loads(line[begin:])[METRICS])
+        step = whole(said.pop("step", None)) if isinstance(said.get("step"), int | float) else None
+        known: dict[str, Any] = {name: read(said.pop(name, None)) for name, read in _READERS.items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    return None if known["step"] is None else StepReport(**known)
+    if step is None:
+        return None
+    numbers = {name: number(value) for name, value in said.items()}
+    others = {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
+    return StepReport(step=step, **known, others=others)
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,14 +158,20 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _whole(value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+def _loss(value: object) -> float | None:
+    """A loss that is not finite is a word, since JSON has no number for it."""
+    return number(value) if value in NOT_FINITE else _number(value)
+
+
+def _epoch(value: object) -> float | None:
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise TypeError(f"{value!r} is no whole number")
+    found = _number(value)
+    return int(found) if found is not None and found.is_integer() else found
 
 
 def _number(value: object) -> float | None:
-    if value is None:
+    if value is None or value in NOT_FINITE:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is no number")
@@ -109,6 +188,10 @@ def _text(value: object) -> str | None:
 
 
 _READERS = {
-    field.name: {"int": _whole, "int | None": _whole, "str | None": _text}.get(str(field.type), _number)
-    for field in fields(StepReport)
+    each.name: {"epoch": _epoch, "loss": _loss, "mfu_peak": _text}.get(each.name, _number)
+    for each in fields(StepReport)
+    if each.name not in ("step", "others")
 }
+
+_FIGURES = frozenset(_READERS) - _OF_STEPS
+"""Fields that a further figure of a metrics line may repeat."""

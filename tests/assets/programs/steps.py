@@ -13,6 +13,7 @@ parser.add_argument("--max_steps", type=int, default=5)
 parser.add_argument("--seconds_per_step", type=float, default=0.2)
 parser.add_argument("--exit_code", type=int, default=0)
 parser.add_argument("--dies_by_signal_at", type=int, default=0)
+parser.add_argument("--diverges_at", type=int, default=0)
 arguments = parser.parse_args()
 
 if arguments.exit_code:
@@ -24,8 +25,9 @@ for step in range(1, arguments.max_steps + 1):
     if step == arguments.dies_by_signal_at:
         os.kill(os.getpid(), signal.SIGKILL)
     if os.environ["RANK"] == "0":
+        loss = float("nan") if 0 < arguments.diverges_at <= step else 9 - step / 100
         now = time.strftime("%a %b %d %H:%M:%S %Y", time.gmtime())
         print(
-            f"LOG {now} - (0, {step}) step_loss : {9 - step / 100:.4f} learning_rate : 1.00e-04 throughput : 64.00",
+            f"LOG {now} - (0, {step}) step_loss : {loss:.4f} learning_rate : 1.00e-04 throughput : 64.00",
             flush=True,
         )

@@ -40,8 +40,35 @@ def test_a_step_comes_back_from_its_line_to_the_digits_that_it_has(
             loss=rounded(step.loss, ".4f"),
             learning_rate=rounded(step.learning_rate, ".2e"),
             throughput=rounded(step.throughput, ".2f"),
+            metrics={} if grad_norm is None else {"grad_norm": grad_norm},
         )
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "metrics"),
+    [
+        ("LOG Wed Dec 21 00:51:01 2022 - (0,14) step_loss: 10.5 learning_rate: 2e-06 throughput: 100", {}),
+        (
+            "[0]: LOG Wed Dec  21 00:51:01 2022 -  ( 0, 14 )  throughput : 7 step_loss : 1",
+            None,
+        ),
+        (
+            "LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 10.5 learning_rate : 2e-06 throughput : 100 "
+            "tokens_per_second : 12800.5 accuracy : 0.25 note : none",
+            {"tokens_per_second": 12800.5, "accuracy": 0.25},
+        ),
+    ],
+)
+def test_spaces_may_differ_and_further_fields_are_kept(line: str, metrics: dict[str, float] | None) -> None:
+    when = datetime(2022, 12, 21, 0, 51, 1, tzinfo=UTC)
+    expected = None if metrics is None else StepMetrics(when, 0, 14, 10.5, 2e-06, 100.0, metrics)
+    assert parse_metrics_line(line) == expected
+
+
+def test_a_line_may_lack_what_its_program_does_not_know() -> None:
+    found = parse_metrics_line("LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 10.5")
+    assert found == StepMetrics(datetime(2022, 12, 21, 0, 51, 1, tzinfo=UTC), 0, 14, 10.5, None, None)
 
 
 @given(st.text() | st.text().map(lambda text: f"LOG {text}"))

@@ -40,6 +40,7 @@ records = st.builds(
     started_at=TIMES,
     ended_at=TIMES,
     nodes=st.lists(nodes, max_size=3).map(tuple),
+    others=st.lists(nodes, max_size=3).map(tuple),
 )
 
 

@@ -1,0 +1,63 @@
+"""The section `progress` of the run spec."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.fakes.runs import spec_with
+from trainflow.errors import InvalidRunSpec
+from trainflow.models.progress import Format
+from trainflow.models.run_spec import RunSpec, parse_run_spec
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        "auto",
+        "none",
+        {"pattern": r"step=(?P<step>\d+) train_loss=(?P<loss>\S+)"},
+        {"pattern": r"^\[(?P<step>\d{1,3}(?:,\d{3})*)\].*loss[:=]\s*(?P<loss>[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?|nan)"},
+        {"json_lines": True},
+        {"tensorboard": "."},
+        {"trainer_state": "checkpoint-*/trainer_state.json"},
+        {"preset": "megatron"},
+    ],
+)
+def test_a_section_comes_back_from_a_stored_spec(progress: Any) -> None:
+    spec = parse_run_spec(spec_with(progress=progress))
+    assert parse_run_spec(json.loads(spec.model_dump_json())) == spec
+
+
+@pytest.mark.parametrize(
+    ("progress", "sentence"),
+    [
+        ({"pattern": "("}, "progress.pattern: is not a regular expression"),
+        ({"pattern": r"loss (\d+)"}, "progress.pattern: has no group named step"),
+        ({"pattern": r"((\w+\s*)+)(?P<step>\d+)"}, "progress.pattern: repeats a part that itself repeats"),
+        ({"pattern": r"(a|ab)*(?P<step>\d+)"}, "progress.pattern: repeats a part that itself repeats or has a choice"),
+        ({"pattern": r"(?P<step>\d+).*.*.*.*x"}, "progress.pattern: is too slow on long lines"),
+        ({"pattern": r"\s*\s*\s*\s*\s*(?P<step>\d+)"}, "progress.pattern: is too slow on long lines"),
+        ({"preset": "keras"}, "progress.preset: must be 'hugging-face'"),
+        ({"tensorboard": "../other"}, "progress.tensorboard: must be a path relative to the run's folder"),
+        ({"trainer_state": "/runs/x/*.json"}, "progress.trainer_state: must be a path relative to the run's folder"),
+        ({}, "progress: needs exactly one of"),
+        ({"json_lines": True, "preset": "nemo"}, "progress: needs exactly one of"),
+        ("sometimes", "progress: must be 'auto', 'none' or a format such as {preset: lightning}, got 'sometimes'"),
+        (None, "progress: must be 'auto', 'none'"),
+    ],
+)
+def test_a_section_that_cannot_work_is_one_sentence_that_names_the_field(progress: Any, sentence: str) -> None:
+    with pytest.raises(InvalidRunSpec) as refused:
+        parse_run_spec(spec_with(progress=progress))
+    assert sentence in str(refused.value)
+    assert str(refused.value).count("progress") <= 2
+
+
+def test_the_speed_of_a_pattern_is_measured_for_new_specs_alone() -> None:
+    slow = {**spec_with(progress="auto"), "progress": {"pattern": r"(?P<step>\d+).*.*.*.*x"}}
+    assert RunSpec.model_validate(slow).progress == Format(pattern=slow["progress"]["pattern"])
+    with pytest.raises(InvalidRunSpec, match="too slow"):
+        parse_run_spec(slow)

@@ -1,0 +1,204 @@
+"""Finds the steps in the lines of a log, in the format that the spec names or that the log shows.
+
+With `auto` the first line that any known format matches chooses the format, and the choice is kept for the whole run: a
+program's later lines that look like another format do not change the numbers. One thing does: the program's own line
+(`metrics_line`, `step_report`), which no program prints by accident.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from trainflow.models.line_pattern import LONGEST_PIECE
+from trainflow.models.log_line import LogLine
+from trainflow.models.progress import Format, named, read_from_files
+from trainflow.models.run_spec import RunSpec
+from trainflow.progress import formats
+from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line, step_metrics
+from trainflow.protocol.step_report import StepReport, parse_report_line
+
+TRAINFLOW = "trainflow"
+"""Format of Trainflow's own two lines."""
+
+PATTERN, JSON_LINES, JSON_STEP = "pattern", "json_lines", "json"
+
+AUTOMATIC = (JSON_STEP, *formats.PRESETS)
+"""What `auto` tries, in this order, beside Trainflow's own lines."""
+
+LINES_BEFORE_WARNING = 200
+"""Lines without a step after which the format is probably wrong."""
+
+LONGEST_LINE = 64 * 1024
+"""Characters of a line that are read; what a function keeps of a line is as long."""
+
+Found = StepMetrics | StepReport
+Parse = Callable[[str], formats.Figures | None]
+
+
+@dataclass
+class Numbering:
+    """Numbers for the lines of a format that has none: they are counted."""
+
+    lines_apart: int = 1
+    """Steps from one line to the next."""
+    last_step: int = 0
+    last_epoch: float | None = None
+
+    def number(self, epoch: float | None) -> int | None:
+        """The step of the next line; None for one that a restarted program prints again, of an earlier epoch."""
+        if epoch is not None and self.last_epoch is not None and epoch < self.last_epoch:
+            return None
+        return self.last_step + self.lines_apart
+
+    def advance(self, step: int, epoch: float | None) -> None:
+        """Remember the newest step."""
+        if step > self.last_step:
+            self.last_step = step
+            self.last_epoch = epoch if epoch is not None else self.last_epoch
+
+
+class ProgressReader:
+    """Reads the lines of one log in their order.
+
+    Args:
+        progress: The spec's section.
+        format_name: Format that an earlier reader of the log chose.
+        numbering: Where counting continues.
+    """
+
+    def __init__(
+        self,
+        progress: Literal["auto", "none"] | Format,
+        *,
+        format_name: str | None = None,
+        numbering: Numbering | None = None,
+    ) -> None:
+        self._is_automatic = progress == "auto"
+        self._numbering = numbering or Numbering()
+        self._pattern = re.compile(progress.pattern) if isinstance(progress, Format) and progress.pattern else None
+        self.format_name = format_name if self._is_automatic else _format_of(progress)
+        """Name of the format; None while none is known."""
+
+    @property
+    def clues(self) -> tuple[str, str]:
+        """Two words of which a line of a step has one. Almost every line of a verbose program has none: a caller that
+        reads millions looks for them itself, which costs less than a call."""
+        match self.format_name:
+            case "pattern":
+                return "", ""
+            case "json_lines":
+                return "{", "{"
+            case "none":
+                return "\n", "\n"  # in no line
+            case "trainflow":
+                return "step_loss", "trainflow_metrics"
+        return "loss", "trainflow_metrics"
+
+    def read(self, line: LogLine) -> list[Found]:
+        """The steps and reports in a line."""
+        first, second = self.clues
+        return list(self._found(line)) if first in line.text or second in line.text else []
+
+    def _found(self, line: LogLine) -> Iterator[Found]:
+        """The steps and reports in a line, in ascending order.
+
+        A bar is one line that is written over: it shows a step again with a newer loss, of which the last one counts,
+        and an epoch's beginning again at its end.
+        """
+        text, shown = line.text[:LONGEST_LINE], None
+        for piece in text.split("\r") if "\r" in text else (text,):
+            if self._is_automatic or self.format_name == TRAINFLOW:
+                own = _own_line(piece)
+                if own is not None:
+                    self.format_name = TRAINFLOW
+                    self._numbering.advance(own.step, own.epoch)
+                    yield own
+                    continue
+            step = self._step(piece, line)
+            if step is None or (shown is not None and step.step < shown.step):
+                continue
+            self._numbering.advance(step.step, step.epoch)
+            if shown is not None and shown.step < step.step:
+                yield shown
+            shown = step
+        if shown is not None:
+            yield shown
+
+    def _step(self, piece: str, line: LogLine) -> StepMetrics | None:
+        names = AUTOMATIC if self.format_name is None else (self.format_name,)
+        for name in names:
+            figures = self._figures(name, piece)
+            if figures is None:
+                continue
+            step = step_metrics(figures, logged_at=line.logged_at)
+            if step is not None:
+                self.format_name = name
+                return step
+        return None
+
+    def _figures(self, name: str, piece: str) -> formats.Figures | None:
+        match name:
+            case "pattern":
+                return self._groups(piece)
+            case "json_lines":
+                return formats.json_object(piece)
+            case "json":
+                return formats.json_step(piece)
+        preset = formats.PRESETS.get(name)
+        figures = preset.parse(piece) if preset else None
+        if preset is None or figures is None or preset.has_steps:
+            return figures
+        try:
+            epoch = float(str(figures.get("epoch")))
+        except ValueError:
+            epoch = None
+        return {**figures, "step": self._numbering.number(epoch)}
+
+    def _groups(self, piece: str) -> formats.Figures | None:
+        found = self._pattern.search(piece[:LONGEST_PIECE]) if self._pattern else None
+        if found is None:
+            return None
+        said = {name: value for name, value in found.groupdict().items() if value is not None}
+        if "throughput" in said:
+            said["sequences_per_second"] = said.pop("throughput")
+        return said
+
+
+def _own_line(piece: str) -> Found | None:
+    if "step_loss" in piece and (step := parse_metrics_line(piece)) is not None:
+        return step
+    return parse_report_line(piece) if "trainflow_metrics" in piece else None
+
+
+def _format_of(progress: Literal["auto", "none"] | Format) -> str | None:
+    if not isinstance(progress, Format):
+        return None if progress == "auto" else "none"
+    if progress.preset:
+        return progress.preset
+    if read_from_files(progress):
+        return TRAINFLOW
+    return PATTERN if progress.pattern else JSON_LINES
+
+
+def lines_apart(spec: RunSpec) -> int:
+    """Steps between two lines of a program that numbers none: Hugging Face's `logging_steps` if the spec says it."""
+    given: Mapping[str, object] = spec.workload.arguments
+    said = given.get("logging_steps")
+    return said if isinstance(said, int) and not isinstance(said, bool) and said >= 1 else 1
+
+
+def warning(progress: Literal["auto", "none"] | Format, *, num_lines: int, last_step: int | None) -> str | None:
+    """What to tell about a log in which no step has been found; None while there is nothing to tell."""
+    if progress == "none" or last_step is not None or num_lines < LINES_BEFORE_WARNING:
+        return None
+    if progress == "auto":
+        return (
+            f"No line of the first {LINES_BEFORE_WARNING} says which step was reached in a known format; describe it "
+            "with the spec's field progress, or set progress: none."
+        )
+    if read_from_files(progress):
+        return f"{named(progress)} has found no step by line {LINES_BEFORE_WARNING} of the log; check its folder."
+    return f"{named(progress)} matches none of the log's first {LINES_BEFORE_WARNING} lines; compare it with the log."

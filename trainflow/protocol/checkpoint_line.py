@@ -1,0 +1,63 @@
+"""The line that a program prints when a checkpoint is complete, in a line of JSON:
+
+    [0]:{"trainflow_checkpoint": {"step": 40, "bytes": 1048576}}
+
+It ends the line, as the report of a step does (`step_report`). The time of the line is the time of the checkpoint.
+
+transformers' Trainer has a line of its own (`Trainer._save`, with `log_level: info`). It prints it when it begins to
+write, so a program that is killed while it writes has told of a checkpoint that is not complete.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from trainflow.protocol.metric_aliases import whole
+
+CHECKPOINT = "trainflow_checkpoint"
+"""Key of the JSON object that the line is; `trainflow.protocol.report`, which stands alone, has it again."""
+
+HUGGING_FACE = "Saving model checkpoint to "
+"""Begin of the line of transformers' Trainer."""
+
+_BEGIN = f'{{"{CHECKPOINT}":'
+_HUGGING_FACE = re.compile(rf"{HUGGING_FACE}\S*checkpoint-(\d{{1,15}})\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointReport:
+    """A checkpoint that a program has written."""
+
+    step: int
+    """Step after which it was taken."""
+    num_bytes: int | None
+    """Size of all its files; None where the program does not say it."""
+    saved_at: datetime
+    """Time of the line."""
+
+
+def checkpoint_line(step: int, *, num_bytes: int | None = None) -> str:
+    """The line about a checkpoint."""
+    said = {"step": step} if num_bytes is None else {"step": step, "bytes": num_bytes}
+    return json.dumps({CHECKPOINT: said})
+
+
+def parse_checkpoint_line(line: str, printed_at: datetime) -> CheckpointReport | None:
+    """The checkpoint in a log line, or None if it is another line."""
+    begin = line.find(_BEGIN)
+    if begin < 0:
+        found = _HUGGING_FACE.search(line)
+        return CheckpointReport(step=int(found[1]), num_bytes=None, saved_at=printed_at) if found else None
+    try:
+        said = json.loads(line[begin:])[CHECKPOINT]
+        step, num_bytes = _whole(said["step"]), _whole(said.get("bytes"))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return None if step is None else CheckpointReport(step=step, num_bytes=num_bytes, saved_at=printed_at)
+
+
+def _whole(value: object) -> int | None:
+    return whole(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

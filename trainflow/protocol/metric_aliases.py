@@ -1,0 +1,76 @@
+"""The names that programs give to the figures of a step, and the one name that Trainflow uses for each."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "step": ("step", "global_step", "trainer/global_step", "train/global_step", "iteration", "iter", "steps"),
+    "loss": (
+        *("loss", "step_loss", "train_loss", "train/loss", "loss/train", "training_loss", "train_loss_step"),
+        *("lm_loss", "reduced_train_loss", "loss_metrics/global_avg_loss"),
+    ),
+    "learning_rate": ("learning_rate", "lr", "train/learning_rate", "train/lr"),
+    "epoch": ("epoch", "train/epoch"),
+    "grad_norm": ("grad_norm", "grad-norm", "gradient_norm", "train/grad_norm"),
+    "sequences_per_second": ("sequences_per_second", "samples_per_second", "train/samples_per_second"),
+    "tokens_per_second": ("tokens_per_second", "tokens_per_sec", "train/tokens_per_second"),
+}
+"""Names by meaning, the one that counts first. Each says its unit: a plain `throughput` of an unknown program does not,
+and is kept under its own name."""
+
+MEANING = {alias: meaning for meaning, aliases in ALIASES.items() for alias in aliases}
+
+MAX_METRICS = 50
+"""Most figures of one line that are read."""
+
+MAX_NAME_LENGTH = 100
+"""Most characters of a figure's name; CloudWatch takes 255."""
+
+LARGEST_STEP = 10**15
+"""Largest number of a step. A larger one is a time or an identifier."""
+
+LONGEST_NUMBER = 400
+"""Most characters of a number that is read: the largest float without an exponent has 309 digits."""
+
+_UNUSUAL = re.compile(r"[^A-Za-z0-9_./-]+")
+
+
+def by_meaning(values: Mapping[str, object]) -> dict[str, object]:
+    """The figures under Trainflow's names; those that it has no name for under their own, with `_` for what CloudWatch
+    or a column's title could not hold. Of several names with one meaning the first in `ALIASES` is taken."""
+    named: dict[str, object] = {}
+    for raw, value in values.items():
+        if len(named) == MAX_METRICS:
+            break
+        name = _UNUSUAL.sub("_", raw[: 2 * MAX_NAME_LENGTH]).strip("_")[:MAX_NAME_LENGTH]
+        if name:
+            named.setdefault(name, value)
+    lower = {name.lower(): name for name in reversed(named)}
+    for meaning, aliases in ALIASES.items():
+        found = next((lower[alias] for alias in aliases if alias in lower), None)
+        if found is not None and found != meaning:
+            named[meaning] = named.pop(found)
+    return named
+
+
+def number(value: object) -> float | None:
+    """A figure as a float, which may be NaN or infinite; None for what is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and len(value) > LONGEST_NUMBER:
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def whole(value: object) -> int | None:
+    """The number of a step; None for what is none. `99.00` is one: PyTorch Lightning logs numbers as floats."""
+    found = number(value)
+    if found is None or not 0 <= found <= LARGEST_STEP or not math.isfinite(found) or found != int(found):
+        return None
+    return int(found)
