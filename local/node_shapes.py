@@ -11,6 +11,7 @@ from trainflow.models.instances import (
     SYSTEM_INSTANCE,
     SYSTEM_NODEGROUP,
     InstanceType,
+    unknown_type,
 )
 from trainflow.models.kubernetes_names import TRAINING_NODES
 from trainflow.models.node_room import room_for_pods
@@ -28,7 +29,7 @@ def instance_type_named(name: str) -> InstanceType:
     """
     known = {**INSTANCE_TYPES, SYSTEM_INSTANCE.name: SYSTEM_INSTANCE}
     if name not in known:
-        raise UnknownInstanceType(f"instance type {name!r} is not known; choose one of {', '.join(sorted(known))}")
+        raise UnknownInstanceType(f"instance type {name!r} is not known; {unknown_type(name, known)}")
     return known[name]
 
 
@@ -58,7 +59,11 @@ def instance_shape(instance: InstanceType, *, nodegroup: str = "") -> NodeShape:
     return NodeShape(
         capacity=capacity,
         allocatable=capacity | allocatable,
-        labels={INSTANCE_TYPE_LABEL: instance.name, **_nodegroup_labels(nodegroup)},
+        labels={
+            INSTANCE_TYPE_LABEL: instance.name,
+            **(instance.node_labels if nodegroup else {}),
+            **_nodegroup_labels(nodegroup),
+        },
         taints=_taints(instance) if nodegroup else (),
     )
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from local.aws.patches import original, replacing
+from local.aws.replacements import replace
 from trainflow.models.instances import INSTANCE_TYPES
 
 
 def serve(*, max_nodes: int) -> None:
-    """Answer `servicequotas:GetServiceQuota` for EC2 until `forget`.
+    """Answer `servicequotas:GetServiceQuota` for EC2.
 
     Args:
         max_nodes: Largest size of each node group.
     """
     from moto.servicequotas.models import ServiceQuotasBackend
 
-    get = original(ServiceQuotasBackend.get_service_quota)
+    get = ServiceQuotasBackend.get_service_quota
     vcpus = max_nodes * max(instance.vcpus for instance in INSTANCE_TYPES.values())
 
     def get_service_quota(self: Any, service_code: str, quota_code: str) -> dict[str, Any]:
@@ -25,14 +25,7 @@ def serve(*, max_nodes: int) -> None:
             return found
         return {"ServiceCode": "ec2", "QuotaCode": quota_code, "Value": float(vcpus), "UsageMetric": USAGE}
 
-    ServiceQuotasBackend.get_service_quota = replacing(get, get_service_quota)
-
-
-def forget() -> None:
-    """Answer in the form of moto's answers."""
-    from moto.servicequotas.models import ServiceQuotasBackend
-
-    ServiceQuotasBackend.get_service_quota = original(ServiceQuotasBackend.get_service_quota)
+    replace(ServiceQuotasBackend, "get_service_quota", get_service_quota)
 
 
 USAGE = {

@@ -14,7 +14,7 @@ from trainflow.models.instances import InstanceType
 Template = ec2.CfnLaunchTemplate
 
 ACCELERATED_DISK_GIB = 512
-"""A Neuron image takes tens of GiB unpacked, and a node keeps several beside their logs and core dumps."""
+"""An image for Neuron or CUDA takes tens of GiB unpacked, and a node keeps several beside their logs and core dumps."""
 
 DISK_GIB = 100
 
@@ -73,7 +73,7 @@ class NodeTemplate(Construct):
                 # Here and not in the node group: with the type in both places EKS refuses the group.
                 instance_type=instance.name if names_type else None,
                 security_group_ids=None if efa else groups,
-                network_interfaces=efa_interfaces(instance.efa_interfaces, groups, subnet_id) if efa else None,
+                network_interfaces=efa_interfaces(instance, groups, subnet_id) if efa else None,
                 user_data=user_data,
                 placement=self._placement(instance, mode),
                 instance_market_options=_market(mode),
@@ -105,20 +105,20 @@ class NodeTemplate(Construct):
 
 
 def efa_interfaces(
-    count: int, security_group_ids: Sequence[str], subnet_id: str | None = None
+    instance: InstanceType, security_group_ids: Sequence[str], subnet_id: str | None = None
 ) -> list[Template.NetworkInterfaceProperty]:
-    """One EFA interface per network card: the first is the node's primary interface, the others are device 1 of their
-    card."""
+    """One interface per network card: the first is the node's primary interface, the others are device 1 of their
+    card. Cards before the first with EFA have an ordinary interface (p6-b300: EC2 DescribeInstanceTypes)."""
     return [
         Template.NetworkInterfaceProperty(
             network_card_index=card,
             device_index=0 if card == 0 else 1,
-            interface_type="efa",
+            interface_type="interface" if card < instance.first_efa_card else "efa",
             groups=list(security_group_ids),
             subnet_id=subnet_id,
             delete_on_termination=True,
         )
-        for card in range(count)
+        for card in range(instance.first_efa_card + instance.efa_interfaces)
     ]
 
 

@@ -19,9 +19,6 @@ CAPACITY_TYPES = {
     "reservation": "ON_DEMAND",
 }
 
-NEURON_AMI = "AL2023_x86_64_NEURON"
-STANDARD_AMI = "AL2023_x86_64_STANDARD"
-
 AUTOSCALER = "k8s.io/cluster-autoscaler/node-template"
 """Prefix of the tags that describe the nodes of an empty group to an autoscaler."""
 
@@ -53,8 +50,8 @@ class TrainingNodegroup(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._settings = settings
-        accelerated = settings.instance.accelerated
-        release = neuron_ami_release if accelerated else None
+        instance = settings.instance
+        release = neuron_ami_release if instance.uses_neuron else None
         self.resource = eks.CfnNodegroup(
             self,
             "Resource",
@@ -63,7 +60,7 @@ class TrainingNodegroup(Construct):
             node_role=node_role.role_arn,
             subnets=[subnet_id],
             capacity_type=CAPACITY_TYPES[settings.mode],
-            ami_type=NEURON_AMI if accelerated else STANDARD_AMI,
+            ami_type=instance.ami_type,
             # A release says the version too. Without one EKS takes the newest of the version: decision 0023.
             release_version=release,
             version=None if release else kubernetes_version,
@@ -74,10 +71,10 @@ class TrainingNodegroup(Construct):
             # Old nodes are terminated first, because there may be no capacity for a second set.
             update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1, update_strategy="MINIMAL"),
             node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
-            labels=dict(TRAINING_NODES),
+            labels={**TRAINING_NODES, **instance.node_labels},
             taints=[
                 eks.CfnNodegroup.TaintProperty(key=key, value=value, effect="NO_SCHEDULE")
-                for key, value in settings.instance.taints.items()
+                for key, value in instance.taints.items()
             ],
         )
         calls.limit_size(self, self.resource, settings.max_nodes)
@@ -86,8 +83,9 @@ class TrainingNodegroup(Construct):
     @property
     def auto_scaling_tags(self) -> dict[str, str]:
         """Tags that describe a node of this group to an autoscaler, which may find no node to inspect."""
-        labels = {f"{AUTOSCALER}/label/{key}": value for key, value in TRAINING_NODES.items()}
         instance = self._settings.instance
+        names = {**TRAINING_NODES, **instance.node_labels}
+        labels = {f"{AUTOSCALER}/label/{key}": value for key, value in names.items()}
         taints = {f"{AUTOSCALER}/taint/{key}": f"{value}:NoSchedule" for key, value in instance.taints.items()}
         devices = {f"{AUTOSCALER}/resources/{device}": str(count) for device, count in instance.devices.items()}
         return {**labels, **taints, **devices}

@@ -128,8 +128,3 @@ class AddOns(Construct):
         return eks.CfnAddon.PodIdentityAssociationProperty(
             role_arn=role.role_arn, service_account=identity.service_account
         )
-
-
-def container_log(cluster_name: str, kind: str) -> str:
-    """The name of a log group of Container Insights."""
-    return f"/aws/containerinsights/{cluster_name}/{kind}"

@@ -12,7 +12,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 from constructs import Construct, IConstruct
 
-from stacks.cluster.addons import BEFORE_NODES, CONTAINER_LOGS, AddOns, container_log, on_nodes
+from stacks.cluster.addons import BEFORE_NODES, CONTAINER_LOGS, AddOns, on_nodes
 from stacks.cluster.charts import add_charts
 from stacks.cluster.cluster_reference import ClusterPlacement, ClusterReference, existing_cluster
 from stacks.cluster.kubectl import narrow_kubectl_provider
@@ -26,6 +26,7 @@ from stacks.shared.log_groups import ServiceLogGroups
 from stacks.shared.session_manager import let_sessions_in
 from trainflow.configuration.cluster_software import VOLCANO
 from trainflow.configuration.deployment import Configuration, ConfigurationError
+from trainflow.models.deployment_address import container_log
 from trainflow.models.volcano_queues import queue_manifest
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from aws_cdk import aws_eks_v2 as eks
@@ -11,9 +12,11 @@ from constructs import Construct, IConstruct
 from stacks.cluster import system_nodes
 from stacks.cluster.jobs import named_after_template
 from stacks.cluster.pod_identity import pod_identity
+from stacks.orchestration.permissions import Grant, allow
 from stacks.storage.runs import let_runs_use
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.instances import EFA_INTERFACE, HUGE_PAGES, NEURON_CORE, NEURON_DEVICE
+from trainflow.configuration.grants import SecretGrant
+from trainflow.models.instances import EFA_INTERFACE, GPU_DEVICE, HUGE_PAGES, NEURON_CORE, NEURON_DEVICE
 from trainflow.models.kubernetes_access import access_manifests
 from trainflow.models.kubernetes_names import MANAGED_BY
 from trainflow.protocol.pods import CLAIM, FOLDERS, SERVICE_ACCOUNT, USER
@@ -56,6 +59,7 @@ def quota_manifest(configuration: Configuration) -> dict[str, Any]:
         "requests.memory": f"{memory_gib}Gi",
         f"requests.{NEURON_DEVICE}": sum(kind.neuron_devices * count for kind, count in groups),
         f"requests.{NEURON_CORE}": sum(kind.neuron_cores * count for kind, count in groups),
+        f"requests.{GPU_DEVICE}": sum(kind.gpus * count for kind, count in groups),
         f"requests.{EFA_INTERFACE}": sum(kind.efa_interfaces * count for kind, count in groups),
         f"requests.{HUGE_PAGES}": f"{sum(kind.huge_pages_mib * count for kind, count in groups)}Mi",
         "pods": nodes * TRAINING_PODS_PER_NODE + system * SMALL_PODS_PER_SYSTEM_NODE,
@@ -158,6 +162,15 @@ def folders_manifest(configuration: Configuration, shared: SharedFileSystem) -> 
     return named_after_template(job)
 
 
+def secret_grants(secrets: Iterable[SecretGrant]) -> Iterator[Grant]:
+    """Permission to read the values of the configured secrets, and none to list or change any."""
+    for secret in secrets:
+        yield allow("secretsmanager:GetSecretValue", on=secret.secret_arn)
+        if secret.kms_key_arn is not None:
+            through = {"StringEquals": {"kms:ViaService": f"secretsmanager.{secret.region}.amazonaws.com"}}
+            yield allow("kms:Decrypt", on=secret.kms_key_arn, when=through)
+
+
 def _metadata(name: str, configuration: Configuration) -> dict[str, Any]:
     return {"name": name, "namespace": configuration.namespace, "labels": dict(MANAGED_BY)}
 
@@ -217,6 +230,8 @@ class Workload(Construct):
             ),
         )
         let_runs_use(storage, role)
+        for grant in secret_grants(self._configuration.run_secrets):
+            role.add_to_policy(grant.statement)
         eks.CfnPodIdentityAssociation(
             self,
             "Association",

@@ -36,7 +36,7 @@ from tests.infrastructure.alone import (
     the_only,
 )
 from trainflow.configuration.deployment import Configuration
-from trainflow.configuration.nodes import Nodegroup
+from trainflow.configuration.nodes import Nodegroup, VcpuQuotas
 from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
 from trainflow.models.run import JobRef, Stage
 
@@ -45,16 +45,22 @@ NODEGROUP = "AWS::EKS::Nodegroup"
 PLACEMENT = "AWS::EC2::PlacementGroup"
 CALL = "Custom::AWS"
 
-ACCELERATED = [name for name, instance in INSTANCE_TYPES.items() if instance.accelerated]
-WITH_EFA = [name for name, instance in INSTANCE_TYPES.items() if instance.efa_interfaces]
+SEVEN = ["trn1.2xlarge", "trn1.32xlarge", "trn1n.32xlarge", "trn2.48xlarge", "m5.large", "c7i.xlarge", "c7i.4xlarge"]
+TYPES = [*SEVEN, "inf2.xlarge", "g5.xlarge", "p4d.24xlarge", "p5.48xlarge", "p6-b300.48xlarge"]
+"""Every kind of node: with Neuron, GPUs or neither, with and without EFA and disks. A synthesis takes seconds, so not
+all types of a family are synthesized."""
+
+ACCELERATED = [name for name in TYPES if INSTANCE_TYPES[name].accelerated]
+WITH_EFA = [name for name in TYPES if INSTANCE_TYPES[name].efa_interfaces]
 MODES = ["on-demand", "spot", "capacity-block", "reservation"]
 
 
 def _configuration(instance_type: str, *, mode: str = "on-demand", max_nodes: int = 2, **rest: Any) -> Configuration:
-    """One node group, in the one zone that has every type."""
+    """One node group, in the one zone that has nearly every type."""
     reservation = {"reservation_id": "cr-0123456789abcdef0"} if mode in ("capacity-block", "reservation") else {}
     group = {"instance_type": instance_type, "max_nodes": max_nodes, "mode": mode, **reservation}
-    enough = dict.fromkeys(("trn_on_demand", "trn_spot", "standard_on_demand", "standard_spot"), 10_000)
+    group["zone_confirmed"] = instance_type == "p6-b300.48xlarge"
+    enough = dict.fromkeys(VcpuQuotas.model_fields, 10_000)
     return configuration(
         region="us-east-2",
         network={"zone_id": "use2-az3", "second_zone_id": "use2-az1"},
@@ -105,13 +111,16 @@ def _security_groups(data: dict[str, Any]) -> list[list[str]]:
     return [[group["Fn::ImportValue"] for group in groups] for groups in of_interfaces or [data["SecurityGroupIds"]]]
 
 
-@pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
+@pytest.mark.parametrize("instance_type", TYPES)
 def test_every_network_card_of_a_type_has_one_efa_interface(instance_type: str) -> None:
     interfaces = _template(_capacity(instance_type)).get("NetworkInterfaces", [])
-    count = INSTANCE_TYPES[instance_type].efa_interfaces
+    # The first card of a p6-b300 has no EFA (EC2 DescribeInstanceTypes).
+    without_efa = 1 if instance_type == "p6-b300.48xlarge" else 0
+    count = without_efa + INSTANCE_TYPES[instance_type].efa_interfaces
     places = [(interface["NetworkCardIndex"], interface["DeviceIndex"]) for interface in interfaces]
     assert places == [(card, 0 if card == 0 else 1) for card in range(count)]
-    assert all(interface["InterfaceType"] == "efa" for interface in interfaces)
+    kinds = [interface["InterfaceType"] for interface in interfaces]
+    assert kinds == ["interface"] * without_efa + ["efa"] * (count - without_efa)
 
 
 def _node_config(instance_type: str) -> Any:
@@ -150,12 +159,12 @@ def _as_go_prints(value: float) -> str:
     return f"{Decimal(repr(value)):f}".removesuffix(".0")
 
 
-@pytest.mark.parametrize("instance_type", sorted(set(INSTANCE_TYPES) - set(WITH_EFA)))
+@pytest.mark.parametrize("instance_type", sorted(set(TYPES) - set(WITH_EFA)))
 def test_nodes_without_efa_keep_their_containers_limits(instance_type: str) -> None:
     assert "containerd" not in _node_config(instance_type)
 
 
-@pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
+@pytest.mark.parametrize("instance_type", TYPES)
 def test_nvme_disks_hold_what_pods_write_outside_of_the_shared_file_system(instance_type: str) -> None:
     found = _node_config(instance_type)
     wanted = {"localStorage": {"strategy": "RAID0"}} if INSTANCE_TYPES[instance_type].has_scratch else None
@@ -178,7 +187,7 @@ def test_the_catalogue_knows_the_disks_that_ec2_describes() -> None:
         assert instance.instance_store_gb == storage["TotalSizeInGB"]
 
 
-@pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
+@pytest.mark.parametrize("instance_type", TYPES)
 def test_every_interface_of_a_node_reaches_the_file_system_and_with_efa_the_other_nodes(instance_type: str) -> None:
     for groups in _security_groups(_template(_capacity(instance_type))):
         assert any("LustreClients" in group for group in groups)
@@ -216,7 +225,7 @@ def test_nodes_are_bought_as_configured(
     assert data.get("CapacityReservationSpecification") == (target if reserved else None)
 
 
-@pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
+@pytest.mark.parametrize("instance_type", TYPES)
 def test_no_node_is_up_after_a_deployment(instance_type: str) -> None:
     scaling = the_only(_capacity(instance_type), NODEGROUP)["ScalingConfig"]
     assert (scaling["MinSize"], scaling["DesiredSize"]) == (0, 0)
@@ -231,7 +240,7 @@ def test_a_raised_limit_leaves_the_nodes_of_a_running_job_alone() -> None:
     assert _parameters(large, "UpdateNodegroupConfig")["scalingConfig"] == {"maxSize": 5}
 
 
-@pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
+@pytest.mark.parametrize("instance_type", TYPES)
 def test_functions_find_the_group_by_its_type_and_the_type_stands_in_the_template_alone(instance_type: str) -> None:
     found = _capacity(instance_type)
     nodegroup = the_only(found, NODEGROUP)
@@ -240,27 +249,26 @@ def test_functions_find_the_group_by_its_type_and_the_type_stands_in_the_templat
     assert "InstanceTypes" not in nodegroup
 
 
-@pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
+@pytest.mark.parametrize("instance_type", TYPES)
 def test_without_a_pinned_release_a_group_names_the_clusters_version_alone(instance_type: str) -> None:
     """EKS then takes the newest release of that version, which exists."""
     nodegroup = the_only(_capacity(instance_type), NODEGROUP)
-    assert nodegroup["AmiType"] == (
-        "AL2023_x86_64_NEURON" if instance_type in ACCELERATED else "AL2023_x86_64_STANDARD"
-    )
+    images = {"trn": "NEURON", "inf": "NEURON", "p": "NVIDIA", "g": "NVIDIA", "standard": "STANDARD"}
+    assert nodegroup["AmiType"] == f"AL2023_x86_64_{images[INSTANCE_TYPES[instance_type].quota_family]}"
     assert nodegroup["Version"] == "1.36"
     assert "ReleaseVersion" not in nodegroup
 
 
-@pytest.mark.parametrize("instance_type", ["trn1.32xlarge", "c7i.4xlarge"])
+@pytest.mark.parametrize("instance_type", ["trn1.32xlarge", "g5.xlarge", "c7i.4xlarge"])
 def test_a_pinned_release_is_that_of_the_trainium_nodes_alone(instance_type: str) -> None:
     """The release is of the Neuron image; EKS refuses a release together with another version."""
     nodegroup = the_only(_capacity(instance_type, release="1.36.2-20260827"), NODEGROUP)
     named = {key: nodegroup.get(key) for key in ("ReleaseVersion", "Version")}
     pinned = {"ReleaseVersion": "1.36.2-20260827", "Version": None}
-    assert named == (pinned if instance_type in ACCELERATED else {"ReleaseVersion": None, "Version": "1.36"})
+    assert named == (pinned if instance_type == "trn1.32xlarge" else {"ReleaseVersion": None, "Version": "1.36"})
 
 
-@pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
+@pytest.mark.parametrize("instance_type", TYPES)
 def test_a_node_s_disk_is_encrypted_and_its_metadata_wants_a_token(instance_type: str) -> None:
     data = _template(_capacity(instance_type))
     (disk,) = (mapping["Ebs"] for mapping in data["BlockDeviceMappings"])
@@ -270,7 +278,7 @@ def test_a_node_s_disk_is_encrypted_and_its_metadata_wants_a_token(instance_type
     assert data["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
 
 
-@pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
+@pytest.mark.parametrize("instance_type", TYPES)
 def test_jobs_tolerate_what_keeps_others_off_the_nodes(instance_type: str) -> None:
     taints = the_only(_capacity(instance_type), NODEGROUP).get("Taints", [])
     assert bool(taints) == (instance_type in ACCELERATED)
@@ -287,7 +295,12 @@ def test_jobs_tolerate_what_keeps_others_off_the_nodes(instance_type: str) -> No
     assert {taint["Key"] for taint in taints if taint["Effect"] == "NO_SCHEDULE"} <= tolerated
 
 
-@pytest.mark.parametrize("instance_type", INSTANCE_TYPES)
+def test_nodes_with_gpus_carry_the_label_without_which_the_device_plugin_does_not_run() -> None:
+    """Default affinity of the chart nvidia-device-plugin 0.20.0, whose other labels nothing here makes."""
+    assert the_only(_capacity("g5.xlarge"), NODEGROUP)["Labels"]["nvidia.com/gpu.present"] == "true"
+
+
+@pytest.mark.parametrize("instance_type", TYPES)
 def test_an_autoscaler_is_told_what_an_empty_group_would_have(instance_type: str) -> None:
     found = _capacity(instance_type)
     nodegroup = the_only(found, NODEGROUP)

@@ -13,8 +13,8 @@ from typing import Literal
 
 from trainflow.models.instances import InstanceType
 
-NodeKind = Literal["every", "neuron", "efa"]
-"""Nodes that a daemon set runs on: all of them, those with Neuron devices, those with EFA interfaces."""
+NodeKind = Literal["every", "neuron", "nvidia", "efa"]
+"""Nodes that a daemon set runs on: all of them, those with Neuron devices, with GPUs, with EFA interfaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,9 @@ class DaemonSet:
         """Whether a node of this type has a pod of it."""
         match self.nodes:
             case "neuron":
-                return instance.neuron_devices > 0
+                return instance.uses_neuron
+            case "nvidia":
+                return instance.gpus > 0
             case "efa":
                 return instance.efa_interfaces > 0
         return True
@@ -119,6 +121,38 @@ DAEMON_SETS = (
         millicpu=20,  # 10m each for the detector and the recovery agent, which is there when it is switched off too
         memory_mib=230,  # 80 + 150
         source="the same; that the agent's container is unconditional: chart 1.0.0, templates/npd-daemonset.yaml",
+    ),
+    DaemonSet(
+        name="dcgm-exporter",
+        part_of="amazon-cloudwatch-observability",
+        nodes="nvidia",
+        millicpu=250,
+        memory_mib=128,
+        source="chart 6.4.0: github.com/aws-observability/helm-charts, charts/amazon-cloudwatch-observability",
+    ),
+    DaemonSet(
+        name="dcgm-server",
+        part_of="eks-node-monitoring-agent",
+        nodes="nvidia",
+        millicpu=0,
+        memory_mib=0,
+        source="chart 1.7.0: github.com/aws/eks-node-monitoring-agent, templates/dcgm-daemonset.yaml",
+    ),
+    DaemonSet(
+        name="nvidia-device-plugin",
+        part_of="nvidia-device-plugin",
+        nodes="nvidia",
+        millicpu=0,
+        memory_mib=0,
+        source="chart 0.20.0: github.com/NVIDIA/k8s-device-plugin, deployments/helm/nvidia-device-plugin/values.yaml",
+    ),
+    DaemonSet(
+        name="nvidia-device-plugin-mps-control-daemon",
+        part_of="nvidia-device-plugin",
+        nodes="nvidia",  # with the label `nvidia.com/mps.capable` alone, which none of ours has; requests nothing
+        millicpu=0,
+        memory_mib=0,
+        source="the same, templates/daemonset-mps-control-daemon.yml",
     ),
     DaemonSet(
         name="aws-efa-k8s-device-plugin",

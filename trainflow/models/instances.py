@@ -1,14 +1,20 @@
 """The instance types a run may ask for, and what a node of each advertises to Kubernetes.
 
-Sources: the EC2 instance type pages (vCPU, memory, network cards, instance store) and the Neuron documentation's
-architecture pages (chips and NeuronCores), November 2026; for interfaces and addresses the EKS AMI's own table
-(nodeadm, internal/kubelet/instance-info.jsonl). What pods of a node may request is in `node_room`.
+The types are in `instance_types.json`, with their source; `stacks/tools/instance_types.py` makes it. What pods of a
+node may request is in `node_room`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+import difflib
+import itertools
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
@@ -18,15 +24,19 @@ NEURON_DEVICE = "aws.amazon.com/neuron"
 NEURON_CORE = "aws.amazon.com/neuroncore"
 """Extended resource of the Neuron device plugin: one NeuronCore."""
 
+GPU_DEVICE = "nvidia.com/gpu"
+"""Extended resource of the NVIDIA device plugin: one whole GPU."""
+
 EFA_INTERFACE = "vpc.amazonaws.com/efa"
 """Extended resource of the EFA device plugin: one interface."""
 
 DEVICE_PLUGINS = {
     NEURON_DEVICE: "neuron-device-plugin",
     NEURON_CORE: "neuron-device-plugin",
+    GPU_DEVICE: "nvidia-device-plugin",
     EFA_INTERFACE: "aws-efa-k8s-device-plugin",
 }
-"""Who advertises them: what the names of the daemon sets hold, as their charts and manifests call them."""
+"""Daemon set that advertises each device: a part of its name, as charts and manifests call it."""
 
 HUGE_PAGES = "hugepages-2Mi"
 """Resource of pages of 2 MiB, which libfabric's EFA provider allocates its buffers from."""
@@ -43,6 +53,35 @@ INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """A kind of device that trains, as Kubernetes and EKS know it."""
+
+    resource: str
+    """Extended resource that pods request, and key of the taint on nodes that have it."""
+    process_unit: str
+    """What one training process has, in the plural, for messages."""
+    ami_type: str
+    """EKS's image of nodes with these devices."""
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels without which the device plugin does not run on a node."""
+
+
+NEURON = Accelerator(resource=NEURON_DEVICE, process_unit="NeuronCores", ami_type="AL2023_x86_64_NEURON")
+
+NVIDIA = Accelerator(
+    resource=GPU_DEVICE,
+    process_unit="GPUs",
+    ami_type="AL2023_x86_64_NVIDIA",
+    # Default affinity of the chart: github.com/NVIDIA/k8s-device-plugin, values.yaml of 0.20.0. The other labels are
+    # made by Node Feature Discovery, which nothing else here needs.
+    node_labels={"nvidia.com/gpu.present": "true"},
+)
+
+STANDARD_AMI = "AL2023_x86_64_STANDARD"
+"""EKS's image of nodes without accelerators."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class InstanceType:
     """One EC2 instance type as a training node."""
 
@@ -56,9 +95,14 @@ class InstanceType:
     neuron_devices: int = 0
     neuron_cores: int = 0
     """NeuronCores as processes see them (trn2: logical cores with LNC=2)."""
+    gpus: int = 0
+    device: str | None = None
+    """EC2's name of the Neuron chip or GPU; None for CPU types."""
     processes: tuple[int, ...] = ()
-    """Processes per node that Neuron's collectives support; empty for CPU types, which take any number."""
+    """Processes per node that Neuron's collectives support; empty for other types, which take any number."""
     efa_interfaces: int = 0
+    first_efa_card: int = 0
+    """Network card of the first EFA interface. Above 0, the cards before it have ordinary interfaces."""
     instance_store_gb: int = 0
     """NVMe disks of the instance together, in GB: what is on them is lost with the instance."""
     tflops_per_device: float | None = None
@@ -67,9 +111,42 @@ class InstanceType:
     """What images have to be built for, as `uname -m` calls it."""
 
     @property
+    def accelerator(self) -> Accelerator | None:
+        """The kind of its devices; None for CPU types."""
+        if self.neuron_devices:
+            return NEURON
+        return NVIDIA if self.gpus else None
+
+    @property
     def accelerated(self) -> bool:
-        """Whether the type carries Trainium chips."""
-        return self.neuron_devices > 0
+        """Whether the type carries chips that train: Neuron's or GPUs."""
+        return self.accelerator is not None
+
+    @property
+    def uses_neuron(self) -> bool:
+        """Whether its devices are AWS's own, which the Neuron SDK drives."""
+        return self.accelerator is NEURON
+
+    @property
+    def accelerators(self) -> int:
+        """Number of its devices."""
+        return self.neuron_devices or self.gpus
+
+    @property
+    def ami_type(self) -> str:
+        """EKS's image for its nodes."""
+        return self.accelerator.ami_type if self.accelerator else STANDARD_AMI
+
+    @property
+    def node_labels(self) -> Mapping[str, str]:
+        """Labels that its nodes need."""
+        return self.accelerator.node_labels if self.accelerator else {}
+
+    @property
+    def quota_family(self) -> str:
+        """EC2's vCPU quotas that count it: `trn`, `inf`, `p`, `g` or `standard`."""
+        category = "".join(itertools.takewhile(str.isalpha, self.name))
+        return category if category in ("trn", "inf", "p", "g") else "standard"
 
     @property
     def taints(self) -> dict[str, str]:
@@ -77,28 +154,39 @@ class InstanceType:
 
         EFA needs no taint of its own: every type with EFA has chips.
         """
-        return {NEURON_DEVICE: "true"} if self.accelerated else {}
+        return {self.accelerator.resource: "true"} if self.accelerator else {}
+
+    @property
+    def tolerated(self) -> tuple[str, ...]:
+        """Keys of the taints that its nodes may have, from our node groups or others'."""
+        resource = self.accelerator.resource if self.accelerator else None
+        return tuple(key for key in self.devices if key in (resource, EFA_INTERFACE))
 
     @property
     def max_processes(self) -> int:
-        """Training processes that fit a node: one a NeuronCore, or one a vCPU where there are none."""
-        return self.neuron_cores or self.vcpus
+        """Training processes that fit a node: one a NeuronCore or GPU, or one a vCPU where there are none."""
+        return self.neuron_cores or self.gpus or self.vcpus
+
+    @property
+    def process_unit(self) -> str:
+        """What one training process has, in the plural."""
+        return self.accelerator.process_unit if self.accelerator else "vCPUs"
 
     @property
     def spans_nodes(self) -> bool:
         """Whether a gang may have more than one node.
 
         Neuron's processes on different nodes talk over EFA alone, and small sizes have none (AWS Neuron documentation,
-        "How to prepare trn1.32xlarge for multi-node execution", SDK 2.29.1).
+        "How to prepare trn1.32xlarge for multi-node execution", SDK 2.29.1). NCCL and Gloo use TCP where there is none.
         """
-        return not self.accelerated or self.efa_interfaces > 0
+        return not self.uses_neuron or self.efa_interfaces > 0
 
     @property
     def tflops_per_process(self) -> float | None:
-        """Peak of the NeuronCore that one training process has."""
+        """Peak of the NeuronCore or GPU that one training process has."""
         if self.tflops_per_device is None:
             return None
-        return self.tflops_per_device * self.neuron_devices / self.neuron_cores
+        return self.tflops_per_device * self.accelerators / self.max_processes
 
     @property
     def max_pods(self) -> int:
@@ -116,6 +204,7 @@ class InstanceType:
         offered = {
             NEURON_DEVICE: self.neuron_devices,
             NEURON_CORE: self.neuron_cores,
+            GPU_DEVICE: self.gpus,
             EFA_INTERFACE: self.efa_interfaces,
             HUGE_PAGES: self.huge_pages_mib * 1024 * 1024,
         }
@@ -134,87 +223,49 @@ class InstanceType:
         """What device plugins have to advertise on a node for a gang of so many: all that its pods may ask for."""
         wanted = {
             NEURON_DEVICE: self.neuron_devices,
+            GPU_DEVICE: self.gpus,
             EFA_INTERFACE: self.efa_interfaces if self.uses_efa(num_nodes) else 0,
         }
         return {resource: count for resource, count in wanted.items() if count}
 
+    def devices_of(self, processes: int) -> dict[str, int]:
+        """Whole devices that cover the processes of a node."""
+        if self.accelerator is None:
+            return {}
+        per_device = self.max_processes // self.accelerators
+        return {self.accelerator.resource: math.ceil(processes / per_device)}
 
-TRAINIUM_TFLOPS = 190
-TRAINIUM2_TFLOPS = 667
-"""Dense bfloat16 of one chip: Neuron documentation, "Trainium Architecture" and "Trainium2 Architecture"."""
 
-PROCESSES_ON_ONE_CHIP = (1, 2)
-PROCESSES_ON_TRN1 = (1, 2, 8, 32)
-PROCESSES_ON_TRN2 = (1, 4, 16, 64)
-"""Workers per node that the Neuron runtime supports (AWS Neuron documentation, tutorials "BERT pretraining" and
-"Multi-layer perceptron training", which has trn2 with two physical cores to a logical one; SDK 2.29 to 2.32). A
-trn1n.32xlarge has the chips of a trn1.32xlarge."""
+@cache
+def catalogue() -> Mapping[str, Any]:
+    """`instance_types.json`: source, date, and the fields of every type by its EC2 name."""
+    text = resources.files(__package__).joinpath("instance_types.json").read_text(encoding="utf-8")
+    decoded: dict[str, Any] = json.loads(text)
+    return decoded
 
-INSTANCE_TYPES = {
-    instance.name: instance
-    for instance in (
-        InstanceType(
-            name="trn1.2xlarge",
-            vcpus=8,
-            memory_gib=32,
-            network_interfaces=4,
-            addresses_per_interface=15,
-            neuron_devices=1,
-            neuron_cores=2,
-            instance_store_gb=474,
-            processes=PROCESSES_ON_ONE_CHIP,
-            tflops_per_device=TRAINIUM_TFLOPS,
-        ),
-        InstanceType(
-            name="trn1.32xlarge",
-            vcpus=128,
-            memory_gib=512,
-            network_interfaces=5,
-            addresses_per_interface=50,
-            neuron_devices=16,
-            neuron_cores=32,
-            processes=PROCESSES_ON_TRN1,
-            efa_interfaces=8,
-            instance_store_gb=7600,
-            tflops_per_device=TRAINIUM_TFLOPS,
-        ),
-        InstanceType(
-            name="trn1n.32xlarge",
-            vcpus=128,
-            memory_gib=512,
-            network_interfaces=5,
-            addresses_per_interface=50,
-            neuron_devices=16,
-            neuron_cores=32,
-            processes=PROCESSES_ON_TRN1,
-            efa_interfaces=16,
-            instance_store_gb=7600,
-            tflops_per_device=TRAINIUM_TFLOPS,
-        ),
-        InstanceType(
-            name="trn2.48xlarge",
-            vcpus=192,
-            memory_gib=2048,
-            network_interfaces=2,
-            addresses_per_interface=50,
-            neuron_devices=16,
-            neuron_cores=64,
-            processes=PROCESSES_ON_TRN2,
-            efa_interfaces=16,
-            instance_store_gb=7600,
-            tflops_per_device=TRAINIUM2_TFLOPS,
-        ),
-        InstanceType(name="m5.large", vcpus=2, memory_gib=8, network_interfaces=3, addresses_per_interface=10),
-        InstanceType(name="c7i.xlarge", vcpus=4, memory_gib=8, network_interfaces=4, addresses_per_interface=15),
-        InstanceType(name="c7i.4xlarge", vcpus=16, memory_gib=32, network_interfaces=8, addresses_per_interface=30),
-    )
-}
+
+def _instance(name: str, fields: Mapping[str, Any]) -> InstanceType:
+    known: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in fields.items()
+        if key != "zone_ids"  # which `offerings` reads
+    }
+    return InstanceType(name=name, **known)
+
+
+INSTANCE_TYPES = {name: _instance(name, fields) for name, fields in catalogue()["instance_types"].items()}
 """Every supported type by its EC2 name."""
+
+
+def unknown_type(name: str, known: Collection[str]) -> str:
+    """What to do about a name that is not known: the nearest ones, and where the others are."""
+    nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or list(known)[:3]
+    return f"choose another such as {', '.join(nearest)}; the page 'Instance types' of the documentation has all"
 
 
 def _known(name: str) -> str:
     if name not in INSTANCE_TYPES:
-        raise ValueError(f"'{name}' is not supported; choose one of {', '.join(INSTANCE_TYPES)}")
+        raise ValueError(f"'{name}' is not supported; {unknown_type(name, INSTANCE_TYPES)}")
     return name
 
 

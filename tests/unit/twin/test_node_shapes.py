@@ -41,6 +41,15 @@ def test_a_system_node_has_no_taint_and_no_label_of_training_nodes() -> None:
     assert (shape.labels, list(shape.taints)) == (labels, [])
 
 
-def test_an_unknown_instance_type_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UnknownInstanceType, match=r"'p5.48xlarge' is not known; choose one of .*trn1.32xlarge"):
-        instance_type_named("p5.48xlarge")
+def test_an_unknown_instance_type_is_answered_with_the_nearest_ones() -> None:
+    with pytest.raises(
+        UnknownInstanceType, match=r"'trn1.31xlarge' is not known; choose another such as trn1.32xlarge"
+    ):
+        instance_type_named("trn1.31xlarge")
+
+
+def test_a_node_with_gpus_advertises_them_and_carries_the_label_that_brings_the_device_plugin() -> None:
+    shape = instance_shape(instance_type_named("g5.12xlarge"), nodegroup="trainflow-g5-12xlarge")
+    assert shape.capacity["nvidia.com/gpu"] == shape.allocatable["nvidia.com/gpu"] == "4"
+    assert shape.labels["nvidia.com/gpu.present"] == "true"
+    assert shape.taints == [{"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}]

@@ -26,14 +26,9 @@ from trainflow.cli.account.facts import (
 )
 from trainflow.cli.account.needs import PRIVATE_ECR
 from trainflow.cli.documents import path_of
+from trainflow.client.refusals import DENIED, EXPIRED, UNKNOWN_KEY
 
 IMPATIENT = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 3})
-
-DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError"})
-
-EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
-
-NOBODY = frozenset({"InvalidClientTokenId", "UnrecognizedClientException", "InvalidAccessKeyId", "AuthFailure"})
 
 EKS_IMAGES = "602401143452"
 """The account of EKS's own images in commercial Regions (EKS user guide, "View Amazon container image registries")."""
@@ -488,7 +483,7 @@ def _denied(results: Iterable[Mapping[str, Any]]) -> set[str]:
 def _refused(code: str) -> NoCredentials:
     if code in EXPIRED:
         return NoCredentials("the credentials have expired", "Get new ones: aws sso login, or aws configure.")
-    if code in NOBODY:
+    if code in UNKNOWN_KEY:
         return NoCredentials("AWS does not know the access key", "Correct the credentials: aws configure.")
     if code == "SignatureDoesNotMatch":
         return NoCredentials(

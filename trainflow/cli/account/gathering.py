@@ -17,7 +17,6 @@ from trainflow.cli.account.needs import (
     LAMBDA_CONCURRENCY,
     PRIVATE_ECR,
     SYSTEM_INSTANCE_TYPES,
-    VCPU_QUOTAS,
     Artifact,
     artifacts,
     bootstrap_roles,
@@ -34,6 +33,7 @@ from trainflow.cli.account.needs import (
 from trainflow.cli.account.registries import Registries
 from trainflow.configuration.deployment import Configuration
 from trainflow.models.instances import nodegroup_name
+from trainflow.models.offerings import VCPU_QUOTAS
 
 AT_ONCE = 16
 """Questions under way. AWS's clients hold ten connections each, and the questions go to a dozen services."""

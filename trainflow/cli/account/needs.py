@@ -14,8 +14,8 @@ from pathlib import Path
 from trainflow.configuration.cluster_software import CHARTS, TRAINING_OPERATOR_IMAGE
 from trainflow.configuration.deployment import Configuration, scheduled_spec
 from trainflow.configuration.nodes import Nodegroup
+from trainflow.models.deployment_address import container_log
 from trainflow.models.instances import SYSTEM_INSTANCE
-from trainflow.models.offerings import STANDARD_ON_DEMAND, STANDARD_SPOT, TRN_ON_DEMAND, TRN_SPOT
 
 BOOTSTRAP_QUALIFIER = "hnb659fds"
 """CDK's default qualifier, a part of the names of all that `cdk bootstrap` makes."""
@@ -42,14 +42,6 @@ CONTAINER_LOGS = ("application", "dataplane", "host", "performance")
 
 FUNCTIONS_AT_ONCE = 20
 """Each of our 17 functions once, and those with which CDK applies manifests."""
-
-VCPU_QUOTAS = {
-    "trn_on_demand": TRN_ON_DEMAND,
-    "trn_spot": TRN_SPOT,
-    "standard_on_demand": STANDARD_ON_DEMAND,
-    "standard_spot": STANDARD_SPOT,
-}
-"""vCPU quotas by their fields in `capacity.vcpu_quotas`."""
 
 PRIVATE_ECR = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com/(?P<repository>[^:@]+)"
@@ -108,14 +100,14 @@ def log_groups(configuration: Configuration) -> tuple[str, ...]:
     if configuration.existing_cluster is not None:
         return ()
     name = configuration.cluster_name
-    return (f"/aws/eks/{name}/cluster", *(f"/aws/containerinsights/{name}/{log}" for log in CONTAINER_LOGS))
+    return (f"/aws/eks/{name}/cluster", *(container_log(name, log) for log in CONTAINER_LOGS))
 
 
 def trainium_groups(configuration: Configuration) -> tuple[Nodegroup, ...]:
     """Node groups of the EKS cluster whose nodes run the Neuron image; none on an existing cluster."""
     if configuration.existing_cluster is not None:
         return ()
-    return tuple(group for group in configuration.capacity.nodegroups if group.instance.accelerated)
+    return tuple(group for group in configuration.capacity.nodegroups if group.instance.uses_neuron)
 
 
 def node_types(configuration: Configuration) -> dict[str, str]:
@@ -269,6 +261,10 @@ def creating_actions(configuration: Configuration) -> tuple[str, ...]:
         actions += ["fsx:CreateDataRepositoryAssociation", "fsx:CreateFileSystem"]
     if configuration.pcs is not None:
         actions.append("pcs:CreateCluster")
+    if configuration.alarms.slack is not None:
+        actions.append("chatbot:CreateSlackChannelConfiguration")
+    if configuration.alarms.teams is not None:
+        actions.append("chatbot:CreateMicrosoftTeamsChannelConfiguration")
     return tuple(sorted(actions))
 
 
@@ -282,6 +278,7 @@ def named_resources(configuration: Configuration) -> dict[str, str]:
         named["existing_cluster.security_group_id"] = str(theirs.security_group_id)
     if configuration.pcs is not None:
         named["slurm.pcs.ami_id"] = configuration.pcs.ami_id
+    named |= {f"run_secrets.{n}.secret_arn": grant.secret_arn for n, grant in enumerate(configuration.run_secrets)}
     existing = configuration.slurm.existing if configuration.slurm is not None else None
     if existing is not None:
         for field in ("security_group_id", "head_node_instance_id", "key_secret_arn"):

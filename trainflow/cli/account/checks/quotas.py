@@ -10,13 +10,13 @@ from trainflow.cli.account.needs import (
     CODEBUILD_CONCURRENCY,
     FUNCTIONS_AT_ONCE,
     LAMBDA_CONCURRENCY,
-    VCPU_QUOTAS,
     builds_at_once,
     counted_quotas,
     stack_names,
     vcpus_wanted,
 )
 from trainflow.configuration.deployment import Configuration
+from trainflow.models.offerings import VCPU_QUOTAS
 
 
 def vcpus(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
