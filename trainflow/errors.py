@@ -2,6 +2,7 @@
 
 Step Functions matches errors by exact class name, so these names stand in the state machines too; a test
 compares the two lists. Each class says what to do next: the command and the report print it beside the message.
+Whether a restart may help says `trainflow/failures/table.toml`.
 """
 
 from __future__ import annotations
@@ -71,6 +72,25 @@ class ConfigInvalid(TrainflowError):
     input_at_fault = True
 
 
+class CodeInvalid(TrainflowError):
+    """The packed code is gone, damaged or unsafe to unpack, or what it requires cannot be installed."""
+
+    what_to_do = (
+        "Correct what the message names in the code, and start the run with `trainflow run`, which packs it anew."
+    )
+    input_at_fault = True
+
+
+class SecretUnavailable(TrainflowError):
+    """A secret of AWS Secrets Manager that the spec names does not exist, may not be read, or has no such value."""
+
+    what_to_do = (
+        "Create the secret that the message names, or name it in `run_secrets` of the deployment's configuration and "
+        "deploy the cluster stack again; runs that have begun read it at each start of their program."
+    )
+    input_at_fault = True
+
+
 class CheckpointInvalid(TrainflowError):
     """The run's folder holds a checkpoint of another training, or damaged ones only."""
 
@@ -83,7 +103,7 @@ class CheckpointInvalid(TrainflowError):
 
 
 class CheckpointNotFound(TrainflowError):
-    """Training ended without a checkpoint that can be trusted."""
+    """Training ended without a checkpoint that can be trusted, or was to continue runs that have none."""
 
     what_to_do = "Read the training pods' logs for what kept the checkpoints from being written whole."
 
@@ -183,19 +203,108 @@ class JobNotFound(TrainflowError):
 
 
 class ScriptFailed(TrainflowError):
-    """The workload's program ended by itself with an error before its first step."""
+    """The workload's program has an error that would occur again, or ended by itself before its first step."""
 
     what_to_do = "Read the pod's last lines in the report, correct the program or its arguments, and start again."
     input_at_fault = True
 
 
 class WorkerFailed(TrainflowError):
-    """A worker died after training had begun."""
+    """A worker died, and nothing says that it would die again."""
 
     what_to_do = (
         "Read the worker's last lines in the report; restarts from the newest checkpoint did not help, so the cause "
         "may lie in the program, its data or its memory."
     )
+
+
+class OutOfMemory(TrainflowError):
+    """The program needs more memory than its container, node or devices have."""
+
+    what_to_do = (
+        "Lower the batch size, the sequence length or the number of data loader workers, or choose an instance type "
+        "with more memory."
+    )
+    input_at_fault = True
+
+
+class WorkerOutOfMemory(TrainflowError):
+    """A worker's memory was used up after steps that had succeeded: it grows while the program runs."""
+
+    what_to_do = (
+        "Find what grows (the report shows the host's memory, where it is known): often a list of losses that are "
+        "tensors, or caches of data loader workers. Restarts from the newest checkpoint did not help."
+    )
+
+
+class AccessDenied(TrainflowError):
+    """The program lacks a right, or its credentials are missing, wrong or expired."""
+
+    what_to_do = (
+        "Give the pods' or nodes' role, or the program's token (`workload.secrets`), the right that the message names."
+    )
+    input_at_fault = True
+
+
+class ImageUnavailable(TrainflowError):
+    """The image of the workload cannot be pulled."""
+
+    what_to_do = "Correct `workload.image`, or let the nodes' role read the repository."
+    input_at_fault = True
+
+
+class ContainerNotStarted(TrainflowError):
+    """The container could not be made, or its command could not be started."""
+
+    what_to_do = "Correct `workload.command`, the image, or the volume that the message names."
+    input_at_fault = True
+
+
+class DeviceFailed(TrainflowError):
+    """An accelerator or its driver failed, or did not start."""
+
+    what_to_do = (
+        "Restarts did not help: check the node's health events, and terminate the instance if the message names the "
+        "same node again."
+    )
+
+
+class NetworkFailed(TrainflowError):
+    """Processes of the gang lost or never had a connection to each other."""
+
+    what_to_do = (
+        "Check the nodes' security group (all traffic from itself, EFA's in both directions) and their DNS; the last "
+        "lines of the other pods may name a process that ended first."
+    )
+
+
+class CollectiveTimeout(TrainflowError):
+    """A collective operation did not end: a rank was missing, late, or in another operation."""
+
+    what_to_do = (
+        "Compare the last lines of all ranks for one that does something else, or that hangs; if it is always the "
+        "same node, terminate that instance."
+    )
+
+
+class StorageUnavailable(TrainflowError):
+    """A file system or S3 was out of reach, throttled the program or failed on its side."""
+
+    what_to_do = "Check the file system's health and throughput, or lower the rate of requests to the bucket."
+
+
+class RemoteUnavailable(TrainflowError):
+    """A service outside, such as a model hub or a package index, was out of reach or failed on its side."""
+
+    what_to_do = (
+        "Start the run again later, or copy what the program downloads to S3 or the shared file system beforehand."
+    )
+
+
+class JobEvicted(TrainflowError):
+    """A pod was evicted from its node, or refused by it: a drain, or a node that is short of something."""
+
+    what_to_do = "Check the node's conditions and what else runs there; raise `limits.max_restarts` for planned drains."
 
 
 class NodeLost(TrainflowError):
@@ -289,6 +398,3 @@ def named_errors() -> dict[str, type[TrainflowError]]:
 
 RETRYABLE = (ClusterUnavailable, ServiceUnavailable)
 """What a Task state retries, besides Lambda's own service errors."""
-
-RESTARTED = (GangIncomplete, WorkerFailed, JobStalled, NodeLost, JobPreempted)
-"""What may go well on other nodes: the job is started anew, as often as `limits.max_restarts` says."""

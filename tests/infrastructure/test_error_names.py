@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lambdas.logic.watching import LOST_A_PEER
 from trainer.runtime.errors import PeerLost, Terminated, TrainerError
 from trainflow.errors import named_errors
+from trainflow.failures.judging import Evidence, Strength, judge
+from trainflow.failures.table import failure_table, restarted_errors
 from trainflow.protocol import error_names
 
 
@@ -29,5 +30,14 @@ def test_an_error_that_the_workflow_does_not_know_cannot_be_made() -> None:
 
 
 def test_a_worker_that_lost_a_peer_is_known_by_the_trainers_word() -> None:
-    assert f"{PeerLost.__name__}: " == LOST_A_PEER
+    assert judge(Evidence(message=f"{PeerLost.__name__}: rank 3")).strength is Strength.CONSEQUENCE
     assert not PeerLost.is_cause
+
+
+def test_every_class_of_the_table_of_failures_is_an_error_of_the_workflow() -> None:
+    assert set(failure_table().classes) <= set(named_errors())
+    assert set(failure_table().classes) >= error_names.CAUSES
+
+
+def test_errors_that_an_author_has_to_correct_are_not_restarted() -> None:
+    assert not [name for name in restarted_errors() if named_errors()[name].input_at_fault]

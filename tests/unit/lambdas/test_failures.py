@@ -1,0 +1,216 @@
+"""The judgement of a failed job: which evidence decides, and that any text is judged, in bounded time."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import failures as benchmark
+from lambdas.logic.watching import FailedPod, failure, incomplete_gang
+from tests.fakes.runs import job_ref, run_of
+from trainflow.errors import DeviceFailed, ImageUnavailable, JobEvicted, StorageUnavailable, WorkerFailed
+from trainflow.failures.judging import Evidence, Strength, Verdict, judge
+from trainflow.failures.log_lines import MAX_LINES, evidence_lines, rank_exit_code
+from trainflow.failures.table import failure_table, restarted_errors
+from trainflow.models.job_status import JobStatus, WorkerPod
+from trainflow.models.run import Stage
+
+CORPORA = Path(__file__).parents[2] / "assets" / "failures"
+RUN = run_of()
+TRAINING = job_ref(RUN, Stage.TRAINING)
+FAILED = JobStatus(phase=None, failure_reason="BackoffLimitExceeded", failure_message="Job has reached the limit")
+
+
+def judged(*lines: str, **known: Any) -> Verdict:
+    return judge(Evidence(lines=lines, **{"exit_code": 1, **known}))
+
+
+def report(exit_code: int, *, others: int = 0) -> list[str]:
+    """torchrun's report of a rank, behind those of ranks that it ended itself."""
+    ended = [
+        line
+        for rank in range(others)
+        for line in (
+            f"[{rank + 1}]:",
+            f"  rank      : {rank}",
+            "  exitcode  : -15 (pid: 7)",
+            "  traceback : Signal 15 (SIGTERM)",
+        )
+    ]
+    return [
+        f"E1121 1 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: {exit_code}) local_rank: 0",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "Failures:",
+        *ended,
+        "Root Cause (first observed failure):",
+        "[0]:",
+        f"  exitcode  : {exit_code} (pid: 8)",
+    ]
+
+
+@pytest.mark.parametrize("corpus", ["corpus.jsonl", "holdout.jsonl"])
+def test_decisions_and_names_are_right_for_the_corpora(corpus: str) -> None:
+    result = benchmark.run(CORPORA / corpus)
+    assert result.details["restarted_in_vain"] == []
+    assert result.ratios["restart_right"] >= 0.95
+    assert result.ratios["class_right"] >= 0.9
+
+
+def test_the_corpora_have_two_hundred_cases_and_every_case_has_a_name_of_its_own() -> None:
+    names = [case["name"] for corpus in CORPORA.glob("*.jsonl") for case in benchmark.read_corpus(corpus)]
+    assert len(names) == len(set(names)) >= 200
+
+
+def test_the_exit_code_is_that_of_the_rank_that_failed_first_and_not_torchruns() -> None:
+    assert rank_exit_code(report(-9, others=32)) == 137
+    assert rank_exit_code(report(3)) == 3
+    assert rank_exit_code(["nothing of torchrun's"]) is None
+    assert judged(*report(-9, others=32)).error.name == "WorkerFailed"
+
+
+def test_torchruns_error_file_is_read_from_the_termination_message() -> None:
+    error_file = {
+        "message": {
+            "message": "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+            "errorCode": -6,
+            "extraInfo": {"py_callstack": "Traceback (most recent call last):\nRuntimeError: …", "timestamp": "1"},
+        }
+    }
+    verdict = judged(message=json.dumps(error_file))
+    assert (verdict.error.name, verdict.rank_exit_code) == ("DeviceFailed", 134)
+    assert judged(message='{"message": "ModuleNotFoundError: No module named x"}').error.name == "ScriptFailed"
+
+
+def test_a_cause_beats_what_follows_from_it_wherever_it_stands() -> None:
+    cause, consequence = "[rank3]: AssertionError: loss is nan", "[rank0]: RuntimeError: Connection reset by peer"
+    assert judged(cause, consequence).error.name == judged(consequence, cause).error.name == "LossNotFinite"
+
+
+def test_a_warning_decides_only_where_nothing_else_does() -> None:
+    warning = "WARNING:botocore: SlowDown, will retry"
+    assert judged(warning, "KeyError: 'labels'").error.name == "ScriptFailed"
+    assert judged(warning).error.name == "StorageUnavailable"
+    assert judged(warning).strength is Strength.WEAK
+
+
+def test_the_source_code_in_a_traceback_is_no_evidence() -> None:
+    verdict = judged(
+        "Traceback (most recent call last):",
+        '  File "/workspace/train.py", line 3, in main',
+        '    raise RuntimeError("no space left on device") if full else error',
+        "RuntimeError: the moon is full",
+    )
+    assert verdict.strength is Strength.UNKNOWN
+
+
+def test_an_exception_that_the_program_handled_is_not_the_one_that_ended_it() -> None:
+    handling = "During handling of the above exception, another exception occurred:"
+    assert judged("KeyError: 'x'", handling, "RuntimeError: no cache").strength is Strength.UNKNOWN
+    assert judged("KeyError: 'x'", handling, "TypeError: no").quotation == "TypeError: no"
+
+
+def test_a_worker_out_of_memory_is_restarted_only_after_a_step() -> None:
+    killed = Evidence(pod_reason="OOMKilled", exit_code=137)
+    assert judge(killed).error.name == "OutOfMemory"
+    assert judge(Evidence(**{**vars(killed), "has_steps": True})).error.name == "WorkerOutOfMemory"
+
+
+def test_what_a_program_names_is_kept_unless_its_reason_passes() -> None:
+    full = {"error": "StorageFailed", "message": "/runs: [Errno 28] No space left on device"}
+    gone = {"error": "StorageFailed", "message": "/runs: [Errno 108] Cannot send after transport endpoint shutdown"}
+    assert judged(message=json.dumps(full)).error.name == "StorageFailed"
+    assert judged(message=json.dumps(gone)).error.name == "StorageUnavailable"
+
+
+def test_the_pod_with_the_strongest_evidence_names_the_jobs_error() -> None:
+    """Times in whole seconds do not order the pods of a gang that fails at once."""
+    victim = FailedPod(WorkerPod(name="a-0", exit_code=1), ("RuntimeError: Connection closed by peer",))
+    broken = FailedPod(WorkerPod(name="a-1", exit_code=1), ("NRT_EXEC_HW_ERR_HBM_UE", *report(-6)))
+    error = failure(TRAINING, FAILED, [victim, broken], last_step=7)
+    assert type(error) is DeviceFailed
+    assert str(error) == (
+        "Pod 'a-1' on node 'None' ended with exit code 1 (Error) after step 7, its first rank to fail with 134: "
+        "NRT_EXEC_HW_ERR_HBM_UE"
+    )
+
+
+def test_a_pod_that_ended_for_an_unknown_reason_is_a_better_cause_than_one_that_lost_it() -> None:
+    first = FailedPod(WorkerPod(name="a-1", exit_code=1))
+    victim = FailedPod(WorkerPod(name="a-0", exit_code=1), ("RuntimeError: Connection closed by peer",))
+    error = failure(TRAINING, FAILED, [first, victim], last_step=7)
+    assert type(error) is WorkerFailed
+    assert "Pod 'a-1'" in str(error)
+
+
+def test_a_disrupted_pod_and_a_file_system_out_of_reach_have_names_of_their_own() -> None:
+    drained = FailedPod(WorkerPod(name="a", exit_code=143, reason="EvictionByEvictionAPI"))
+    assert type(failure(TRAINING, FAILED, [drained], last_step=None)) is JobEvicted
+    lustre = FailedPod(WorkerPod(name="a", exit_code=1), ("OSError: [Errno 108] Cannot send after transport endpoint",))
+    assert type(failure(TRAINING, FAILED, [lustre], last_step=None)) is StorageUnavailable
+
+
+def test_a_gang_whose_image_cannot_be_pulled_is_not_submitted_again() -> None:
+    reason = 'ImagePullBackOff: Back-off pulling image "bert:v9"'
+    error = incomplete_gang(TRAINING, reason, limits=RUN.spec.limits)
+    assert type(error) is ImageUnavailable
+    assert str(error).endswith(reason)
+
+
+def test_every_rule_has_evidence_and_leads_to_a_class() -> None:
+    table = failure_table()
+    assert len({rule.name for rule in table.rules}) == len(table.rules)
+    for rule in table.rules:
+        assert rule.log or rule.pending or rule.job_reasons or rule.pod_reasons or rule.exit_codes, rule.name
+        assert rule.error.name in table.classes
+    assert "ScriptFailed" not in restarted_errors()
+
+
+@given(
+    st.builds(
+        Evidence,
+        lines=st.lists(st.text(max_size=300), max_size=20),
+        message=st.none() | st.text() | st.recursive(st.none() | st.text() | st.integers(), st.lists).map(json.dumps),
+        exit_code=st.none() | st.integers(-(2**40), 2**40),
+        pod_reason=st.none() | st.text(),
+        job_reason=st.none() | st.text(),
+        pending_reason=st.none() | st.text(),
+        has_steps=st.booleans(),
+    )
+)
+def test_any_evidence_is_judged(evidence: Evidence) -> None:
+    assert judge(evidence).error.name in failure_table().classes
+
+
+@given(st.dictionaries(st.sampled_from(["message", "error", "extraInfo", "errorCode"]), st.text() | st.integers()))
+def test_any_document_is_judged_as_a_termination_message(document: dict[str, Any]) -> None:
+    for message in (document, {"message": document}, {"message": {"extraInfo": document}}):
+        assert judge(Evidence(message=json.dumps(message), exit_code=1)).error.name in failure_table().classes
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nan loss error failed to timeout nccl connection s3 nvlink " * 20_000,
+        "[" * 1_000_000,
+        "a." * 500_000 + "Error: ",
+        "failed to allocate " * 50_000,
+        "\r" * 1_000_000,
+        "exitcode: " * 100_000,
+    ],
+    ids=["words", "brackets", "dots", "prefix", "carriage returns", "exit codes"],
+)
+def test_long_lines_are_judged_in_bounded_time(line: str) -> None:
+    began = time.process_time()
+    judged(*[line] * 3, *(f"{number} {line[:2000]}" for number in range(2 * MAX_LINES)))
+    assert time.process_time() - began < 10
+
+
+def test_repeated_lines_of_many_ranks_are_judged_once() -> None:
+    lines = [f"[rank{rank}]: RuntimeError: NCCL error" for rank in range(64)]
+    assert [line.text for line in evidence_lines(lines)] == ["RuntimeError: NCCL error"]

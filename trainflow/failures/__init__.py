@@ -1,0 +1,1 @@
+"""Judging why a job failed, by evidence: one table, and pure functions that read it."""

@@ -1,0 +1,210 @@
+"""The verdict on a failed job: which named error it is, and by which evidence. Pure and total: any text is accepted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum, auto
+
+from trainflow.failures.log_lines import (
+    FIRST_SIGNAL_EXIT_CODE,
+    Line,
+    error_file_lines,
+    evidence_lines,
+    rank_exit_code,
+)
+from trainflow.failures.table import FailureClass, Kind, Rule, Table, failure_table
+from trainflow.protocol.error_names import CAUSES
+from trainflow.protocol.result import read_result
+
+MAX_QUOTATION = 500
+"""Longest line that a verdict quotes: a sentence, not a log."""
+
+LOG_KINDS = (Kind.CAUSE, Kind.LINK, Kind.CONSEQUENCE)
+
+
+class Strength(IntEnum):
+    """Strength of the evidence for a verdict, the strongest first: it compares the pods of one job."""
+
+    CONDITION = auto()
+    NAMED = auto()
+    CAUSE = auto()
+    EXCEPTION = auto()
+    LINK = auto()
+    SIGNAL = auto()
+    UNKNOWN = auto()
+    """No evidence: a pod that ended for an unknown reason is still a better cause than a pod that lost it."""
+    CONSEQUENCE = auto()
+    WEAK = auto()
+
+
+_NOT_IN_A_REASON = re.compile(r"[\s_-]")
+_NAMED = re.compile(r"^(?:\w{1,60}\.){0,8}(?P<name>[A-Z]\w{2,60}): ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known of a failed job."""
+
+    lines: Sequence[str] = ()
+    """Last lines of the failed pod's log."""
+    message: str | None = None
+    """The container's termination message."""
+    exit_code: int | None = None
+    """Exit code of the pod's container: torchrun's, where torchrun starts the ranks."""
+    pod_reason: str | None = None
+    """Reason of the pod or its container: OOMKilled, Evicted, Error, …"""
+    job_reason: str | None = None
+    """Reason of the job as a whole: DeadlineExceeded, NodeLost, …, or Slurm's state."""
+    pending_reason: str | None = None
+    """Reason why a pod is pending, of a gang that did not start in time."""
+    has_steps: bool = False
+    """Whether the run has logged a step, or may have taken some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The class of a failure, and the evidence for it."""
+
+    error: FailureClass
+    rule: str
+    """Name of the rule of the table, or `default`."""
+    strength: Strength = Strength.UNKNOWN
+    quotation: str = ""
+    """The line of the log that decided; empty if another evidence did."""
+    advice: str = ""
+    """What to do, where it is more than the error's own advice."""
+    rank_exit_code: int | None = None
+    """Exit code of the rank that failed first, where torchrun reports it."""
+
+    @property
+    def restart(self) -> bool:
+        """Whether the same job may succeed at another attempt."""
+        return self.error.restart
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """The verdict on a failed job.
+
+    The cluster's own reason comes first, then the error that the program named, then the log: its causes, its broken
+    connections, the exit code of the rank that failed first, and what follows from the end of another process. Lines
+    after which a program usually goes on, such as warnings, decide only if nothing else does.
+    """
+    table = failure_table()
+    found = ((strength, verdict) for strength, verdict in _candidates(table, evidence) if verdict is not None)
+    strength, verdict = next(found)
+    return replace(verdict, strength=strength, rank_exit_code=rank_exit_code(_all_lines(evidence)))
+
+
+def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Verdict | None]]:
+    """The verdicts by each kind of evidence, the strongest first; each is sought only if none before it was found."""
+    yield Strength.CONDITION, _by_condition(table, evidence)
+    lines = evidence_lines(_all_lines(evidence))
+    strong, weak = [line for line in lines if not line.weak], [line for line in lines if line.weak]
+    yield Strength.NAMED, _by_name(table, evidence, lines)
+    yield Strength.CAUSE, _by_lines(table, Kind.CAUSE, evidence, strong)
+    yield Strength.EXCEPTION, _by_exception(table, evidence, strong)
+    yield Strength.LINK, _by_lines(table, Kind.LINK, evidence, strong)
+    yield Strength.SIGNAL, _by_exit_code(table, evidence)
+    yield Strength.CONSEQUENCE, _by_lines(table, Kind.CONSEQUENCE, evidence, strong)
+    for kind in LOG_KINDS:
+        yield Strength.WEAK, _by_lines(table, kind, evidence, weak)
+    yield Strength.UNKNOWN, _by_default(table, evidence)
+
+
+def _all_lines(evidence: Evidence) -> list[str]:
+    """The log's lines, and those of the termination message: torchrun's error file, a sentence, or the log again."""
+    document = read_result(evidence.message)
+    if "error" in document or "result" in document:
+        return [*evidence.lines, str(document.get("message") or "")]
+    return [*evidence.lines, *error_file_lines(evidence.message)]
+
+
+def _by_condition(table: Table, evidence: Evidence) -> Verdict | None:
+    job_reason, pod_reason = _word(evidence.job_reason), _word(evidence.pod_reason)
+    told = (evidence.message or "").lower() + "\n" + "\n".join(evidence.lines).lower()[-20_000:]
+    pending = " ".join((evidence.pending_reason or "").lower().split())[:4000]
+    if evidence.exit_code is not None:
+        pending = ""  # the pod has run
+    for rule in table.of_kind(Kind.CONDITION):
+        by_pod = pod_reason in rule.pod_reasons and (not rule.message or any(x.search(told) for x in rule.message))
+        by_pending = bool(pending) and any(expression.search(pending) for expression in rule.pending)
+        if by_pod or by_pending or job_reason in rule.job_reasons:
+            return _verdict(rule, evidence)
+    return None
+
+
+def _word(reason: str | None) -> str:
+    return _NOT_IN_A_REASON.sub("", (reason or "").lower())
+
+
+def _by_name(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The error that the program named, in its result or in a line such as `DatasetInvalid: …`.
+
+    What it names is what it could not do. If its message says that the reason passes, the reason decides.
+    """
+    document = read_result(evidence.message)
+    named = [(str(document.get("error")), str(document.get("message") or ""))]
+    named += [(found["name"], line.text) for line in lines if (found := _NAMED.match(line.text))]
+    for name, message in named:
+        if name in CAUSES:
+            reason = _by_lines(table, Kind.CAUSE, evidence, evidence_lines([message.partition(": ")[2] or message]))
+            if reason is not None and reason.restart and not table.classes[name].restart:
+                return reason
+            error = table.classes[name]
+            return Verdict(error=error, rule="named by the program", quotation=message[:MAX_QUOTATION])
+    return None
+
+
+def _by_lines(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    for rule in table.of_kind(kind):
+        for line in lines:
+            if any(expression.search(line.searched) for expression in rule.log):
+                return _verdict(rule, evidence, line)
+    return None
+
+
+def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by the last exception on whose line no expression was found: by its class, else by what it says."""
+    rules = [rule for kind in LOG_KINDS for rule in table.of_kind(kind)]
+    unexplained = [line for line in reversed(lines) if line.exception and not _is_explained(table, line)]
+    for line in unexplained:
+        for rule in rules:
+            if line.exception in rule.exceptions:
+                return _verdict(rule, evidence, line)
+    for line in unexplained:
+        for rule in rules:
+            if any(expression.search(line.searched) for expression in rule.exception_says):
+                return _verdict(rule, evidence, line)
+    return None
+
+
+def _is_explained(table: Table, line: Line) -> bool:
+    return any(expression.search(line.searched) for rule in table.rules for expression in rule.log)
+
+
+def _by_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
+    codes = (rank_exit_code(_all_lines(evidence)), evidence.exit_code)
+    for code in codes:
+        for rule in table.of_kind(Kind.SIGNAL):
+            if code in rule.exit_codes:
+                return _verdict(rule, evidence)
+    return None
+
+
+def _by_default(table: Table, evidence: Evidence) -> Verdict:
+    """A program that ends by itself before its first step is its author's to correct; a worker that dies later is
+    restarted."""
+    by_itself = evidence.exit_code is not None and 0 < evidence.exit_code < FIRST_SIGNAL_EXIT_CODE
+    name = "ScriptFailed" if by_itself and not evidence.has_steps else "WorkerFailed"
+    return Verdict(error=table.classes[name], rule="default")
+
+
+def _verdict(rule: Rule, evidence: Evidence, line: Line | None = None) -> Verdict:
+    return Verdict(
+        error=rule.error_at(has_steps=evidence.has_steps),
+        rule=rule.name,
+        quotation=line.text[:MAX_QUOTATION] if line else "",
+        advice=rule.advice,
+    )

@@ -1,0 +1,191 @@
+"""What the last lines of a failed pod's log are evidence of: errors, exceptions, warnings, and torchrun's report.
+
+Every function takes any text: a program may print whatever it likes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from trainflow.protocol.metrics_line import parse_metrics_line
+from trainflow.protocol.result import read_result
+from trainflow.protocol.step_report import is_relayed, parse_report_line
+
+MAX_LINES = 2000
+"""Last lines that are judged: the report of torchrun about 64 ranks is 500 lines long."""
+
+MAX_LINE_LENGTH = 1200
+"""Characters of a line that are judged: its first and its last half. It bounds the time."""
+
+MAX_CHARACTERS = 200_000
+"""Characters that are judged in all, the last ones: 0.6 s of text in which many expressions begin to match."""
+
+_FRAME = re.compile(r'^(?:\[[^\]]{0,40}\]:?\s?)?\s*(?:File "[^"]{0,400}", line \d|frame #\d|at [\w.$]{1,200}\()')
+"""A frame of a traceback. The line of source code below it says what the program would have done."""
+
+_RANK_PREFIX = re.compile(r"^(?:\[[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?)+")
+"""What torchrun or mpirun put before a rank's line: `[rank3]: `, `[default0]:`, `[1,0]<stderr>:`."""
+
+_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Z_]\w{0,80})(?::\s|:?$)")
+"""Last line of a Python traceback."""
+
+_LOGGED_EXCEPTION = re.compile(
+    r"[\s\"'\]>|-](?:[A-Za-z_]\w{0,80}\.){0,12}(?P<type>[A-Z]\w{1,80}(?:Error|Exception))(?=:\s|\"?$)"
+)
+"""An exception behind the prefix of a logger: `2026-11-21 06:38:02 - ERROR - ValueError: …`."""
+
+_HANDLING = "During handling of the above exception, another exception occurred"
+"""Python's line between an exception that the program handled and the one that ended it."""
+
+_WEAK = re.compile(
+    r"^(?:\[?[iw]\d{3,4}[ \]:]|[\W\d]{0,40}\[?[iw] (?!error)\S{1,60}\.cpp)"
+    r"|\b\w{1,40}warning: "
+    r"|\bretrying\b|\bwill retry\b|\bretry (?:in|after)\b|\bretry \d|\battempt \d{1,4} ?(?:/|of) ?\d"
+    r"|\breconnect(?:ing|ed)\b|\bfalling back\b|\bignoring\b|\bdeprecated\b|\brecovered\b|\bskipp(?:ing|ed)\b"
+)
+"""Levels and words of lines after which a program goes on."""
+
+_LEVEL = re.compile(
+    r"\b(?:(?P<weak>warn|warning|info|debug|notice|trace)|error|fatal|critical|severe|panic|exception|failed)\b"
+)
+"""The level of a line is the first of these words."""
+
+_STRONG = re.compile(
+    r"^\[?[ef]\d{3,4}[ \]:]|^\[[ef] \S{1,60}\.cpp"
+    r"|nccl warn|libfabric:|<warn>|\bnet/ofi\b|retries (?:exceeded|exhausted)|giving up"
+)
+"""Lines that look weak and are not: levels E and F of C++ programs; NCCL and libfabric call their errors warnings."""
+
+_ROOT_CAUSE = re.compile(r"^(?:\[[^\]]{0,60}\]:?\s?)?\s*Root Cause\b")
+_REPORTED_EXIT_CODE = re.compile(r"\bexitcode\s{0,3}:\s{0,3}(-?\d{1,5})\b")
+"""Exit code of a rank in torchrun's report: negative for a signal."""
+
+_ERROR_FILE_CODE = re.compile(r'"errorCode"\s{0,3}:\s{0,3}"?(-?\d{1,5})\b')
+"""Exit code of the first failed rank in the file TORCHELASTIC_ERROR_FILE of torchrun."""
+
+FIRST_SIGNAL_EXIT_CODE = 128
+"""Exit codes above it are 128 + the signal that ended the process."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line that may be evidence."""
+
+    text: str
+    """The line as it was printed, without its rank's prefix."""
+    searched: str
+    """The text in lower case, cut to `MAX_LINE_LENGTH`."""
+    exception: str = ""
+    """Class of the Python exception that the line ends a traceback with, without its modules; empty otherwise."""
+    weak: bool = False
+    """Whether the program went on after it: a warning, a retry, an exception that was handled."""
+
+
+def evidence_lines(texts: Iterable[str]) -> list[Line]:
+    """The lines that may be evidence, in their order. Steps, frames of tracebacks and repeated lines are left out."""
+    found: dict[str, Line] = {}
+    handled: list[str] = []
+    below_frame = False
+    for text in _single_lines(texts):
+        if _HANDLING in text:
+            _mark_last_exception(found, handled)
+        if _FRAME.match(text):
+            below_frame = True
+            continue
+        bare = _RANK_PREFIX.sub("", text, count=1)
+        is_source = below_frame and bare.startswith("  ")
+        below_frame = False
+        if is_source or not bare.strip() or _reports_progress(text):
+            continue
+        line = _line(bare)
+        found.setdefault(line.searched, line)
+    return list(found.values())
+
+
+def rank_exit_code(texts: Sequence[str]) -> int | None:
+    """The exit code of the rank that failed first, from torchrun's report or error file; None without one.
+
+    Returns:
+        128 + the signal's number for a rank that a signal ended, as a shell reports it.
+    """
+    codes: list[int] = []
+    below_root_cause = False
+    for text in _single_lines(texts):
+        if _ROOT_CAUSE.match(text):
+            below_root_cause = True
+            codes.clear()
+        if found := _ERROR_FILE_CODE.search(text):
+            codes.insert(0, int(found[1]))
+        elif found := _REPORTED_EXIT_CODE.search(text):
+            codes.append(int(found[1]))
+            if below_root_cause:
+                break
+    code = next((code for code in codes if code), None)
+    return code if code is None or code > 0 else FIRST_SIGNAL_EXIT_CODE - code
+
+
+def error_file_lines(message: str | None) -> list[str]:
+    """The lines of a termination message: those of torchrun's error file, if it is one, else its own.
+
+    torchrun's error file is `{"message": {"message": "RuntimeError: …", "errorCode": 1, "extraInfo": {…}}}`, or a text
+    in place of the inner object (`torch.distributed.elastic.multiprocessing.errors.error_handler`).
+    """
+    inner = read_result(message).get("message")
+    if isinstance(inner, dict):
+        info = inner.get("extraInfo")
+        stack = str(info.get("py_callstack") or "") if isinstance(info, dict) else ""
+        code = f'"errorCode": {inner["errorCode"]}' if "errorCode" in inner else ""
+        return [*stack.splitlines(), str(inner.get("message") or ""), code]
+    return str(inner).splitlines() if isinstance(inner, str) else (message or "").splitlines()
+
+
+def _single_lines(texts: Iterable[str]) -> Iterable[str]:
+    """Lines as a terminal shows them: a progress bar returns the carriage and shares its line with what follows."""
+    single = [part for text in texts for part in text.replace("\r", "\n").split("\n")]
+    kept, room = [], MAX_CHARACTERS
+    for text in reversed(single[-MAX_LINES:]):
+        kept.append(_cut(text))
+        room -= len(kept[-1])
+        if room < 0:
+            break
+    return kept[::-1]
+
+
+def _cut(text: str) -> str:
+    half = MAX_LINE_LENGTH // 2
+    return text if len(text) <= MAX_LINE_LENGTH else f"{text[:half]} {text[-half:]}"
+
+
+def _line(bare: str) -> Line:
+    searched = bare.lower()
+    match = _EXCEPTION.match(bare)
+    exception = match["type"].rpartition(".")[2] if match else ""
+    if exception.endswith(("Error", "Exception")):
+        return Line(bare.strip(), searched, exception)
+    weak = _is_weak(searched)
+    if not exception and not weak and (logged := _LOGGED_EXCEPTION.search(bare)):
+        exception = logged["type"]
+    return Line(bare.strip(), searched, exception, weak)
+
+
+def _is_weak(searched: str) -> bool:
+    level = _LEVEL.search(searched, 0, 200)
+    weak = _WEAK.search(searched) is not None or (level is not None and level["weak"] is not None)
+    return weak and _STRONG.search(searched) is None
+
+
+def _mark_last_exception(found: dict[str, Line], handled: list[str]) -> None:
+    """Mark the newest exception as handled: another one ended the program."""
+    for searched, line in reversed(found.items()):
+        if line.exception and searched not in handled:
+            found[searched] = Line(line.text, line.searched, exception="", weak=line.weak)
+            handled.append(searched)
+            return
+
+
+def _reports_progress(text: str) -> bool:
+    if not ("step" in text.lower() or "{" in text):
+        return False
+    return is_relayed(text) or parse_metrics_line(text) is not None or parse_report_line(text) is not None

@@ -1,0 +1,116 @@
+"""The table of failures: `table.toml`, read once per process, at the first failure."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+
+class Kind(StrEnum):
+    """Kinds of rules, the strongest first."""
+
+    CONDITION = "condition"
+    CAUSE = "cause"
+    LINK = "link"
+    SIGNAL = "signal"
+    CONSEQUENCE = "consequence"
+
+
+@dataclass(frozen=True)
+class FailureClass:
+    """A named error in which a job can end."""
+
+    name: str
+    """Name of a class of `trainflow.errors`."""
+    restart: bool
+    """Whether the same job may succeed at another attempt."""
+    same_node: bool
+    """Whether another attempt may use the node again on which the job failed."""
+    words: tuple[str, ...]
+    """Other names of the class, in lower case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What leads to a class."""
+
+    name: str
+    kind: Kind
+    error: FailureClass
+    error_after_steps: FailureClass
+    """The class for a run that has logged a step."""
+    advice: str
+    """What to do, where it is more than the class says; empty otherwise."""
+    log: tuple[re.Pattern[str], ...]
+    message: tuple[re.Pattern[str], ...]
+    exception_says: tuple[re.Pattern[str], ...]
+    pending: tuple[re.Pattern[str], ...]
+    job_reasons: frozenset[str]
+    pod_reasons: frozenset[str]
+    exit_codes: frozenset[int]
+    exceptions: frozenset[str]
+
+    def error_at(self, *, has_steps: bool) -> FailureClass:
+        """The class of a job's failure.
+
+        Args:
+            has_steps: Whether the run has logged a step.
+        """
+        return self.error_after_steps if has_steps else self.error
+
+
+@dataclass(frozen=True)
+class Table:
+    """The whole table."""
+
+    classes: Mapping[str, FailureClass]
+    rules: tuple[Rule, ...]
+
+    def of_kind(self, kind: Kind) -> Iterator[Rule]:
+        """The rules of one kind in their order."""
+        return (rule for rule in self.rules if rule.kind is kind)
+
+
+@cache
+def failure_table() -> Table:
+    """The table, with its expressions compiled."""
+    text = pkgutil.get_data(__package__, "table.toml") or b""
+    document = tomllib.loads(text.decode())
+    classes = {
+        name: FailureClass(name, row["restart"], row.get("same_node", True), tuple(row["words"]))
+        for name, row in document["classes"].items()
+    }
+    return Table(classes, tuple(_rule(row, classes) for row in document["rules"]))
+
+
+def restarted_errors() -> list[str]:
+    """Names of the errors after which a job is restarted, in alphabetical order."""
+    return sorted(name for name, row in failure_table().classes.items() if row.restart)
+
+
+def _rule(row: Mapping[str, Any], classes: Mapping[str, FailureClass]) -> Rule:
+    return Rule(
+        name=row["name"],
+        kind=Kind(row["kind"]),
+        error=classes[row["class"]],
+        error_after_steps=classes[row.get("after_steps", row["class"])],
+        advice=row.get("advice", ""),
+        log=_compiled(row.get("log", ())),
+        message=_compiled(row.get("message", ())),
+        exception_says=_compiled(row.get("exception_says", ())),
+        pending=_compiled(row.get("pending", ())),
+        job_reasons=frozenset(row.get("job_reason", ())),
+        pod_reasons=frozenset(row.get("pod_reason", ())),
+        exit_codes=frozenset(row.get("exit_codes", ())),
+        exceptions=frozenset(row.get("exceptions", ())),
+    )
+
+
+def _compiled(expressions: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(expression) for expression in expressions)
