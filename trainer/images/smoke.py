@@ -13,22 +13,25 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-TOOLS = ("trainer.stage", "trainer.publish")
-"""The small jobs of the workflow, in the image `tools`; they need no package of the training program."""
+from trainer.helpers import start
+
+SMALL_JOBS = ("trainer.stage", "trainer.publish", "trainer.helpers.install", "trainer.code")
+"""The small jobs of the workflow, and what prepares a training's container; they need no package of the training."""
+
+HELPERS = tuple(f"trainer.{name}" for name in start.PROGRAMS)
+"""What is run around any training program. The image `tools` holds them, for containers of any image."""
+
+TOOLS = (*SMALL_JOBS, *HELPERS)
 
 TRAINING = (
-    "trainer.probe",
-    "trainer.precompile",
-    "trainer.compile_cache",
-    "trainer.announce",
-    "trainer.locked_memory",
+    "trainer.argument_check",
     "trainer.pretrain",
     "trainer.mlp",
     "trainer.classifier",
     "trainer.corpus",
     "trainer.exchange",
 )
-"""The training programs, what is run around any training program, and what people run by hand on its files."""
+"""The training programs, the check of their arguments, and what people run by hand on their files."""
 
 BATCH = ("trainer.slurm.ship", "trainer.slurm.finish")
 """Programs that run beside every job of Slurm, in the one environment that its nodes have for all programs."""
@@ -36,7 +39,7 @@ BATCH = ("trainer.slurm.ship", "trainer.slurm.finish")
 ENTRY_POINTS: Mapping[str, Sequence[str]] = {
     "tools": TOOLS,
     "training": TRAINING,
-    "slurm": (*TOOLS, *TRAINING, *BATCH),
+    "slurm": (*TOOLS, *TRAINING, *BATCH),  # nodes have the helpers installed
 }
 """What each kind of environment can be asked to run, as behind `python -m`."""
 

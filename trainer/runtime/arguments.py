@@ -69,6 +69,13 @@ def parse(
     return _build(config_type, complete(vars(values)))
 
 
+def divided(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A program's own arguments, and those behind the first `--`, which are another program's."""
+    words = list(argv)
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end + 1 :]
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigInvalid(f"{message[:1].upper()}{message[1:]}; `{self.prog} --help` lists the options.")

@@ -25,6 +25,8 @@ class Environment:
     """TRAINFLOW_RUN_DIR: where checkpoints and event files go."""
     result_file: Path | None
     """TRAINFLOW_RESULT_FILE: the container's termination message; None outside a pod."""
+    continues: tuple[str, ...] = ()
+    """TRAINFLOW_RESUME_FROM: runs whose checkpoints this one resumes from until it has its own, the newest first."""
     cache_dir: Path | None = None
     """TRAINFLOW_CACHE_DIR: compiled graphs; None outside a pod."""
     rank: int = 0
@@ -41,6 +43,16 @@ class Environment:
     """TRAINFLOW_PRECOMPILE: compile the graphs into the cache and stop."""
     extract_graphs: bool = False
     """NEURON_EXTRACT_GRAPHS_ONLY: `neuron_parallel_compile` is recording graphs; numbers mean nothing."""
+
+    def earlier_folders(self, output_dir: Path) -> tuple[Path, ...]:
+        """What corresponds to an output folder in the runs that this one continues, the newest first.
+
+        Empty for a folder outside the run's own: all runs that name it share it.
+        """
+        if self.run_dir is None or not output_dir.is_relative_to(self.run_dir):
+            return ()
+        inner = output_dir.relative_to(self.run_dir)
+        return tuple(self.run_dir.parent / run_id / inner for run_id in self.continues)
 
     @property
     def speaks_for_the_gang(self) -> bool:
@@ -63,6 +75,7 @@ def read(environ: Mapping[str, str]) -> Environment:
         data_dir=_path(environ, variables.DATA_DIR),
         run_dir=_path(environ, variables.RUN_DIR),
         result_file=_path(environ, variables.RESULT_FILE),
+        continues=tuple(filter(None, environ.get(variables.RESUME_FROM, "").split(","))),
         cache_dir=_path(environ, variables.CACHE_DIR),
         rank=_number(environ, "RANK", default=0),
         local_rank=_number(environ, "LOCAL_RANK", default=0),

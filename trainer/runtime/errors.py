@@ -7,6 +7,9 @@ Every message is one sentence that names the file or field and says what to do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from trainflow.protocol.error_names import CAUSES, NO_CAUSE
 
 BAD_INPUT = 2
@@ -51,6 +54,14 @@ class DestinationNotEmpty(TrainerError):
     """The folder to unpack into holds another data set, or files that the stager did not put there."""
 
 
+class CodeInvalid(TrainerError):
+    """The packed code is gone, damaged or unsafe to unpack, or what it requires cannot be installed."""
+
+
+class SecretUnavailable(TrainerError):
+    """A secret of the spec does not exist, may not be read, or has no such value."""
+
+
 class CheckpointInvalid(TrainerError):
     """The checkpoint was made by another training than this run asks for, or all there are were damaged."""
 
@@ -59,6 +70,14 @@ class CheckpointInvalid(TrainerError):
 
 class CheckpointNotFound(TrainerError):
     """There is no verified checkpoint where one is needed."""
+
+
+def none_to_continue_from(folders: Sequence[Path]) -> CheckpointNotFound:
+    """The error of a run that continues others, of which none has a complete checkpoint."""
+    named = ", ".join(map(str, folders))
+    return CheckpointNotFound(
+        f"The run continues others, but there is no complete checkpoint in {named}; start a run that continues none."
+    )
 
 
 class WorldSizeMismatch(TrainerError):

@@ -1,0 +1,185 @@
+"""A restarted program is given its newest complete checkpoint, the same one on every node."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from trainer.checkpoints.patterns import find, is_complete
+
+SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('TRAINFLOW_CHECKPOINT')]))"
+WORDS = json.dumps(["--resume", "{checkpoint}"])
+
+
+def complete(path: Path, *, marker: str | None = None, age: float = 0.0) -> bool:
+    newest = max(file.stat().st_mtime for file in (path, *path.rglob("*")))
+    return is_complete(path, marker=marker, settled_seconds=60, now=newest + age)
+
+
+def resumed(run_dir: Path, *options: str, decision: str = "training-2") -> tuple[list[str], str | None, str]:
+    command = [sys.executable, "-m", "trainer.resume", "--decision", decision, "--words", WORDS, *options]
+    done = subprocess.run(
+        [*command, "--", sys.executable, "-c", SHOW, "--lr", "1"],
+        env={**os.environ, "TRAINFLOW_RUN_DIR": str(run_dir)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *said, shown = done.stdout.splitlines()
+    argv, variable = json.loads(shown)
+    return argv, variable, "\n".join(said)
+
+
+def test_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
+    assert resumed(tmp_path, "--path", "step-{step}.pt") == (["--lr", "1"], None, "")
+
+
+def test_the_highest_step_is_the_newest_and_one_that_was_being_written_is_passed_over(tmp_path: Path) -> None:
+    for step in (9, 10, 100):
+        torch.save({"step": step}, tmp_path / f"step-{step}.pt")
+    whole = (tmp_path / "step-100.pt").read_bytes()
+    (tmp_path / "step-100.pt").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "step-x.pt").touch()
+    chosen = str(tmp_path / "step-10.pt")
+    argv, variable, said = resumed(tmp_path, "--path", "step-{step}.pt")
+    assert (argv, variable) == (["--lr", "1", "--resume", chosen], chosen)
+    assert said.splitlines() == [
+        f"{tmp_path}/step-100.pt is not complete; the checkpoint before it is taken.",
+        f"Resuming from {chosen}.",
+    ]
+
+
+def test_every_node_takes_the_checkpoint_that_the_first_one_took_and_the_next_attempt_decides_anew(
+    tmp_path: Path,
+) -> None:
+    torch.save({}, tmp_path / "step-1.pt")
+    first = resumed(tmp_path, "--path", "step-{step}.pt")
+    torch.save({}, tmp_path / "step-2.pt")
+    assert resumed(tmp_path, "--path", "step-{step}.pt") == first
+    assert resumed(tmp_path, "--path", "step-{step}.pt", decision="training-3")[1] == str(tmp_path / "step-2.pt")
+
+
+def test_nodes_that_decide_at_once_agree(tmp_path: Path) -> None:
+    for step in range(5):
+        torch.save({}, tmp_path / f"step-{step}.pt")
+    with ThreadPoolExecutor() as pool:
+        variables = list(pool.map(lambda _: resumed(tmp_path, "--path", "step-{step}.pt")[1], range(4)))
+    assert variables == [str(tmp_path / "step-4.pt")] * 4
+    assert [path.name for path in (tmp_path / ".trainflow").iterdir()] == ["training-2.json"]
+
+
+def test_a_pattern_finds_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("ckpt/epoch=1-step=20.ckpt", "ckpt/epoch=0-step=100.ckpt", "ckpt/last.ckpt", "epoch=1-step=3.ckpt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = find("ckpt/epoch=*-step={step}.ckpt", tmp_path)
+    assert [(each.path.name, each.step) for each in found] == [
+        ("epoch=0-step=100.ckpt", 100),
+        ("epoch=1-step=20.ckpt", 20),
+    ]
+
+
+def test_without_a_number_the_newest_file_is_the_newest(tmp_path: Path) -> None:
+    for age, name in enumerate(("b.ckpt", "a.ckpt", "c.ckpt")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    assert [each.path.name for each in find("*.ckpt", tmp_path)] == ["b.ckpt", "a.ckpt", "c.ckpt"]
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "model.ckpt", "model.safetensors"])
+def test_a_file_is_complete_when_its_last_byte_is_there(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    tensors = {"weight": torch.arange(1000.0), "bias": torch.ones(3)}
+    save_file(tensors, path) if path.suffix == ".safetensors" else torch.save(tensors, path)
+    assert complete(path)
+    whole = path.read_bytes()
+    for length in (0, 1, 7, 8, 9, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert not complete(path), length
+
+
+def test_a_folder_is_complete_when_all_its_files_are(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-5"
+    folder.mkdir()
+    save_file({"w": torch.ones(4)}, folder / "model.safetensors")
+    (folder / "trainer_state.json").write_text('{"global_step": 5')
+    assert not complete(folder)
+    (folder / "trainer_state.json").write_text('{"global_step": 5}')
+    assert complete(folder)
+
+
+def test_a_distributed_checkpoint_is_complete_with_its_metadata(tmp_path: Path) -> None:
+    from torch.distributed import checkpoint
+
+    checkpoint.save({"w": torch.ones(4)}, checkpoint_id=str(tmp_path / "step-1"), no_dist=True)
+    assert complete(tmp_path / "step-1")
+    (tmp_path / "step-1" / ".metadata").unlink()
+    assert not complete(tmp_path / "step-1")
+
+
+def test_a_marker_alone_decides_where_the_spec_names_one(tmp_path: Path) -> None:
+    folder = tmp_path / "step-1"
+    folder.mkdir()
+    (folder / "weights.npz").touch()
+    assert not complete(folder, marker="DONE", age=1000)
+    (folder / "DONE").touch()
+    assert complete(folder, marker="DONE")
+
+
+def test_an_unknown_format_is_complete_once_nothing_has_changed_for_a_while(tmp_path: Path) -> None:
+    path = tmp_path / "weights.npz"
+    path.write_bytes(b"123")
+    assert not complete(path, age=59)
+    assert complete(path, age=60)
+
+
+def test_an_empty_folder_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "step-1").mkdir()
+    assert not complete(tmp_path / "step-1", age=1000)
+
+
+@given(st.binary(max_size=200), st.sampled_from(["a.safetensors", "a.pt", "a.json", "a.npz"]))
+def test_any_bytes_are_judged_without_an_error(content: bytes, name: str) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / name).write_bytes(content)
+        complete(Path(folder) / name)
+
+
+def test_a_run_that_continues_others_begins_with_their_newest_checkpoint_and_goes_on_with_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    third, second, first = (tmp_path / name for name in ("third", "second", "first"))
+    for folder in (third, second, first):
+        folder.mkdir()
+    monkeypatch.setenv("TRAINFLOW_RESUME_FROM", "second,first")
+    for step in (1, 2):
+        torch.save({}, first / f"step-{step}.pt")
+    assert resumed(third, "--path", "step-{step}.pt", decision="training-1")[1] == str(first / "step-2.pt")
+    torch.save({}, second / "step-3.pt")
+    assert resumed(third, "--path", "step-{step}.pt", decision="training-2")[1] == str(second / "step-3.pt")
+    torch.save({}, third / "step-1.pt")
+    assert resumed(third, "--path", "step-{step}.pt", decision="training-3")[1] == str(third / "step-1.pt")
+
+
+def test_a_run_does_not_begin_anew_when_what_it_continues_is_gone(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer.resume", "--decision", "d", "--path", "step-{step}.pt", "--", "true"],
+        env={**os.environ, "TRAINFLOW_RUN_DIR": str(tmp_path / "second"), "TRAINFLOW_RESUME_FROM": "first"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"there is no complete checkpoint in {tmp_path / 'first'}" in done.stderr

@@ -1,0 +1,105 @@
+"""Fetch the run's packed code into a folder: `python -m trainer.code --url s3://bucket/code/<sha256>.tar.gz --into
+workspace -- COMMAND`, which the command then replaces.
+
+In Kubernetes an init container does this (`trainer.helpers.install`); on Slurm's nodes it is done before the program.
+The URL ends in the archive's digest. What has another digest is not unpacked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import sys
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from trainer.runtime import program, s3
+from trainer.runtime.arguments import divided, parse
+from trainer.runtime.commands import become
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import CodeInvalid, ConfigInvalid, DatasetInvalid, StorageFailed
+from trainer.staging.unpacking import safe_member
+
+DIGEST = re.compile(r"(?:^|/)([0-9a-f]{64})\.tar\.gz$")
+"""How a packed archive's URL ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeConfig:
+    """The archive and its place; a command follows after `--`."""
+
+    url: str
+    """`s3://bucket/code/<sha256>.tar.gz`."""
+    into: Path
+    """Folder that is made, or filled."""
+
+
+def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
+    """Fetch the code, and replace this process by the command."""
+    own, command = divided(argv)
+    if not command:
+        raise ConfigInvalid("Give the command behind `--`: python -m trainer.code … -- torchrun …")
+    config = parse(CodeConfig, own, program="trainer.code")
+    fetch(config.url, config.into)
+    become(command)
+
+
+def fetch(url: str, folder: Path) -> None:
+    """Download, check and unpack packed code.
+
+    Args:
+        url: URL of the archive, which ends in its digest.
+        folder: Folder of the unpacked files.
+
+    Raises:
+        CodeInvalid: If the archive is gone, is not the one that the URL names, or is unsafe to unpack.
+        StorageFailed: If the archive cannot be read or the folder cannot be written.
+    """
+    named = DIGEST.search(url)
+    if named is None:
+        raise ConfigInvalid(f"--url is {url!r}; it has to end in the archive's SHA-256 and .tar.gz.")
+    content = _downloaded(url)
+    found = hashlib.sha256(content).hexdigest()
+    if found != named[1]:
+        raise CodeInvalid(f"workload.code: {url} has the SHA-256 {found}, so it is not what was packed.")
+    _unpack(content, folder, url=url)
+
+
+def _downloaded(url: str) -> bytes:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    place = s3.parse(url, option="url", key_required=True)
+    try:
+        return s3.connect().get_object(Bucket=place.bucket, Key=place.key)["Body"].read()
+    except ClientError as error:
+        if error.response["Error"]["Code"] in ("NoSuchKey", "NoSuchBucket", "404"):
+            raise CodeInvalid(f"workload.code: {url} does not exist.") from error
+        raise StorageFailed(f"workload.code: {url} cannot be read ({error}).") from error
+    except BotoCoreError as error:
+        raise StorageFailed(f"workload.code: {url} cannot be read ({error}).") from error
+
+
+def _unpack(content: bytes, folder: Path, *, url: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
+            # Python's own filter is in the last releases of 3.11 only; `safe_member` makes the same checks.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            for member in archive:
+                archive.extract(safe_member(member, folder, name=url), folder)
+    except DatasetInvalid as error:
+        raise CodeInvalid(f"workload.code: {error}") from error
+    except (tarfile.TarError, EOFError) as error:
+        raise CodeInvalid(f"workload.code: {url} is no archive ({error}).") from error
+    except OSError as error:
+        raise StorageFailed(f"workload.code: {url} cannot be unpacked to {folder} ({error}).") from error
+
+
+if __name__ == "__main__":
+    program.raise_on_sigterm()
+    sys.exit(program.run(main, sys.argv[1:], os.environ))

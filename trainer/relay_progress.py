@@ -1,0 +1,201 @@
+"""Tell the workflow of progress in files: `python -m trainer.relay_progress --tensorboard=FOLDER -- torchrun …`.
+
+The functions read the log alone, and no file system. So this program starts the command as its child, reads the files
+below the run's folder while it runs, and prints a report line for each new step, and a line when files have changed in
+a minute without a step. It prints on the node of rank 0, and, where ranks are assigned at run time, on every node.
+
+It never makes the training fail: what goes wrong with the files is one line on stderr. Signals go to the command, whose
+exit code is this program's; 128 and the signal's number for one that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from trainer.progress_files.steps import StepFiles, TensorBoardSteps, TrainerStateSteps
+from trainer.runtime import program
+from trainer.runtime.arguments import divided, parse
+from trainer.runtime.commands import node_rank
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import ConfigInvalid
+from trainflow.protocol.step_report import ALIVE, METRICS, RELAYED
+
+POLL_SECONDS = 5.0
+"""Time between two polls of the files."""
+
+ALIVE_SECONDS = 60.0
+"""Time between two comparisons of the files below the run's folder."""
+
+LAST_SECONDS = 10.0
+"""Longest time that the end of the command waits for the last steps."""
+
+MAX_STEPS_AT_ONCE = 1000
+"""Most steps of one poll that are printed, the newest: a restarted program finds the whole history in its files."""
+
+MAX_STEPS_OF_A_FAILURE = 20
+"""The same when the command has failed: its error message has to stay near the end of the log."""
+
+MAX_FILES = 10_000
+"""Most files whose changes are watched."""
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelayConfig:
+    """The files to read; with none, changes below the run's folder alone are told."""
+
+    tensorboard: str | None = None
+    """Folder of TensorBoard event files, relative to the run's folder."""
+    trainer_state: str | None = None
+    """Glob of Hugging Face's trainer_state.json, relative to the run's folder."""
+
+
+def main(argv: Sequence[str], environment: Environment) -> NoReturn:
+    """Run the command, and relay its progress meanwhile."""
+    own, command = divided(argv)
+    if not command:
+        raise ConfigInvalid("Give the training's command behind `--`: python -m trainer.relay_progress … -- torchrun …")
+    config = parse(RelayConfig, own, program="trainer.relay_progress")
+    relay = None
+    if environment.run_dir is not None and node_rank(command) == 0:
+        relay = Relay(environment.run_dir, files_of(config, environment.run_dir))
+    sys.exit(run(command, relay))
+
+
+def files_of(config: RelayConfig, run_dir: Path) -> StepFiles | None:
+    """The files that tell steps; None for a program without such files."""
+    if config.tensorboard is not None:
+        return TensorBoardSteps(run_dir / config.tensorboard)
+    return None if config.trainer_state is None else TrainerStateSteps(run_dir, config.trainer_state)
+
+
+class Relay:
+    """Prints what the files say, in a thread of its own.
+
+    Args:
+        run_dir: The run's folder.
+        files: Files that tell steps, if there are any.
+        write: Writes one line; a whole line in one call, since the command writes into the same stream.
+    """
+
+    def __init__(self, run_dir: Path, files: StepFiles | None, *, write: Callable[[str], None] | None = None) -> None:
+        self._run_dir, self._files = run_dir, files
+        self._write = write or _write_line
+        self._stopping = threading.Event()
+        self._failed = False
+        self._complained = False
+        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+        self._compared_at = time.monotonic()
+        self._before: dict[str, tuple[int, int]] | None = None
+        """Time of change and size by file; None before the first comparison, which tells nothing."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, *, failed: bool) -> None:
+        """Print the last steps and end; storage that hangs holds this up for `LAST_SECONDS` at most."""
+        self._failed = failed
+        self._stopping.set()
+        self._thread.join(LAST_SECONDS)
+
+    def poll(self, *, final: bool = False) -> None:
+        """Print what is new. Faults are told once."""
+        try:
+            if self._tell_steps(final=final):
+                self._compared_at = time.monotonic()
+            elif time.monotonic() - self._compared_at >= ALIVE_SECONDS:
+                self._compared_at = time.monotonic()
+                self.tell_changes()
+        except Exception as error:  # noqa: BLE001  (the training goes on, whatever is wrong with its files)
+            if not self._complained:
+                self._complained = True
+                print(f"trainer.relay_progress: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+    def tell_changes(self) -> None:
+        """Print a line if files have changed since the call before."""
+        now = dict(_states(self._run_dir))
+        before, self._before = self._before, now
+        changed = sum(before.get(path) != state for path, state in now.items()) if before is not None else 0
+        if changed:
+            self._write(json.dumps({ALIVE: {"changed_files": changed}}))
+
+    def _run(self) -> None:
+        while not self._stopping.wait(POLL_SECONDS):
+            self.poll()
+        self.poll(final=True)
+
+    def _tell_steps(self, *, final: bool) -> int:
+        steps = list(self._files.new_steps(final=final)) if self._files else []
+        for step in steps[-(MAX_STEPS_OF_A_FAILURE if self._failed else MAX_STEPS_AT_ONCE) :]:
+            known = {name: value for name, value in step.items() if isinstance(value, int | float)}
+            self._write(json.dumps({METRICS: {**_finite(known), **RELAYED}}))
+        return len(steps)
+
+
+def run(command: Sequence[str], relay: Relay | None) -> int:
+    """Run a command as a child that gets this process's signals; its exit code."""
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def forward(signum: int, _frame: FrameType | None) -> None:
+        if child is None:
+            early.append(signum)
+        else:
+            child.send_signal(signum)
+
+    for signum in FORWARDED:
+        signal.signal(signum, forward)
+    try:
+        child = subprocess.Popen(command)
+    except OSError as error:
+        raise ConfigInvalid(f"The command {command[0]!r} cannot be started ({error}).") from error
+    for received in early:
+        child.send_signal(received)
+    if relay is not None:
+        relay.start()
+    code = child.wait()
+    if relay is not None:
+        relay.stop(failed=code != 0)
+    return code if code >= 0 else 128 - code
+
+
+def _finite(figures: dict[str, float]) -> dict[str, float | str]:
+    """The figures as JSON can hold them: what is not finite is a word, which only a loss may be."""
+    return {name: value if abs(value) < float("inf") else str(value) for name, value in figures.items()}
+
+
+def _states(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Path, time of change and size of each file below a folder."""
+    count = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)  # noqa: PTH118  (strings: there may be thousands)
+            try:
+                status = os.stat(path)  # noqa: PTH116
+            except OSError:
+                continue
+            yield path, (status.st_mtime_ns, status.st_size)
+            count += 1
+            if count == MAX_FILES:
+                return
+
+
+def _write_line(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+if __name__ == "__main__":
+    sys.exit(program.run(main, sys.argv[1:], os.environ))

@@ -1,0 +1,40 @@
+"""Commands that a helper starts: the words behind its own arguments."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from trainer.runtime.errors import ConfigInvalid
+
+NODE_RANK = ("--node_rank", "--node-rank")
+"""The launchers' flag for the node's number in its gang, in both spellings that torchrun takes."""
+
+
+def become(command: Sequence[str], variables: Mapping[str, str] | None = None) -> NoReturn:
+    """Replace this process by a command, which receives its signals and sets its exit code.
+
+    Args:
+        command: The program and its words.
+        variables: Environment variables beside those of this process.
+
+    Raises:
+        ConfigInvalid: If there is no such program.
+    """
+    sys.stdout.flush()
+    try:
+        os.execvpe(command[0], list(command), {**os.environ, **(variables or {})})  # noqa: S606  (the given command)
+    except OSError as error:
+        raise ConfigInvalid(f"The command {command[0]!r} cannot be started ({error}).") from error
+
+
+def node_rank(command: Sequence[str]) -> int:
+    """Rank of this node by the launcher's own flag, which the backend fills in; 0 for commands without it."""
+    for word, following in zip(command, (*command[1:], ""), strict=True):
+        name, _, value = word.partition("=")
+        if name in NODE_RANK:
+            given = value or following
+            return int(given) if given.isdecimal() else 0
+    return 0
