@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainer.runtime import program
-from trainer.runtime.arguments import parse
+from trainer.runtime.arguments import divided, parse
+from trainer.runtime.commands import become
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import CompileCacheGone, ConfigInvalid, StorageFailed
 from trainer.runtime.files import written_whole
@@ -48,16 +49,12 @@ class CopyConfig:
 
 def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
     """Copy the cache, and replace this process by the command."""
-    end = argv.index("--") if "--" in argv else len(argv)
-    command = list(argv[end + 1 :])
+    own, command = divided(argv)
     if not command:
         raise ConfigInvalid("Give the training's command behind `--`: python -m trainer.compile_cache … -- torchrun …")
-    config = parse(CopyConfig, argv[:end], program="trainer.compile_cache")
+    config = parse(CopyConfig, own, program="trainer.compile_cache")
     folder = copy(config.source, config.scratch or Path(tempfile.gettempdir()))
-    try:
-        os.execvpe(command[0], command, {**os.environ, **environment(str(folder))})  # noqa: S606  (the command that was given)
-    except OSError as error:
-        raise ConfigInvalid(f"The command {command[0]!r} cannot be started ({error}).") from error
+    become(command, environment(str(folder)))
 
 
 def copy(source: Path, scratch: Path) -> Path:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainer.runtime import program
-from trainer.runtime.arguments import parse
+from trainer.runtime.arguments import divided, parse
+from trainer.runtime.commands import become
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, LockedMemoryTooSmall
 
@@ -39,16 +40,12 @@ class LockConfig:
 
 def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
     """Check the limit, and replace this process by the command."""
-    end = argv.index("--") if "--" in argv else len(argv)
-    command = list(argv[end + 1 :])
+    own, command = divided(argv)
     if not command:
         raise ConfigInvalid("Give the training's command behind `--`: python -m trainer.locked_memory … -- torchrun …")
-    config = parse(LockConfig, argv[:end], program="trainer.locked_memory")
+    config = parse(LockConfig, own, program="trainer.locked_memory")
     require(config.mebibytes, soft_limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], devices=DEVICES)
-    try:
-        os.execvp(command[0], command)  # noqa: S606  (the command that was given)
-    except OSError as error:
-        raise ConfigInvalid(f"The command {command[0]!r} cannot be started ({error}).") from error
+    become(command)
 
 
 def require(mebibytes: int, *, soft_limit: int, devices: Path) -> None:

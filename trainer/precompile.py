@@ -23,6 +23,7 @@ from types import FrameType
 from trainer import compile_cache
 from trainer.compiler.compiler_log import CompilerLog
 from trainer.runtime import environment
+from trainer.runtime.commands import node_rank
 from trainer.runtime.errors import BAD_INPUT, GraphCompilationFailed, TrainerError
 from trainer.runtime.files import leave_result
 from trainflow.protocol import result, variables
@@ -63,7 +64,7 @@ def _precompile(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return BAD_INPUT
     place = environment.read(environ)
     compiler = shutil.which(NEURON_COMPILER, path=environ.get("PATH"))
-    cache = place.cache_dir if is_first_node(command) else None
+    cache = place.cache_dir if node_rank(command) == 0 else None
     if cache is not None:
         compile_cache.begin(cache)
         if compiler and again:
@@ -81,12 +82,6 @@ def _precompile(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if exit_code == 0 and log.totals:
         leave_result(result.success(log.totals), place.result_file)
     return exit_code
-
-
-def is_first_node(command: Sequence[str]) -> bool:
-    """Whether this node runs rank 0 of the gang, by torchrun's arguments; True for a command without ranks."""
-    position = command.index("--node_rank") + 1 if "--node_rank" in command else len(command)
-    return list(command[position : position + 1]) in ([], ["0"])
 
 
 def failure(log: CompilerLog, *, again: bool) -> str:

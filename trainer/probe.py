@@ -1,37 +1,56 @@
-"""Check whether this image can run the workload: `python -m trainer.probe --module trainer.pretrain -- --max_steps
-100`.
+"""Check whether this image can run the workload: `probe --module trainer.pretrain -- --max_steps 100`.
 
 The probe runs in a small pod before any accelerated node is requested, so a fault in the program, its arguments or the
 free space of its folder costs nothing yet. It imports neither torch nor the program. Its findings are its result; a
-finding is no error.
+finding is no error. As a helper it runs in any image; on Slurm's nodes it is `python -m trainer.probe`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.metadata
+import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from trainer import pretrain
-from trainer.loop.scaling import micro_batches_per_step
-from trainer.pretraining.config import ModelShape, PretrainConfig
+from trainer.checkpoints import checkpoint_files, patterns
 from trainer.runtime import arguments, program
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid
 from trainer.staging import marker
+from trainflow.protocol import variables
 
-FLOAT32 = 4
-MOMENTS = 2
-"""Moments that AdamW and LAMB keep, in float32 whatever the precision of the weights."""
+CHECK = "trainer.argument_check"
+"""Module of the image that checks the arguments of the trainer's own programs."""
+
+VERSIONED = (
+    "torch",
+    "torch-neuronx",
+    "torch-xla",
+    "neuronx-cc",
+    "libneuronxla",
+    "neuronx-distributed",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "lightning",
+    "datasets",
+    "numpy",
+    "trainflow",
+)
+"""Distributions whose versions are reported where they are installed. They decide what a training computes; all of an
+image's hundreds would not fit into a termination message of 4,096 bytes, and `packages_digest` covers them."""
+
+UNCHECKED: Mapping[str, Any] = {"arguments": None, "checkpoint_bytes": None}
+"""What is known about the arguments of other programs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,36 +58,72 @@ class ProbeConfig:
     """The start of the workload; its own arguments follow after `--`."""
 
     module: str | None = None
-    """Python module, as after `python -m`. Give either this or --script."""
+    """Python module, as after `python -m`. Give exactly one of this, --script and --executable."""
     script: str | None = None
-    """Python file below the working directory. Give either this or --module."""
+    """Python file below the working directory."""
+    executable: str | None = None
+    """Program, as a shell would find it."""
     world_size: int = 1
     """Processes of the gang."""
     processes_per_node: int = 1
     """Processes of the gang on each node."""
+    checkpoints: str | None = None
+    """Pattern of the program's checkpoints below the run's folder, as of `trainer.resume`. Default: our own format."""
+    marker: str | None = None
+    """Name of a file that only a complete checkpoint's folder has."""
 
     def __post_init__(self) -> None:
-        if (self.module is None) == (self.script is None):
-            raise ConfigInvalid("Give exactly one of --module and --script.")
+        if sum(given is not None for given in (self.module, self.script, self.executable)) != 1:
+            raise ConfigInvalid("Give exactly one of --module, --script and --executable.")
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
     """Examine the image and report the findings."""
     program.raise_on_sigterm()
-    own, given = _divided(argv)
+    own, given = arguments.divided(argv)
     config = arguments.parse(ProbeConfig, own, program="trainer.probe")
-    wrong, checkpoint_bytes = _wrong_arguments(config, given)
+    checked = checked_arguments(config, given)
     staged = marker.read(environment.data_dir) if environment.data_dir else None
     return {
         "machine": platform.machine(),
         "program": what_is_wrong_with(config),
-        "arguments": wrong,
+        "arguments": checked["arguments"],
         "free_bytes": free_bytes(environment.run_dir or Path()),
         "staged_url": staged.url if staged else None,
         "staged_etag": staged.etag if staged else None,
-        "checkpoint_bytes": checkpoint_bytes,
+        "checkpoint_bytes": checked["checkpoint_bytes"],
+        "continues": nothing_to_continue(config, environment),
         "packages": packages_digest(),
+        "versions": versions(),
     }
+
+
+def nothing_to_continue(config: ProbeConfig, environment: Environment) -> str | None:
+    """The reason why the run cannot continue the runs that it names; None if it can, or names none.
+
+    Files are found and not read: whether a checkpoint of our own is intact is checked where it is loaded.
+    """
+    if environment.run_dir is None or not environment.continues:
+        return None
+    folders = environment.earlier_folders(environment.run_dir)
+    if any(_has_checkpoint(folder, config) for folder in folders):
+        return None
+    gone = [folder.name for folder in folders if not folder.is_dir()]
+    if len(gone) == len(folders):
+        return f"the folder of {' and of '.join(gone)} is gone from the shared file system."
+    return f"there is no complete checkpoint of {' or of '.join(environment.continues)} on the shared file system."
+
+
+def _has_checkpoint(folder: Path, config: ProbeConfig) -> bool:
+    if config.checkpoints is None:
+        # Below the folder: `--output_dir` may name one inside of it.
+        records = folder.rglob(f"{checkpoint_files.FOLDER}/step-*.json")
+        return any(record.with_suffix(".pt").is_file() for record in records)
+    # The run has ended, so nothing is being written any more.
+    found = patterns.find(config.checkpoints, folder)
+    return any(
+        patterns.is_complete(each.path, marker=config.marker, settled_seconds=0, now=float("inf")) for each in found
+    )
 
 
 def packages_digest() -> str:
@@ -77,10 +132,15 @@ def packages_digest() -> str:
     return f"sha256:{hashlib.sha256(' '.join(installed).encode()).hexdigest()}"
 
 
-def _divided(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    words = list(argv)
-    at = words.index("--") if "--" in words else len(words)
-    return words[:at], words[at + 1 :]
+def versions() -> dict[str, str]:
+    """Version of Python, and of those distributions of `VERSIONED` that this Python finds, by their names."""
+    found = {"python": platform.python_version()}
+    for name in VERSIONED:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def what_is_wrong_with(config: ProbeConfig) -> str | None:
@@ -88,6 +148,9 @@ def what_is_wrong_with(config: ProbeConfig) -> str | None:
     if config.script is not None:
         there = Path(config.script).is_file()
         return None if there else f"there is no file '{config.script}' in the image's folder {Path.cwd()}."
+    if config.executable is not None:
+        there = shutil.which(config.executable) is not None
+        return None if there else f"there is no program '{config.executable}' in the image."
     name = str(config.module)
     found = find_module(name)
     if found is None:
@@ -99,7 +162,7 @@ def what_is_wrong_with(config: ProbeConfig) -> str | None:
 
 def find_module(name: str) -> ModuleSpec | None:
     """Find a module without importing the packages around it, as `importlib.util.find_spec` would."""
-    path: Sequence[str] | None = None
+    path: Sequence[str] | None = search_path()
     found: ModuleSpec | None = None
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
@@ -108,6 +171,15 @@ def find_module(name: str) -> ModuleSpec | None:
             return None
         path = found.submodule_search_locations and list(found.submodule_search_locations)
     return found
+
+
+def search_path() -> list[str]:
+    """Folders in which the program's Python will search for modules.
+
+    They are those of this process, but for the first one: `python FOLDER` puts the probe's own folder there, and
+    `python -m` and torchrun the working directory.
+    """
+    return [str(Path.cwd()), *sys.path[1:]]
 
 
 def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
@@ -124,61 +196,23 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def _wrong_arguments(config: ProbeConfig, given: Sequence[str]) -> tuple[str | None, int | None]:
-    """The fault in the arguments of a program of ours, and the size of all its checkpoints."""
-    check = CHECKS.get(config.module or "")
-    if check is None:
-        return None, None
-    try:
-        return None, check(config, given)
-    except ConfigInvalid as error:
-        return str(error), None
-
-
-def _pretrain(config: ProbeConfig, given: Sequence[str]) -> int:
-    parsed = pretrain.parse(given, os.environ)
-    micro_batches_per_step(
-        parsed.optimization, world_size=config.world_size, local_world_size=config.processes_per_node
+def checked_arguments(config: ProbeConfig, given: Sequence[str]) -> Mapping[str, Any]:
+    """Result of the check that the program brings along, if it is one of the trainer's and the image holds them."""
+    module = config.module or ""
+    if not module.startswith("trainer.") or find_module(CHECK) is None:
+        return UNCHECKED
+    gang = ("--world_size", str(config.world_size), "--processes_per_node", str(config.processes_per_node))
+    ended = subprocess.run(
+        [sys.executable, "-m", CHECK, "--module", module, *gang, "--", *given],
+        env={name: value for name, value in os.environ.items() if name != variables.RESULT_FILE},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return checkpoint_bytes(parsed)
-
-
-def _of_class(module: str, name: str) -> Callable[[ProbeConfig, Sequence[str]], None]:
-    def check(config: ProbeConfig, given: Sequence[str]) -> None:
-        arguments.parse(getattr(importlib.import_module(module), name), given, program=str(config.module))
-
-    return check
-
-
-CHECKS: Mapping[str, Callable[[ProbeConfig, Sequence[str]], int | None]] = {
-    "trainer.pretrain": _pretrain,
-    "trainer.mlp": _of_class("trainer.classification.config", "ClassificationConfig"),
-    "trainer.classifier": _of_class("trainer.classifier", "ClassifierConfig"),
-}
-"""Programs of ours whose arguments can be parsed without torch."""
-
-
-def checkpoint_bytes(config: PretrainConfig) -> int:
-    """Space that the checkpoints of a pretraining take: those that are kept, and the one that is being written."""
-    weight = 2 if config.precision == "pure_bfloat16" else FLOAT32
-    one = num_parameters(config.model.shape) * (weight + MOMENTS * FLOAT32)
-    kept = config.keep_checkpoints
-    if kept == -1:
-        kept = -(-config.optimization.max_steps // config.checkpoint_steps)
-    return one * (kept + 1)
-
-
-def num_parameters(shape: ModelShape) -> int:
-    """Number of weights of a BERT with both pretraining heads (Devlin et al. 2019, §3); the decoder shares the
-    embeddings'."""
-    hidden, inner = shape.hidden_size, shape.intermediate_size
-    norm = 2 * hidden
-    embeddings = (shape.vocab_size + shape.max_position_embeddings + 2) * hidden + norm
-    attention = 4 * (hidden * hidden + hidden) + norm
-    feed_forward = 2 * hidden * inner + inner + hidden + norm
-    pooler = hidden * hidden + hidden
-    heads = (hidden * hidden + hidden + norm + shape.vocab_size) + (2 * hidden + 2)
-    return embeddings + shape.num_hidden_layers * (attention + feed_forward) + pooler + heads
+    if ended.returncode == 0:
+        return {**UNCHECKED, **json.loads(ended.stdout.splitlines()[-1])}
+    last_line = (ended.stderr.strip().splitlines() or ["it printed no error"])[-1]
+    return {**UNCHECKED, "arguments": f"`python -m {CHECK}` failed in the image ({last_line})."}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Upload a run's artifacts to S3: `python -m trainer.publish --source DIR --url s3://bucket/prefix/`.
 
-Uploads the newest verified checkpoint with its record, and all other files that the training left in the run's folder:
-TensorBoard events, or the model of a program without checkpoints of our format. An object that exists already
+Uploads the newest checkpoint, and all other files that the training left in the run's folder, such as TensorBoard
+events. An object that exists already
 with the same content is not uploaded again, so the program can be run again at any time.
 """
 
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer.checkpoints import checkpoint_files
+from trainer.checkpoints import checkpoint_files, patterns
 from trainer.checkpoints.checkpoint_files import CheckpointFile
+from trainer.resume import DECISIONS
 from trainer.runtime import arguments, program, s3
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
@@ -38,6 +39,11 @@ class PublishConfig:
     """The run's folder; else TRAINFLOW_RUN_DIR."""
     url: str
     """Prefix of the objects, s3://bucket/prefix/."""
+    checkpoints: str | None = None
+    """Pattern of the checkpoints of a program that is not Trainflow's own, of which the newest complete one is
+    published: `{step}` is a number, `*` any part of a name. Empty to publish every file. Default: our own format."""
+    marker: str | None = None
+    """Name of a file that only a complete checkpoint's folder has."""
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
@@ -48,16 +54,41 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
     if source is None:
         raise ConfigInvalid(f"--source is missing; give it, or set {variables.RUN_DIR}.")
     prefix = s3.parse(config.url, option="url", key_required=False)
-    checkpoint = newest_checkpoint(source)
-    files = artifacts(source, checkpoint)
+    newest, files = _selected(config, source)
     client = s3.connect()
     uploaded = sum(upload(client, file, prefix.below(name)) for name, file in files.items())
     return {
         "objects": len(files),
         "bytes": sum(file.stat().st_size for file in files.values()),
         "uploaded": uploaded,
-        "checkpoint": str(prefix.below(_name(checkpoint.path, source))) if checkpoint else None,
+        "checkpoint": str(prefix.below(_name(newest, source))) if newest else None,
+        **_described(newest),
     }
+
+
+def _described(newest: Path | None) -> dict[str, Any]:
+    """Size of the newest checkpoint, in bytes, and when it was written, in seconds since 1970."""
+    if newest is None:
+        return {}
+    parts = [file.stat() for file in ((newest,) if newest.is_file() else newest.rglob("*")) if file.is_file()]
+    return {
+        "checkpoint_bytes": sum(part.st_size for part in parts),
+        "checkpoint_saved_at": round(max((part.st_mtime for part in parts), default=0.0), 3),
+    }
+
+
+def _selected(config: PublishConfig, source: Path) -> tuple[Path | None, dict[str, Path]]:
+    """The newest checkpoint, and the files to publish."""
+    if config.checkpoints is None:
+        verified = newest_checkpoint(source)
+        return verified.path if verified else None, artifacts(source, verified)
+    found = patterns.find(config.checkpoints, source) if config.checkpoints else []
+    # The program has ended, so nothing is being written any more.
+    how: dict[str, Any] = {"marker": config.marker, "settled_seconds": 0, "now": float("inf")}
+    newest = next((each.path for each in found if patterns.is_complete(each.path, **how)), None)
+    left_out = {each.path for each in found if each.path != newest} | {source / DECISIONS}
+    files = (file for file in sorted(source.rglob("*")) if file.is_file() and not left_out & {file, *file.parents})
+    return newest, {_name(file, source): file for file in files}
 
 
 def newest_checkpoint(source: Path) -> CheckpointFile | None:

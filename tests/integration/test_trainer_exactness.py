@@ -11,6 +11,8 @@ import pytest
 
 from tests.integration.forked_training import Forked, same, small_training
 
+pytestmark = pytest.mark.trn1
+
 GOLDEN = Path(__file__).parents[1] / "assets" / "golden" / "bert_loss.txt"
 SUMS_IN_ANOTHER_ORDER = 2e-4
 """Tolerance of the loss between gangs of different sizes, in nats. A float32 sum in another order differs by 1e-7 of
@@ -69,6 +71,22 @@ def test_a_divided_training_resumes_with_any_number_of_ranks(training: Forked) -
     assert [part.steps for part in ended] == [[1, 2, 3], [4, 5, 6], [7, 8]], ended[-1].out
     losses = [loss for part in ended for loss in part.losses]
     assert losses == pytest.approx(undisturbed.losses, abs=SUMS_IN_ANOTHER_ORDER)
+
+
+def test_a_run_that_continues_another_takes_its_steps_and_leaves_its_folder_as_it_is(training: Forked) -> None:
+    undisturbed = training.run()
+    first = training.like("first")
+    assert first.run(steps_this_run=3).steps == [1, 2, 3]
+    earlier = first.folder / "earlier"
+    (first.folder / "run").rename(earlier)
+    before = {path: path.stat().st_mtime_ns for path in earlier.rglob("*")}
+    ended = first.run(environ={"TRAINFLOW_RESUME_FROM": "gone,earlier"})
+    assert ended.steps == [4, 5, 6, 7, 8], ended.out
+    assert ended.losses == undisturbed.losses[3:]
+    assert {path: path.stat().st_mtime_ns for path in earlier.rglob("*")} == before
+    alone = training.like("alone").run(environ={"TRAINFLOW_RESUME_FROM": "gone"})
+    assert alone.code == 2
+    assert "there is no complete checkpoint in " in alone.out
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from tests.integration.forked_training import Forked, small_training
 from tests.unit.trainer.conftest import make_rows, write_shard
 from trainflow.protocol.metrics_line import parse_metrics_line
 
+pytestmark = pytest.mark.trn1
+
 
 @pytest.fixture
 def training(tmp_path: Path) -> Forked:

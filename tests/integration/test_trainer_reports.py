@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.integration.forked_training import Ended, small_training
+from trainflow.protocol.checkpoint_line import parse_checkpoint_line
 
 
 def reports(ended: Ended) -> list[dict[str, Any]]:
@@ -37,6 +39,9 @@ def test_every_logged_step_tells_all_that_is_known_of_it(tmp_path: Path) -> None
     assert "This is rank 0 of 2, on " in ended.out
     assert "Trained steps 1 to 8: " in ended.out
     assert "1 checkpoints that stopped it for" in ended.out
+    saved = [parse_checkpoint_line(line, datetime.now(UTC)) for line in ended.out.splitlines()]
+    (checkpoint,) = training.folder.glob("run/checkpoints/*.pt")
+    assert [(each.step, each.num_bytes) for each in saved if each is not None] == [(8, checkpoint.stat().st_size)]
 
     events = EventAccumulator(str(training.folder / "run" / "tensorboard")).Reload()
     assert [event.step for event in events.Scalars("grad_norm")] == [1, 2, 4, 6, 8]

@@ -41,9 +41,9 @@ class Pictures(NamedTuple):
     """Ink of each pixel, float32: 0 is paper, 1 is ink."""
     labels_B: torch.Tensor
 
-    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Pictures:
-        """The same with every tensor put through a function."""
-        return Pictures(*map(function, self))
+    def on(self, device: Device) -> Pictures:
+        """The pictures and labels on a device."""
+        return Pictures(*map(device.load, self))
 
 
 class Losses(NamedTuple):
@@ -200,7 +200,7 @@ def accuracy(model: Classifier, test_set: Digits, process: TrainingProcess) -> f
     """Share of the test pictures that the model recognises; each rank tests its share of them."""
     rank, world_size = process.gang.rank, process.gang.world_size
     mine = as_pictures(Digits(test_set.pictures_NHW[rank::world_size], test_set.labels_N[rank::world_size]))
-    batch = mine.map(process.device.load)
+    batch = mine.on(process.device)
     model.eval()
     right = (model.scores(batch.pictures_BHW).argmax(dim=-1) == batch.labels_B).sum().item()
     model.train()

@@ -46,6 +46,8 @@ class Device(Protocol):
     vocabulary_multiple: int
     """Scores of the vocabulary are computed in a multiple of so many columns, and the extra ones are dropped: an odd
     number of them would be multiplied by slower kernels."""
+    attends_faster_without_mask: bool
+    """Whether its attention has a kernel that takes no mask: FlashAttention on GPUs."""
     kernels: Kernels
     """Functions for dropout and attention in a model that is not compiled."""
     fused_optimizer: bool

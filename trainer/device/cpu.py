@@ -23,6 +23,7 @@ class CpuDevice:
     compiles_by_default = False
     default_precision: Precision = "float32"
     vocabulary_multiple = 1
+    attends_faster_without_mask = False
     kernels: Kernels = CpuKernels()
     fused_optimizer = True
     rounds_stochastically = False

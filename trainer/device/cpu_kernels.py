@@ -36,11 +36,12 @@ class CpuKernels:
         return dropped
 
     def attention(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, dropout: float
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, dropout: float
     ) -> torch.Tensor:
         if dropout == 0:
             return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        scores = torch.matmul(query / math.sqrt(query.shape[-1]), key.transpose(-2, -1)) + mask
+        scores = torch.matmul(query / math.sqrt(query.shape[-1]), key.transpose(-2, -1))
+        scores = scores if mask is None else scores + mask
         mixed: torch.Tensor = torch.matmul(self.dropout(scores.softmax(-1), dropout), value)
         return mixed
 

@@ -24,6 +24,7 @@ class CudaDevice:
     compiles_by_default = True
     default_precision: Precision = "bfloat16"
     vocabulary_multiple = 64
+    attends_faster_without_mask = True
     kernels: Kernels = TorchKernels()
     fused_optimizer = True
     rounds_stochastically = False

@@ -20,7 +20,7 @@ class Kernels(Protocol):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        mask: torch.Tensor,
+        mask: torch.Tensor | None,
         dropout: float,
     ) -> torch.Tensor:
         """Compute scaled dot products, their softmax over the keys, and the values' mean with these weights.
@@ -29,7 +29,7 @@ class Kernels(Protocol):
             query: (B, heads, S, width of a head), as are the next two and the result.
             key: Multiplied with the queries.
             value: What is averaged.
-            mask: Added to the products; broadcast over heads and queries.
+            mask: Added to the products; broadcast over heads and queries. None to attend to every key.
             dropout: Probability with which a weight is dropped.
         """
 
@@ -47,7 +47,7 @@ class TorchKernels:
         return functional.dropout(given, probability)
 
     def attention(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, dropout: float
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, dropout: float
     ) -> torch.Tensor:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
 

@@ -23,6 +23,7 @@ class NeuronDevice:
     compiles_by_default = True
     default_precision: Precision = "float32"
     vocabulary_multiple = 1
+    attends_faster_without_mask = False  # graphs would differ between batches
     kernels: Kernels = TorchKernels()
     fused_optimizer = False
     rounds_stochastically = True

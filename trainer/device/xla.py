@@ -24,6 +24,7 @@ class XlaDevice:
     compiles_by_default = False
     default_precision: Precision = "float32"
     vocabulary_multiple = 1
+    attends_faster_without_mask = False  # graphs would differ between batches
     kernels: Kernels = TorchKernels()
     fused_optimizer = False
     peak_tflops: float | None = None

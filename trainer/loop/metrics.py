@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -44,7 +45,9 @@ class MetricsLog:
         """
         if self._speaks:
             line = metrics_line(metrics, grad_norm=report.grad_norm if self._with_norm else None)
-            print(line, report_line(report, losses), sep="\n", flush=True)
+            # In one write: a print makes several with PYTHONUNBUFFERED, and the processes of a node share the stream.
+            sys.stdout.write(f"{line}\n{report_line(report, losses)}\n")
+            sys.stdout.flush()
         if self._events is not None:
             for name, value in {**losses, **vars(report)}.items():
                 if isinstance(value, float):

@@ -13,17 +13,20 @@ from trainer.loop.learner import Learner
 from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers import zero
 from trainer.optimizers.zero import ShardedOptimizer
+from trainer.runtime.errors import none_to_continue_from
 from trainer.runtime.files import require_writable
+from trainflow.protocol import report
 
 
 def resume(process: TrainingProcess, learner: Learner) -> tuple[Progress, CheckpointFile | None]:
     """Resume from the newest complete checkpoint that fits, or start from the initial weights.
 
-    Rank 0 finds the checkpoint. One process of each node then reads it, and the others find it in the node's page
-    cache.
+    A run that continues others resumes from theirs until it has a checkpoint of its own. Rank 0 finds the checkpoint.
+    One process of each node then reads it, and the others find it in the node's page cache.
 
     Raises:
         CheckpointInvalid: If the folder holds another training's checkpoints, or only damaged ones.
+        CheckpointNotFound: If the run continues others, and none of them has a complete checkpoint.
         ConfigInvalid: If `--allow_changes` names a setting that may not change.
         StorageFailed: If the folder cannot be written, or a node cannot read the checkpoint.
     """
@@ -42,10 +45,14 @@ def resume(process: TrainingProcess, learner: Learner) -> tuple[Progress, Checkp
 def _prepared(process: TrainingProcess) -> CheckpointFile | None:
     require_writable(process.output_dir, option="output_dir")
     checkpoint_files.remove_remains(process.output_dir)
-    changes = process.config.allow_changes or ""
-    return checkpoint.newest_fitting(
-        process.output_dir, process.task.fingerprint, allow_changes=changes, say=process.say
-    )
+    changes, training = process.config.allow_changes or "", process.task.fingerprint
+    for folder in (process.output_dir, *process.earlier_dirs):
+        found = checkpoint.newest_fitting(folder, training, allow_changes=changes, say=process.say)
+        if found is not None:
+            return found
+    if process.earlier_dirs:
+        raise none_to_continue_from(process.earlier_dirs)
+    return None
 
 
 def read_once_a_node(process: TrainingProcess, found: CheckpointFile) -> None:
@@ -118,6 +125,7 @@ class Saver:
         if not self._process.records:
             return None
         written = checkpoint.write(self._process.output_dir, state, progress, self._fingerprint)
+        report.checkpoint(progress.step, written.path)
         keep = self._process.config.keep_checkpoints
         checkpoint_files.keep_newest(self._process.output_dir, keep, until=progress.step)
         return written

@@ -6,12 +6,11 @@ the members of `Task`. Gangs, checkpoints, resuming, metrics, compiling and stop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from trainer.checkpoints.fingerprint import Fingerprint
@@ -57,8 +56,8 @@ class Samples:
 class Batch(Protocol):
     """One micro-batch; always of the same shape, so that nothing is compiled again."""
 
-    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        """Apply a function to every tensor and return the batch."""
+    def on(self, device: Device) -> Batch:
+        """The batch with its tensors on a device, in the form that the device computes fastest with."""
 
 
 class Batches(Protocol):

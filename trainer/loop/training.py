@@ -83,7 +83,7 @@ def accumulate_gradients(
     mean_losses = torch.zeros(len(process.task.losses), device=process.device.torch_device)
     for index in range(plan.micro_batches):
         number, positions = next_positions(process, progress, index=index)
-        batch = batches.micro_batch(positions).map(process.device.load)
+        batch = batches.micro_batch(positions).on(process.device)
         process.device.seed(seeds.derived(plan.seed, progress.step, number))  # the same dropout on any rank
         with learner.exchange.accumulating(last=index == plan.micro_batches - 1):
             with process.device.autocast(plan.precision):
@@ -130,7 +130,7 @@ def touch_graphs(process: TrainingProcess) -> None:
 def _forward_and_backward(process: TrainingProcess, model: nn.Module, batch: Batch) -> None:
     """Compute the gradients of one micro-batch; they are not used."""
     with process.device.autocast(process.task.plan.precision):
-        loss = sum(model(batch.map(process.device.load)))
+        loss = sum(model(batch.on(process.device)))
     loss.backward()
 
 

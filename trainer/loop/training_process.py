@@ -29,6 +29,8 @@ class TrainingProcess:
     """Whether this process does the work that one process does for all on its node."""
     graphs_only: bool = False
     """Whether a tool only records the graphs: the numbers mean nothing, so no line, event or checkpoint is written."""
+    earlier_dirs: tuple[Path, ...] = ()
+    """The same folder of the runs that this one continues, the newest first. They are read and not written."""
 
     @property
     def global_batch_size(self) -> int:

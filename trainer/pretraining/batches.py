@@ -19,6 +19,7 @@ import torch
 from trainer.data.data_order import BLOCK_ROWS, DataOrder, Positions, blocks_of
 from trainer.data.shard_file import Rows, largest_token_id, read_rows, require_vocabulary
 from trainer.data.shards import ShardedDataset
+from trainer.device import Device
 
 IGNORE_INDEX = -100
 """Label of a padded prediction: torch's cross-entropy skips it by default."""
@@ -45,17 +46,30 @@ class MicroBatch(NamedTuple):
 
     token_ids_BS: torch.Tensor
     segment_ids_BS: torch.Tensor
-    attended_BS: torch.Tensor
-    """1 where there is a token, 0 on padding."""
+    attended_BS: torch.Tensor | None
+    """1 where there is a token, 0 on padding; None, on some devices, for a batch without padding."""
     masked_positions_BM: torch.Tensor
     masked_labels_BM: torch.Tensor
     """Original token id; IGNORE_INDEX on padding."""
     is_random_next_B: torch.Tensor
     """0 where the second segment follows the first in the text, 1 where it was drawn at random."""
 
-    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> MicroBatch:
-        """Apply a function to every tensor and return the batch."""
-        return MicroBatch(*map(function, self))
+    def on(self, device: Device) -> MicroBatch:
+        """The batch on a device. Where attention is faster without a mask, a batch without padding has none."""
+        attended_BS = None if device.attends_faster_without_mask and self.is_full else self.attended_BS
+        return MicroBatch(
+            token_ids_BS=device.load(self.token_ids_BS),
+            segment_ids_BS=device.load(self.segment_ids_BS),
+            attended_BS=None if attended_BS is None else device.load(attended_BS),
+            masked_positions_BM=device.load(self.masked_positions_BM),
+            masked_labels_BM=device.load(self.masked_labels_BM),
+            is_random_next_B=device.load(self.is_random_next_B),
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no padding; waits for the device that the batch is on."""
+        return self.attended_BS is None or bool(self.attended_BS.all())
 
 
 class BatchReader:

@@ -102,7 +102,8 @@ class Bert(nn.Module):
     def hidden_states(self, batch: MicroBatch, table_VH: torch.Tensor) -> torch.Tensor:
         """Hidden states of the last layer, (B, S, H); the pass begins with the embeddings' table."""
         hidden_BSH: torch.Tensor = self.embeddings(batch.token_ids_BS, batch.segment_ids_BS, table_VH)
-        mask_B11S = additive_mask(batch.attended_BS, hidden_BSH.dtype)
+        attended_BS = batch.attended_BS
+        mask_B11S = None if attended_BS is None else additive_mask(attended_BS, hidden_BSH.dtype)
         for layer in self.encoder.layer:
             hidden_BSH = layer(hidden_BSH, mask_B11S)
         return hidden_BSH
@@ -161,7 +162,7 @@ class Layer(nn.Module):
         self.intermediate = Dense(shape.hidden_size, shape.intermediate_size)
         self.output = Residual(shape.intermediate_size, shape.hidden_size, dropout)
 
-    def forward(self, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor | None) -> torch.Tensor:
         attended_BSH = self.attention(hidden_BSH, mask_B11S)
         layer_BSH: torch.Tensor = self.output(functional.gelu(self.intermediate(attended_BSH)), attended_BSH)
         return layer_BSH
@@ -175,7 +176,7 @@ class Attention(nn.Module):
         self.self = SelfAttention(shape, dropout)
         self.output = Residual(shape.hidden_size, shape.hidden_size, dropout)
 
-    def forward(self, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor | None) -> torch.Tensor:
         attended_BSH: torch.Tensor = self.output(self.self(hidden_BSH, mask_B11S), hidden_BSH)
         return attended_BSH
 
@@ -189,7 +190,7 @@ class SelfAttention(nn.Module):
         self._heads = shape.num_attention_heads
         self.dropout = dropout
 
-    def forward(self, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_BSH: torch.Tensor, mask_B11S: torch.Tensor | None) -> torch.Tensor:
         query, key, value = (
             projection(hidden_BSH).unflatten(-1, (self._heads, -1)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)

@@ -1,7 +1,7 @@
 """Record how a Slurm job ended, for the time after slurmctld has removed it: `python -m trainer.slurm.finish …`.
 
-One JSON object in S3 has the exit code, and the results of the first node and of a few failed nodes. The last lines of
-the failed nodes are stored beside the log.
+One JSON object in S3 has the exit code of every node, and the results of the first node and of a few failed nodes. The
+last lines of the failed nodes are stored beside the log.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from trainflow.protocol.s3_urls import S3Url
 from trainflow.protocol.slurm_job import (
     DEADLINE_EXCEEDED,
     EPOCH,
+    MAX_OTHER_NODES,
     MAX_RECORDED_NODES,
     JobRecord,
     NodeRecord,
@@ -75,15 +76,31 @@ def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any] | 
     objects = JobObjects(s3.parse(config.url, option="url", key_required=False), config.job)
     folder, client, deadline = JobFolder(config.folder), s3.connect(), time.monotonic() + GIVES_UP_SECONDS
     nodes = told_nodes(folder, num_nodes=config.num_nodes, first_node=os.environ.get("SLURMD_NODENAME", ""))
+    others = other_nodes(folder, num_nodes=config.num_nodes, told=nodes)
     for node in nodes:
         if node.index and node.exit_code:
             _put(client, objects.tail(node.index), _tail(folder.log(node.index)), deadline=deadline)
-    ended = record(config, nodes, job_id=int(os.environ["SLURM_JOB_ID"]), now=datetime.now(UTC))
+    ended = record(config, nodes, others, job_id=int(os.environ["SLURM_JOB_ID"]), ended_at=_end(folder))
     _put(client, objects.record, record_to_bytes(ended), deadline=deadline)
     return None
 
 
-def record(config: FinishConfig, nodes: Sequence[NodeRecord], *, job_id: int, now: datetime) -> JobRecord:
+def _end(folder: JobFolder) -> datetime:
+    """When the program had ended on all nodes; this program starts some seconds later."""
+    try:
+        return datetime.fromtimestamp(folder.ended.stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return datetime.now(UTC)
+
+
+def record(
+    config: FinishConfig,
+    nodes: Sequence[NodeRecord],
+    others: Sequence[NodeRecord],
+    *,
+    job_id: int,
+    ended_at: datetime,
+) -> JobRecord:
     """The job's record, as the workflow reads it."""
     warned = config.exit_code != 0 and config.seconds >= config.warned_from
     return JobRecord(
@@ -91,9 +108,10 @@ def record(config: FinishConfig, nodes: Sequence[NodeRecord], *, job_id: int, no
         spec_hash=config.spec_hash,
         exit_code=config.exit_code,
         reason=DEADLINE_EXCEEDED if warned else None,
-        started_at=now - timedelta(seconds=config.seconds),
-        ended_at=now,
+        started_at=ended_at - timedelta(seconds=config.seconds),
+        ended_at=ended_at,
         nodes=tuple(nodes),
+        others=tuple(others),
     )
 
 
@@ -107,6 +125,12 @@ def told_nodes(folder: JobFolder, *, num_nodes: int, first_node: str) -> list[No
         message = _text(folder.result(0))
         first = NodeRecord(index=0, node=first_node, exit_code=None, message=message, finished_at=None)
     return [first, *(node for node in failed[:MAX_RECORDED_NODES] if node.index)]
+
+
+def other_nodes(folder: JobFolder, *, num_nodes: int, told: Sequence[NodeRecord]) -> list[NodeRecord]:
+    """The nodes that the record does not tell all about; those whose program was killed have no name."""
+    indexes = sorted(set(range(num_nodes)) - {node.index for node in told})[:MAX_OTHER_NODES]
+    return [replace(_node(folder, index) or NodeRecord(index=index, node=""), message=None) for index in indexes]
 
 
 def _node(folder: JobFolder, index: int) -> NodeRecord | None:

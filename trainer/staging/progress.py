@@ -52,7 +52,7 @@ class Progress:
             self._said, self._done_then = now, self._done
 
     def end(self) -> None:
-        """The last line: all that was needed is there, though nobody reads what follows an archive's last member."""
+        """The last line: all members are there, though the bytes behind an archive's last one are never read."""
         rate = (self._done - self._found) / max(self._clock() - self._began, 1e-3)
         self._done = self._done if self._total is None else self._total
         self._tell(rate)

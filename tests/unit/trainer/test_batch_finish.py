@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,17 @@ def test_a_good_end_has_the_first_nodes_result(s3: Any, folder: Path) -> None:
     assert [(node.index, node.node, node.exit_code, node.message) for node in record.nodes] == [
         (0, "n0", 0, '{"result": {"steps": 3}}')
     ]
+    assert [(node.index, node.node, node.exit_code, node.message) for node in record.others] == [(1, "n1", 0, None)]
     assert (record.ended_at - record.started_at).total_seconds() == 60
+
+
+def test_the_job_ended_when_its_script_says_so_and_not_when_this_program_had_started(s3: Any, folder: Path) -> None:
+    end(folder, 0, 0)
+    (folder / "ended").touch()
+    os.utime(folder / "ended", (FINISHED.timestamp() + 1,) * 2)
+    record = written(s3, folder, num_nodes=1, seconds=9)
+    assert record.ended_at == FINISHED + timedelta(seconds=1)
+    assert record.started_at == FINISHED - timedelta(seconds=8)
 
 
 def test_the_nodes_that_failed_are_told_first_failure_first(s3: Any, folder: Path) -> None:
@@ -88,11 +98,13 @@ def test_of_many_failed_nodes_the_first_five_are_told(s3: Any, folder: Path) -> 
         end(folder, index, 1, after=-index)
     record = written(s3, folder, exit_code=1, num_nodes=20)
     assert [node.index for node in record.nodes] == [0, 19, 18, 17, 16, 15]
+    assert [(node.index, node.exit_code) for node in record.others] == [(index, 1) for index in range(1, 15)]
 
 
 def test_a_program_that_was_ended_by_force_has_no_exit_code(s3: Any, folder: Path) -> None:
     record = written(s3, folder, exit_code=143)
     assert [(node.node, node.exit_code, node.message) for node in record.nodes] == [("n0", None, None)]
+    assert [(node.index, node.node, node.exit_code) for node in record.others] == [(1, "", None)]
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
 from tests.unit.trainer.conftest import TINY, make_rows
 from trainer.device import choose, cpu_kernels
+from trainer.device.cpu import CpuDevice
 from trainer.device.cpu_kernels import CpuKernels
 from trainer.device.kernels import TorchKernels
+from trainer.device.neuron import NeuronDevice
 from trainer.pretraining.batches import as_micro_batch
 from trainer.pretraining.bert import BertPretraining
 from trainer.runtime.errors import ConfigInvalid
@@ -92,6 +95,37 @@ def test_columns_that_round_the_vocabulary_up_change_nothing() -> None:
     theirs = gradients(plain)
     for name, gradient in gradients(padded).items():
         torch.testing.assert_close(gradient, theirs[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
+class WithFlashAttention(CpuDevice):
+    """A CPU that is asked for batches as a GPU takes them."""
+
+    attends_faster_without_mask = True
+
+
+@pytest.mark.parametrize("kernels", [TorchKernels(), CpuKernels()])
+def test_a_batch_without_padding_needs_no_mask_and_gives_the_same_losses(
+    kernels: CpuKernels | TorchKernels,
+) -> None:
+    rows = make_rows(6)
+    full = as_micro_batch({**rows, "input_mask": np.ones_like(rows["input_mask"])})
+    without = full.on(WithFlashAttention())
+    assert without.attended_BS is None
+    assert full.on(CpuDevice()).attended_BS is not None
+    model = same_weights(kernels)
+    for one, other in zip(model(full), model(without), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_batch_with_padding_keeps_its_mask() -> None:
+    rows = make_rows(6)
+    rows["input_mask"][3, -1] = 0
+    batch = as_micro_batch(rows).on(WithFlashAttention())
+    assert batch.attended_BS is not None
+
+
+def test_graphs_of_a_neuron_device_always_have_a_mask() -> None:
+    assert not NeuronDevice.attends_faster_without_mask
 
 
 FAULTS = """

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from trainer import probe
+from trainer import argument_check, probe
 from trainer.pretraining.bert import BertPretraining
 from trainer.pretraining.config import ModelConfig, ModelSize
 from trainer.runtime import environment
 from trainer.runtime.errors import ConfigInvalid
+from trainflow.protocol import result
 
 PACKAGE = "probed_package"
 
@@ -97,12 +99,12 @@ def test_parameters_are_counted_as_the_model_has_them(model: ModelSize) -> None:
     config = ModelConfig(model=model)
     with torch.device("meta"):
         built = BertPretraining(config)
-    assert probe.num_parameters(config.shape) == sum(weights.numel() for weights in built.parameters())
+    assert argument_check.num_parameters(config.shape) == sum(weights.numel() for weights in built.parameters())
 
 
 def test_checkpoints_are_those_that_stay_and_one_that_is_being_written() -> None:
     tiny = ("--module", "trainer.pretrain", "--", "--model", "tiny")
-    one = probe.num_parameters(ModelConfig(model="tiny").shape) * (4 + 2 * 4)
+    one = argument_check.num_parameters(ModelConfig(model="tiny").shape) * (4 + 2 * 4)
     assert probed(*tiny, "--keep_checkpoints", "2")["checkpoint_bytes"] == 3 * one
     every = probed(*tiny, "--keep_checkpoints", "-1", "--max_steps", "1000", "--checkpoint_steps", "300")
     assert every["checkpoint_bytes"] == 5 * one
@@ -136,11 +138,66 @@ def test_a_data_set_that_is_there_says_where_it_came_from(
     assert (seen["staged_url"], seen["staged_etag"]) == (url, etag)
 
 
+@pytest.mark.parametrize(
+    ("program", "wrong"), [("sh", None), ("/nowhere/train", "there is no program '/nowhere/train' in the image.")]
+)
+def test_a_command_has_to_be_there(program: str, wrong: str | None) -> None:
+    assert probed("--executable", program)["program"] == wrong
+
+
 def test_what_was_seen_is_one_small_line_of_json() -> None:
     assert len(json.dumps(probed("--module", f"x{'.y' * 100}")).encode()) < 4096
 
 
 @pytest.mark.parametrize("argv", [(), ("--module", "a", "--script", "b.py")])
 def test_the_probe_itself_wants_one_program(argv: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigInvalid, match="exactly one of --module and --script"):
+    with pytest.raises(ConfigInvalid, match="exactly one of --module, --script and --executable"):
         probed(*argv)
+
+
+def test_the_versions_are_those_that_the_programs_python_finds(image: Path) -> None:
+    for name, version in (("torch-neuronx", "2.9.0.2.11"), ("some-tool", "1.0")):
+        metadata = image / f"{name.replace('-', '_')}-{version}.dist-info" / "METADATA"
+        metadata.parent.mkdir()
+        metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    versions = probed("--script", "scripts/train.py")["versions"]
+    assert versions["torch-neuronx"] == "2.9.0.2.11"
+    assert versions["python"] == platform.python_version()
+    # torch itself adds the build's name, which the wheel's metadata may lack.
+    assert versions["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+    assert not {"some-tool", "neuronx-cc"} & set(versions)
+
+
+def test_the_whole_result_fits_into_a_termination_message(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = "20261122.post1.dev12345+cu130.g0123456789abcdef"
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: longest)
+    found = probed("--script", "scripts/train.py")
+    assert set(found["versions"]) == {"python", *probe.VERSIONED}
+    assert len(result.to_bytes(result.success(found))) < result.MAX_BYTES / 2
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "wrong"),
+    [
+        ("checkpoints/step-00000004.pt", (), None),
+        ("inner/checkpoints/step-00000004.pt", (), None),
+        ("step-4.pt", ("--checkpoints", "step-{step}.pt"), None),
+        ("step-4.pt", ("--checkpoints", "{step}/all", "--marker", "done"), "no complete checkpoint of old or of older"),
+        ("log.txt", (), "no complete checkpoint of old or of older"),
+        (None, (), "the folder of old and of older is gone from the shared file system."),
+    ],
+)
+def test_a_run_that_continues_others_needs_one_of_their_checkpoints(
+    tmp_path: Path, file: str | None, options: tuple[str, ...], wrong: str | None
+) -> None:
+    if file is not None:
+        path = tmp_path / "older" / file
+        path.parent.mkdir(parents=True)
+        torch.save({}, path)
+        path.with_suffix(".json").write_text("{}")
+    said = probed(
+        *("--module", "json.tool", *options),
+        TRAINFLOW_RUN_DIR=str(tmp_path / "new"),
+        TRAINFLOW_RESUME_FROM="old,older",
+    )["continues"]
+    assert said is None if wrong is None else wrong in said

@@ -35,6 +35,9 @@ def keys(s3: Any) -> list[str]:
 def test_the_newest_checkpoint_its_record_and_the_events_are_published(s3: Any, run_dir: Path) -> None:
     said = run_publish(run_dir)
     assert said["checkpoint"] == f"s3://{BUCKET}/runs/demo-1/checkpoints/step-00000020.pt"
+    newest = (run_dir / "checkpoints" / "step-00000020.pt").stat()
+    assert said["checkpoint_bytes"] == newest.st_size
+    assert said["checkpoint_saved_at"] == pytest.approx(newest.st_mtime, abs=0.001)
     assert keys(s3) == [
         "runs/demo-1/checkpoints/step-00000020.json",
         "runs/demo-1/checkpoints/step-00000020.pt",
@@ -87,3 +90,47 @@ def test_a_source_or_url_that_is_none_is_named(outside_a_pod: Environment) -> No
         publish.main(["--url", "s3://b/x/"], outside_a_pod)
     with pytest.raises(ConfigInvalid, match="--url is 'x'"):
         publish.main(["--source", "x", "--url", "x"], outside_a_pod)
+
+
+def own_checkpoints(run_dir: Path) -> None:
+    for step in (1, 2, 3):
+        folder = run_dir / f"checkpoint-{step}"
+        folder.mkdir()
+        (folder / "trainer_state.json").write_text("{}" if step < 3 else "{")
+    (run_dir / ".trainflow").mkdir()
+    (run_dir / ".trainflow" / "training-1.json").write_text("null")
+    (run_dir / "notes.txt").write_text("n")
+
+
+@pytest.mark.parametrize(
+    ("options", "checkpoint", "published"),
+    [
+        (
+            ["--checkpoints", "checkpoint-{step}"],
+            f"s3://{BUCKET}/runs/demo-1/checkpoint-2",
+            ["runs/demo-1/checkpoint-2/trainer_state.json", "runs/demo-1/notes.txt"],
+        ),
+        (
+            ["--checkpoints", ""],
+            None,
+            [*(f"runs/demo-1/checkpoint-{step}/trainer_state.json" for step in (1, 2, 3)), "runs/demo-1/notes.txt"],
+        ),
+    ],
+)
+def test_of_another_programs_checkpoints_the_newest_complete_one_is_published(
+    s3: Any, tmp_path: Path, options: list[str], checkpoint: str | None, published: list[str]
+) -> None:
+    own_checkpoints(tmp_path)
+    place = Environment(data_dir=None, run_dir=tmp_path, result_file=None)
+    said = publish.main(["--url", f"s3://{BUCKET}/runs/demo-1/", *options], place)
+    assert said["checkpoint"] == checkpoint
+    assert ("checkpoint_bytes" in said) == (checkpoint is not None)
+    assert keys(s3) == published
+
+
+def test_a_folder_checkpoints_of_another_program_needs_none_of_our_records(s3: Any, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"x")
+    place = Environment(data_dir=None, run_dir=tmp_path, result_file=None)
+    publish.main(["--url", f"s3://{BUCKET}/runs/demo-1/", "--checkpoints", ""], place)
+    assert keys(s3) == ["runs/demo-1/checkpoints/last.ckpt"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from tests.unit.trainer.conftest import make_rows
 from trainer.device.cpu import CpuDevice
 from trainer.device.cuda import CudaDevice
 from trainer.device.neuron import NeuronDevice
+from trainer.loop.metrics import MetricsLog
 from trainer.loop.utilization import utilization_percent
 from trainer.pretraining import flops
 from trainer.pretraining.batches import as_micro_batch
@@ -22,6 +26,7 @@ from trainer.pretraining.config import ModelConfig
 from trainer.runtime import environment
 from trainer.runtime.errors import ConfigInvalid
 from trainflow.models.metric_names import REPORT_FIELDS
+from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.protocol.step_report import StepReport, parse_report_line, report_line
 
 LARGE = ModelConfig(model="large")
@@ -79,6 +84,20 @@ def test_the_workflow_understands_the_report() -> None:
         tokens_per_second=25600.0,
         mfu_percent=31.46,
     )
+
+
+def test_the_lines_of_a_step_are_written_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stream = io.StringIO()
+    written: list[str] = []
+    monkeypatch.setattr(stream, "write", written.append)
+    monkeypatch.setattr("sys.stdout", stream)
+    log = MetricsLog(tmp_path, first_step=1)
+    written.clear()
+    log.record(StepMetrics(datetime.now(UTC), 0, 14, 2.5, 1e-4, 200.0), report(), {})
+    log.close()
+    ((first, second),) = [text.splitlines() for text in written]
+    assert parse_metrics_line(first) is not None
+    assert parse_report_line(second) is not None
 
 
 def test_every_field_that_is_published_is_one_of_the_report() -> None:

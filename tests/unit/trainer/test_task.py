@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,8 +33,8 @@ class Points(NamedTuple):
     x: torch.Tensor
     y: torch.Tensor
 
-    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Points:
-        return Points(*map(function, self))
+    def on(self, device: Device) -> Points:
+        return Points(*map(device.load, self))
 
 
 class Line(nn.Module):
