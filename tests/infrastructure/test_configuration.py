@@ -27,6 +27,7 @@ from trainflow.models.offerings import OFFERINGS
 from trainflow.models.prices import prices
 
 EXAMPLE = Path("config/example.yaml")
+SECRET = "arn:aws:secretsmanager:us-west-2:123456789012:secret:hub-AbCdEf"
 DIGEST = "example.com/image@sha256:" + "0" * 64
 
 
@@ -67,15 +68,17 @@ def test_a_node_image_of_another_kubernetes_version_is_refused(tmp_path: Path) -
     )
 
 
-def test_every_instance_type_has_zones_and_the_types_with_chips_a_price_wherever_they_are_offered() -> None:
+def test_every_type_with_devices_has_zones_and_a_price_where_it_is_offered_but_for_those_that_no_source_has() -> None:
     assert set(OFFERINGS) == set(INSTANCE_TYPES)
     assert all(usd > 0 for usd in prices().values())
+    unpriced = set()
     for name, instance in INSTANCE_TYPES.items():
-        if instance.accelerated:
-            assert OFFERINGS[name].zone_ids
-            prefixes = {zone.partition("-")[0] for zone in OFFERINGS[name].zone_ids}
-            offered = {region for region, prefix in REGIONS.items() if prefix in prefixes}
-            assert {region for region, priced in prices() if priced == name} == offered
+        zone_ids = OFFERINGS[name].zone_ids
+        assert (zone_ids is not None) == instance.accelerated
+        prefixes = {zone.partition("-")[0] for zone in zone_ids or ()}
+        offered = {region for region, prefix in REGIONS.items() if prefix in prefixes}
+        unpriced |= {(region, name) for region in offered if (region, name) not in prices()}
+    assert unpriced == {("us-east-2", "p5e.48xlarge"), ("us-west-2", "p5e.48xlarge")}
 
 
 def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_exist() -> None:
@@ -84,7 +87,8 @@ def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_
         assert date.fromisoformat(table["as_of"]) <= date(2026, 11, 30)
         assert table["source"].startswith("https://")
     assert {region for region, _ in prices()} == set(REGIONS)
-    assert {instance_type for _, instance_type in prices()} == set(INSTANCE_TYPES)
+    assert set(INSTANCE_TYPES) - {instance_type for _, instance_type in prices()} == {"p5e.48xlarge", "trn2.3xlarge"}
+    assert {instance_type for _, instance_type in prices()} <= set(INSTANCE_TYPES)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +145,9 @@ def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_
             "capacity.nodegroups: there are two node groups of trn1.32xlarge; a run asks for a type, so keep one.",
         ),
         (
-            {"capacity__nodegroups": group("p5.48xlarge")},
-            "capacity.nodegroups.0.instance_type: 'p5.48xlarge' is not supported; choose one of "
-            + ", ".join(INSTANCE_TYPES)
-            + ".",
+            {"capacity__nodegroups": group("p5.49xlarge")},
+            "capacity.nodegroups.0.instance_type: 'p5.49xlarge' is not supported; choose another such as p5.4xlarge, "
+            "p5.48xlarge, p5e.48xlarge; the page 'Instance types' of the documentation has all.",
         ),
         (
             {"environment": "production", "storage": {}},
@@ -200,6 +203,26 @@ def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_
             "storage.grants.0: grants nothing; set read or write, or remove it.",
         ),
         (
+            {"run_secrets": [{"secret_arn": "hugging-face"}]},
+            "run_secrets.0.secret_arn: must be the whole ARN of a secret, with the six characters at its end, as `aws "
+            "secretsmanager describe-secret` prints it, got 'hugging-face'.",
+        ),
+        (
+            {"run_secrets": [{"secret_arn": SECRET.replace("us-west-2", "us-east-1")}]},
+            "configuration: run_secrets: arn:aws:secretsmanager:us-east-1:123456789012:secret:hub-AbCdEf is in "
+            "us-east-1, and the deployment in us-west-2; replicate the secret to that Region.",
+        ),
+        (
+            {
+                "network": None,
+                "existing_cluster": {"name": "theirs"},
+                "storage__lustre": None,
+                "run_secrets": [{"secret_arn": SECRET}],
+            },
+            "configuration: run_secrets and existing_cluster exclude each other: the role of the pods is not this "
+            "deployment's; give the role of the service account 'training' secretsmanager:GetSecretValue there.",
+        ),
+        (
             {"cluster__volcano_queues": [{"name": "default"}]},
             "cluster.volcano_queues.0.name: Volcano makes the queue 'default' itself; leave it out, or choose another "
             "name.",
@@ -231,7 +254,7 @@ def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_
             },
             "existing_cluster: vpc_id, subnet_ids and security_group_id go together; give all three or none.",
         ),
-        ({"account": 1234}, "account: should be a valid string, got 1234."),
+        ({"account": 1234}, "account: must be text, got 1234; put it in quotes."),
         ({"account": "1234"}, "account: must be the account's 12 digits, in quotes, got '1234'."),
         ({"alarms__emails": ["somebody"]}, "alarms.emails.0: must be an e-mail address, got 'somebody'."),
         (
@@ -248,7 +271,7 @@ def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_
             "configuration: storage.lustre.on_destroy is 'delete', but production keeps its data; use 'retain'.",
         ),
         ({"colour": "red"}, "colour: there is no such field; remove it or correct its name."),
-        ({"name": "x" * 21}, "name: string should have at most 20 characters, got '" + "x" * 21 + "'."),
+        ({"name": "x" * 21}, "name: must have at most 20 characters, got '" + "x" * 21 + "'."),
     ],
 )
 def test_what_cannot_be_deployed_is_refused(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:

@@ -21,7 +21,7 @@ from trainflow.configuration.deployment import ConfigurationError, scheduled_spe
         ({"pcs": PCS, "existing": API}, "needs exactly one of 'pcs' and 'existing'"),
         ({"pcs": {**PCS, "queues": []}}, "there is no queue"),
         ({"pcs": {**PCS, "queues": [PCS["queues"][0]] * 2}}, "two queues of trn1.32xlarge"),
-        ({"pcs": {**PCS, "queues": [{"instance_type": "p5.48xlarge", "max_nodes": 1}]}}, "'p5.48xlarge'"),
+        ({"pcs": {**PCS, "queues": [{"instance_type": "p9.48xlarge", "max_nodes": 1}]}}, "'p9.48xlarge'"),
         ({"pcs": {**PCS, "queues": [{"instance_type": "trn1.32xlarge", "max_nodes": 31}]}}, "manages 32 nodes"),
         ({"pcs": {**PCS, "ami_id": "latest"}}, "ami_id"),
         ({"pcs": {**PCS, "version": "24.11"}}, "version"),

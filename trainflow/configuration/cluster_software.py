@@ -1,6 +1,6 @@
 """The software that every cluster runs for training runs, pinned to existing versions.
 
-It provides what training pods request: NeuronCores, EFA interfaces, gang scheduling, jobs of many parts.
+It provides what training pods request: NeuronCores, GPUs, EFA interfaces, gang scheduling, jobs of many parts.
 """
 
 from __future__ import annotations
@@ -51,6 +51,15 @@ CHARTS = (
                 "nodeRecovery": {"enabled": False},
             },
         },
+    ),
+    # github.com/NVIDIA/k8s-device-plugin, release 0.20.0 (August 2026). EKS's AL2023 image for NVIDIA has no plugin
+    # (EKS user guide, "Install Kubernetes device plugin for GPUs"). It tolerates its own taint, and runs on nodes
+    # with the label `nvidia.com/gpu.present`, which our node groups give.
+    Chart(
+        name="nvidia-device-plugin",
+        repository="https://nvidia.github.io/k8s-device-plugin",
+        version="0.20.0",
+        namespace="kube-system",
     ),
     # github.com/aws/eks-charts, stable/aws-efa-k8s-device-plugin; has no tolerations by default.
     Chart(

@@ -14,8 +14,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import yaml
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from trainflow.configuration import grants, nodes, queues, slurm
-from trainflow.configuration.grants import BucketGrant
+from trainflow.configuration import chat, grants, nodes, queues, slurm
+from trainflow.configuration.chat import SlackChannel, TeamsChannel
+from trainflow.configuration.grants import BucketGrant, SecretGrant
 from trainflow.configuration.nodes import Nodegroup, VcpuQuotas, check_quotas, same_type_twice
 from trainflow.configuration.queues import VolcanoQueue, same_name_twice
 from trainflow.configuration.section import Section
@@ -39,6 +40,7 @@ IN_WORDS = {
     **grants.IN_WORDS,
     **queues.IN_WORDS,
     **slurm.IN_WORDS,
+    **chat.IN_WORDS,
     NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
     ACCOUNT: "must be the account's 12 digits, in quotes",
     SCHEDULE: "must be cron(…), rate(…) or at(…) as EventBridge Scheduler writes it",
@@ -270,6 +272,10 @@ class Alarms(Section):
 
     emails: tuple[Annotated[str, Field(pattern=EMAIL)], ...] = ()
     """Subscribers of the topic; AWS asks each to confirm."""
+    slack: SlackChannel | None = None
+    """Channel of Slack that has the same messages; docs/deploy.md says what has to be authorized first."""
+    teams: TeamsChannel | None = None
+    """Channel of Microsoft Teams that has the same messages."""
     stalled_minutes: Annotated[int, Field(ge=5, le=1440)] = 30
     """No step for this long is an alarm; `limits.stall_minutes` of a spec ends the run."""
     daily_budget_usd: Annotated[float, Field(gt=0)] = 1000.0
@@ -307,6 +313,9 @@ class Configuration(Section):
     slurm: Slurm | None = None
     """None: runs train in the EKS cluster only."""
     images: Images = Images()
+    run_secrets: tuple[SecretGrant, ...] = ()
+    """Secrets of AWS Secrets Manager that the pods of every run may read; `workload.secrets` of a spec names those that
+    a run does read."""
     schedules: tuple[Schedule, ...] = ()
     alarms: Alarms = Alarms()
 
@@ -328,6 +337,21 @@ class Configuration(Section):
                 )
         elif self.network is None:
             raise ValueError("network is missing; add it, or name an existing_cluster")
+        return self
+
+    @model_validator(mode="after")
+    def _secrets_can_be_granted(self) -> Self:
+        if self.run_secrets and self.existing_cluster is not None:
+            raise ValueError(
+                "run_secrets and existing_cluster exclude each other: the role of the pods is not this deployment's; "
+                "give the role of the service account 'training' secretsmanager:GetSecretValue there"
+            )
+        for secret in self.run_secrets:
+            if secret.region != self.region:
+                raise ValueError(
+                    f"run_secrets: {secret.secret_arn} is in {secret.region}, and the deployment in {self.region}; "
+                    "replicate the secret to that Region"
+                )
         return self
 
     @model_validator(mode="after")
@@ -362,7 +386,7 @@ class Configuration(Section):
         for nodegroup in (*self.capacity.nodegroups, *self.queues):
             offering = OFFERINGS[nodegroup.instance_type]
             if not (nodegroup.zone_confirmed or offering.is_in(self.network.zone_id)):
-                here = [zone for zone in offering.zone_ids if zone.startswith(prefix)]
+                here = [zone for zone in offering.zone_ids or () if zone.startswith(prefix)]
                 offered = f"in {', '.join(here)}" if here else f"nowhere in {self.region}"
                 raise ValueError(
                     f"network.zone_id: {self.network.zone_id} does not offer {nodegroup.instance_type}, which is "
@@ -467,7 +491,7 @@ def load_configuration(path: Path) -> Configuration:
         return Configuration.model_validate(document)
     except ValidationError as invalid:
         raise ConfigurationError(
-            f"{path}: {' '.join(sentences(invalid, whole='configuration', in_words=IN_WORDS))}"
+            f"{path}: {' '.join(sentences(invalid, model=Configuration, whole='configuration', in_words=IN_WORDS))}"
         ) from None
 
 
@@ -506,10 +530,11 @@ def _group(configuration: Configuration, spec: RunSpec, where: str) -> Nodegroup
         if configuration.slurm.pcs is None:
             return None
         groups, field, remedy = configuration.queues, "slurm.pcs.queues", "a queue"
-    for group in groups:
-        if group.instance_type == spec.compute.instance_type:
-            return group
-    raise ConfigurationError(f"{where} asks for {spec.compute.instance_type}, of which {field} has none; add {remedy}.")
+    known = {group.instance_type: group for group in groups}
+    for name in spec.compute.types:
+        if name not in known:
+            raise ConfigurationError(f"{where} asks for {name}, of which {field} has none; add {remedy}.")
+    return known[spec.compute.instance_type]
 
 
 def _network(cidr: str) -> ipaddress.IPv4Network:

@@ -62,8 +62,7 @@ class Nodegroup(Section):
         """The field of `VcpuQuotas` that limits it; None for capacity blocks, which are bought beside the quotas."""
         if self.mode == "capacity-block":
             return None
-        family = "trn" if self.instance.accelerated else "standard"
-        return f"{family}_{'spot' if self.mode == 'spot' else 'on_demand'}"
+        return f"{self.instance.quota_family}_{'spot' if self.mode == 'spot' else 'on_demand'}"
 
 
 def same_type_twice(groups: tuple[Nodegroup, ...]) -> str | None:
@@ -79,6 +78,18 @@ class VcpuQuotas(Section):
     """Running On-Demand Trn instances (L-2C3B7624). New accounts have little or none."""
     trn_spot: Annotated[int, Field(ge=0)] = 0
     """All Trn Spot Instance Requests (L-6B0D517C)."""
+    inf_on_demand: Annotated[int, Field(ge=0)] = 0
+    """Running On-Demand Inf instances (L-1945791B)."""
+    inf_spot: Annotated[int, Field(ge=0)] = 0
+    """All Inf Spot Instance Requests (L-B5D1601B)."""
+    p_on_demand: Annotated[int, Field(ge=0)] = 0
+    """Running On-Demand P instances (L-417A185B): GPUs from p4d to p6."""
+    p_spot: Annotated[int, Field(ge=0)] = 0
+    """All P Spot Instance Requests (L-7212CCBC)."""
+    g_on_demand: Annotated[int, Field(ge=0)] = 0
+    """Running On-Demand G and VT instances (L-DB2E81BA): GPUs of g5, g6 and g6e."""
+    g_spot: Annotated[int, Field(ge=0)] = 0
+    """All G and VT Spot Instance Requests (L-3819A6DF)."""
     standard_on_demand: Annotated[int, Field(ge=0)] = 64
     """Running On-Demand Standard instances (L-1216C47A)."""
     standard_spot: Annotated[int, Field(ge=0)] = 64

@@ -99,6 +99,8 @@ class KubernetesKind(BackendDescription):
     """Labels that, of a job's pods, only the one of node rank 0 has."""
     queues: str | None = None
     """Path of the API that serves its queues; None for a kind without queues."""
+    num_named_apart: int = 0
+    """Nodes with names of their own, before which the others are counted: the training operator's master."""
     makes_service: bool = False
     """Whether we make a Service of the job's name beside it, which goes with the job."""
 
@@ -121,6 +123,15 @@ class KubernetesKind(BackendDescription):
     def api_version(self) -> str:
         """API group and version as manifests write them."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    def pod_name(self, job: str, rank: int, *, elastic: bool = False) -> str:
+        """Name of the pod of a job's node, without the random characters that some controllers end it with."""
+        if self.single_node:
+            return job
+        if rank == 0 and not elastic:
+            return self.rank0_address(job).split(".")[0]
+        last = rank if elastic else rank - self.num_named_apart
+        return self.longest_name.format(job=job, last=last).removesuffix("-abcde")
 
     @property
     def not_installed(self) -> str:
@@ -184,6 +195,7 @@ KUBERNETES_KINDS: Mapping[BackendName, KubernetesKind] = {
             node_rank="$(PET_NODE_RANK)",
             rank0_host="{job}-master-0",
             elastic_host="{job}-worker-0",
+            num_named_apart=1,
             longest_name="{job}-worker-{last}",
         ),
         KubernetesKind(name="pod", group="", version="v1", kind="Pod", plural="pods", single_node=True),

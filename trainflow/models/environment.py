@@ -1,7 +1,7 @@
-"""What functions are told about their surroundings, a class for each subject: the one list of environment variables.
+"""Environment variables of the functions, a class for each subject.
 
-A variable has the name of its field in capitals. `functions` says which classes a function is given; from there the
-stacks and the twin take the names that they set, and the handlers read the values, with a type.
+A variable has the name of its field in capitals. `functions` says which classes a function is given: the stacks and the
+twin set the variables of these classes, and the handlers read them as typed values.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DeploymentEnvironment(Settings):
 
 
 class SlurmEnvironment(Settings):
-    """Where Slurm is, and what its nodes look like; all are empty in a deployment without one."""
+    """Address of Slurm and description of its nodes; all fields are empty in a deployment without Slurm."""
 
     slurm_api_url: SlurmUrl
     """URL of slurmrestd; `ssm://<instance id>` of a machine with Slurm's commands, where there is none."""
@@ -71,9 +71,9 @@ class SlurmEnvironment(Settings):
     slurm_user: str
     """User that the jobs run as."""
     slurm_claims: JsonText
-    """JSON object of what a token says beside its user and its end: AWS PCS wants the user's ids there."""
+    """JSON object of further claims of a token, beside user and expiry: AWS PCS requires the user's ids there."""
     slurm_system_queue: str
-    """Partition of small programs; empty where it is Slurm's default."""
+    """Partition for staging and publishing; empty for Slurm's default partition."""
     slurm_shared_folder: str
     """Folder of the file system that all nodes mount."""
     slurm_environment: str
@@ -85,7 +85,7 @@ class SlurmEnvironment(Settings):
 
     @property
     def site(self) -> Site:
-        """What the nodes look like."""
+        """Description of the nodes."""
         return Site(
             shared_folder=self.slurm_shared_folder,
             environment=self.slurm_environment,
@@ -96,7 +96,7 @@ class SlurmEnvironment(Settings):
 
 
 class ArtifactEnvironment(Settings):
-    """Where results go."""
+    """Bucket of the runs' artifacts."""
 
     artifact_bucket: Name
 
@@ -116,19 +116,19 @@ class ToolsEnvironment(Settings):
 
 
 class NotificationEnvironment(Settings):
-    """The channels that messages go over."""
+    """Channels of notifications."""
 
     topic_arn: TopicArn
 
 
 class RunTableEnvironment(Settings):
-    """Where runs are written down."""
+    """DynamoDB table of the runs."""
 
     run_table: Name
 
 
 class CacheEnvironment(Settings):
-    """Where caches of compiled graphs are written down."""
+    """DynamoDB table of the compile caches."""
 
     cache_table: Name
 
@@ -140,26 +140,26 @@ class WorkflowEnvironment(Settings):
 
 
 class LinkEnvironment(Settings):
-    """Data that the file system shows without a copy; both are empty in a deployment without such a link."""
+    """Bucket that the file system is linked to; both fields are empty in a deployment without such a link."""
 
     linked_file_system: str
     """Id of the file system."""
     linked_url: S3Prefix
-    """`s3://bucket/prefix/` of what it shows below `/data`."""
+    """`s3://bucket/prefix/` of the objects that appear below `/data`."""
 
 
 class ReapingEnvironment(Settings):
-    """When nodes have been idle for too long."""
+    """Time after which idle nodes are released."""
 
     idle_minutes: Annotated[float, Field(ge=0)]
 
     @property
     def idle_time(self) -> timedelta:
-        """The same as a time."""
+        """`idle_minutes` as a duration."""
         return timedelta(minutes=self.idle_minutes)
 
 
 class RegionEnvironment(Settings):
-    """Where the function runs. Lambda sets it itself (Lambda developer guide, reserved environment variables)."""
+    """Region of the function. Lambda sets it itself (Lambda developer guide, reserved environment variables)."""
 
     aws_region: Name

@@ -26,6 +26,7 @@ from trainflow.models.kubernetes_access import Access
 CLUSTER = (ClusterEnvironment, SlurmEnvironment)
 """Settings of functions that reach what runs the jobs, EKS or Slurm: the run says which of the two it is."""
 METRICS = (DeploymentEnvironment,)
+"""Settings of functions that name their deployment: in metrics, and in the event about a run's end."""
 ARTIFACTS = (ArtifactEnvironment,)
 NOTIFICATIONS = (NotificationEnvironment,)
 RUNS = (RunTableEnvironment,)
@@ -102,7 +103,7 @@ EVENT_HANDLERS = (
     Function(
         name="CleanUp",
         module="clean_up",
-        settings=CLUSTER + NOTIFICATIONS + RUNS + CACHES + ARTIFACTS,
+        settings=CLUSTER + NOTIFICATIONS + RUNS + CACHES + ARTIFACTS + METRICS,
         access=Access.CLEAN_UP,
         timeout_seconds=180,
     ),

@@ -23,7 +23,8 @@ class WorkerPod:
     node: str | None = None
     exit_code: int | None = None
     reason: str | None = None
-    """Kubernetes' reason: Error, OOMKilled, DeadlineExceeded, Evicted. Slurm's states are mapped to the same."""
+    """Kubernetes' reason: Error, OOMKilled, DeadlineExceeded, Evicted, or the reason of a disruption, such as
+    EvictionByEvictionAPI. Slurm's states are mapped to the same."""
     message: str | None = None
     """The container's termination message: a result, or the last lines of its log."""
     finished_at: datetime | None = None

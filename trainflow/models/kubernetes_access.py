@@ -65,7 +65,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
         _rule("", "pods/log", "get"),
     ),
     Access.WATCH: (*_jobs("get", pods=("list",)), _rule("", "pods/log", "get")),
-    Access.SCALE: (_rule("", "pods", "list"), _rule("", "configmaps", "create", "list")),
+    Access.SCALE: (_rule("", "pods", "list"), _rule("", "configmaps", "create", "get", "list", "update")),
     Access.CLEAN_UP: (
         *_jobs("list", "delete", pods=()),
         _rule("", "pods/log", "get"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -107,5 +108,9 @@ class Probed:
     """ETag of that upload; None where an older trainer did not record it."""
     checkpoint_bytes: int | None = None
     """What the program's checkpoints will take together; None for a program that cannot be asked."""
+    continues: str | None = None
+    """Why the run cannot continue the runs that it names, in a sentence; None if it can, or names none."""
     packages: str | None = None
     """Digest of the Python packages that are installed: it identifies the environment where there are no images."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions of Python and of the packages that decide what a training computes, as the probe names them."""

@@ -10,10 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainflow.models.backends import BackendName
-from trainflow.models.run_spec import RunSpec, with_present_names
-
-MAX_RUN_ID_LENGTH = 43
-"""A spec's name (30), a dash and 12 hex digits."""
+from trainflow.models.run_spec import MAX_RUN_ID_LENGTH, RunSpec, with_present_names
 
 
 class Fact(BaseModel):
@@ -48,11 +45,22 @@ class Run(Fact):
     started_at: datetime
     spec: Annotated[RunSpec, BeforeValidator(with_present_names)]
     """Also read from executions that began under an earlier version, with the names that its fields had there."""
+    given_up: tuple[str, ...] = ()
+    """Instance types of which there was no capacity, in the order in which they were tried. The spec above names the
+    one in use, and in `compute.fallback` those that are left."""
     linked_folder: str | None = None
     """Where the pods find the data set without a copy, because the file system is linked to its bucket."""
     tools_image: str | None = None
     """Image of the run's small jobs, the same one however often is deployed meanwhile; None on Slurm, whose nodes have
     no images, and in runs that began under a version without it, whose small jobs run in the workload's image."""
+
+    def on_next_type(self) -> Run | None:
+        """The run on the first type of `compute.fallback`; None if there is none left."""
+        spec = self.spec.on_next_type()
+        if spec is None:
+            return None
+        given_up = (*self.given_up, self.spec.compute.instance_type)
+        return self.model_copy(update={"spec": spec, "given_up": given_up})
 
 
 class JobRef(Fact):
@@ -105,14 +113,39 @@ class MetricsCursor(Fact):
     last_step: int | None = None
     datapoints: int = 0
     """Steps published so far."""
+    non_finite_steps: int = 0
+    """How many of them had a loss that was NaN or infinite, which CloudWatch does not take."""
+    first_non_finite_step: int | None = None
+    non_finite_in_a_row: int = 0
+    """How many of the newest losses were NaN or infinite, without a finite one between them."""
     first_loss: float | None = None
     last_loss: float | None = None
     last_report: int | None = None
     """Newest step whose report line has been published; it may come a poll later than the step's metrics line."""
     progressed_at: datetime | None = None
     """When a new step was last seen, by the Lambda's clock."""
+    format_name: str | None = None
+    """Format of the program's progress, once a line has shown it; it stays the same for the run."""
+    last_epoch: float | None = None
+    """Epoch of the newest step."""
+    metric_names: tuple[str, ...] = ()
+    """The program's own figures that are published: the first ones that it reported."""
+    figures_of_last_step: tuple[str, ...] = ()
+    """Further figures in the newest step's own line, which its report does not add again."""
+    num_lines: int = 0
+    """Lines read so far, counted up to `trainflow.progress.reader.LINES_BEFORE_WARNING`."""
+    printed_at: datetime | None = None
+    """When a new line of any kind was last seen, by the Lambda's clock."""
     log_rotations: int = 0
     """How often the log had been replaced since the poll before, so that the lines in between were not read."""
+    points_moved: int = 0
+    """Data points whose time lay so far ahead that CloudWatch was given the time of the poll instead."""
+    points_dropped: int = 0
+    """Data points that CloudWatch does not take: too old, or refused."""
+
+    def alive_as(self, later: MetricsCursor) -> MetricsCursor:
+        """This position with the signs of life of a later one, whose steps could not be published."""
+        return self.model_copy(update={"progressed_at": later.progressed_at, "printed_at": later.printed_at})
 
 
 class StagingProgress(Fact):

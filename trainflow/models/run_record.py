@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from trainflow.models.run_status import RunStatus as RunStatus
+
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-
-class RunStatus(StrEnum):
-    """How a run ended, in Step Functions' words."""
-
-    RUNNING = "RUNNING"
-    SUCCEEDED = "SUCCEEDED"
-    FAILED = "FAILED"
-    ABORTED = "ABORTED"
-    TIMED_OUT = "TIMED_OUT"
 
 
 class RunError(_Entry):
@@ -68,6 +59,84 @@ class Job(_Entry):
     """Name of the pod of rank 0; None for jobs of a single program."""
 
 
+class Restart(_Entry):
+    """A job that failed and was submitted again."""
+
+    stage: str
+    attempt: int
+    """The attempt that failed, counted over all stages; 1 is the first."""
+    at: datetime
+    """When the workflow had seen the failure."""
+    error: str
+    """Class name of the error."""
+    message: str
+    last_step: int | None = None
+    """Newest step that was logged before."""
+
+
+class SavedCheckpoint(_Entry):
+    """A checkpoint of the training, as far as it is known."""
+
+    step: int | None = None
+    saved_at: datetime | None = None
+    size_bytes: int | None = None
+    url: str | None = None
+    """Where it was published; None for those that stay on the shared file system."""
+
+
+class NodePrice(_Entry):
+    instance_type: str
+    usd_per_hour: float
+    as_of: str
+    """Date of the price."""
+    source: str
+
+
+class StateCost(_Entry):
+    state: str
+    instance_type: str
+    node_hours: float
+    usd: float | None = None
+    """None where no price is known."""
+
+
+class Cost(_Entry):
+    """Estimate of what the run's nodes cost: nodes that it held, times their on-demand price. Nothing else is in it."""
+
+    usd: float | None = None
+    """None where the price of one of the types is not known."""
+    node_hours: float
+    region: str
+    prices: list[NodePrice] = Field(default_factory=list)
+    states: list[StateCost] = Field(default_factory=list)
+    """Shares of the states of the run's own execution, in the order of their first visit."""
+
+
+class Inputs(_Entry):
+    """What the run was made of, so that it can be repeated."""
+
+    image: str | None = None
+    image_digest: str | None = None
+    """Digest of the image that the cluster pulled."""
+    code_url: str | None = None
+    code_sha256: str | None = None
+    git_commit: str | None = None
+    """Commit of the code; with `-dirty` if files differed from it."""
+    packages: dict[str, str] = Field(default_factory=dict)
+    """Versions of Python and of the packages that decide what a training computes, as the program's Python found them
+    before the run requested its nodes."""
+    tools_image: str | None = None
+    """Image of Trainflow's own programs, named by their content."""
+    dataset_url: str | None = None
+    dataset_etag: str | None = None
+    """ETag or digest of the data set's source; another version has another one."""
+    dataset_sha256: str | None = None
+    dataset_manifest: str | None = None
+    """Digest of the manifest that every file was checked against."""
+    dataset_bytes: int | None = None
+    dataset_files: int | None = None
+
+
 class Compilation(_Entry):
     graphs: int
     succeeded: int
@@ -82,6 +151,11 @@ class Training(_Entry):
     last_loss: float | None = None
     sequences_per_second: float | None = None
     """Median over the logged steps, all ranks together; of a long training over a thousand evenly spaced ones."""
+    last_metrics: dict[str, float] = Field(default_factory=dict)
+    """Newest value of each further figure that the program reported, under its own name."""
+    non_finite_steps: int = 0
+    """Logged steps whose loss was NaN or infinite."""
+    first_non_finite_step: int | None = None
     checkpoint: str | None = None
     """URL of the final checkpoint."""
 
@@ -91,11 +165,18 @@ class MetricsPublished(_Entry):
     first_step: int | None = None
     last_step: int | None = None
     gaps: int | None = None
-    """Steps in rank 0's log that CloudWatch lacks; None where the two were not compared, as in the workflow."""
+    """Steps with a finite loss in rank 0's log that CloudWatch lacks; None where the two were not compared, as in the
+    workflow."""
     duplicates: int | None = None
     """Data points in CloudWatch beyond one a step; None as above."""
+    non_finite: int = 0
+    """Steps whose loss was NaN or infinite, which CloudWatch does not take; they are no gaps."""
     log_rotations: int = 0
     """Polls that found rank 0's log replaced by a new file: the lines after the poll before were not read."""
+    moved: int = 0
+    """Data points whose time lay so far ahead that CloudWatch was given the time of the poll instead."""
+    dropped: int = 0
+    """Data points that CloudWatch does not take: too old, or refused."""
 
 
 class RunRecord(_Entry):
@@ -105,17 +186,29 @@ class RunRecord(_Entry):
     status: RunStatus
     error: RunError | None = None
     spec: dict[str, Any]
+    instance_type: str | None = None
+    """Type of the gang's nodes, which may be one of `compute.fallback`; None for a run that requested none."""
+    given_up: list[str] = Field(default_factory=list)
+    """Types of which there was no capacity, in the order in which they were tried."""
     started_at: datetime
     ended_at: datetime | None = None
     states: list[StateVisit] = Field(default_factory=list)
     executions: list[Execution] = Field(default_factory=list)
     jobs: dict[str, Job] = Field(default_factory=dict)
     """Jobs by stage; the workflow's own record has the gangs, with their failed pods alone."""
+    restarts: list[Restart] = Field(default_factory=list)
+    checkpoints: list[SavedCheckpoint] = Field(default_factory=list)
+    """Newest checkpoints in the order of writing: those that the program reports, or the published one."""
+    inputs: Inputs | None = None
+    cost: Cost | None = None
+    """None for a run that held no nodes, and in records of earlier versions."""
     compile: Compilation | None = None
     training: Training | None = None
     metrics_published: MetricsPublished | None = None
     overhead_seconds: float | None = None
     """Wall time of the execution during which no pod of the run was running; None where the pods were not watched."""
+    warnings: list[str] = Field(default_factory=list)
+    """What was not as the spec says and ended nothing, a sentence each."""
     not_checked: list[str] = Field(default_factory=list)
     """What preflight could not check, a sentence each."""
     diagnostics: list[dict[str, Any]] = Field(default_factory=list)

@@ -7,7 +7,7 @@ editors complete from (`config/run-spec.schema.json`) is generated from these cl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
@@ -15,10 +15,15 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_
 
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.backends import DESCRIPTIONS, MAX_HOST_NAME, BackendDescription, BackendName
-from trainflow.models.field_docs import DescribedFields
+from trainflow.models.checkpoint import Checkpoint
 from trainflow.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
+from trainflow.models.line_pattern import is_slow
+from trainflow.models.progress import Progress
 from trainflow.models.sentences import sentences
+from trainflow.models.spec_section import FLAG, FOLDER, IN_WORDS, NAME, OBJECT, REGION, SHA256, Section, one_of
+from trainflow.models.workload import Workload
 from trainflow.protocol import archives
+from trainflow.protocol.placeholders import DATA_DIR
 from trainflow.protocol.s3_urls import S3Url, parse_s3_url
 
 MAX_NAME_LENGTH = 30
@@ -27,90 +32,26 @@ MAX_NAME_LENGTH = 30
 RUN_HASH_LENGTH = 12
 """Hex digits after a spec's name in the run id."""
 
+MAX_RUN_ID_LENGTH = MAX_NAME_LENGTH + 1 + RUN_HASH_LENGTH
+"""A spec's name, a dash and the digits."""
+
+EarlierRun = Annotated[str, Field(pattern=NAME, max_length=MAX_RUN_ID_LENGTH)]
+"""Id of a run."""
+
+MAX_CONTINUED = 20
+"""Most runs that one continues: each is a folder to search, and a name in the record."""
+
 LONGEST_JOB = "-precompile-1"
 """Suffix after the run id in the longest name among a run's gangs."""
-
-NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-FOLDER = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-OBJECT = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
-FLAG = r"^[A-Za-z][\w-]*$"
-ABSOLUTE_FOLDER = r"^/[^\x00-\x1f:]*$"
-MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
-SHA256 = r"^[0-9a-f]{64}$"
-REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]$"
 
 LONGEST_FOLDER = 63
 """Most characters of `dataset.name`."""
 
-IN_WORDS = {
-    NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
-    FOLDER: "must be lower-case letters, digits and dashes, at most 63",
-    OBJECT: "must be the name of an object in the cluster: lower-case letters, digits, dashes and dots",
-    FLAG: "must be a flag's name without its dashes",
-    ABSOLUTE_FOLDER: "must be the full path of a folder on the nodes, without a colon",
-    MODULE: "must be a Python module's name such as 'trainer.pretrain'",
-    SHA256: "must be 64 hexadecimal digits in lower case, as `sha256sum` prints them",
-    REGION: "must be an AWS Region such as us-west-2",
-}
-"""What each pattern asks for, for messages."""
+SCHEMA_ID = "urn:trainflow:run-spec:1"
+"""Name of the JSON Schema by the format's version, for programs that know several; no address."""
 
 
-def _is_argument(value: Any) -> Any:
-    if not isinstance(value, str | int | float | bool):
-        raise ValueError(f"must be text, a number, true or false, got {value!r}")
-    if isinstance(value, str) and "\x00" in value:
-        raise ValueError(f"must hold no NUL character, which no command line can, got {value!r}")
-    return value
-
-
-Argument = Annotated[str | int | float | bool, BeforeValidator(_is_argument)]
-
-
-class _Section(DescribedFields):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def one_of(choices: Sequence[object]) -> str:
-    """Two or more choices, for a sentence."""
-    *others, last = map(str, choices)
-    return f"{', '.join(others)} or {last}"
-
-
-class Workload(_Section):
-    """The program that every process of the gang runs."""
-
-    module: Annotated[str, Field(pattern=MODULE)] | None = None
-    """Python module inside the image, as behind `python -m`; with Slurm, in `python_environment`. Either this or
-    `script`."""
-    script: str | None = None
-    """Path of a Python file inside the image, relative to its working directory. Either this or `module`."""
-    arguments: dict[Annotated[str, Field(pattern=FLAG)], Argument] = Field(default_factory=dict)
-    """Command-line flags without their dashes: `max_steps: 100` becomes `--max_steps 100`."""
-    image: Annotated[str, Field(min_length=1)] | None = None
-    """Container image. Production runs name it by digest, so that a run can be repeated. Needed by every backend but
-    `slurm`, which has none."""
-    python_environment: Annotated[str, Field(pattern=ABSOLUTE_FOLDER)] | None = None
-    """Folder of a Python virtual environment on Slurm's nodes; the deployment's if left out. Only for backend
-    `slurm`."""
-    writable_root: bool = False
-    """True for programs that write outside of `/tmp` and the mounted folders; otherwise the image is read-only. Not for
-    backend `slurm`."""
-
-    @field_validator("script")
-    @classmethod
-    def _script_stays_inside_the_image(cls, script: str | None) -> str | None:
-        if script is not None and (not script or script.startswith("/") or ".." in script.split("/")):
-            raise ValueError("must be a path relative to the image's working directory, without '..'")
-        return script
-
-    @model_validator(mode="after")
-    def _one_program(self) -> Self:
-        if (self.module is None) == (self.script is None):
-            raise ValueError("needs exactly one of 'module' and 'script'")
-        return self
-
-
-class Elastic(_Section):
+class Elastic(Section):
     """A gang that continues with fewer nodes: `c10d` rendezvous, ranks assigned anew when a node joins or leaves."""
 
     min_nodes: Annotated[int, Field(ge=1)]
@@ -121,11 +62,15 @@ class Elastic(_Section):
     """How often workers start anew before the job has failed; each start resumes from the newest checkpoint."""
 
 
-class Compute(_Section):
+class Compute(Section):
     """The gang: which nodes, how many, and what launches them."""
 
     instance_type: InstanceTypeName
     """EC2 instance type of every node."""
+    fallback: Annotated[list[InstanceTypeName], Field(max_length=5)] = Field(default_factory=list)
+    """Other instance types, tried in this order: the next one as soon as AWS reports that it has no capacity of the
+    type before, and at the latest after `limits.capacity_timeout_minutes`. All jobs of the run then use it; the nodes
+    of the type before are released. Not for backend `slurm`."""
     num_nodes: Annotated[int, Field(ge=1, le=1024)] = 1
     """Nodes of the gang. All of them or none. A trn1.2xlarge has no EFA, so a gang of them has one node."""
     processes_per_node: Annotated[int, Field(ge=1)] = 1
@@ -143,30 +88,42 @@ class Compute(_Section):
     """Goes on when nodes are lost. Only for backend `pytorchjob`; without it every node is needed all the time."""
 
     @model_validator(mode="after")
-    def _processes_fit_the_node(self) -> Self:
-        limit = self.instance.max_processes
-        if self.processes_per_node > limit:
-            unit = "NeuronCores" if self.instance.accelerated else "vCPUs"
-            raise ValueError(
-                f"processes_per_node is {self.processes_per_node}, but a {self.instance_type} has {limit} {unit}; "
-                f"use at most {limit}"
-            )
-        if self.instance.processes and self.processes_per_node not in self.instance.processes:
-            raise ValueError(
-                f"processes_per_node is {self.processes_per_node}, but Neuron supports "
-                f"{one_of(self.instance.processes)} on a {self.instance_type}; choose one of them"
-            )
+    def _every_type_is_named_once(self) -> Self:
+        if repeated := sorted(name for name in {*self.types} if self.types.count(name) > 1):
+            raise ValueError(f"fallback repeats {repeated[0]}; name each type once, in instance_type or in fallback")
         return self
+
+    @model_validator(mode="after")
+    def _processes_fit_the_node(self) -> Self:
+        for instance in (INSTANCE_TYPES[name] for name in self.types):
+            limit, source = instance.max_processes, self._source_of(instance)
+            if self.processes_per_node > limit:
+                raise ValueError(
+                    f"processes_per_node is {self.processes_per_node}, but a {instance.name}{source} has {limit} "
+                    f"{instance.process_unit}; use at most {limit}"
+                )
+            if instance.processes and self.processes_per_node not in instance.processes:
+                raise ValueError(
+                    f"processes_per_node is {self.processes_per_node}, but Neuron supports "
+                    f"{one_of(instance.processes)} on a {instance.name}{source}; choose one of them"
+                )
+        return self
+
+    def _source_of(self, instance: InstanceType) -> str:
+        """The field that names a type, for a sentence, if that is `fallback`."""
+        return "" if instance.name == self.instance_type else " in fallback"
 
     @model_validator(mode="after")
     def _the_nodes_can_talk(self) -> Self:
         most = max(self.num_nodes, self.elastic.max_nodes if self.elastic else 1)
-        if most > 1 and not self.instance.spans_nodes:
+        for instance in (INSTANCE_TYPES[name] for name in self.types):
+            if most == 1 or instance.spans_nodes:
+                continue
             field = "num_nodes" if self.num_nodes > 1 else "elastic.max_nodes"
-            larger = [name for name, kind in INSTANCE_TYPES.items() if kind.accelerated and kind.spans_nodes]
+            larger = [name for name, kind in INSTANCE_TYPES.items() if kind.uses_neuron and kind.spans_nodes]
             raise ValueError(
-                f"{field} is {most}, but a {self.instance_type} has no EFA, without which Neuron trains on one node "
-                f"alone; ask for 1 node, or for {one_of(larger)}"
+                f"{field} is {most}, but a {instance.name}{self._source_of(instance)} has no EFA, without which Neuron "
+                f"trains on one node alone; ask for 1 node, or for {one_of(larger)}"
             )
         return self
 
@@ -176,6 +133,7 @@ class Compute(_Section):
             self._too_many_for_a_pod(),
             self._queue_of_others(),
             self._priority_of_others(),
+            self._fallback_of_others(),
             self._elastic_of_others(),
         ):
             if problem:
@@ -202,6 +160,11 @@ class Compute(_Section):
             "priority as queue"
         )
 
+    def _fallback_of_others(self) -> str | None:
+        if not self.fallback or not self.backend_description.needs_slurm:
+            return None
+        return "fallback is of node groups, but Slurm's jobs wait in a partition; remove it"
+
     def _elastic_of_others(self) -> str | None:
         if self.elastic is None:
             return None
@@ -221,6 +184,18 @@ class Compute(_Section):
         return DESCRIPTIONS[self.backend]
 
     @property
+    def types(self) -> tuple[str, ...]:
+        """Instance types in the order in which they are tried."""
+        return (self.instance_type, *self.fallback)
+
+    def with_next_type(self) -> Compute | None:
+        """The same gang on the first type of `fallback`; None if it names none."""
+        if not self.fallback:
+            return None
+        following, *others = self.fallback
+        return self.model_copy(update={"instance_type": following, "fallback": others})
+
+    @property
     def instance(self) -> InstanceType:
         """The catalogue's entry for the instance type."""
         return INSTANCE_TYPES[self.instance_type]
@@ -236,7 +211,7 @@ def _backends_that(can: Callable[[BackendDescription], bool]) -> str:
     return " or ".join(f"'{name}'" for name, backend in DESCRIPTIONS.items() if can(backend))
 
 
-class Dataset(_Section):
+class Dataset(Section):
     """The data that is staged before anything else starts: an archive, or every object below a prefix."""
 
     url: str
@@ -342,11 +317,21 @@ def _web_address(url: str) -> SplitResult:
     return parts
 
 
-class Precompile(_Section):
+def _is_choice(value: Any) -> Any:
+    if not isinstance(value, bool) and value != "auto":
+        raise ValueError(f"must be auto, true or false, got {value!r}")
+    return value
+
+
+class Precompile(Section):
     """Compiling the graphs in a job of a few steps, so that the gang does not idle through it."""
 
-    enabled: bool = True
-    """Off for programs that compile nothing."""
+    enabled: Annotated[bool | Literal["auto"], BeforeValidator(_is_choice)] = "auto"
+    """`auto`: on for Trainflow's own programs, and for Python programs on Neuron devices; off for every other program.
+    `trainflow validate` prints the choice."""
+    steps_argument: Annotated[str, Field(pattern=FLAG)] | None = None
+    """The program's own flag for the number of steps after which it ends. Default: `steps_this_run` for Trainflow's own
+    programs; every other Python program is ended after `steps` calls of its optimizer."""
     cacheset: Annotated[str, Field(pattern=FOLDER)] | None = None
     """Begins the name of the cache's folder below `/cache`; what follows is made of all that changes the graphs, so no
     two runs spoil each other's. Another name makes everything be compiled anew. Default: the spec's name."""
@@ -360,13 +345,23 @@ class Precompile(_Section):
     """Steps that reach every graph of the program (the tutorial's ten)."""
 
 
-class Limits(_Section):
+def as_list(value: Any) -> Any:
+    """A list of one for a single text; nothing for null; anything else unchanged, for the validator to refuse."""
+    return [value] if isinstance(value, str) else [] if value is None else value
+
+
+def _as_section(value: Any) -> Any:
+    return {"enabled": value} if isinstance(value, bool | str) else value
+
+
+class Limits(Section):
     """When a run fails for taking too long, and how often it is polled."""
 
     max_duration_hours: Annotated[float, Field(gt=0, le=8760)] = 72.0
     """Longest time for one job, in hours; the cluster kills it then. BERT-large phase 1 takes 20 to 45."""
     capacity_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 60.0
-    """Longest wait for the gang's nodes, in minutes. Has no effect with Slurm, where jobs wait for nodes themselves."""
+    """Longest wait for the gang's nodes, in minutes, of each type of `compute.fallback`. Has no effect with
+    Slurm, where jobs wait for nodes themselves."""
     gang_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 30.0
     """Longest time that a submitted gang may have fewer pods running than it needs, in minutes; then it is started
     anew. Covers pulling the image, and waiting in a queue."""
@@ -375,8 +370,12 @@ class Limits(_Section):
     a lost worker or node, a stall, a gang that did not come together. A run that gets further may go on being
     restarted."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
-    """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints. While a data set is
-    being staged, or its names are imported by FSx: longest time in which nothing of it arrives."""
+    """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints. Of a program that
+    has not logged any (`progress`): longest time without a new line in its log. While a data set is being staged, or
+    its names are imported by FSx: longest time in which nothing of it arrives."""
+    blind_minutes: Annotated[float, Field(gt=0, le=10080)] = 60.0
+    """Minutes without a successful poll of the job after which the owner is told. The job goes on, and so does the run:
+    it fails only when the job's own time limit has passed as well."""
     min_throughput: Annotated[float, Field(gt=0)] | None = None
     """Sequences per second over all ranks below which an alarm calls a person; the run goes on. None sets no floor."""
     poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30
@@ -384,7 +383,7 @@ class Limits(_Section):
     after a second for each day of the run's age, if that is longer: the history of an execution has a quota."""
 
 
-class Teardown(_Section):
+class Teardown(Section):
     """What is released at the end: the run's jobs, and its nodes unless another run uses them."""
 
     on_success: bool = True
@@ -393,10 +392,13 @@ class Teardown(_Section):
     """False keeps pods and nodes for debugging; they go on costing money."""
 
 
-class RunSpec(_Section):
+class RunSpec(Section):
     """What to train, on what, from which data, and within which limits."""
 
-    model_config = ConfigDict(title="Trainflow run spec")
+    model_config = ConfigDict(
+        title="Trainflow run spec",
+        json_schema_extra={"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID},
+    )
 
     version: Literal[1]
     """Version of this format."""
@@ -406,7 +408,22 @@ class RunSpec(_Section):
     compute: Compute
     dataset: Dataset | None = None
     """None for programs that bring their own data."""
-    precompile: Precompile = Precompile()
+    checkpoint: Checkpoint | None = None
+    """None for Trainflow's own programs, which find their checkpoints themselves, and for programs without any."""
+    resume_from: Annotated[
+        list[EarlierRun],
+        Field(max_length=MAX_CONTINUED),
+        BeforeValidator(as_list, json_schema_input_type=EarlierRun | list[EarlierRun]),
+    ] = Field(default_factory=list)
+    """Id of the run that this one continues, or of several, the newest first: until it has a checkpoint of its own, it
+    resumes from the newest one of the first of them that has any. `trainflow resume` fills it in."""
+    progress: Progress = "auto"
+    """How the program says which step it has reached: `auto` finds out by what it prints, `none` expects nothing, or
+    one of the formats in docs/workloads.md."""
+    precompile: Annotated[
+        Precompile, BeforeValidator(_as_section, json_schema_input_type=Precompile | bool | Literal["auto"])
+    ] = Precompile()
+    """A section, or `auto`, true or false for its field `enabled` alone."""
     limits: Limits = Limits()
     teardown: Teardown = Teardown()
 
@@ -417,7 +434,40 @@ class RunSpec(_Section):
             raise ValueError(problem)
         return self
 
+    @model_validator(mode="after")
+    def _the_launcher_can_start_it(self) -> Self:
+        workload, elastic = self.workload, self.compute.elastic
+        if elastic is not None and workload.launcher != "torchrun":
+            raise ValueError(
+                f"workload.launcher is '{workload.launcher}', but only 'torchrun' starts elastic gangs; choose it, or "
+                "remove compute.elastic"
+            )
+        if elastic is not None and workload.command is not None:
+            raise ValueError(
+                "workload.command is set, but elastic gangs run Python programs; use workload.script or "
+                "workload.module, or remove compute.elastic"
+            )
+        if self.precompiles and workload.command is not None and self.precompile.steps_argument is None:
+            raise ValueError(
+                "precompile.enabled is true, but a command cannot be ended after a few steps; name the program's flag "
+                "for their number as precompile.steps_argument, or turn precompilation off"
+            )
+        if self.checkpoint is not None and workload.is_ours:
+            raise ValueError(
+                f"checkpoint is set, but {workload.module} finds its checkpoints itself; remove the section"
+            )
+        if self.resume_from and self.checkpoint is None and not workload.is_ours:
+            raise ValueError(
+                "resume_from names a run, but nothing says where the program's checkpoints are; add section checkpoint"
+            )
+        if DATA_DIR in workload.placeholders and self.dataset is None:
+            raise ValueError("workload has the placeholder {data_dir}, but there is no dataset; add it, or a path")
+        return self
+
     def _kubernetes_alone(self) -> str | None:
+        for field in ("secrets", "volumes"):
+            if getattr(self.workload, field):
+                return f"workload.{field} are for Kubernetes backends alone, and the backend is 'slurm'; remove them"
         if self.workload.image is not None:
             return (
                 "workload.image is set, but Slurm runs no containers; remove it, and name the nodes' virtual "
@@ -448,10 +498,52 @@ class RunSpec(_Section):
             )
         return self
 
+    def on_next_type(self) -> Self | None:
+        """The spec with the first type of `compute.fallback` as its own; None if it names none."""
+        compute = self.compute.with_next_type()
+        return None if compute is None else self.model_copy(update={"compute": compute})
+
+    def on_other_types(self) -> Iterator[Self]:
+        """The spec on each type of `compute.fallback`."""
+        following = self.on_next_type()
+        if following is not None:
+            yield following
+            yield from following.on_other_types()
+
+    @property
+    def precompiles(self) -> bool:
+        """Whether a job compiles the graphs before the training."""
+        return self._precompilation[0]
+
+    @property
+    def precompile_reason(self) -> str:
+        """The reason for the choice of `precompile.enabled`, for people."""
+        return self._precompilation[1]
+
+    @property
+    def _precompilation(self) -> tuple[bool, str]:
+        """Whether graphs are compiled first, and why."""
+        enabled, instance = self.precompile.enabled, self.compute.instance
+        if enabled != "auto":
+            return enabled, f"precompile.enabled is {str(enabled).lower()}"
+        if self.workload.is_ours:
+            return True, "Trainflow's own programs know how to compile first"
+        if not instance.uses_neuron:
+            return False, f"a {instance.name} has no Neuron devices, whose graphs take long to compile"
+        if self.workload.command is not None:
+            words = "set precompile.enabled and precompile.steps_argument"
+            return False, f"a command cannot be ended after a few steps; {words}"
+        return True, "Neuron's compiler reads the graphs of a few steps, after which the program is ended"
+
     @property
     def cacheset(self) -> str:
         """What the folder of this run's compiled graphs begins with."""
         return self.precompile.cacheset or self.name
+
+
+def decided(spec: RunSpec) -> RunSpec:
+    """The spec with the decision in place of `precompile.enabled: auto`: the state machine's choices read it."""
+    return spec.model_copy(update={"precompile": spec.precompile.model_copy(update={"enabled": spec.precompiles})})
 
 
 def excess_name_length(run_id: str, compute: Compute) -> int:
@@ -483,6 +575,12 @@ def parse_run_spec(document: Any) -> RunSpec:
     # Earlier versions wrote fields without a value too, into executions' inputs and into the messages of schedules.
     document = with_present_names(document)
     try:
-        return RunSpec.model_validate(document)
+        spec = RunSpec.model_validate(document)
     except ValidationError as invalid:
-        raise InvalidRunSpec(" ".join(sentences(invalid, whole="run spec", in_words=IN_WORDS))) from None
+        raise InvalidRunSpec(" ".join(sentences(invalid, model=RunSpec, whole="run spec", in_words=IN_WORDS))) from None
+    pattern = None if isinstance(spec.progress, str) else spec.progress.pattern
+    if pattern is not None and is_slow(pattern):
+        raise InvalidRunSpec(
+            f"progress.pattern: is too slow on long lines; use fewer parts such as .* in a row, got {pattern!r}."
+        )
+    return spec

@@ -21,6 +21,20 @@ SURVEY_KEY = "#survey"
 """Key of the survey's item. No run has this id: run ids begin with a letter."""
 
 
+NOTICE_KEPT_FOR = timedelta(days=14)
+"""A function is repeated within minutes, an event of EventBridge within a day."""
+
+
+def notice_key(execution_arn: str, about: str) -> str:
+    """Key of the item that notes a message. No run has this id: run ids begin with a letter."""
+    return f"#notice {execution_arn} {about}"
+
+
+def expiry_of_notice(now: datetime) -> int:
+    """When the note of a message may be deleted."""
+    return int((now + NOTICE_KEPT_FOR).timestamp())
+
+
 class RunRow(Fact):
     """What the table says of a run."""
 
@@ -28,6 +42,8 @@ class RunRow(Fact):
     execution_arn: str
     spec_name: str
     instance_type: str
+    fallback: tuple[str, ...] = ()
+    """Types that the run may use instead. Rows from before there was a choice have none."""
     num_nodes: int
     backend: BackendName = "job"
     """What runs its jobs. Rows from before there was a choice have none."""
@@ -65,6 +81,7 @@ def row_of(run: Run) -> RunRow:
         execution_arn=run.execution_arn,
         spec_name=run.spec.name,
         instance_type=run.spec.compute.instance_type,
+        fallback=tuple(run.spec.compute.fallback),
         num_nodes=run.spec.compute.num_nodes,
         backend=run.spec.compute.backend,
         status=RunStatus.RUNNING,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
 from trainflow.errors import InvalidRunSpec
+from trainflow.models.sentences import shortened
 
 MAX_BYTES = 128 * 1024
 """Largest spec: half of what a Step Functions state may pass on (256 KiB, service quotas), so that it fits a task's
@@ -16,8 +19,19 @@ input beside the other facts."""
 MAX_DEPTH = 20
 """Mappings and lists inside each other; a spec has four. Parsers recurse, and a deep document would end them."""
 
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where it is installed: ten times as fast."""
+
+
+class _Loader(_SAFE_LOADER):  # type: ignore[misc]
+    """A safe loader that refuses a field that is there twice; YAML forbids it, and PyYAML takes the last one."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        _require_unique(
+            ((key.value, key.start_mark.line + 1) for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        )
+        return super().construct_mapping(node, deep)
+
 
 FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 """What decoders raise over values that they cannot make: a 30th of February, a number without digits."""
@@ -39,20 +53,36 @@ def decode(content: bytes, *, is_json: bool = False) -> Any:
         raise InvalidRunSpec("The file is not text in UTF-8.") from None
     try:
         if is_json:
-            return json.loads(text)
+            return json.loads(text, object_pairs_hook=_object)
         _require_plain(text)
-        return yaml.load(text, Loader=LOADER)  # noqa: S506  (a safe loader)
+        return yaml.load(text, Loader=_Loader)  # noqa: S506  (a safe loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InvalidRunSpec(f"The file is not YAML{where}.") from None
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None)
+        raise InvalidRunSpec(f"The file is not YAML{where}{f': {shortened(reason)}' if reason else ''}.") from None
     except FAULTS as error:
-        raise InvalidRunSpec(f"The file is not {'JSON' if is_json else 'YAML'}: {error}.") from None
+        kind, hint = ("JSON", "correct it") if is_json else ("YAML", "correct it, or put a text in quotes")
+        raise InvalidRunSpec(f"The file is not {kind}: {shortened(error)}; {hint}.") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _require_unique((name, None) for name, _ in pairs)
+    return dict(pairs)
+
+
+def _require_unique(names: Iterable[tuple[str, int | None]]) -> None:
+    seen: set[str] = set()
+    for name, line in names:
+        if name in seen:
+            where = f", the second time at line {line}" if line else ""
+            raise InvalidRunSpec(f"The file has the field {shortened(repr(name))} twice{where}; remove one of them.")
+        seen.add(name)
 
 
 def _require_plain(text: str) -> None:
     depth = 0
-    for event in yaml.parse(text, Loader=LOADER):
+    for event in yaml.parse(text, Loader=_SAFE_LOADER):
         if isinstance(event, yaml.AliasEvent):
             raise InvalidRunSpec(f"The file uses an alias (*{event.anchor}); write the value out where it is needed.")
         if isinstance(event, yaml.CollectionStartEvent):
@@ -61,6 +91,20 @@ def _require_plain(text: str) -> None:
             depth -= 1
         if depth > MAX_DEPTH:
             raise InvalidRunSpec(f"The file nests more than {MAX_DEPTH} mappings and lists; a run spec nests four.")
+
+
+def _place_of_odd(value: Any, path: str = "") -> str:
+    """Where a document holds a value of a kind that JSON lacks, such as " at 'name'"; empty where that is not known."""
+    if path.count(".") > MAX_DEPTH:
+        return ""
+    if isinstance(value, dict):
+        inner = ((each, f"{path}.{name}" if path else str(name)) for name, each in value.items())
+    elif isinstance(value, list):
+        inner = ((each, f"{path}.{index}") for index, each in enumerate(value))
+    else:
+        plain = value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+        return "" if plain or not path else f" at '{shortened(path)}'"
+    return next(filter(None, (_place_of_odd(each, place) for each, place in inner)), "")
 
 
 def canonical(document: Any) -> str:
@@ -73,9 +117,8 @@ def canonical(document: Any) -> str:
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         size = len(text.encode())
     except FAULTS as error:
-        raise InvalidRunSpec(
-            f"The run spec holds a value that JSON cannot hold ({error}); put dates and the like in quotes."
-        ) from None
+        value = f"The run spec holds a value{_place_of_odd(document)} that JSON cannot hold ({shortened(error)})"
+        raise InvalidRunSpec(f"{value}; put dates and the like in quotes.") from None
     if size > MAX_BYTES:
         raise InvalidRunSpec(f"The run spec is larger than {MAX_BYTES // 1024} KiB, which none needs to be.")
     return text

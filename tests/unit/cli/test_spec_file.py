@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainflow.cli.spec_file import merged, read_spec
+from trainflow.cli.spec_file import read_spec
 from trainflow.errors import InvalidRunSpec
+from trainflow.models.spec_changes import changes_of, merged
 
 SPECS = sorted(Path("runs").glob("*.yaml"))
 SCALED_DOWN = sorted(Path("runs/overrides").glob("*.yaml"))
@@ -32,6 +34,37 @@ def test_an_override_is_a_merge_patch(document: Any, override: Any, expected: An
     assert repr(document) == before, "the document itself stays"
 
 
+def test_settings_of_a_command_line_make_an_override() -> None:
+    settings = [
+        "workload.arguments.lr=1e-4",
+        "workload.arguments.optimizer.name=adamw",
+        "compute.num_nodes=4",
+        "compute.num_nodes=8",
+        "compute.fallback=[trn1n.32xlarge]",
+        "limits.stall_minutes=null",
+        "workload.env.A=b=c",
+    ]
+    assert changes_of(settings) == {
+        "workload": {"arguments": {"lr": "1e-4", "optimizer.name": "adamw"}, "env": {"A": "b=c"}},
+        "compute": {"num_nodes": 8, "fallback": ["trn1n.32xlarge"]},
+        "limits": {"stall_minutes": None},
+    }
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("lr", "'lr' must be a field and its value, such as workload.arguments.lr=1e-4."),
+        ("=3", "'=3' must be a field and its value"),
+        ("compute..num_nodes=3", "must be a field and its value"),
+        ("name=[", "name: The value is not YAML at line"),
+    ],
+)
+def test_what_is_no_setting_is_one_sentence(setting: str, sentence: str) -> None:
+    with pytest.raises(InvalidRunSpec, match=re.escape(sentence)):
+        changes_of([setting])
+
+
 @pytest.mark.parametrize("override", [None, [], "compute", 3])
 def test_an_override_that_is_no_mapping_is_refused(tmp_path: Path, override: Any) -> None:
     path = tmp_path / "x.yaml"
@@ -49,6 +82,55 @@ def test_later_overrides_go_over_earlier_ones_and_both_are_named_when_the_result
         InvalidRunSpec, match=r"with .*one\.yaml with .*other\.yaml: compute\.num_nodes: must be at least"
     ):
         read_spec(SPECS[0], [one, other])
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+SPEC = "version: 1\nname: mine\nworkload: {script: t.py, image: i}\ncompute: {instance_type: c7i.xlarge}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (BOMB, "The file uses an alias"),
+        (SPEC + "name: other\n", "The file has the field 'name' twice, the second time at line 5; remove one of them."),
+        (SPEC.replace("mine", "2026-02-30"), "The file is not YAML: day is out of range for month; correct it, or put"),
+        (SPEC.replace("mine", "2026-02-20"), "The run spec holds a value at 'name' that JSON cannot hold"),
+        (SPEC.replace("mine", "m" * 200_000), "The file is larger than 128 KiB, which no run spec needs to be."),
+        (SPEC + "num_node: 2\n", "num_node: there is no such field; did you mean 'compute.num_nodes'?"),
+        (SPEC.replace("image: i", "image: i, volumes: [{clam: b}]"), "no such field; did you mean 'claim'?"),
+        (SPEC + "progress: {patern: x}\n", "progress.patern: there is no such field; did you mean 'pattern'?"),
+        (SPEC + "colour: red\n", "colour: there is no such field; remove it or correct its name."),
+        (SPEC.replace("mine", "12"), "name: must be text, got 12; put it in quotes."),
+        (
+            SPEC.replace("xlarge", "xlarge, num_nodes: two"),
+            "compute.num_nodes: must be a whole number, got 'two'.",
+        ),
+        (SPEC + "limits: {stall_minutes: long}\n", "limits.stall_minutes: must be a number, got 'long'."),
+        (SPEC.replace("image: i", "image: ''"), "workload.image: must not be empty."),
+        (SPEC + "{", "The file is not YAML at line 6, column 1: "),
+    ],
+)
+def test_what_is_no_spec_is_a_short_sentence_as_for_an_upload(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidRunSpec) as refused:
+        read_spec(path)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert sentence in str(refused.value)
+    assert len(str(refused.value)) < 800
+
+
+def test_arguments_keep_the_order_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(SPEC.replace("image: i", "image: i, arguments: {z: 1, a: 2, m: 3}"))
+    assert list(read_spec(path).workload.arguments) == ["z", "a", "m"]
+
+
+def test_a_long_value_is_quoted_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(SPEC.replace("mine", "m" * 100_000))
+    with pytest.raises(InvalidRunSpec, match=r"name: must have at most 30 characters, got 'm{47} … m{47}'\.$"):
+        read_spec(path)
 
 
 def test_every_seed_has_an_override_that_scales_it_down() -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.fakes.runs import SPEC, spec_with
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.run import job_name, run_id_for
-from trainflow.models.run_spec import FOLDER, MAX_NAME_LENGTH, parse_run_spec
+from trainflow.models.run_spec import MAX_NAME_LENGTH, parse_run_spec
+from trainflow.models.spec_section import FOLDER
 from trainflow.protocol.s3_urls import S3Url, parse_s3_url
 
 
@@ -34,12 +35,15 @@ SHA256 = "0123456789abcdef" * 4
 
 REFUSED = {
     "an unknown field": (spec_with(colour="red"), "colour: there is no such field"),
-    "an unknown field in a section": (spec_with(compute__nodes=2), "compute.nodes: there is no such field"),
+    "an unknown field in a section": (
+        spec_with(compute__nodes=2),
+        "compute.nodes: there is no such field; did you mean 'num_nodes'?",
+    ),
     "a later version": (spec_with(version=2), "version: must be 1, got 2"),
     "a name in capitals": (spec_with(name="Bert"), "name: must begin with a lower-case letter"),
     "a name that is too long": (spec_with(name="b" * 31), "name: "),
     "no nodes": (spec_with(compute__num_nodes=0), "compute.num_nodes: must be at least 1, got 0"),
-    "nodes in words": (spec_with(compute__num_nodes="two"), "compute.num_nodes: should be a valid integer"),
+    "nodes in words": (spec_with(compute__num_nodes="two"), "compute.num_nodes: must be a whole number, got 'two'."),
     "an unknown backend": (spec_with(compute__backend="torque"), "compute.backend: must be 'job', 'jobset', "),
     "a pod of two nodes": (
         spec_with(compute__backend="pod"),
@@ -105,8 +109,8 @@ REFUSED = {
         "workload.arguments.name: must hold no NUL character",
     ),
     "an unknown instance type": (
-        spec_with(compute__instance_type="p5.48xlarge"),
-        "compute.instance_type: 'p5.48xlarge' is not supported; choose one of trn1.2xlarge",
+        spec_with(compute__instance_type="trn1.48xlarge"),
+        "compute.instance_type: 'trn1.48xlarge' is not supported; choose another such as trn2.48xlarge, ",
     ),
     "more processes than cores": (
         spec_with(compute__processes_per_node=33),
@@ -123,7 +127,7 @@ REFUSED = {
     "nodes that cannot talk to each other": (
         spec_with(compute={"instance_type": "trn1.2xlarge", "num_nodes": 2, "processes_per_node": 2}),
         "compute: num_nodes is 2, but a trn1.2xlarge has no EFA, without which Neuron trains on one node alone; ask "
-        "for 1 node, or for trn1.32xlarge, trn1n.32xlarge or trn2.48xlarge.",
+        "for 1 node, or for trn1.32xlarge, trn1n.32xlarge, trn2.3xlarge or trn2.48xlarge.",
     ),
     "a gang that could grow to nodes that cannot talk": (
         spec_with(
@@ -135,12 +139,145 @@ REFUSED = {
         ),
         "compute: elastic.max_nodes is 3, but a trn1.2xlarge has no EFA",
     ),
-    "two programs": (spec_with(workload__script="train.py"), "needs exactly one of 'module' and 'script'"),
+    "two programs": (spec_with(workload__script="train.py"), "needs exactly one of 'module', 'script' and 'command'"),
     "a script outside the image": (
         spec_with(workload={"script": "../train.py", "image": "i"}),
         "workload.script: must be a path relative to",
     ),
-    "a list as an argument": (spec_with(workload__arguments={"lr": [1]}), "workload.arguments.lr: must be text"),
+    "a mapping as an argument": (
+        spec_with(workload__arguments={"lr": {"a": 1}}),
+        "workload.arguments.lr: must be text",
+    ),
+    "a list of lists as an argument": (
+        spec_with(workload__arguments={"lr": [[1]]}),
+        "workload.arguments.lr: must be text",
+    ),
+    "an empty command": (
+        spec_with(workload={"command": [], "image": "i"}),
+        "workload.command: must not be empty.",
+    ),
+    "true as a word": (
+        spec_with(workload={"command": ["train", True], "image": "i"}),
+        "workload.command.1: must be text or a number, got true; put it in quotes.",
+    ),
+    "a placeholder that does not exist": (
+        spec_with(workload__arguments={"out": "{run_folder}/x"}),
+        "workload: arguments.out has the unknown placeholder {run_folder}; use one of {data_dir}, {run_dir}, "
+        "{cache_dir}, {run_id}, {rank}, or write {{run_folder}} for the text {run_folder}.",
+    ),
+    "a rank that torchrun does not fill in": (
+        spec_with(workload__positional=["{rank}"]),
+        "workload: positional has the placeholder {rank}, which only the launchers 'none' and 'mpi' fill in",
+    ),
+    "a rank in a variable": (
+        spec_with(workload__launcher="none", workload__env={"R": "{rank}"}),
+        "workload: env has the placeholder {rank}, which only the launchers",
+    ),
+    "runs to continue without known checkpoints": (
+        spec_with(workload__module="mine", resume_from=["bert-1"]),
+        "resume_from names a run, but nothing says where the program's checkpoints are; add section checkpoint.",
+    ),
+    "a path in place of a run to continue": (
+        spec_with(resume_from=["../bert"]),
+        "resume_from.0: must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
+    ),
+    "data that is not there": (
+        spec_with(dataset=None, workload__env={"DATA": "{data_dir}"}),
+        "workload has the placeholder {data_dir}, but there is no dataset; add it, or a path.",
+    ),
+    "a variable of the workflow's": (
+        spec_with(workload__env={"TRAINFLOW_RUN_ID": "x"}),
+        "workload: env.TRAINFLOW_RUN_ID is a variable that the workflow sets; choose another name.",
+    ),
+    "the compile cache's variable": (
+        spec_with(workload__env={"NEURON_COMPILE_CACHE_URL": "/x"}),
+        "workload: env.NEURON_COMPILE_CACHE_URL is a variable that the workflow sets; choose another name.",
+    ),
+    "a variable that no shell takes": (
+        spec_with(workload__env={"A-B": "x"}),
+        "workload.env.A-B: must be the name of an environment variable",
+    ),
+    "a variable in two places": (
+        spec_with(workload__env={"A": "x"}, workload__secrets={"A": {"name": "s", "key": "k"}}),
+        "workload: A is in env and in secrets; remove one of them.",
+    ),
+    "a secret in the spec": (
+        spec_with(workload__secrets={"TOKEN": "hf_123"}),
+        "workload.secrets.TOKEN: must be a mapping of fields.",
+    ),
+    "a secret of two systems": (
+        spec_with(workload__secrets={"A": {"name": "s", "secrets_manager": "s", "key": "k"}}),
+        "workload.secrets.A: needs exactly one of 'name' and 'secrets_manager'.",
+    ),
+    "a Kubernetes Secret without a key": (
+        spec_with(workload__secrets={"A": {"name": "s"}}),
+        "workload.secrets.A: key is missing; name the key of the value in the Kubernetes Secret.",
+    ),
+    "an address in place of a secret's name": (
+        spec_with(workload__secrets={"A": {"secrets_manager": "https://example.com"}}),
+        "workload.secrets.A.secrets_manager: must be the name or the ARN of a secret in AWS Secrets Manager",
+    ),
+    "a Secrets Manager secret with Slurm": (
+        slurm(workload__secrets={"A": {"secrets_manager": "s"}}),
+        "workload.secrets are for Kubernetes backends alone, and the backend is 'slurm'; remove them.",
+    ),
+    "a secret with Slurm": (
+        slurm(workload__secrets={"A": {"name": "s", "key": "k"}}),
+        "workload.secrets are for Kubernetes backends alone, and the backend is 'slurm'; remove them.",
+    ),
+    "a volume with Slurm": (
+        slurm(workload__volumes=[{"mount": "/models", "claim": "models"}]),
+        "workload.volumes are for Kubernetes backends alone, and the backend is 'slurm'; remove them.",
+    ),
+    "a volume over the run's folder": (
+        spec_with(workload__volumes=[{"mount": "/runs/x", "claim": "c"}]),
+        "workload.volumes.0.mount: '/runs/x' is below /runs, which every container has; choose another folder.",
+    ),
+    "a volume at the root": (
+        spec_with(workload__volumes=[{"mount": "/", "claim": "c"}]),
+        "workload.volumes.0.mount: must be the full path of a folder, without '.' and '..', got '/'.",
+    ),
+    "a volume of two kinds": (
+        spec_with(workload__volumes=[{"mount": "/m", "claim": "c", "empty_dir_gib": 1}]),
+        "workload.volumes.0: needs exactly one of 'claim', 'config_map' and 'empty_dir_gib'.",
+    ),
+    "two volumes in one folder": (
+        spec_with(workload__volumes=[{"mount": "/m", "claim": "a"}, {"mount": "/m", "claim": "b"}]),
+        "workload: volumes: '/m' is mounted twice; choose another folder for one of them.",
+    ),
+    "an elastic gang without torchrun": (
+        elastic(min_nodes=1, max_nodes=2) | {"workload": {"module": "m", "image": "i", "launcher": "mpi"}},
+        "workload.launcher is 'mpi', but only 'torchrun' starts elastic gangs; choose it, or remove compute.elastic.",
+    ),
+    "an elastic gang of a command": (
+        elastic(min_nodes=1, max_nodes=2) | {"workload": {"command": ["m"], "image": "i"}},
+        "workload.command is set, but elastic gangs run Python programs; ",
+    ),
+    "checkpoints of our own program": (
+        spec_with(checkpoint={"path": "step-{step}"}),
+        "checkpoint is set, but trainer.pretrain finds its checkpoints itself; remove the section.",
+    ),
+    "checkpoints outside of the run's folder": (
+        spec_with(checkpoint={"path": "../step-{step}"}),
+        "checkpoint.path: must be a path below the run's folder, without '.' and '..', got '../step-{step}'.",
+    ),
+    "checkpoints without a name": (
+        spec_with(checkpoint={"path": "*"}),
+        "checkpoint.path: must name the checkpoints, with {step} at most once, got '*'.",
+    ),
+    "a marker in a folder": (
+        spec_with(checkpoint={"path": "step-{step}", "marker": "a/b"}),
+        "checkpoint.marker: must be the name of a file, without a folder, got 'a/b'.",
+    ),
+    "an unknown placeholder for a checkpoint": (
+        spec_with(checkpoint={"path": "step-{step}", "resume": ["{run_dir}"]}),
+        "checkpoint: resume has the placeholder {run_dir}, but only {checkpoint} is filled in there.",
+    ),
+    "a command that is to be precompiled": (
+        spec_with(workload={"command": ["train"], "image": "i"}, precompile__enabled=True),
+        "precompile.enabled is true, but a command cannot be ended after a few steps; name the program's flag for "
+        "their number as precompile.steps_argument, or turn precompilation off.",
+    ),
     "dashes in a flag": (spec_with(workload__arguments={"--lr": 1}), "workload.arguments.--lr: must be a flag's name"),
     "a data set elsewhere": (
         dataset(url="http://x/a.tar"),

@@ -1,0 +1,43 @@
+"""What the client has to know of a deployment, as the deployment itself keeps it: one parameter of Systems Manager.
+
+The orchestration stack writes the parameter, and so does the twin. To operate runs, one may read this parameter alone,
+and no stack.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+PREFIX = "/trainflow/"
+"""Begins the parameters of all deployments of a Region, so that they can be listed."""
+
+SUFFIX = "/address"
+
+
+class DeploymentAddress(BaseModel):
+    """Names of a deployment's resources. A later version may add fields; an earlier client ignores them."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    deployment: str
+    """Name in the configuration, a dimension of the metrics."""
+    state_machine_arn: str
+    """The training workflow, whose executions are the runs."""
+    artifact_bucket: str
+    """Where what runs leave is kept."""
+    data_bucket: str
+    """Where data sets and uploaded run specs are."""
+    cluster: str
+    """Name of the EKS cluster."""
+    namespace: str
+    """Namespace of the runs' pods."""
+
+
+def container_log(cluster: str, kind: str) -> str:
+    """Name of a log group of Container Insights: `application` has what pods print."""
+    return f"/aws/containerinsights/{cluster}/{kind}"
+
+
+def parameter_name(deployment: str) -> str:
+    """Name of a deployment's parameter."""
+    return f"{PREFIX}{deployment}{SUFFIX}"

@@ -1,0 +1,48 @@
+"""Base of the run spec's sections, and the patterns of their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import ConfigDict
+
+from trainflow.models.field_docs import DescribedFields
+
+NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+FOLDER = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+OBJECT = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
+FLAG = r"^[A-Za-z][\w.-]*$"
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+KEY_NAME = r"^[-._a-zA-Z0-9]{1,253}$"
+SECRET = r"^(arn:aws[-a-z]*:secretsmanager:[-a-z0-9]+:\d{12}:secret:)?[-/_+=.@A-Za-z0-9]{1,512}$"  # noqa: S105  (a pattern)
+ABSOLUTE_FOLDER = r"^/[^\x00-\x1f:]*$"
+MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+SHA256 = r"^[0-9a-f]{64}$"
+REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]$"
+
+IN_WORDS = {
+    NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
+    FOLDER: "must be lower-case letters, digits and dashes, at most 63",
+    OBJECT: "must be the name of an object in the cluster: lower-case letters, digits, dashes and dots",
+    FLAG: "must be a flag's name without its dashes",
+    VARIABLE: "must be the name of an environment variable: letters, digits and underscores",
+    KEY_NAME: "must be a key of a secret: letters, digits, dots, dashes and underscores",
+    SECRET: "must be the name or the ARN of a secret in AWS Secrets Manager",
+    ABSOLUTE_FOLDER: "must be the full path of a folder on the nodes, without a colon",
+    MODULE: "must be a Python module's name such as 'trainer.pretrain'",
+    SHA256: "must be 64 hexadecimal digits in lower case, as `sha256sum` prints them",
+    REGION: "must be an AWS Region such as us-west-2",
+}
+"""What each pattern asks for, for messages."""
+
+
+class Section(DescribedFields):
+    """Immutable part of a spec that refuses fields it does not have."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def one_of(choices: Sequence[object]) -> str:
+    """Two or more choices, for a sentence."""
+    *others, last = map(str, choices)
+    return f"{', '.join(others)} or {last}"
