@@ -29,7 +29,7 @@ def _has(run: Run, stage: Stage) -> bool:
     """Whether the run has a job of that stage."""
     if stage is Stage.STAGE:
         return run.spec.dataset is not None
-    return run.spec.precompile.enabled or stage is not Stage.PRECOMPILE
+    return run.spec.precompiles or stage is not Stage.PRECOMPILE
 
 
 def _write(path: Path, run: Run, stage: Stage) -> None:

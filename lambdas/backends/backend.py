@@ -71,8 +71,12 @@ class Backend(Protocol):
     def delete(self, job: JobRef) -> None:
         """Delete one job and its pods."""
 
-    def ensure_nodes(self, run: Run) -> Capacity:
+    def ensure_nodes(self, run: Run, *, waiting_since: datetime) -> Capacity:
         """The number of the gang's ready nodes; requests the others. Safe to repeat.
+
+        Args:
+            run: The run.
+            waiting_since: When it began to wait for nodes of this instance type.
 
         Raises:
             GangTooLarge: If the backend can never provide as many nodes.

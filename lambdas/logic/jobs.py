@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from trainflow.models.backends import DESCRIPTIONS, BackendName
 from trainflow.models.compile_cache import CacheUse, own_folder
 from trainflow.models.instances import HUGE_PAGES_OF_EFA_POD_MIB, InstanceType
+from trainflow.models.progress import Format, read_from_files
 from trainflow.models.run import JobRef, Run, Stage, job_name
-from trainflow.models.run_spec import Argument, Dataset, Elastic, RunSpec
-from trainflow.protocol import announcement, compile_cache, variables
-from trainflow.protocol.pods import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, SCRATCH_MOUNT
+from trainflow.models.run_spec import Dataset, Elastic, RunSpec
+from trainflow.models.workload import SHARED_MEMORY_GIB, Secret, Volume, Workload, option_words
+from trainflow.protocol import announcement, compile_cache, placeholders, variables
+from trainflow.protocol.placeholders import filled_by_workflow
+from trainflow.protocol.pods import (
+    CACHE_MOUNT,
+    DATA_MOUNT,
+    HELPERS,
+    PACKAGES_FOLDER,
+    RUNS_MOUNT,
+    SCRATCH_MOUNT,
+    WORKSPACE,
+)
 from trainflow.protocol.result import RESULT_FILE
 
 GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
@@ -66,6 +77,15 @@ class Job:
     """Whether the program may write into its image's file system."""
     python_environment: str | None = None
     """Folder of the virtual environment on Slurm's nodes; None for the deployment's."""
+    secrets: Mapping[str, Secret] = field(default_factory=dict)
+    """Variables with values that the pods alone know: references to Kubernetes Secrets are in the pod, and the command
+    reads the values of Secrets Manager."""
+    shared_memory_gib: int = SHARED_MEMORY_GIB
+    volumes: tuple[Volume, ...] = ()
+    helpers_image: str | None = None
+    """Image that helpers are installed from into the program's container; None where they are installed already."""
+    code: str | None = None
+    """URL of packed code that is unpacked beside the helpers; None without code, and where the command fetches it."""
 
     @property
     def port(self) -> int:
@@ -75,7 +95,8 @@ class Job:
     @property
     def spec_hash(self) -> str:
         """Hash of everything that the job would do, in 16 hex digits. It distinguishes two jobs of the same name."""
-        content = json.dumps(asdict(self), sort_keys=True, default=str)
+        instance = None if self.instance is None else self.instance.name
+        content = json.dumps({**asdict(self), "instance": instance}, sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -105,6 +126,12 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: C
         elastic=spec.compute.elastic if ref.elastic else None,
         writable_root=spec.workload.writable_root if gang else False,
         python_environment=spec.workload.python_environment,
+        # The probe too: it does not start with a secret that does not exist, and no node has been asked for by then.
+        secrets=spec.workload.secrets if gang or stage is Stage.PREFLIGHT else {},
+        shared_memory_gib=spec.workload.shared_memory_gib if gang else SHARED_MEMORY_GIB,
+        volumes=tuple(spec.workload.volumes) if gang else (),
+        helpers_image=None if stage in TOOLS else run.tools_image,
+        code=None if stage in TOOLS or run.tools_image is None else spec.workload.code,
     )
 
 
@@ -133,34 +160,202 @@ def run_folder(run_id: str) -> str:
     return f"{RUNS_MOUNT}/{run_id}"
 
 
+def data_folder(run: Run) -> str | None:
+    """Folder of a run's data set inside its pods; None for a run without one."""
+    if run.spec.dataset is None:
+        return None
+    return run.linked_folder or f"{DATA_MOUNT}/{run.spec.dataset.folder}"
+
+
 def cache_folder(run_id: str, cache: CacheUse | None) -> str:
     """Folder of a run's compiled graphs inside its pods."""
     return f"{CACHE_MOUNT}/{cache.folder if cache else own_folder(run_id)}"
 
 
 def _command(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | None) -> tuple[str, ...]:
+    """The words that the container starts."""
+    words = _words(run, ref, artifacts_url=artifacts_url, cache=cache)
+    return words if ref.stage in TOOLS else (*_with_secrets(run), *words)
+
+
+def _with_secrets(run: Run) -> tuple[str, ...]:
+    """Words that set variables to values of Secrets Manager; empty without any. They come first, so that every part of
+    the command has these variables, as it has those of Kubernetes Secrets."""
+    from_service = {
+        name: {"secret": secret.secrets_manager, **({"key": secret.key} if secret.key else {})}
+        for name, secret in sorted(run.spec.workload.secrets.items())
+        if secret.secrets_manager is not None
+    }
+    return (*_helper(run, "fetch_secrets"), "--variables", json.dumps(from_service), "--") if from_service else ()
+
+
+def _words(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | None) -> tuple[str, ...]:
     spec, workload = run.spec, run.spec.workload
     match ref.stage:
         case Stage.PREFLIGHT:
-            program = ("--module", workload.module) if workload.module else ("--script", str(workload.script))
             gang = {"world_size": spec.compute.world_size, "processes_per_node": spec.compute.processes_per_node}
-            flags = (*program, *_options(gang), "--", *_options(workload.arguments))
-            return ("python", "-m", "trainer.probe", *flags)
+            continued = _checkpoints_of(spec) if spec.resume_from else ()
+            flags = (*_named_program(workload), *option_words(gang), *continued)
+            words = _filled(run, workload.words, cache)
+            return (*_in_workspace(run), *_helper(run, "probe"), *flags, "--", *words)
         case Stage.STAGE:
             if spec.dataset is None:
                 raise ValueError("a run without a data set has nothing to stage")
             source = _source(spec.dataset, linked_folder=run.linked_folder, module=workload.module)
             return ("python", "-m", "trainer.stage", *source)
         case Stage.PUBLISH:
-            return ("python", "-m", "trainer.publish", "--source", run_folder(run.run_id), "--url", artifacts_url)
+            source = ("--source", run_folder(run.run_id), "--url", artifacts_url)
+            return ("python", "-m", "trainer.publish", *source, *_checkpoints_of(spec))
         case Stage.PRECOMPILE:
-            few_steps = {**spec.workload.arguments, "steps_this_run": spec.precompile.steps}
             again = ("--retry_failed",) if ref.attempt > 1 else ()
-            compiling = ("python", "-m", "trainer.precompile", *again, "--", *_torchrun(spec, ref, few_steps))
-            return (*_with_locked_memory(spec, ref), *compiling)
+            program = _filled(run, _of_few_steps(run), cache)
+            compiling = (*_helper(run, "precompile"), *again, "--", *_launched(run, ref, program))
+            return (*_with_locked_memory(run, ref), *compiling)
         case Stage.TRAINING:
-            copying = _with_copy_of(cache_folder(run.run_id, cache)) if cache else ()
-            return (*_with_locked_memory(spec, ref), *copying, *_torchrun(spec, ref, workload.arguments))
+            copying = _with_copy_of(run, cache_folder(run.run_id, cache)) if cache else ()
+            program = _filled(run, (*_program(workload), *workload.words), cache)
+            return (
+                *_with_locked_memory(run, ref),
+                *copying,
+                *_with_relay(run),
+                *_with_checkpoint(run, ref),
+                *_launched(run, ref, program),
+            )
+
+
+def _with_relay(run: Run) -> tuple[str, ...]:
+    """Words that start the program beside one that tells its steps in files, or none at all: the functions read the log
+    alone. Of the last kind it says when files below the run's folder change."""
+    progress = run.spec.progress
+    if progress == "auto" or (isinstance(progress, Format) and not read_from_files(progress)):
+        return ()
+    files = {} if progress == "none" else {name: value for name, value in progress if value is not None}
+    flags = (f"--{name}={value}" for name, value in files.items())
+    return (*_helper(run, "relay_progress"), *flags, "--")
+
+
+def _checkpoints_of(spec: RunSpec) -> tuple[str, ...]:
+    """Flags that tell a program which files are checkpoints: the spec's pattern, or nothing for our own format.
+
+    An empty pattern stands for a program whose checkpoints are not known.
+    """
+    if spec.workload.is_ours:
+        return ()
+    if spec.checkpoint is None:
+        return ("--checkpoints", "")
+    marker = ("--marker", spec.checkpoint.marker) if spec.checkpoint.marker else ()
+    return ("--checkpoints", spec.checkpoint.path, *marker)
+
+
+def _with_checkpoint(run: Run, ref: JobRef) -> tuple[str, ...]:
+    """Words that choose the newest complete checkpoint; empty for programs that find it themselves."""
+    checkpoint = run.spec.checkpoint
+    if checkpoint is None:
+        return ()
+    words = ("--words", json.dumps(checkpoint.resume)) if checkpoint.resume else ()
+    marker = ("--marker", checkpoint.marker) if checkpoint.marker else ()
+    complete = (*marker, "--settled_seconds", f"{checkpoint.settled_seconds:g}")
+    return (*_helper(run, "resume"), "--path", checkpoint.path, *words, *complete, "--decision", ref.name, "--")
+
+
+def _filled(run: Run, words: Sequence[str], cache: CacheUse | None) -> tuple[str, ...]:
+    """Words of the spec with their placeholders filled in; `{rank}` is left to launchers that fill it in."""
+    values, by_launcher = _values(run, cache), run.spec.workload.launcher != "torchrun"
+    return tuple(filled_by_workflow(word, values, by_launcher=by_launcher) for word in words)
+
+
+def _values(run: Run, cache: CacheUse | None) -> dict[str, str]:
+    return {
+        placeholders.DATA_DIR: data_folder(run) or "",
+        placeholders.RUN_DIR: run_folder(run.run_id),
+        placeholders.CACHE_DIR: cache_folder(run.run_id, cache),
+        placeholders.RUN_ID: run.run_id,
+    }
+
+
+def _named_program(workload: Workload) -> tuple[str, ...]:
+    """The probe's options for the program."""
+    if workload.module is not None:
+        return ("--module", workload.module)
+    if workload.script is not None:
+        return ("--script", workload.script)
+    return ("--executable", (workload.command or [""])[0])
+
+
+def _program(workload: Workload) -> tuple[str, ...]:
+    """The program, as the interpreter takes it behind `python`; a command as it is."""
+    if workload.module is not None:
+        return ("-m", workload.module)
+    return (workload.script,) if workload.script is not None else tuple(workload.command or ())
+
+
+def _of_few_steps(run: Run) -> tuple[str, ...]:
+    """The program and its words, so that it ends after the steps of a precompilation."""
+    workload, precompile = run.spec.workload, run.spec.precompile
+    program, argument = _program(workload), precompile.steps_argument
+    if argument is None and workload.is_ours:
+        argument = "steps_this_run"
+    if argument is None:
+        limited = (*_as_program(run, "limit_steps"), "--steps", str(precompile.steps), "--", *program)
+        return (*limited, *workload.words)
+    fewer = workload.model_copy(update={"arguments": {**workload.arguments, argument: precompile.steps}})
+    return (*program, *fewer.words)
+
+
+def _launched(run: Run, ref: JobRef, program: Sequence[str]) -> tuple[str, ...]:
+    """The words that start a program on one node of the gang."""
+    compute, workload, static = run.spec.compute, run.spec.workload, _static_rendezvous(ref)
+    elastic = compute.elastic if ref.elastic else None
+    if workload.launcher == "torchrun":
+        return (
+            *_in_workspace(run),
+            "torchrun",
+            *(_elastic_rendezvous(ref, elastic) if elastic else static),
+            *("--nproc_per_node", str(compute.processes_per_node)),
+            *(("--no-python",) if workload.command is not None else ()),
+            *(_as_program(run, "announce") if elastic else ()),
+            *program,
+        )
+    processes = compute.processes_per_node if workload.launcher == "mpi" else 0
+    python = () if workload.command is not None else ("python", "-u")
+    launching = (*_helper(run, "launch"), *static, "--nproc_per_node", str(processes))
+    return (*_in_workspace(run), *launching, "--", *python, *program)
+
+
+def _helper(run: Run, name: str) -> tuple[str, ...]:
+    """Words that start a helper in the container of the workload's program.
+
+    Args:
+        run: The run.
+        name: Module of the trainer.
+    """
+    return ("python", *_as_program(run, name))
+
+
+def _in_workspace(run: Run) -> tuple[str, ...]:
+    """Words that start a command in the folder of the run's code; empty for a run without code.
+
+    An init container has filled the folder. On Slurm's nodes the first of the two programs does, below the folder in
+    which the node starts the command.
+    """
+    if run.spec.workload.code is None:
+        return ()
+    required = run.spec.workload.requirements
+    packages = ("--requirements", required, "--packages", PACKAGES_FOLDER) if required else ()
+    if run.tools_image is not None:
+        return (*_helper(run, "workspace"), "--folder", WORKSPACE, *packages, "--")
+    folder = WORKSPACE.lstrip("/")
+    fetching = (*_helper(run, "code"), "--url", run.spec.workload.code, "--into", folder, "--")
+    return (*fetching, *_helper(run, "workspace"), "--folder", folder, *packages, "--")
+
+
+def _as_program(run: Run, name: str) -> tuple[str, ...]:
+    """A helper as `python` and torchrun start it: from the folder that an init container of the tools image fills.
+
+    Without that image the packages are installed: on Slurm's nodes, and in the images of runs that began before there
+    was one.
+    """
+    return ("-m", f"trainer.{name}") if run.tools_image is None else (HELPERS, name)
 
 
 def _source(dataset: Dataset, *, linked_folder: str | None, module: str | None) -> tuple[str, ...]:
@@ -179,33 +374,16 @@ def _source(dataset: Dataset, *, linked_folder: str | None, module: str | None) 
     return tuple(text for name, value in given.items() if value is not None for text in (f"--{name}", value))
 
 
-def _with_locked_memory(spec: RunSpec, ref: JobRef) -> tuple[str, ...]:
+def _with_locked_memory(run: Run, ref: JobRef) -> tuple[str, ...]:
     """Words that check the limit of locked memory before a gang starts over EFA; empty for other gangs."""
-    if not spec.compute.instance.uses_efa(ref.num_nodes):
+    if not run.spec.compute.instance.uses_efa(ref.num_nodes):
         return ()
-    return ("python", "-m", "trainer.locked_memory", "--mebibytes", str(HUGE_PAGES_OF_EFA_POD_MIB), "--")
+    return (*_helper(run, "locked_memory"), "--mebibytes", str(HUGE_PAGES_OF_EFA_POD_MIB), "--")
 
 
-def _with_copy_of(folder: str) -> tuple[str, ...]:
+def _with_copy_of(run: Run, folder: str) -> tuple[str, ...]:
     """Words that copy the cache first: other runs may read it, so a training's compiler uses a copy."""
-    return ("python", "-m", "trainer.compile_cache", "--source", folder, "--")
-
-
-def _torchrun(spec: RunSpec, ref: JobRef, arguments: Mapping[str, Argument]) -> tuple[str, ...]:
-    workload, elastic = spec.workload, spec.compute.elastic if ref.elastic else None
-    program = ("-m", workload.module) if workload.module else (str(workload.script),)
-    return (
-        "torchrun",
-        *(_elastic_rendezvous(ref, elastic) if elastic else _static_rendezvous(ref)),
-        *("--nproc_per_node", str(spec.compute.processes_per_node)),
-        *(("-m", "trainer.announce") if elastic else ()),
-        *program,
-        *_options(arguments),
-    )
-
-
-def _options(arguments: Mapping[str, Argument]) -> tuple[str, ...]:
-    return tuple(text for name, value in arguments.items() for text in (f"--{name}", as_text(value)))
+    return (*_helper(run, "compile_cache"), "--source", folder, "--")
 
 
 def _static_rendezvous(ref: JobRef) -> tuple[str, ...]:
@@ -239,10 +417,6 @@ def rendezvous_port(job: str) -> int:
     return 20000 + int(hashlib.sha256(job.encode()).hexdigest()[:8], 16) % 10000
 
 
-def as_text(value: Argument) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | None) -> dict[str, str]:
     environment = {
         "PYTHONUNBUFFERED": "1",
@@ -254,10 +428,12 @@ def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse |
     }
     if ref.stage in GANGS:
         environment |= compile_cache.environment(cache_folder(run.run_id, cache))
-    if run.spec.dataset is not None:
-        environment[variables.DATA_DIR] = run.linked_folder or f"{DATA_MOUNT}/{run.spec.dataset.folder}"
+    if run.spec.resume_from and ref.stage not in TOOLS:
+        environment[variables.RESUME_FROM] = ",".join(run.spec.resume_from)
+    if (folder := data_folder(run)) is not None:
+        environment[variables.DATA_DIR] = folder
     instance = run.spec.compute.instance
-    if instance.accelerated:
+    if instance.uses_neuron:
         environment |= NEURON_ENVIRONMENT
     if instance.has_scratch and ref.stage in GANGS:
         environment[variables.SCRATCH_DIR] = SCRATCH_MOUNT
@@ -265,8 +441,12 @@ def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse |
         environment[variables.PEAK_TFLOPS] = f"{instance.tflops_per_process:g}"
     if instance.uses_efa(ref.num_nodes):
         environment |= EFA_ENVIRONMENT
-        if (interface := DESCRIPTIONS[ref.backend].network_interface) is not None:
+        interface = DESCRIPTIONS[ref.backend].network_interface
+        if instance.uses_neuron and interface is not None:
             environment[INTERFACE_VARIABLE] = interface
     if ref.elastic:
         environment[variables.RANK0_URL] = announcement_url(ref.name, artifacts_url=artifacts_url)
+    if ref.stage in GANGS:
+        names, texts = run.spec.workload.env.keys(), run.spec.workload.env.values()
+        environment |= dict(zip(names, _filled(run, tuple(texts), cache), strict=True))
     return environment

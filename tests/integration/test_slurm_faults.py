@@ -118,7 +118,7 @@ def test_fifty_runs_at_once_all_end_and_none_is_mixed_with_another(tmp_path: Pat
 
 def ended(twin: Twin, steps_of: dict[str, int]) -> dict[str, str]:
     """Start all runs, wait for all, and say how each ended."""
-    states, machine = twin.client("stepfunctions"), deployment_of(twin).training_state_machine_arn
+    states, machine = twin.client("stepfunctions"), deployment_of(twin).address.state_machine_arn
     arns = {}
     for run_id, steps in steps_of.items():
         spec = steps_spec(max_steps=steps)

@@ -14,17 +14,20 @@ import pytest
 from rich.console import Console
 
 from local.aws import folder_buckets
+from local.aws.deployment import ARTIFACT_BUCKET
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import (
+    STEPS,
     assert_training_took_its_graphs_from_the_cache,
     demo_spec,
     processes_of,
     steps_spec,
 )
 from trainflow.cli.spec_file import read_spec
+from trainflow.client.code import pack
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.protocol.metrics_line import parse_metrics_line
@@ -139,6 +142,25 @@ def test_slurmrestd_and_slurmctld_may_go_away_for_a_while(tmp_path: Path) -> Non
 def test_two_nodes_train_to_the_end(run: Run, slurm: SlurmCluster) -> None:
     run_id = "short-0000000000"
     record = run(on_slurm(steps_spec(max_steps=20)), run_id)
+    assert (record.error, record.status) == (None, "SUCCEEDED")
+    assert_every_step_is_published_once(record)
+    assert_nothing_is_left(slurm, run_id)
+
+
+def test_packed_code_is_fetched_by_every_node(run: Run, slurm: SlurmCluster, twin: Twin, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "mine.py").write_text("import helped\n")
+    (project / "helped.py").write_text(Path(STEPS).read_text())
+    document = steps_spec(max_steps=5)
+    spec = on_slurm({**document, "workload": {**document["workload"], "script": "mine.py", "code": "."}})
+    code = pack(spec.workload, beside=project)
+    assert code is not None
+    code.upload(twin.client("s3"), bucket=ARTIFACT_BUCKET)
+    run_id = "packed-000000000"
+
+    record = run(code.named_in(spec, bucket=ARTIFACT_BUCKET), run_id)
+
     assert (record.error, record.status) == (None, "SUCCEEDED")
     assert_every_step_is_published_once(record)
     assert_nothing_is_left(slurm, run_id)

@@ -88,9 +88,9 @@ class KubernetesBackend:
         """Delete one job with its pods and its service."""
         self._cluster.delete(job)
 
-    def ensure_nodes(self, run: Run) -> Capacity:
+    def ensure_nodes(self, run: Run, *, waiting_since: datetime) -> Capacity:
         """Capacity of the instance type's node group, which grows by the missing nodes."""
-        return node_groups.ensure_nodes(self._cluster, self._nodegroups, run)
+        return node_groups.ensure_nodes(self._cluster, self._nodegroups, run, waiting_since=waiting_since)
 
     def release_nodes(self, instance_type: str) -> int:
         """Release the nodes of the type's node group, unless a run claims some; returns their number."""
@@ -128,19 +128,38 @@ class KubernetesBackend:
 
     def _account(self, spec: RunSpec) -> tuple[tuple[Zone, ...] | Unknown, list[Finding]]:
         """The zones of the gang's nodes, and findings about their number, zones and quota."""
+        others = [finding for other in spec.on_other_types() for finding in self._fallback(other)]
         try:
             nodegroup = self._nodegroups.size(nodegroup_name(spec.compute.instance_type))
         except NodegroupNotFound as error:
-            return Unknown("there is no node group"), [Problem(str(error))]
-        zones = account.zones_of(nodegroup.subnets)
-        facts = AccountFacts(
-            zones=zones,
-            offered_in=zones
-            if isinstance(zones, Unknown)
-            else account.offering_zones(spec.compute.instance_type, [zone.id for zone in zones]),
-            quota=_quota(spec, nodegroup),
-        )
-        return zones, list(of_account(spec, nodegroup, facts))
+            return Unknown("there is no node group"), [Problem(str(error)), *others]
+        facts = _account_facts(spec, nodegroup)
+        return facts.zones, [*of_account(spec, nodegroup, facts), *others]
+
+    def _fallback(self, spec: RunSpec) -> Iterator[Finding]:
+        """Findings about the nodes of a type that the run may use instead; the spec names it as its own."""
+        instance_type = spec.compute.instance_type
+        name = nodegroup_name(instance_type)
+        try:
+            nodegroup = self._nodegroups.size(name)
+        except NodegroupNotFound:
+            yield Problem(
+                f"compute.fallback names {instance_type}, but the cluster '{self._deployment.cluster_name}' has no "
+                f"node group '{name}'; remove it from fallback, or deploy a node group for it."
+            )
+            return
+        yield from of_account(spec, nodegroup, _account_facts(spec, nodegroup), named="compute.fallback names")
+
+
+def _account_facts(spec: RunSpec, nodegroup: Nodegroup) -> AccountFacts:
+    zones = account.zones_of(nodegroup.subnets)
+    return AccountFacts(
+        zones=zones,
+        offered_in=zones
+        if isinstance(zones, Unknown)
+        else account.offering_zones(spec.compute.instance_type, [zone.id for zone in zones]),
+        quota=_quota(spec, nodegroup),
+    )
 
 
 def _quota(spec: RunSpec, nodegroup: Nodegroup) -> Any:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from typing import Any
 
 from lambdas.logic.jobs import Job
+from trainflow.models.backends import DESCRIPTIONS
 from trainflow.models.instances import (
     EFA_INTERFACE,
     HUGE_PAGES,
     HUGE_PAGES_OF_EFA_POD_MIB,
     INSTANCE_TYPE_LABEL,
-    NEURON_DEVICE,
     InstanceType,
     nodegroup_name,
 )
@@ -27,15 +27,22 @@ from trainflow.models.kubernetes_names import (
     TRAINING_NODES,
 )
 from trainflow.models.node_room import training_pod
+from trainflow.models.workload import Volume
 from trainflow.protocol import variables
-from trainflow.protocol.pods import CLAIM, MOUNTS, SCRATCH_MOUNT, SERVICE_ACCOUNT, USER
+from trainflow.protocol.pods import (
+    CLAIM,
+    HELPERS,
+    HELPERS_MOUNT,
+    MOUNTS,
+    SCRATCH_MOUNT,
+    SERVICE_ACCOUNT,
+    USER,
+    WORKSPACE,
+)
 from trainflow.protocol.result import RESULT_FILE
 
 GRACE_PERIOD_SECONDS = 120
 """Time for a checkpoint between SIGTERM and SIGKILL: Spot gives two minutes."""
-
-SHARED_MEMORY_GIB = 8
-"""Memory for data loaders; the 64 MiB that Kubernetes gives a container by itself is too little."""
 
 KEPT_SECONDS = 7 * 24 * 3600
 """How long a finished job is kept where nothing tears it down: over a weekend and some days."""
@@ -45,7 +52,15 @@ NODEGROUP_LABEL = "eks.amazonaws.com/nodegroup"
 
 SMALL_REQUESTS = {"cpu": "250m", "memory": "512Mi"}
 SMALL_LIMITS = {"memory": "2Gi"}
-"""Staging and publishing stream: their memory does not grow with the data."""
+"""Staging and publishing stream: their memory does not grow with the data. Nor does an init container's, which asks
+for less than the gang's own container does, and so for nothing: the larger of the two counts for the pod."""
+
+
+TERMINATION_MESSAGE = {
+    "terminationMessagePath": RESULT_FILE,
+    "terminationMessagePolicy": "FallbackToLogsOnError",
+}
+"""File of the result. Programs that leave none are explained by their last lines."""
 
 
 def metadata(job: Job) -> dict[str, Any]:
@@ -95,6 +110,7 @@ def pod_spec(job: Job, *, container: str | None = None, deadline: bool = True) -
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
+        **({"initContainers": [_helpers(job)]} if job.helpers_image else {}),
         "containers": [_container(job, container or job.ref.stage.value)],
         "volumes": _volumes(job),
         **(_placement(job.instance, num_nodes=job.ref.num_nodes) if job.instance else _off_training_nodes()),
@@ -109,9 +125,7 @@ def _placement(instance: InstanceType, *, num_nodes: int) -> dict[str, Any]:
     return {
         "nodeSelector": selector,
         "tolerations": [
-            {"key": resource, "operator": "Exists", "effect": "NoSchedule"}
-            for resource in instance.devices
-            if resource in (NEURON_DEVICE, EFA_INTERFACE)
+            {"key": resource, "operator": "Exists", "effect": "NoSchedule"} for resource in instance.tolerated
         ],
     }
 
@@ -129,13 +143,31 @@ def _off_training_nodes() -> dict[str, Any]:
 def _volumes(job: Job) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = [
         {"name": "shared", "persistentVolumeClaim": {"claimName": CLAIM}},
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{job.shared_memory_gib}Gi"}},
     ]
     if not job.writable_root:
         volumes.append({"name": "tmp", "emptyDir": {}})
     if _has_scratch(job):
         volumes.append({"name": "scratch", "emptyDir": {}})
-    return volumes
+    if job.helpers_image:
+        volumes.append({"name": "helpers", "emptyDir": {}})
+    if job.code:
+        volumes.append({"name": "code", "emptyDir": {}})
+    return [*volumes, *({"name": name, **_source(volume)} for name, volume in _further_volumes(job))]
+
+
+def _further_volumes(job: Job) -> Iterator[tuple[str, Volume]]:
+    """The spec's volumes with their names in the pod."""
+    for number, volume in enumerate(job.volumes):
+        yield f"volume-{number}", volume
+
+
+def _source(volume: Volume) -> dict[str, Any]:
+    if volume.claim is not None:
+        return {"persistentVolumeClaim": {"claimName": volume.claim, "readOnly": volume.read_only}}
+    if volume.config_map is not None:
+        return {"configMap": {"name": volume.config_map}}
+    return {"emptyDir": {"sizeLimit": f"{volume.empty_dir_gib}Gi"}}
 
 
 def _has_scratch(job: Job) -> bool:
@@ -147,25 +179,71 @@ def _container(job: Job, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "image": job.image,
-        "command": list(job.command),
+        "command": list(_words(job)),
         "env": _environment(job),
         "resources": _resources(job),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": not job.writable_root,
-        },
-        "terminationMessagePath": RESULT_FILE,
-        # Programs that leave no result are explained by their last lines.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _confined(writable_root=job.writable_root),
+        **TERMINATION_MESSAGE,
         "volumeMounts": _mounts(job),
+    }
+
+
+def _words(job: Job) -> Iterator[str]:
+    """The command's words. The node's rank is the only variable that the kubelet fills in."""
+    variable = DESCRIPTIONS[job.ref.backend].node_rank
+    is_filled_in = False
+    for before, word in zip(("", *job.command), job.command, strict=False):
+        is_rank = not is_filled_in and (before, word) == ("--node_rank", variable)
+        is_filled_in = is_filled_in or is_rank
+        yield word if is_rank else _literal(word)
+
+
+def _literal(text: str) -> str:
+    """A text that the kubelet passes on as it is: `$(NAME)` would be a variable (API reference, Container)."""
+    return text.replace("$", "$$")
+
+
+def _helpers(job: Job) -> dict[str, Any]:
+    """Init container that installs the helpers for the program's container, whose image may hold nothing of ours, and
+    the run's code."""
+    from_service = any(secret.secrets_manager is not None for secret in job.secrets.values())
+    clients = (
+        *(("--s3_client", "true") if job.ref.elastic else ()),
+        *(("--secrets_client", "true") if from_service else ()),
+    )
+    code = ("--code", job.code, "--workspace", WORKSPACE) if job.code else ()
+    mounts = [{"name": "helpers", "mountPath": HELPERS_MOUNT}]
+    if job.code:
+        mounts.append({"name": "code", "mountPath": WORKSPACE})
+    environment = {"PYTHONUNBUFFERED": "1", variables.RESULT_FILE: RESULT_FILE}
+    return {
+        "name": "helpers",
+        "image": job.helpers_image,
+        "command": ["python", "-m", "trainer.helpers.install", "--into", HELPERS, *clients, *code],
+        "env": [{"name": name, "value": value} for name, value in sorted(environment.items())],
+        "resources": {"requests": dict(SMALL_REQUESTS), "limits": dict(SMALL_LIMITS)},
+        "securityContext": _confined(writable_root=False),
+        **TERMINATION_MESSAGE,
+        "volumeMounts": mounts,
+    }
+
+
+def _confined(*, writable_root: bool) -> dict[str, Any]:
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": not writable_root,
     }
 
 
 def _environment(job: Job) -> list[dict[str, Any]]:
     environment: list[dict[str, Any]] = [
-        {"name": name, "value": value} for name, value in sorted(job.environment.items())
+        {"name": name, "value": _literal(value)} for name, value in sorted(job.environment.items())
     ]
+    for name, secret in sorted(job.secrets.items()):
+        if secret.name is not None:
+            reference = {"name": secret.name, "key": secret.key}
+            environment.append({"name": name, "valueFrom": {"secretKeyRef": reference}})
     if job.ref.elastic:
         environment.append({"name": variables.POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
     return environment
@@ -180,6 +258,13 @@ def _mounts(job: Job) -> list[dict[str, Any]]:
         mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108  (the container's own)
     if _has_scratch(job):
         mounts.append({"name": "scratch", "mountPath": SCRATCH_MOUNT})
+    for name, volume in _further_volumes(job):
+        read_only = volume.read_only or volume.config_map is not None
+        mounts.append({"name": name, "mountPath": volume.mount, **({"readOnly": True} if read_only else {})})
+    if job.helpers_image:
+        mounts.append({"name": "helpers", "mountPath": HELPERS_MOUNT, "readOnly": True})
+    if job.code:
+        mounts.append({"name": "code", "mountPath": WORKSPACE})
     return mounts
 
 
@@ -195,11 +280,8 @@ def _resources(job: Job) -> dict[str, dict[str, str]]:
 
 
 def _devices(instance: InstanceType, processes_per_node: int, *, num_nodes: int) -> dict[str, str]:
-    """Whole chips that cover the processes; every EFA interface, and its huge pages, when the gang spans nodes."""
-    devices: dict[str, str] = {}
-    if instance.accelerated:
-        cores_per_chip = instance.neuron_cores // instance.neuron_devices
-        devices[NEURON_DEVICE] = str(math.ceil(processes_per_node / cores_per_chip))
+    """Whole chips or GPUs that cover the processes; all EFA interfaces, and huge pages, when the gang spans nodes."""
+    devices = {resource: str(count) for resource, count in instance.devices_of(processes_per_node).items()}
     if instance.uses_efa(num_nodes):
         devices[EFA_INTERFACE] = str(instance.efa_interfaces)
         devices[HUGE_PAGES] = f"{HUGE_PAGES_OF_EFA_POD_MIB}Mi"

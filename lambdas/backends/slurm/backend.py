@@ -34,13 +34,13 @@ class SlurmBackend:
             BackendNotInstalled: If the deployment has no Slurm cluster.
         """
         slurm = self._deployment.slurm
-        if not slurm.url:
+        if not slurm.slurm_api_url:
             raise BackendNotInstalled("compute.backend is 'slurm', but this deployment has no Slurm cluster.")
         return cluster.connect(
-            slurm.url,
-            key_secret=slurm.key_secret,
-            user=slurm.user,
-            claims=slurm.claims,
+            slurm.slurm_api_url,
+            key_secret=slurm.slurm_key_secret,
+            user=slurm.slurm_user,
+            claims=slurm.slurm_claims,
             bucket=self._deployment.artifacts.artifact_bucket,
         )
 
@@ -89,7 +89,7 @@ class SlurmBackend:
         """Cancel one job."""
         self._cluster.delete(job)
 
-    def ensure_nodes(self, run: Run) -> Capacity:
+    def ensure_nodes(self, run: Run, *, waiting_since: datetime) -> Capacity:
         """Capacity with all nodes ready: Slurm starts nodes for the jobs in its queue, where they wait for at most
         limits.gang_timeout_minutes."""
         return Capacity(nodes_ready=run.spec.compute.num_nodes, nodes_wanted=run.spec.compute.num_nodes)

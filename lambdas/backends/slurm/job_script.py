@@ -7,6 +7,7 @@ are two words of the launcher's command, because only a node knows its own rank 
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from string import Template
@@ -29,6 +30,8 @@ COMMUNICATOR_PORTS = range(30000, 32768)
 
 FILLED_IN = {"--node_rank": NODE_RANK, "--master_addr": MASTER_ADDRESS}
 """Words that the shell fills in, by the launcher's flag before each."""
+
+_MOUNTED = re.compile(rf"\A(?P<before>[^=]*=)?(?P<path>({'|'.join(MOUNTS)})(/.*)?)\Z", re.DOTALL)
 
 TEMPLATE = Template(r"""#!/bin/bash -l
 # A job of Trainflow's; its comment says which.
@@ -156,7 +159,7 @@ def _communicator(job: Job) -> str:
     As `nccom-test`'s guide in Neuron's documentation has it. Left out, frameworks choose an ephemeral port, which may
     be another job's by then.
     """
-    if job.instance is None or not job.instance.accelerated:
+    if job.instance is None or not job.instance.uses_neuron:
         return ""
     port = COMMUNICATOR_PORTS[job.port % len(COMMUNICATOR_PORTS)]
     return f'export NEURON_RT_ROOT_COMM_ID="$MASTER_ADDR:{port}"'
@@ -191,8 +194,8 @@ def _words(command: Sequence[str], site: Site) -> Iterator[str]:
 
 
 def _on_the_nodes(text: str, site: Site) -> str:
-    """A path below one of the folders that pods mount, where the nodes have it."""
-    for mount in MOUNTS:
-        if text == mount or text.startswith(f"{mount}/"):
-            return f"{site.shared_folder}{text}"
-    return text
+    """The text with the nodes' path in place of a path below one of the folders that pods mount.
+
+    Such a path is the whole text, or what is behind its first equals sign: `output=/runs/…`.
+    """
+    return _MOUNTED.sub(lambda match: f"{match['before'] or ''}{site.shared_folder}{match['path']}", text)

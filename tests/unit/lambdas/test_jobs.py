@@ -21,7 +21,7 @@ def test_training_is_launched_with_static_rendezvous_so_that_index_0_is_rank_0()
     command = " ".join(job(Stage.TRAINING).command)
     name = "bert-0123456789ab-training-1"
     assert command == (
-        "python -m trainer.locked_memory --mebibytes 5120 -- "
+        "python /trainflow/helpers locked_memory --mebibytes 5120 -- "
         f"torchrun --nnodes 2 --node_rank $(JOB_COMPLETION_INDEX) --master_addr {name}-0.{name} --master_port {PORT} "
         "--nproc_per_node 32 -m trainer.pretrain "
         "--max_steps 100 --learning_rate 0.0004 --compile true"
@@ -56,7 +56,8 @@ def test_staging_and_publishing_run_in_trainflows_image_and_the_rest_in_the_runs
 def test_a_run_that_began_before_there_was_such_an_image_keeps_its_own_for_everything(stage: Stage) -> None:
     before = run_of().model_dump(mode="json", exclude={"tools_image"})
     job = job_of(Run.model_validate(before), stage, 1, artifacts_url="s3://a/")
-    assert job.image == "registry.example/trainer@sha256:0123"
+    assert (job.image, job.helpers_image) == ("registry.example/trainer@sha256:0123", None)
+    assert "/trainflow/helpers" not in job.command
 
 
 @pytest.mark.parametrize(
@@ -73,8 +74,17 @@ def test_a_run_that_began_when_the_python_environment_had_another_name_stays_rea
 
 
 @pytest.mark.parametrize("stage", Stage)
-def test_jobs_of_slurm_have_no_image(stage: Stage) -> None:
-    assert job_of(run_on("slurm", workload__image=None), stage, 1, artifacts_url="s3://a/").image is None
+def test_jobs_of_slurm_have_no_image_and_find_the_helpers_installed(stage: Stage) -> None:
+    job = job_of(run_on("slurm", workload__image=None), stage, 1, artifacts_url="s3://a/")
+    assert (job.image, job.helpers_image) == (None, None)
+    assert "/trainflow/helpers" not in job.command
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_where_the_workloads_image_runs_the_helpers_come_from_trainflows(stage: Stage) -> None:
+    runs_own_image = stage not in (Stage.STAGE, Stage.PUBLISH)
+    assert job(stage).helpers_image == (TOOLS_IMAGE if runs_own_image else None)
+    assert ("/trainflow/helpers" in job(stage).command) is runs_own_image
 
 
 def test_an_elastic_gang_meets_at_worker_0_and_rank_0_announces_itself() -> None:
@@ -84,7 +94,7 @@ def test_an_elastic_gang_meets_at_worker_0_and_rank_0_announces_itself() -> None
     assert (
         f"--nnodes 1:4 --rdzv_backend c10d --rdzv_endpoint {name}-worker-0:{training.port} --rdzv_id {name}" in command
     )
-    assert "-m trainer.announce -m trainer.pretrain" in command
+    assert "/trainflow/helpers announce -m trainer.pretrain" in command
     assert training.environment["TRAINFLOW_RANK0_URL"] == f"s3://a/x/rank0/{name}"
     assert (training.ref.elastic, training.ref.gang_size, training.ref.num_nodes) == (True, 1, 4)
 
@@ -104,9 +114,48 @@ def test_small_programs_are_kubernetes_jobs_whatever_runs_the_gang(stage: Stage)
 def test_precompiling_runs_the_same_program_for_a_few_steps() -> None:
     training, precompile = job(Stage.TRAINING).command, job(Stage.PRECOMPILE).command
     checked = precompile.index("--") + 1
-    assert precompile[checked : checked + 4] == ("python", "-m", "trainer.precompile", "--")
+    assert precompile[checked : checked + 4] == ("python", "/trainflow/helpers", "precompile", "--")
     program = [command[command.index("trainer.pretrain") :] for command in (training, precompile)]
     assert program[1] == (*program[0], "--steps_this_run", "10")
+
+
+CODE = f"s3://artifacts/code/{'0' * 64}.tar.gz"
+
+
+def test_a_program_starts_in_the_folder_of_its_code_right_before_the_launcher() -> None:
+    for stage in (Stage.PRECOMPILE, Stage.TRAINING):
+        made = job(stage, workload__code=CODE)
+        launcher = made.command.index("torchrun")
+        starting = ("python", "/trainflow/helpers", "workspace", "--folder", "/workspace", "--")
+        assert (made.code, made.command[launcher - 6 : launcher]) == (CODE, starting)
+    probe = job(Stage.PREFLIGHT, workload__code=CODE)
+    assert (probe.code, probe.command[:6]) == (CODE, starting)
+    assert probe.command[6:9] == ("python", "/trainflow/helpers", "probe")
+
+
+@pytest.mark.parametrize("backend", ["job", "slurm"])
+def test_what_the_code_requires_is_installed_on_the_shared_file_system(backend: BackendName) -> None:
+    image = None if backend == "slurm" else "i"
+    fields = {"workload__image": image, "workload__code": CODE, "workload__requirements": "requirements.txt"}
+    for stage in (Stage.PREFLIGHT, Stage.TRAINING):
+        made = job_of(run_on(backend, **fields), stage, 1, artifacts_url="s3://a/")
+        assert "--requirements requirements.txt --packages /cache/packages -- " in " ".join(made.command)
+
+
+def test_slurms_nodes_fetch_the_code_themselves() -> None:
+    made = job_of(
+        run_on("slurm", workload__image=None, workload__code=CODE), Stage.TRAINING, 1, artifacts_url="s3://a/"
+    )
+    fetching = f"python -m trainer.code --url {CODE} --into workspace -- "
+    starting = "python -m trainer.workspace --folder workspace -- torchrun"
+    assert made.code is None
+    assert fetching + starting in " ".join(made.command)
+
+
+@pytest.mark.parametrize("stage", [Stage.STAGE, Stage.PUBLISH])
+def test_trainflows_own_programs_need_no_code(stage: Stage) -> None:
+    made = job(stage, workload__code=CODE)
+    assert (made.code, "workspace" in made.command) == (None, False)
 
 
 def test_a_script_is_run_as_a_file() -> None:
@@ -175,3 +224,16 @@ def test_ports_differ_between_jobs_and_stay_out_of_the_ephemeral_range() -> None
 def test_a_job_knows_its_run(stage: Stage) -> None:
     for attempt in (1, 12):
         assert job_of(run_of(), stage, attempt, artifacts_url="s3://a/").ref.run_id == run_of().run_id
+
+
+def test_a_run_that_continues_others_tells_its_program_and_has_their_checkpoints_examined() -> None:
+    plain, continuing = job(Stage.TRAINING), job(Stage.TRAINING, resume_from=["bert-2", "bert-1"])
+    assert {**plain.environment, "TRAINFLOW_RESUME_FROM": "bert-2,bert-1"} == continuing.environment
+    assert plain.command == continuing.command
+    assert "--checkpoints" not in job(Stage.PREFLIGHT, resume_from=["bert-1"]).command
+    own = {"workload__module": "mine", "checkpoint": {"path": "step-{step}.pt", "marker": "done"}}
+    probe = job(Stage.PREFLIGHT, resume_from=["bert-1"], **own)
+    assert "--checkpoints step-{step}.pt --marker done -- " in " ".join(probe.command)
+    assert probe.environment["TRAINFLOW_RESUME_FROM"] == "bert-1"
+    assert "--checkpoints" not in job(Stage.PREFLIGHT, **own).command
+    assert "TRAINFLOW_RESUME_FROM" not in job(Stage.PUBLISH, resume_from=["bert-1"]).environment

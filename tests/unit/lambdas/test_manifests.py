@@ -9,6 +9,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from kubetwin.model.quantity import parse_quantity
 
 from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import GANGS, Job, job_of
@@ -69,7 +70,7 @@ def seed_cache(run: Run) -> CacheUse | None:
     """The cache that `AcquireCache` returns for a run that precompiles."""
     key = f"{run.spec.cacheset}-0123456789ab"
     leased = CacheUse(key=key, folder=shared_folder(key, run.run_id), hold=Hold.LEASE)
-    return leased if run.spec.precompile.enabled else None
+    return leased if run.spec.precompiles else None
 
 
 @pytest.mark.parametrize("stage", Stage)
@@ -78,9 +79,7 @@ def test_the_manifests_of_a_seed_are_the_golden_ones(path: Path, stage: Stage) -
     """`python -m tests.goldens` writes them again; review the difference before the commit."""
     run = seed_run(path)
     golden = GOLDEN / f"{path.stem}-{stage}.yaml"
-    if (stage is Stage.STAGE and run.spec.dataset is None) or (
-        stage is Stage.PRECOMPILE and not run.spec.precompile.enabled
-    ):
+    if (stage is Stage.STAGE and run.spec.dataset is None) or (stage is Stage.PRECOMPILE and not run.spec.precompiles):
         assert not golden.exists()
         return
     url = f"s3://artifacts/runs/{run.run_id}/"
@@ -138,6 +137,51 @@ def test_pods_are_confined_as_far_as_the_image_allows(backend: BackendName) -> N
         }
         assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
         assert not pod["automountServiceAccountToken"]
+
+
+@each_backend
+@pytest.mark.parametrize("stage", [Stage.PREFLIGHT, *GANGS])
+def test_helpers_come_from_trainflows_image_into_a_container_that_cannot_change_them(
+    backend: BackendName, stage: Stage
+) -> None:
+    for pod in pods(job(backend, stage)):
+        (helpers,), (program,) = pod["initContainers"], pod["containers"]
+        assert (helpers["image"], program["image"]) == (TOOLS_IMAGE, "registry.example/trainer@sha256:0123")
+        assert helpers["command"] == ["python", "-m", "trainer.helpers.install", "--into", "/trainflow/helpers"]
+        assert helpers["volumeMounts"] == [{"name": "helpers", "mountPath": "/trainflow"}]
+        assert {"name": "helpers", "mountPath": "/trainflow", "readOnly": True} in program["volumeMounts"]
+        assert helpers["securityContext"] == program["securityContext"]
+
+
+@each_backend
+@pytest.mark.parametrize("stage", [Stage.PREFLIGHT, *GANGS])
+def test_the_init_container_asks_for_nothing_beside_the_program(backend: BackendName, stage: Stage) -> None:
+    """Of an init container's requests and the containers', Kubernetes reserves the larger ones."""
+    for pod in pods(job(backend, stage)):
+        (helpers,), (program,) = pod["initContainers"], pod["containers"]
+        for kind in ("requests", "limits"):
+            for resource, asked in helpers["resources"][kind].items():
+                assert parse_quantity(asked) <= parse_quantity(program["resources"][kind][resource])
+
+
+@each_backend
+@pytest.mark.parametrize("stage", [Stage.PREFLIGHT, *GANGS])
+def test_an_init_container_fetches_the_code_into_a_folder_that_the_program_may_write(
+    backend: BackendName, stage: Stage
+) -> None:
+    url = f"s3://artifacts/code/{'0' * 64}.tar.gz"
+    for pod in pods(job(backend, stage, workload__code=url)):
+        (helpers,), (program,) = pod["initContainers"], pod["containers"]
+        assert helpers["command"][-4:] == ["--code", url, "--workspace", "/workspace"]
+        for container in (helpers, program):
+            assert {"name": "code", "mountPath": "/workspace"} in container["volumeMounts"]
+        assert {"name": "code", "emptyDir": {}} in pod["volumes"]
+    assert "/workspace" not in str(pods(job(backend, stage)))
+
+
+def test_only_elastic_gangs_are_given_an_s3_client() -> None:
+    (elastic,) = pods(job("pytorchjob", num_nodes=3, elastic=True))
+    assert elastic["initContainers"][0]["command"][-2:] == ["--s3_client", "true"]
 
 
 @each_backend

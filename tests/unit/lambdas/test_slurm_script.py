@@ -181,14 +181,25 @@ def test_the_program_runs_on_every_node_with_its_rank_and_the_first_nodes_addres
 
 
 def test_folders_lie_where_the_nodes_have_them(machine: Machine) -> None:
-    environment = {"TRAINFLOW_RUN_DIR": "/runs/a", "OF_SOMEBODY": "/dataset", "TRAINFLOW_RESULT_FILE": "/dev/x"}
+    environment = {"TRAINFLOW_RUN_DIR": "/runs/a", "OTHER_FOLDER": "/dataset", "TRAINFLOW_RESULT_FILE": "/dev/x"}
     machine.run(
-        submission(machine.site, command=("torchrun", "/data", "/data/x", "--a=/data"), environment=environment)
+        submission(
+            machine.site,
+            command=("torchrun", "/data", "/data/x", "--a=/data", "--b=/database", "out=/runs/a=b", "c=d=/runs"),
+            environment=environment,
+        )
     )
     seen, shared = machine.seen_on(1), machine.site.shared_folder
-    assert seen["argv"][1:] == [f"{shared}/data", f"{shared}/data/x", "--a=/data"]
+    assert seen["argv"][1:] == [
+        f"{shared}/data",
+        f"{shared}/data/x",
+        f"--a={shared}/data",
+        "--b=/database",
+        f"out={shared}/runs/a=b",
+        "c=d=/runs",
+    ]
     assert seen["environ"]["TRAINFLOW_RUN_DIR"] == f"{shared}/runs/a"
-    assert seen["environ"]["OF_SOMEBODY"] == "/dataset"
+    assert seen["environ"]["OTHER_FOLDER"] == "/dataset"
     assert seen["environ"]["TRAINFLOW_RESULT_FILE"] == str(machine.job_folder / "1.result")
     assert seen["environ"]["PROPERTY"] == "one $two"
 

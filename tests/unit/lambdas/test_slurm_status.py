@@ -8,7 +8,7 @@ import pytest
 
 from lambdas.backends.slurm.files import failed_pods
 from lambdas.backends.slurm.status import is_over, job_status, pending_reason
-from lambdas.logic.watching import cause_of, failure
+from lambdas.logic.watching import FailedPod, failure
 from tests.fakes.slurm import NOW, job_in_queue
 from trainflow.errors import (
     JobCancelled,
@@ -17,7 +17,7 @@ from trainflow.errors import (
     NodeLost,
     ScriptFailed,
     TrainflowError,
-    WorkerFailed,
+    WorkerOutOfMemory,
 )
 from trainflow.models.run import JobPhase, JobRef, Stage
 from trainflow.protocol.slurm_job import JobRecord, NodeRecord
@@ -59,7 +59,7 @@ def test_a_job_has_started_only_once_it_runs() -> None:
         ("BOOT_FAIL", NodeLost, f"The job '{NAME}' did not start, because node 'n1' did not boot (NodeDown)."),
         ("PREEMPTED", JobPreempted, f"The job '{NAME}' was preempted by a job of higher priority (NodeDown)."),
         ("CANCELLED", JobCancelled, f"The job '{NAME}' was cancelled by the user 'ada' (NodeDown)."),
-        ("OUT_OF_MEMORY", WorkerFailed, f"The job '{NAME}' ran out of memory on one of its nodes (NodeDown)."),
+        ("OUT_OF_MEMORY", WorkerOutOfMemory, f"The job '{NAME}' ran out of memory on one of its nodes (NodeDown)."),
         ("TIMEOUT", JobDeadlineExceeded, f"The job '{NAME}' ran longer than limits.max_duration_hours allows."),
         ("DEADLINE", JobDeadlineExceeded, f"The job '{NAME}' ran longer than limits.max_duration_hours allows."),
     ],
@@ -67,15 +67,13 @@ def test_a_job_has_started_only_once_it_runs() -> None:
 def test_each_bad_end_has_its_error(state: str, error: type[TrainflowError], sentence: str) -> None:
     job = job_in_queue(NAME, states=frozenset({state}), reason="NodeDown", failed_node="n1")
     sentence = sentence.replace("(NodeDown)", "(a node that it needs is down: NodeDown)")
-    raised = failure(REF, job_status(job, cancelled_by="ada"), None, last_line="", last_step=3)
+    raised = failure(REF, job_status(job, cancelled_by="ada"), [], last_step=3)
     assert type(raised) is error
     assert str(raised) == sentence
 
 
 def test_who_cancelled_a_job_is_not_made_up() -> None:
-    raised = failure(
-        REF, job_status(job_in_queue(NAME, states=frozenset({"CANCELLED"}))), None, last_line="", last_step=3
-    )
+    raised = failure(REF, job_status(job_in_queue(NAME, states=frozenset({"CANCELLED"}))), [], last_step=3)
     assert str(raised) == f"The job '{NAME}' was cancelled by an unknown user (Slurm does not name one)."
 
 
@@ -92,9 +90,10 @@ def test_the_first_node_that_failed_is_the_cause_and_gives_the_message() -> None
             NodeRecord(index=2, node="n2", exit_code=None),
         ),
     )
-    cause = cause_of(failed_pods(NAME, record))
+    printed = {f"{NAME}-3": ("ValueError: bad",)}
+    pods = [FailedPod(pod, printed.get(pod.name, ())) for pod in failed_pods(NAME, record)]
     status = job_status(job_in_queue(NAME, states=frozenset({"FAILED"}), reason="NonZeroExitCode"))
-    raised = failure(REF, status, cause, last_line="ValueError: bad", last_step=None)
+    raised = failure(REF, status, pods, last_step=None)
     assert type(raised) is ScriptFailed
     assert str(raised) == f"Pod '{NAME}-3' on node 'n3' ended with exit code 1 (Error): ValueError: bad"
 
