@@ -32,10 +32,13 @@ class NodeSettings:
     """The interpreter of nodes and pods."""
     pods_dir: Path
     image_root: Path
+    """Folder that stands for every image but those of `image_roots`."""
     environment: Mapping[str, str]
     """Given to every pod, as EKS's webhooks do: AWS credentials, region, endpoint."""
     log_file: Path
     """File for the messages of the nodes."""
+    image_roots: Mapping[str, Path] = field(default_factory=dict)
+    """Folders that stand for single images, by the image's name."""
     no_op_seconds: float | None = None
     """Duration of each pod, which runs no program; None for pods that run theirs."""
 
@@ -91,6 +94,7 @@ class Nodegroups:
             *(str(settings.python), "-m", "kubetwin", "node", "--until-stdin-closes"),
             *("--kubeconfig", str(settings.kubeconfig), "--shape", str(shape)),
             *("--pods-dir", str(settings.pods_dir), "--image-root", str(settings.image_root)),
+            *(text for name, folder in settings.image_roots.items() for text in ("--image", f"{name}={folder}")),
             *(text for name in names for text in ("--name", name)),
             *(text for key, value in settings.environment.items() for text in ("--env", f"{key}={value}")),
         ]

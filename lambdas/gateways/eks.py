@@ -12,7 +12,10 @@ import boto3
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import NodegroupNotFound
 from trainflow.kubernetes import eks as kubernetes_eks
-from trainflow.models.training_nodes import Nodegroup
+from trainflow.models.training_nodes import FailedLaunch, Nodegroup
+
+MAX_ACTIVITIES = 20
+"""Newest activities of an Auto Scaling group that are read. A group without capacity fails every few minutes."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Nodegroups:
             NodegroupNotFound: If the cluster has no such group.
         """
         found = self._describe(nodegroup)
-        scaling = found["scalingConfig"]
+        scaling, groups = found["scalingConfig"], (found.get("resources") or {}).get("autoScalingGroups") or ()
         return Nodegroup(
             name=nodegroup,
             desired=int(scaling["desiredSize"]),
@@ -92,7 +95,26 @@ class Nodegroups:
             maximum=int(scaling["maxSize"]),
             subnets=tuple(found.get("subnets") or ()),
             capacity_type=found.get("capacityType") or "ON_DEMAND",
+            auto_scaling_group=groups[0]["name"] if groups else None,
         )
+
+    def failed_launches(self, nodegroup: Nodegroup) -> list[FailedLaunch]:
+        """The newest failed attempts to start an instance of the group.
+
+        The group's health in EKS does not tell this: it stays degraded after a failure, also without any nodes, until
+        the group has grown once (aws/containers-roadmap, issue 2326). Auto Scaling's activities have a time.
+        """
+        if nodegroup.auto_scaling_group is None:
+            return []
+        with translated("autoscaling:DescribeScalingActivities"):
+            answer = client("autoscaling").describe_scaling_activities(
+                AutoScalingGroupName=nodegroup.auto_scaling_group, MaxRecords=MAX_ACTIVITIES
+            )
+        return [
+            FailedLaunch(at=each["StartTime"], message=each.get("StatusMessage") or "")
+            for each in answer["Activities"]
+            if each["StatusCode"] == "Failed"
+        ]
 
     def _describe(self, nodegroup: str) -> Any:
         eks = client("eks")

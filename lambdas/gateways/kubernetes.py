@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -15,9 +15,9 @@ from lambdas.gateways import eks
 from lambdas.gateways.examination import Examination
 from lambdas.gateways.kubernetes_objects import claim_of, log_lines, pending_reason, worker_pod
 from trainflow.errors import BackendNotInstalled, InvalidRunSpec, JobConflict, JobNotFound
-from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.connection import from_endpoint
 from trainflow.kubernetes.faults import AlreadyExists, NotFound, RequestRefused
+from trainflow.kubernetes.renewable import RenewableApi
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.job_status import WorkerPod
@@ -32,7 +32,7 @@ from trainflow.models.kubernetes_names import (
 )
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobRef
-from trainflow.models.training_nodes import Claim, Node
+from trainflow.models.training_nodes import Claim, Grants, Node
 
 TOKEN_LIFETIME_SECONDS = 600
 """EKS accepts a token for 15 minutes; it is renewed well before."""
@@ -61,6 +61,12 @@ def _api_client(cluster: str, _token_period: int) -> Any:
     return from_endpoint(eks.describe_cluster(cluster).url, ca_file=_ca_file(cluster), token=eks.bearer_token(cluster))
 
 
+def _forget_connection() -> None:
+    eks.describe_cluster.cache_clear()
+    _ca_file.cache_clear()
+    _api_client.cache_clear()
+
+
 def connect(cluster: str, *, namespace: str) -> KubernetesCluster:
     """A connection to the cluster; client and token are shared by the invocations of a warm Lambda."""
     return KubernetesCluster(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), namespace=namespace)
@@ -68,7 +74,7 @@ def connect(cluster: str, *, namespace: str) -> KubernetesCluster:
 
 def examine(cluster: str, *, namespace: str) -> Examination:
     """A connection to the cluster for the preflight, with the same client and token."""
-    api = KubernetesApi(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)))
+    api = RenewableApi(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), forget=_forget_connection)
     return Examination(api, namespace=namespace)
 
 
@@ -76,7 +82,7 @@ class KubernetesCluster:
     """One namespace of the cluster, with jobs of every kind in `KUBERNETES_KINDS`."""
 
     def __init__(self, api: Any, *, namespace: str) -> None:
-        self._api = KubernetesApi(api)
+        self._api = RenewableApi(api, forget=_forget_connection)
         self._namespace = namespace
 
     def submit(self, objects: Sequence[dict[str, Any]]) -> None:
@@ -190,11 +196,40 @@ class KubernetesCluster:
 
     def claimed_nodes(self, instance_type: str) -> int:
         """Number of nodes that all runs together claim."""
-        return sum(claim.num_nodes for claim in self._claims(f"{CLAIM_LABEL}={instance_type}"))
+        return sum(claim.num_nodes for claim in self.claims(instance_type))
 
-    def claims(self) -> list[Claim]:
-        """Every claim on nodes."""
-        return self._claims(CLAIM_LABEL)
+    def claims(self, instance_type: str | None = None) -> list[Claim]:
+        """Every claim on nodes, or on those of one type."""
+        return self._claims(f"{CLAIM_LABEL}={instance_type}" if instance_type else CLAIM_LABEL)
+
+    def grants(self, instance_type: str) -> Grants:
+        """The nodes of a type that runs have been granted."""
+        found = self._api.find(f"{self._core('configmaps')}/{_grants_name(instance_type)}")
+        if found is None:
+            return Grants(by_run={})
+        by_run = {run_id: int(num_nodes) for run_id, num_nodes in (found.get("data") or {}).items()}
+        return Grants(by_run=by_run, version=found["metadata"]["resourceVersion"])
+
+    def store_grants(self, instance_type: str, grants: Grants) -> bool:
+        """Store the grants that were made from those of `version`.
+
+        Returns:
+            Whether they were stored; False if another run has stored its own meanwhile.
+        """
+        path, name = self._core("configmaps"), _grants_name(instance_type)
+        metadata = {"name": name, "labels": dict(MANAGED_BY)}
+        if grants.version is not None:
+            metadata["resourceVersion"] = grants.version
+        data = {run_id: str(num_nodes) for run_id, num_nodes in grants.by_run.items()}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        try:
+            if grants.version is None:
+                self._api.call("POST", path, body=body)
+            else:
+                self._api.call("PUT", f"{path}/{name}", body=body)
+        except (AlreadyExists, NotFound):
+            return False
+        return True
 
     def drop_claim(self, claim: Claim) -> None:
         """Delete the claim of a run that has ended. Safe to repeat."""
@@ -204,12 +239,13 @@ class KubernetesCluster:
         """Number of pods of all runs by phase."""
         return Counter(str(pod["status"].get("phase")) for pod in self._pods(_selector(MANAGED_BY)))
 
-    def nodes_used_by_others(self, run_id: str) -> set[str]:
-        """Nodes that hold unfinished pods of other runs."""
-        pods = self._pods(
-            f"{RUN_LABEL},{RUN_LABEL}!={run_id}", field_selector="status.phase!=Succeeded,status.phase!=Failed"
-        )
-        return {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
+    def nodes_in_use(self) -> dict[str, set[str]]:
+        """Nodes that hold unfinished pods, with the runs of these."""
+        used = defaultdict[str, set[str]](set)
+        for pod in self._pods(RUN_LABEL, field_selector="status.phase!=Succeeded,status.phase!=Failed"):
+            if pod["spec"].get("nodeName"):
+                used[pod["spec"]["nodeName"]].add(pod["metadata"]["labels"][RUN_LABEL])
+        return dict(used)
 
     def _claims(self, selector: str) -> list[Claim]:
         return [claim_of(found) for found in self._api.list(self._core("configmaps"), selector)]
@@ -258,6 +294,10 @@ class KubernetesCluster:
 
     def _pods(self, label_selector: str, *, field_selector: str = "", limit: int = 0) -> list[Any]:
         return self._api.list(self._core("pods"), label_selector, field_selector=field_selector, limit=limit)
+
+
+def _grants_name(instance_type: str) -> str:
+    return f"granted-{instance_type}"
 
 
 def _selector(labels: Mapping[str, str]) -> str:

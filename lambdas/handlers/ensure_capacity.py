@@ -9,9 +9,12 @@ from pydantic import BaseModel
 
 from lambdas.handlers import backends
 from lambdas.handlers.task import task
-from lambdas.logic.capacity import require_time_left
+from lambdas.logic.capacity import is_given_up
 from lambdas.logic.pauses import pause_seconds
 from trainflow.models.run import Run
+
+MAX_QUOTATION = 300
+"""Longest message of AWS that is quoted in the execution's history."""
 
 
 class Event(BaseModel):
@@ -23,16 +26,24 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """Whether every node of the gang is ready, the number of ready nodes, and the seconds before the next poll."""
-    spec = event.run.spec
-    capacity = backends.connect(spec.compute.backend).ensure_nodes(event.run)
+    """Whether every node of the gang is ready, the number of ready nodes, and the seconds before the next poll.
+
+    `next_run` is the run on the next instance type of its spec, where there was no capacity of this one; else null.
+    """
+    run, spec = event.run, event.run.spec
+    capacity = backends.connect(spec.compute.backend).ensure_nodes(run, waiting_since=event.waiting_since)
     limits, now = spec.limits, datetime.now(UTC)
-    require_time_left(spec, capacity, waiting_since=event.waiting_since, now=now)
+    given_up = is_given_up(run, capacity, waiting_since=event.waiting_since, now=now)
+    next_run = run.on_next_type() if given_up else None
     left = limits.capacity_timeout_minutes * 60 - (now - event.waiting_since).total_seconds()
     pause = pause_seconds(event.waited_seconds, shortest=limits.poll_seconds, longest=left)
     return {
         "ready": capacity.ready,
         "nodes_ready": capacity.nodes_ready,
         "nodes_wanted": capacity.nodes_wanted,
-        "wait_seconds": 0 if capacity.ready else pause,
+        "wait_seconds": 0 if capacity.ready or given_up else pause,
+        "instance_type": spec.compute.instance_type,
+        "given_up": list(run.given_up),
+        "shortage": capacity.shortage[:MAX_QUOTATION] if capacity.shortage else None,
+        "next_run": next_run.model_dump(mode="json") if next_run else None,
     }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from trainflow.errors import CapacityTimeout, GangTooLarge
+from trainflow.models.run import Run
 from trainflow.models.run_spec import Compute, RunSpec
-from trainflow.models.training_nodes import Node, Nodegroup
+from trainflow.models.training_nodes import Claim, FailedLaunch, Node, Nodegroup
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,8 @@ class Capacity:
 
     nodes_ready: int
     nodes_wanted: int
+    shortage: str | None = None
+    """AWS's message that it has no more instances of the type; None if it has sent none, or was not asked."""
 
     @property
     def ready(self) -> bool:
@@ -25,7 +29,7 @@ class Capacity:
 
 
 def count_ready(nodes: Iterable[Node], compute: Compute, *, used_by_others: Collection[str]) -> int:
-    """Nodes that this run may use: Ready, free of other runs, and with all devices advertised that the gang needs.
+    """Nodes that runs may use: Ready, free of ended runs, and with all devices advertised that the gang needs.
 
     A node is Ready some seconds before its device plugins have registered; a gang submitted in between would wait
     unschedulable.
@@ -34,6 +38,35 @@ def count_ready(nodes: Iterable[Node], compute: Compute, *, used_by_others: Coll
     return sum(
         node.ready and node.name not in used_by_others and node.advertised(wanted) == wanted.keys() for node in nodes
     )
+
+
+def unclaimed_nodes(in_use: Mapping[str, Collection[str]], claims: Iterable[Claim]) -> set[str]:
+    """Nodes that hold pods of a run without a claim: of one that has ended, whose pods are still there."""
+    claiming = {claim.run_id for claim in claims}
+    return {node for node, runs in in_use.items() if not claiming.issuperset(runs)}
+
+
+def available(
+    run_id: str, *, nodes_ready: int, claims: Sequence[Claim], granted: Collection[str]
+) -> tuple[int, dict[str, int]]:
+    """The ready nodes that are left for a run, and what other runs have been granted.
+
+    Runs are granted their nodes whole and in the order of their claims, so that no two of them hold a part of their
+    gang each, and none is overtaken for ever.
+
+    Args:
+        run_id: The run.
+        nodes_ready: Ready nodes of the type, of all runs.
+        claims: The claims on the type; nothing is granted without one.
+        granted: Runs that have been granted their nodes.
+    """
+    held = {claim.run_id: claim.num_nodes for claim in claims if claim.run_id in granted and claim.run_id != run_id}
+    waiting = sorted(
+        (claim for claim in claims if claim.run_id not in held), key=lambda each: (each.created_at, each.name)
+    )
+    earlier = list(takewhile(lambda claim: claim.run_id != run_id, waiting)) if run_id not in granted else []
+    left = nodes_ready - sum(held.values()) - sum(claim.num_nodes for claim in earlier)
+    return max(left, 0), held
 
 
 def require_fit(spec: RunSpec, nodegroup: Nodegroup) -> None:
@@ -49,15 +82,46 @@ def require_fit(spec: RunSpec, nodegroup: Nodegroup) -> None:
         )
 
 
-def require_time_left(spec: RunSpec, capacity: Capacity, *, waiting_since: datetime, now: datetime) -> None:
-    """Stop waiting for nodes after the spec's limit.
+SHORTAGES = (
+    "InsufficientInstanceCapacity",
+    "We currently do not have sufficient",
+    "UnfulfillableCapacity",
+    "VcpuLimitExceeded",
+    "MaxSpotInstanceCountExceeded",
+    "ReservationCapacityExceeded",
+)
+"""Parts of Auto Scaling's messages about launches that other nodes of the type would meet as well: EC2's codes (EC2 API
+reference, "Error codes"), or the sentence that Auto Scaling quotes of the first (Auto Scaling user guide, "Amazon EC2
+instance launch failure"; aws/containers-roadmap issue 2204 has both)."""
+
+
+def shortage_of(launches: Iterable[FailedLaunch], *, since: datetime) -> str | None:
+    """The newest message that AWS has no capacity for the run's nodes.
+
+    Args:
+        launches: The group's failed launches.
+        since: Begin of the wait. An older failure is another run's, and the capacity may have come back.
+    """
+    short = [each for each in launches if each.at >= since and any(part in each.message for part in SHORTAGES)]
+    return max(short, key=lambda each: each.at).message if short else None
+
+
+def is_given_up(run: Run, capacity: Capacity, *, waiting_since: datetime, now: datetime) -> bool:
+    """Whether the run stops waiting for nodes of this type, because it has another one to try.
 
     Raises:
-        CapacityTimeout: With the number of nodes that were ready, if the limit has passed.
+        CapacityTimeout: With the number of nodes that were ready, if the limit has passed and no type is left.
     """
-    limit = timedelta(minutes=spec.limits.capacity_timeout_minutes)
-    if not capacity.ready and now - waiting_since > limit:
+    if capacity.ready:
+        return False
+    spec = run.spec
+    overdue = now - waiting_since > timedelta(minutes=spec.limits.capacity_timeout_minutes)
+    if spec.compute.fallback:
+        return overdue or capacity.shortage is not None
+    if overdue:
+        before = f" There were none of {', '.join(run.given_up)} before either." if run.given_up else ""
         raise CapacityTimeout(
             f"{capacity.nodes_ready} of {capacity.nodes_wanted} {spec.compute.instance_type} nodes were ready after "
-            f"{spec.limits.capacity_timeout_minutes:g} minutes."
+            f"{spec.limits.capacity_timeout_minutes:g} minutes.{before}"
         )
+    return False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from kubetwin.server import ApiServer
 
 from lambdas.backends import volcano
 from lambdas.backends.job import KIND, render
+from lambdas.gateways import eks, kubernetes
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.jobs import Job, job_of
 from tests.fakes.runs import run_of, spec_with
-from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, InvalidRunSpec, JobConflict, JobNotFound
+from trainflow.errors import ClusterUnavailable, InvalidRunSpec, JobConflict, JobNotFound
 from trainflow.kubernetes.connection import from_endpoint
 from trainflow.models.run import JobPhase, Stage
 
@@ -120,9 +122,60 @@ def test_claiming_twice_counts_once(backend: KubernetesCluster) -> None:
     assert backend.claimed_nodes("trn1.2xlarge") == 3
 
 
-def test_a_wrong_token_is_an_access_problem_in_the_servers_words(server: ApiServer) -> None:
-    with pytest.raises(ClusterAccessDenied, match="Unauthorized"):
+def test_a_token_that_is_not_accepted_is_worth_a_retry(server: ApiServer) -> None:
+    with pytest.raises(ClusterUnavailable, match="did not accept the function's token: 401 Unauthorized"):
         backend_for(server.endpoint, server.ca_pem, "wrong").nodes("trn1.2xlarge")
+
+
+class Eks:
+    """What EKS and STS tell a function of the cluster; it changes while the function is warm."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.url, self.ca_pem, self.token = server.endpoint, server.ca_pem, server.admin_token
+
+    def describe_cluster(self, _name: str) -> eks.ClusterEndpoint:
+        return eks.ClusterEndpoint(url=self.url, ca_pem=self.ca_pem)
+
+
+@pytest.fixture
+def told(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Eks]:
+    told = Eks(server)
+    monkeypatch.setattr(kubernetes.eks, "describe_cluster", lru_cache(told.describe_cluster))
+    monkeypatch.setattr(kubernetes.eks, "bearer_token", lambda _cluster: told.token)
+    kubernetes._forget_connection()
+    yield told
+    kubernetes._forget_connection()
+
+
+def nodes() -> list[Any]:
+    return list(kubernetes.connect("cluster", namespace=NAMESPACE).nodes("trn1.2xlarge"))
+
+
+def digest_for_the_preflight() -> str | None:
+    return kubernetes.examine("cluster", namespace=NAMESPACE).image_digest("probe")
+
+
+@pytest.mark.parametrize("ask", [nodes, digest_for_the_preflight])
+@pytest.mark.parametrize(
+    ("field", "before", "sentence"),
+    [
+        ("token", "expired", "did not accept the function's token"),
+        ("ca_pem", None, "certificate verify failed"),
+        ("url", "https://127.0.0.1:9", "did not answer"),
+    ],
+)
+def test_a_warm_function_asks_anew_for_what_led_to_a_refusal(
+    server: ApiServer, told: Eks, field: str, before: str | None, sentence: str, ask: Callable[[], object]
+) -> None:
+    right = getattr(told, field)
+    other = ApiServer()  # its certificates have an authority of their own
+    other.start()
+    setattr(told, field, before or other.ca_pem)
+    other.stop()
+    with pytest.raises(ClusterUnavailable, match=sentence):
+        ask()
+    setattr(told, field, right)
+    assert not ask()
 
 
 def test_a_cluster_that_does_not_answer_is_worth_a_retry(server: ApiServer) -> None:
