@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from lambdas.gateways.aws import client, translated
 from trainflow.models.metric_datum import Datum
 from trainflow.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE
@@ -17,17 +19,31 @@ LARGEST = 2.0**360
 """Largest value that CloudWatch accepts (API reference, MetricDatum)."""
 
 
-def publish(data: Iterable[Datum], *, deployment: str) -> None:
+REFUSED = frozenset({"InvalidParameterCombination", "InvalidParameterValue", "MissingParameter", "ValidationError"})
+"""Codes of errors about the data of a call: the same data would be refused again."""
+
+
+def publish(data: Iterable[Datum], *, deployment: str) -> int:
     """Publish the data of a deployment in as few calls as possible.
 
     CloudWatch refuses NaN and infinities: a diverged step is a gap there, and appears unchanged in the log.
+
+    Returns:
+        Number of data points in calls that CloudWatch has refused for their data.
     """
+    refused = 0
     finite = [
         _as_sent(datum, deployment) for datum in data if math.isfinite(datum.value) and abs(datum.value) <= LARGEST
     ]
     for chunk in _chunks(finite):
-        with translated("cloudwatch:PutMetricData"):
-            client("cloudwatch").put_metric_data(Namespace=NAMESPACE, MetricData=chunk)
+        try:
+            with translated("cloudwatch:PutMetricData"):
+                client("cloudwatch").put_metric_data(Namespace=NAMESPACE, MetricData=chunk)
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in REFUSED:
+                raise
+            refused += len(chunk)
+    return refused
 
 
 def _chunks(data: Sequence[dict[str, Any]]) -> Iterable[Sequence[dict[str, Any]]]:

@@ -95,6 +95,12 @@ def read(bucket: str, key: str, *, version_id: str | None, limit_bytes: int) -> 
     return content
 
 
+def delete(bucket: str, key: str) -> None:
+    """Delete an object; nothing happens if there is none. In a bucket with versions the older ones stay."""
+    with translated("s3:DeleteObject"):
+        client("s3").delete_object(Bucket=bucket, Key=key)
+
+
 def write(bucket: str, key: str, text: str, *, content_type: str = "application/json") -> None:
     """Write a document."""
     with translated("s3:PutObject"):

@@ -11,7 +11,15 @@ from pydantic import BaseModel
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import JobConflict
 from trainflow.models.run_record import RunStatus
-from trainflow.models.run_table import KEY, SURVEY_KEY, LastSurvey, RunRow
+from trainflow.models.run_table import (
+    EXPIRES_AT,
+    KEY,
+    SURVEY_KEY,
+    LastSurvey,
+    RunRow,
+    expiry_of_notice,
+    notice_key,
+)
 
 SAME_EXECUTION_OR_ENDED = "execution_arn = :arn OR #status <> :running"
 """Condition under which an existing row may be replaced."""
@@ -64,6 +72,20 @@ class RunTable:
                 )
         except table.exceptions.ConditionalCheckFailedException:
             return
+
+    def was_told(self, execution_arn: str, about: str) -> bool:
+        """Whether people have been told of an event of an execution."""
+        return bool(self._get(notice_key(execution_arn, about)))
+
+    def tell(self, execution_arn: str, about: str, *, now: datetime) -> None:
+        """Note that people have been told of an event of an execution."""
+        with translated("dynamodb:UpdateItem"):
+            client("dynamodb").update_item(
+                TableName=self._name,
+                Key={KEY: _to_item(notice_key(execution_arn, about))},
+                UpdateExpression=f"SET {EXPIRES_AT} = :expires_at",
+                ExpressionAttributeValues={":expires_at": _to_item(expiry_of_notice(now))},
+            )
 
     def find(self, run_id: str) -> RunRow | None:
         """The row of a run, by a consistent read; None for a run that failed validation."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from lambdas.backends.backend import Backend
-from lambdas.backends.deployment import SlurmAccess
 from lambdas.backends.registry import BACKENDS
 from lambdas.gateways import kubernetes
 from lambdas.gateways.kubernetes import KubernetesCluster
-from lambdas.handlers.environment import ArtifactEnvironment, ClusterEnvironment, SlurmEnvironment, read
+from lambdas.handlers.environment import read
 from trainflow.models.backends import BackendName
+from trainflow.models.environment import ArtifactEnvironment, ClusterEnvironment, SlurmEnvironment
 
 
 class _Deployment:
@@ -27,15 +27,8 @@ class _Deployment:
         return read(ArtifactEnvironment)
 
     @property
-    def slurm(self) -> SlurmAccess:
-        environment = read(SlurmEnvironment)
-        return SlurmAccess(
-            url=environment.slurm_api_url,
-            key_secret=environment.slurm_key_secret,
-            user=environment.slurm_user,
-            claims=environment.slurm_claims,
-            site=environment.site,
-        )
+    def slurm(self) -> SlurmEnvironment:
+        return read(SlurmEnvironment)
 
 
 def connect(name: BackendName) -> Backend:

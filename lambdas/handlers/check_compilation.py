@@ -12,10 +12,11 @@ from pydantic import BaseModel
 
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers import backends
-from lambdas.handlers.environment import CacheEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.task import logger, task
 from lambdas.logic.compilation import compilation
 from trainflow.models.compile_cache import CacheUse, Hold
+from trainflow.models.environment import CacheEnvironment
 from trainflow.models.run import JobRef, Run
 
 TAIL_LINES = 200

@@ -1,12 +1,15 @@
-"""Runs after every execution: writes the final record, and cleans up after executions without their own tear-down.
+"""Runs after every execution: writes the final record, and tears down what is left of the run.
 
-Those are executions that end as ABORTED or TIMED_OUT, or as FAILED because their history is full: none of them runs a
-Catch. A failed run whose end is in the run table has done its own tear-down.
+Executions that end as ABORTED or TIMED_OUT, or as FAILED because their history is full, have no tear-down of their own,
+since none of them runs a Catch. The others have one, which may have failed: it is repeated here.
 
 EventBridge's event names the execution. The resources of the run are listed in the run table, not in the event:
 EventBridge leaves the input out where the state machine is encrypted with a customer's key. Safe to repeat.
 
-A run that a person stops is torn down whatever its spec says; the others follow `teardown.on_failure`.
+When the record has been written, an event of Trainflow's own says how the run ended; it is sent again if the function
+is repeated.
+
+A run that a person stops is torn down whatever its spec says; the others follow `teardown`.
 """
 
 from __future__ import annotations
@@ -16,18 +19,17 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from lambdas.gateways import event_bus
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends, recording
-from lambdas.handlers.environment import (
-    ArtifactEnvironment,
-    RunTableEnvironment,
-    read,
-)
+from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify
 from lambdas.handlers.releasing import Released, release_caches, release_run
 from lambdas.handlers.task import logger, task
 from lambdas.logic.messages import stopped, subject
-from trainflow.models.run_record import RunStatus
+from trainflow.models.environment import ArtifactEnvironment, DeploymentEnvironment, RunTableEnvironment
+from trainflow.models.run_ended import DETAIL_TYPE, SOURCE, run_ended
+from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_table import RunRow
 from trainflow.record.failure import explained
 
@@ -58,13 +60,16 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         return _answer(None, NOTHING)
     logger.append_keys(run_id=run_id)
     row = table.find(run_id)
-    if row is None or _has_ended_by_itself(row, detail.status):
-        _record(run_id, detail)
+    if row is None:
+        _announce(_record(run_id, detail), detail)
         return _answer(run_id, NOTHING)
     release_caches(run_id)
     ended = row.model_copy(update={"status": detail.status})
     released = NOTHING if ended.needs_nodes else _release(row)
-    failure = _failure_to_record(run_id, detail)
+    if _has_ended_by_itself(row, detail.status):
+        _announce(_record(run_id, detail), detail)
+        return _answer(run_id, released)
+    record, failure = _try_to_record(run_id, detail)
     if row.status is not detail.status:
         # The message is sent before the row is written: a repeated message is better than none.
         _notify(ended, detail, released, recorded=failure is None)
@@ -72,11 +77,13 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         table.finish(run_id, status=ended.status, ended_at=datetime.now(UTC), error_name=error_name)
     if failure is not None:
         raise failure  # so that Lambda retries
+    if record is not None:
+        _announce(record, detail)
     return _answer(run_id, released)
 
 
 def _has_ended_by_itself(row: RunRow, status: RunStatus) -> bool:
-    """Whether the execution did its own tear-down, or kept its pods on purpose, and sent the message."""
+    """Whether the execution did its own tear-down, as far as it could, and sent the message."""
     return status is RunStatus.SUCCEEDED or (status is RunStatus.FAILED and row.status is not RunStatus.RUNNING)
 
 
@@ -84,23 +91,36 @@ def _answer(run_id: str | None, released: Released) -> dict[str, Any]:
     return {"run_id": run_id, "deleted_jobs": released.jobs, "nodes_released": released.nodes}
 
 
-def _record(run_id: str, detail: Detail) -> None:
+def _record(run_id: str, detail: Detail) -> RunRecord:
     error = explained(detail.error, detail.cause or "") if detail.error else None
-    recording.write_record(run_id, detail.execution_arn, status=detail.status, error=error, ended_at=detail.stop_date)
+    return recording.write_record(
+        run_id, detail.execution_arn, status=detail.status, error=error, ended_at=detail.stop_date
+    )
 
 
-def _failure_to_record(run_id: str, detail: Detail) -> Exception | None:
-    """The error that prevented the record, or None. It must not prevent the message, so it is raised at the end."""
+def _try_to_record(run_id: str, detail: Detail) -> tuple[RunRecord | None, Exception | None]:
+    """The record, or the error that prevented it, which must not prevent the message and is raised at the end."""
     try:
-        _record(run_id, detail)
+        return _record(run_id, detail), None
     except Exception as failure:  # noqa: BLE001 (whatever it is, it is raised in the end)
         logger.exception("the record could not be written")
-        return failure
-    return None
+        return None, failure
+
+
+def _announce(record: RunRecord, detail: Detail) -> None:
+    """Send the event that the run has ended and its record lies in S3."""
+    event = run_ended(
+        record,
+        deployment=read(DeploymentEnvironment).deployment,
+        execution_arn=detail.execution_arn,
+        folder=read(ArtifactEnvironment).url_of(record.run_id),
+        now=datetime.now(UTC),
+    )
+    event_bus.send(event.model_dump_json(), source=SOURCE, detail_type=DETAIL_TYPE)
 
 
 def _release(row: RunRow) -> Released:
-    return release_run(backends.connect(row.backend), row.run_id, row.instance_type)
+    return release_run(backends.connect(row.backend), row.run_id, [row.instance_type, *row.fallback])
 
 
 def _notify(row: RunRow, detail: Detail, released: Released, *, recorded: bool) -> None:

@@ -9,9 +9,10 @@ from pydantic import BaseModel
 
 from lambdas.gateways import objects
 from lambdas.handlers import backends
-from lambdas.handlers.environment import ArtifactEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
 from lambdas.logic.diagnostics import TAIL_LINES, for_payload, pod_diagnosis
+from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.run import Run
 from trainflow.record.failure import caught_error
 

@@ -10,19 +10,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from trainflow.models.environment import ArtifactEnvironment as ArtifactEnvironment
-from trainflow.models.environment import CacheEnvironment as CacheEnvironment
-from trainflow.models.environment import ClusterEnvironment as ClusterEnvironment
-from trainflow.models.environment import DeploymentEnvironment as DeploymentEnvironment
-from trainflow.models.environment import LinkEnvironment as LinkEnvironment
-from trainflow.models.environment import NotificationEnvironment as NotificationEnvironment
-from trainflow.models.environment import ReapingEnvironment as ReapingEnvironment
-from trainflow.models.environment import RegionEnvironment as RegionEnvironment
-from trainflow.models.environment import RunTableEnvironment as RunTableEnvironment
 from trainflow.models.environment import Settings
-from trainflow.models.environment import SlurmEnvironment as SlurmEnvironment
-from trainflow.models.environment import ToolsEnvironment as ToolsEnvironment
-from trainflow.models.environment import WorkflowEnvironment as WorkflowEnvironment
 
 Read = TypeVar("Read", bound=Settings)
 

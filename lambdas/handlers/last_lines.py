@@ -6,9 +6,10 @@ import time
 
 from lambdas.backends.backend import Backend
 from lambdas.gateways import objects
-from lambdas.handlers.environment import ArtifactEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.task import logger
 from lambdas.logic.diagnostics import KEPT_LINES, kept_text
+from trainflow.models.environment import ArtifactEnvironment
 
 KEEPING_SECONDS = 15.0
 """Time after which no further log is started: the last one may hang for 20 seconds more, and the function still has to

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from lambdas.gateways.notifications import Channel
 from lambdas.gateways.notifications.topic import Topic
-from lambdas.handlers.environment import NotificationEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.task import logger
+from trainflow.models.environment import NotificationEnvironment
 
 
 def _topic() -> Channel:

@@ -1,19 +1,27 @@
-"""Task states `Notify`, `NotifyFailure` and `NotifyRejection`: send a message about the run's end and record it."""
+"""Task states `Notify`, `NotifyFailure` and `NotifyRejection`: send a message about the run's end and record it.
+
+State `TellOwner` sends one about a job that cannot be polled; the run goes on.
+
+Each message is sent once, also if the function is repeated after it has sent it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from botocore.exceptions import ClientError
 from pydantic import BaseModel
 
 from lambdas.gateways.runs import RunTable
-from lambdas.handlers.environment import RunTableEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, task
-from lambdas.logic.messages import message, subject
+from lambdas.logic.messages import message, subject, unseen
 from trainflow.errors import ServiceUnavailable
-from trainflow.models.run import MetricsCursor
+from trainflow.models.environment import RunTableEnvironment
+from trainflow.models.run import JobRef, MetricsCursor
 from trainflow.models.run_record import RunStatus
 from trainflow.record.failure import caught_error
 
@@ -22,36 +30,54 @@ class Event(BaseModel):
     run_id: str
     execution_arn: str
     status: RunStatus
+    instance_type: str | None = None
+    """Type of the run's nodes; None for a refused run."""
+    given_up: list[str] = []
+    """Types of which there was no capacity."""
     error: dict[str, Any] | None = None
     progress: MetricsCursor | None = None
     artifacts: dict[str, Any] | None = None
     folder: str | None = None
     """Folder of the record and the report; None if they could not be written."""
+    job: JobRef | None = None
+    """The job that cannot be polled, of a run that goes on."""
+    ends_by: datetime | None = None
+    """When that job has ended in any case."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """The subject of the message."""
     error = caught_error(event.error) if event.error else None
-    title = subject(event.run_id, event.status)
-    text = message(
-        event.run_id,
-        event.status,
-        arn=event.execution_arn,
-        error=error,
-        progress=event.progress,
-        artifacts=event.artifacts,
-        folder=event.folder,
-    )
-    notify(subject=title, message=text)
-    _record_end(event, error_name=error.name if error else None)
+    table = RunTable(read(RunTableEnvironment).run_table)
+    if event.job is not None and error is not None and event.ends_by is not None:
+        title, text = unseen(event.run_id, arn=event.execution_arn, job=event.job, error=error, ends_by=event.ends_by)
+        about = f"unseen {event.job.name} {event.ends_by.isoformat()}"
+    else:
+        title, about = subject(event.run_id, event.status), event.status.value
+        text = message(
+            event.run_id,
+            event.status,
+            arn=event.execution_arn,
+            instance_type=event.instance_type,
+            given_up=event.given_up,
+            error=error,
+            progress=event.progress,
+            artifacts=event.artifacts,
+            folder=event.folder,
+        )
+    if not table.was_told(event.execution_arn, about):
+        notify(subject=title, message=text)
+        _note(lambda: table.tell(event.execution_arn, about, now=datetime.now(UTC)))
+    if event.job is None:
+        name = error.name if error else None
+        _note(lambda: table.finish(event.run_id, status=event.status, ended_at=datetime.now(UTC), error_name=name))
     return {"subject": title}
 
 
-def _record_end(event: Event, *, error_name: str | None) -> None:
-    """Record the end in the run table. An error must not retry the state, because that would send the message again."""
-    table = RunTable(read(RunTableEnvironment).run_table)
+def _note(write: Callable[[], None]) -> None:
+    """Write to the run table. An error must not retry the state, because that would send the message again."""
     try:
-        table.finish(event.run_id, status=event.status, ended_at=datetime.now(UTC), error_name=error_name)
-    except ServiceUnavailable as unavailable:
-        logger.error("the run's end is not in the run table", extra={"reason": str(unavailable)})
+        write()
+    except (ServiceUnavailable, ClientError) as unavailable:
+        logger.error("the message is not noted in the run table", extra={"reason": str(unavailable)})

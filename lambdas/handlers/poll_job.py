@@ -11,7 +11,8 @@ from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.handlers.task import task
 from lambdas.logic.pauses import watch_seconds
-from lambdas.logic.watching import gang_is_overdue, incomplete_gang, phase_since, require_progress
+from lambdas.logic.sight import blind_after, timestamp
+from lambdas.logic.watching import gang_is_overdue, incomplete_gang, phase_since, require_finite_loss, require_progress
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Run
 
 
@@ -21,19 +22,32 @@ class Event(BaseModel):
     progress: MetricsCursor
     phase: JobPhase = JobPhase.PENDING
     """Phase at the previous poll."""
+    log_unread: bool = False
+    """Whether the log could not be read since the previous poll: then no step can have been seen."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The job's phase, and the seconds before the next poll. A failed job raises its named error."""
+    """The job's phase, the seconds before the next poll, and when a job that is not polled until then counts as unseen.
+
+    A failed or diverged job raises its named error.
+    """
+    require_finite_loss(event.job, event.progress)
     backend = backends.connect(event.job.backend)
     status = backend.status(event.job)
     if status.phase is None:
-        raise failure_of(backend, event.job, status, last_step=event.progress.last_step)
+        spec = event.run.spec
+        may_resume = spec.progress == "none" and spec.checkpoint is not None
+        raise failure_of(backend, event.job, status, last_step=event.progress.last_step, may_resume=may_resume)
     limits, now = event.run.spec.limits, datetime.now(UTC)
     phase = phase_since(event.phase, status.phase)
     if phase is JobPhase.PENDING and gang_is_overdue(status, limits=limits, now=now):
         raise incomplete_gang(event.job, backend.pending_reason(event.job), limits=limits)
-    require_progress(event.job, status, event.progress, limits=limits, now=now)
+    if not event.log_unread:
+        require_progress(event.job, status, event.progress, limits=limits, now=now)
     age = now - event.run.started_at
-    return {"phase": phase.value, "wait_seconds": watch_seconds(age, shortest=limits.poll_seconds)}
+    return {
+        "phase": phase.value,
+        "wait_seconds": watch_seconds(age, shortest=limits.poll_seconds),
+        "blind_after": timestamp(blind_after(limits, now=now)),
+    }

@@ -15,7 +15,7 @@ from lambdas.backends.backend import Backend
 from lambdas.gateways import objects
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers import backends
-from lambdas.handlers.environment import ArtifactEnvironment, CacheEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.program import outcome_of_program
 from lambdas.handlers.task import task
 from lambdas.logic.compile_cache import cache_key
@@ -24,13 +24,23 @@ from lambdas.logic.pauses import pause_seconds
 from lambdas.logic.preflight.cache import of_cache
 from lambdas.logic.preflight.dataset import of_dataset
 from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, require_no_problem
-from lambdas.logic.preflight.probe import FAILURES, image_out_of_reach, never_ran, of_failure, of_probe, probed
+from lambdas.logic.preflight.probe import (
+    FAILURES,
+    image_out_of_reach,
+    never_ran,
+    of_failure,
+    of_probe,
+    probed,
+    secret_out_of_reach,
+)
 from lambdas.logic.watching import gang_is_overdue
+from trainflow.errors import SecretUnavailable
+from trainflow.models.environment import ArtifactEnvironment, CacheEnvironment
 from trainflow.models.preflight import DatasetFacts, Probed, Unknown
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_spec import Dataset, RunSpec
 
-UNFINISHED: dict[str, Any] = {"finished": False, "image_digest": None, "notes": []}
+UNFINISHED: dict[str, Any] = {"finished": False, "image_digest": None, "versions": {}, "notes": []}
 """The answer while the probe has not ended."""
 
 NO_PROBE = Note("workload: no pod can start, so image, program and free space were not checked.")
@@ -44,7 +54,8 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """Whether all checks are finished; if so, the digest of the workload's image and notes on what was not checked.
+    """Whether all checks are finished; if so, the digest of the workload's image, versions of its packages, and notes
+    on what was not checked.
 
     Raises:
         PreflightFailed: If the run cannot start. The message names every reason.
@@ -75,19 +86,23 @@ def _concluded(run: Run, found: list[Finding], seen: Probed | Finding, *, digest
     found += of_probe(run, seen, data) if isinstance(seen, Probed) else [seen]
     found += _cache(run.spec, digest)
     require_no_problem(found)
-    return {"finished": True, "image_digest": digest, "notes": notes(found)}
+    versions = dict(seen.versions) if isinstance(seen, Probed) else {}
+    return {"finished": True, "image_digest": digest, "versions": versions, "notes": notes(found)}
 
 
 def _seen_by_probe(backend: Backend, job: Job, run: Run, *, now: datetime) -> Probed | Problem | None:
     """The probe's result, or the problem that prevented it; None while the probe may still run."""
     try:
         result = outcome_of_program(backend, job)
+    except SecretUnavailable as failed:
+        return Problem(str(failed))
     except FAILURES as failed:
         return of_failure(run.spec, failed)
     if result is not None:
         return probed(result)
     pending_reason = backend.pending_reason(job.ref)
-    if (out_of_reach := image_out_of_reach(run.spec, pending_reason)) is not None:
+    out_of_reach = image_out_of_reach(run, pending_reason) or secret_out_of_reach(run.spec, pending_reason)
+    if out_of_reach is not None:
         return out_of_reach
     if gang_is_overdue(backend.status(job.ref), limits=run.spec.limits, now=now):
         return never_ran(run.spec, pending_reason)
@@ -119,6 +134,6 @@ def _data(dataset: Dataset | None) -> DatasetFacts:
 
 
 def _cache(spec: RunSpec, digest: str | None) -> Iterator[Finding]:
-    if spec.precompile.enabled:
+    if spec.precompiles:
         key = cache_key(spec, image_digest=digest)
         yield from of_cache(CompileCaches(read(CacheEnvironment).cache_table).find(key))

@@ -7,11 +7,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from lambdas.handlers import backends
-from lambdas.handlers.environment import ArtifactEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.program import advance_program
 from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
 from lambdas.logic.pauses import pause_seconds
+from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.run import JobRef, Run, Stage
 from trainflow.protocol.result import read_result
 

@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 
 from lambdas.gateways import executions, objects
 from lambdas.gateways.runs import RunTable
-from lambdas.handlers.environment import ArtifactEnvironment, RunTableEnvironment, read
+from lambdas.handlers.environment import read
+from trainflow.models.environment import ArtifactEnvironment, RunTableEnvironment
 from trainflow.models.run import run_id_for
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
-from trainflow.record import build_record
+from trainflow.record.build import build_record
 from trainflow.record.history import child_arns
 from trainflow.record.steps import FILE_NAME, KeptSteps, kept_steps_from_json
 from trainflow.report import render_report

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lambdas.backends.backend import Backend
 from lambdas.gateways.compile_caches import CompileCaches
-from lambdas.handlers.environment import CacheEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.last_lines import keep_last_lines
+from trainflow.models.environment import CacheEnvironment
 
 
 @dataclass(frozen=True)
@@ -18,11 +20,11 @@ class Released:
     nodes: int
 
 
-def release_run(backend: Backend, run_id: str, instance_type: str) -> Released:
-    """Delete a run's jobs, services and claim, and release its nodes. Safe to repeat."""
+def release_run(backend: Backend, run_id: str, instance_types: Iterable[str]) -> Released:
+    """Delete a run's jobs, services and claim, and release its nodes of these types. Safe to repeat."""
     keep_last_lines(backend, run_id)
     jobs = backend.cancel(run_id)
-    return Released(jobs, backend.release_nodes(instance_type))
+    return Released(jobs, sum(backend.release_nodes(instance_type) for instance_type in instance_types))
 
 
 def release_caches(run_id: str) -> None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from lambdas.backends.backend import Backend
 from lambdas.gateways import data_repository, metrics
 from lambdas.handlers import backends
-from lambdas.handlers.environment import ArtifactEnvironment, DeploymentEnvironment, LinkEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.program import advance_program
 from lambdas.handlers.task import task
 from lambdas.logic import metric_data
@@ -23,6 +23,7 @@ from lambdas.logic.staging import (
     require_import_progress,
     require_progress,
 )
+from trainflow.models.environment import ArtifactEnvironment, DeploymentEnvironment, LinkEnvironment
 from trainflow.models.run import JobRef, Run, Stage, StagingProgress
 from trainflow.protocol.staging_line import StagingReport
 

@@ -1,8 +1,8 @@
 """Starts the runs that the queue's messages request: by an uploaded run spec or by a schedule.
 
 The sender of a request does not see an error, so a refused request is reported by one message to the notification
-channels. After an error of AWS the message stays in the queue, which delivers it again and finally moves it to the
-dead-letter queue.
+channels, and a refused upload by an object beside it, for a person who has not subscribed to them. After an error of
+AWS the message stays in the queue, which delivers it again and finally moves it to the dead-letter queue.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from lambdas.gateways import executions, objects
-from lambdas.handlers.environment import WorkflowEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, tracer
-from lambdas.logic.messages import already_run, refusal
+from lambdas.logic.messages import already_run, refusal, refused_upload
 from lambdas.logic.run_requests import (
     Execution,
     Request,
@@ -25,7 +25,8 @@ from lambdas.logic.run_requests import (
     execution_of_upload,
     parse_request,
 )
-from trainflow.errors import InvalidRunSpec, RunRequestInvalid
+from trainflow.errors import InvalidRunSpec, RunRequestInvalid, TrainflowError
+from trainflow.models.environment import WorkflowEnvironment
 from trainflow.models.run_record import RunStatus
 from trainflow.models.spec_document import MAX_BYTES
 
@@ -41,18 +42,43 @@ def lambda_handler(event: dict[str, Any], context: Any) -> Any:
 
 def answer(record: SQSRecord) -> None:
     """Start the run that one message requests, or send the reason why it cannot be run."""
-    title = "a run request"
+    title, request = "a run request", None
     try:
         request = parse_request(record.body)
         title = request.title
         _start(request, _execution_of(request))
+        _withdraw_refusal(request)
     except (InvalidRunSpec, RunRequestInvalid) as error:
         logger.warning("request refused", extra={"request": title, "reason": str(error)[:1000]})
+        _explain_beside(request, error)
         subject, message = refusal(title, error)
         notify(subject=subject, message=message)
     except Exception:
         logger.exception("request not answered: the queue tries it again", extra={"request": title})
         raise
+
+
+def _explain_beside(request: Request | None, error: TrainflowError) -> None:
+    """Write the reason beside the upload. The message tells it too, so a failure here must not keep it from being sent.
+
+    A file that is gone is not explained, since its owner has deleted it.
+    """
+    if not isinstance(request, Upload) or not isinstance(error, InvalidRunSpec):
+        return
+    try:
+        text = refused_upload(request.title, error)
+        objects.write(request.bucket, request.refusal_key, text, content_type="text/plain; charset=utf-8")
+    except Exception:  # noqa: BLE001 (whatever it is, the message is sent)
+        logger.exception("the reason could not be written beside the upload", extra={"request": request.title})
+
+
+def _withdraw_refusal(request: Request) -> None:
+    """Delete the reason of an earlier refusal; the run has started, so a failure is no reason to try again."""
+    if isinstance(request, Upload):
+        try:
+            objects.delete(request.bucket, request.refusal_key)
+        except Exception:  # noqa: BLE001 (whatever it is, the run has started)
+            logger.exception("an earlier refusal could not be deleted", extra={"request": request.title})
 
 
 def _execution_of(request: Request) -> Execution:

@@ -15,19 +15,19 @@ from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends
-from lambdas.handlers.environment import (
-    ClusterEnvironment,
-    DeploymentEnvironment,
-    ReapingEnvironment,
-    RegionEnvironment,
-    RunTableEnvironment,
-    read,
-)
+from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
 from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, no_price, obsolete, survey
 from lambdas.logic.messages import idle_nodes_released
+from trainflow.models.environment import (
+    ClusterEnvironment,
+    DeploymentEnvironment,
+    ReapingEnvironment,
+    RegionEnvironment,
+    RunTableEnvironment,
+)
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import RunRow
 from trainflow.models.training_nodes import Claim, Nodegroup

@@ -1,4 +1,6 @@
-"""Task states `TearDown` and `TearDownAfterFailure`: delete and release everything that costs money. Safe to repeat.
+"""Task states `TearDown`, `TearDownAfterFailure` and `ReleaseNodes`: delete and release everything that costs money.
+
+Safe to repeat. `ReleaseNodes` does it for a run that goes on with nodes of another type.
 
 State `DeleteJob` deletes one job only, so that it can be submitted again: the run keeps its nodes.
 """
@@ -33,5 +35,5 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     release_caches(event.run.run_id)
     compute = event.run.spec.compute
     backend = backends.connect(compute.backend)
-    released = release_run(backend, event.run.run_id, compute.instance_type)
+    released = release_run(backend, event.run.run_id, [compute.instance_type])
     return {"deleted_jobs": released.jobs, "nodes_released": released.nodes}

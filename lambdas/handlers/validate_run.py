@@ -8,12 +8,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from lambdas.gateways.runs import RunTable
-from lambdas.handlers.environment import LinkEnvironment, RunTableEnvironment, ToolsEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
 from lambdas.logic.staging import linked_folder
 from trainflow.errors import InvalidRunSpec
+from trainflow.models.code import unpacked_reason
+from trainflow.models.environment import LinkEnvironment, RunTableEnvironment, ToolsEnvironment
 from trainflow.models.run import Run, run_id_for
-from trainflow.models.run_spec import RunSpec, excess_name_length, parse_run_spec
+from trainflow.models.run_spec import RunSpec, decided, excess_name_length, parse_run_spec
 from trainflow.models.run_table import row_of
 
 
@@ -33,8 +35,10 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         run_id = run_id_for(event.execution_name)
     except ValueError as error:
         raise InvalidRunSpec(f"The run cannot be named: {error}.") from None
-    spec = parse_run_spec(event.spec)
+    spec = decided(parse_run_spec(event.spec))
     _require_names(run_id, spec)
+    if reason := unpacked_reason(spec.workload.code):
+        raise InvalidRunSpec(reason)
     run = Run(
         run_id=run_id,
         execution_arn=event.execution_arn,

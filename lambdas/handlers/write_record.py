@@ -11,8 +11,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from lambdas.handlers import recording
-from lambdas.handlers.environment import ArtifactEnvironment, read
+from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
+from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.run_record import RunStatus
 from trainflow.record.failure import caught_error
 

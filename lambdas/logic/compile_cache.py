@@ -14,9 +14,10 @@ import re
 from datetime import datetime, timedelta
 from typing import Any
 
-from lambdas.logic.jobs import NEURON_ENVIRONMENT, as_text
+from lambdas.logic.jobs import NEURON_ENVIRONMENT
 from trainflow.models.instances import InstanceType
 from trainflow.models.run_spec import RunSpec
+from trainflow.models.workload import as_text
 from trainflow.protocol.compile_cache import NEVER_SHAPE_GRAPHS
 
 VERSION = 1
@@ -44,17 +45,22 @@ def cache_key(spec: RunSpec, *, image_digest: str | None) -> str:
 def _what_shapes_graphs(spec: RunSpec, image_digest: str | None) -> dict[str, Any]:
     workload, compute = spec.workload, spec.compute
     ignored = NEVER_SHAPE_GRAPHS | frozenset(spec.precompile.ignore_arguments)
-    counted = {name: as_text(value) for name, value in workload.arguments.items() if name not in ignored}
+    counted = {
+        name: [as_text(word) for word in value] if isinstance(value, list) else as_text(value)
+        for name, value in workload.arguments.items()
+        if name not in ignored
+    }
     return {
         "version": VERSION,
         "image": _digest(image_digest or workload.image or ""),
         "python": workload.python_environment,
-        "program": [workload.module, workload.script],
+        "program": [workload.module, workload.script, *(workload.command or ()), *map(as_text, workload.positional)],
+        **({"code": workload.code} if workload.code else {}),
         "arguments": counted,
         "shapes": None if spec.dataset is None or spec.precompile.ignore_dataset else spec.dataset.url,
         "precompiled_steps": spec.precompile.steps,
         "chip": _chip(compute.instance),
-        "environment": NEURON_ENVIRONMENT if compute.instance.accelerated else {},
+        "environment": {**(NEURON_ENVIRONMENT if compute.instance.uses_neuron else {}), **workload.env},
         "world": [compute.num_nodes, compute.processes_per_node],
         "elastic": compute.elastic.model_dump(include={"min_nodes", "max_nodes"}) if compute.elastic else None,
     }
@@ -67,9 +73,12 @@ def _digest(image: str) -> str:
 
 
 def _chip(instance: InstanceType) -> str:
-    """Target of the compiler: the generation of the chip; on CPU instances the family, whose instructions differ."""
+    """Target of the compiler: the generation of the chip, the model of the GPU, or the family of a CPU instance, whose
+    instructions differ."""
     family = instance.name.split(".")[0]
-    return family.rstrip("n") if instance.accelerated else family
+    if instance.uses_neuron:
+        return family.rstrip("n")
+    return instance.device or family
 
 
 def has_waited_too_long(*, since: datetime, now: datetime) -> bool:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from lambdas.logic.fleet import IdleNodes, no_price, usd
 from trainflow.errors import TrainflowError
 from trainflow.links import execution_link, object_link
-from trainflow.models.run import MetricsCursor
+from trainflow.models.run import JobRef, MetricsCursor
 from trainflow.models.run_record import RunError, RunStatus
 
 MAX_REASON_LENGTH = 2000
 """Longest reason of a refusal in a message: an error about a spec may quote much of it."""
 
 LONGEST_TITLE = 60
-"""Longest name of an uploaded file in a subject, which has room for 99 characters. Its end is kept, because that
-distinguishes files."""
+"""Longest name in a subject, which has room for 99 characters: an uploaded file, or an execution of up to 80 characters
+whose name is not a run id. Its end is kept, because that distinguishes names."""
 
 
 def subject(run_id: str, status: RunStatus) -> str:
     """Subject of the message about the end of a run."""
-    return f"Trainflow: {run_id} {status}"
+    return f"Trainflow: {_short(run_id)} {status}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_TITLE else f"...{name[-LONGEST_TITLE:]}"
 
 
 def message(
@@ -34,6 +38,8 @@ def message(
     progress: MetricsCursor | None,
     artifacts: Mapping[str, Any] | None,
     folder: str | None,
+    instance_type: str | None = None,
+    given_up: Sequence[str] = (),
 ) -> str:
     """The whole message, with one fact per line.
 
@@ -45,8 +51,12 @@ def message(
         progress: Progress of its training.
         artifacts: Result of publishing its artifacts.
         folder: s3://bucket/prefix/ of its record and report; None if they do not exist.
+        instance_type: Type of its nodes.
+        given_up: Types of its spec of which there was no capacity.
     """
     lines = [f"Run: {run_id}", f"Status: {status}"]
+    if given_up:
+        lines.append(f"Nodes: {instance_type}, because there was no capacity of {', '.join(given_up)}")
     if error is not None:
         lines += [f"Error: {error.name}", f"What happened: {error.message}", f"What to do: {error.what_to_do}"]
     if progress is not None and progress.last_step is not None:
@@ -54,6 +64,18 @@ def message(
     if artifacts and artifacts.get("checkpoint"):
         lines.append(f"Checkpoint: {artifacts['checkpoint']}")
     return "\n".join([*lines, *_links(arn, folder)])
+
+
+def unseen(run_id: str, *, arn: str, job: JobRef, error: RunError, ends_by: datetime) -> tuple[str, str]:
+    """Subject and message about a job that has not been polled for `limits.blind_minutes`."""
+    lines = [
+        f"Run: {run_id}",
+        f"What happened: the job '{job.name}' cannot be polled: {error.message}",
+        f"What was done: nothing was stopped. The job trains on, until {ends_by:%Y-%m-%d %H:%M} UTC at most. It is "
+        "polled every minute, and the run goes on when a poll succeeds.",
+        f"What to do: {error.what_to_do}",
+    ]
+    return f"Trainflow: {_short(run_id)} cannot be seen", "\n".join([*lines, *_links(arn, None)])
 
 
 def _links(arn: str, folder: str | None) -> list[str]:
@@ -66,14 +88,19 @@ def _links(arn: str, folder: str | None) -> list[str]:
 
 def refusal(title: str, error: TrainflowError) -> tuple[str, str]:
     """Subject and message about a request that cannot be run."""
-    name = title if len(title) <= LONGEST_TITLE else f"...{title[-LONGEST_TITLE:]}"
     lines = [
         f"Request: {title}",
         f"What happened: {str(error)[:MAX_REASON_LENGTH]}",
         f"What to do: {error.what_to_do}",
         "Nothing was started.",
     ]
-    return f"Trainflow: {name} was refused", "\n".join(lines)
+    return f"Trainflow: {_short(title)} was refused", "\n".join(lines)
+
+
+def refused_upload(title: str, error: TrainflowError) -> str:
+    """Content of the object beside an upload that was refused."""
+    _, message = refusal(title, error)
+    return f"{message}\nThis file is deleted when a spec of the same name is accepted.\n"
 
 
 def already_run(title: str, run_id: str, status: RunStatus) -> tuple[str, str]:

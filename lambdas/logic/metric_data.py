@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from lambdas.logic.fleet import Fleet
 from trainflow.models.metric_datum import Datum
@@ -22,6 +23,42 @@ from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport
 from trainflow.protocol.step_report import StepReport
 
+FIELDS_OF_REPORTS = {row.field: row for row in REPORT_FIELDS}
+
+RESERVED = frozenset(RunMetric)
+"""Names of Trainflow's own metrics; a program's figure of such a name is kept for the record alone."""
+
+
+OLDEST = timedelta(days=14) - timedelta(hours=1)
+NEWEST = timedelta(hours=2) - timedelta(minutes=10)
+"""Times that CloudWatch takes, before and after the present (API reference, PutMetricData: two weeks and two hours),
+with room for clocks that differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sendable:
+    """Data points at times that CloudWatch takes."""
+
+    data: list[Datum]
+    moved: int = 0
+    """Points whose time lay too far ahead: a program wrote local time without its zone. They count as of now."""
+    dropped: int = 0
+    """Points that are too old for CloudWatch; the record has them."""
+
+
+def within_window(data: Iterable[Datum], *, now: datetime) -> Sendable:
+    """The data points at times that CloudWatch takes."""
+    sendable, moved, dropped = list[Datum](), 0, 0
+    for datum in data:
+        if datum.at < now - OLDEST:
+            dropped += 1
+        elif datum.at > now + NEWEST:
+            moved += 1
+            sendable.append(replace(datum, at=now))
+        else:
+            sendable.append(datum)
+    return Sendable(data=sendable, moved=moved, dropped=dropped)
+
 
 def of_staging(run_id: str, report: StagingReport, *, now: datetime) -> Iterator[Datum]:
     """Data points of the progress of staging, with a resolution of a minute."""
@@ -35,16 +72,36 @@ def of_staging(run_id: str, report: StagingReport, *, now: datetime) -> Iterator
             yield Datum(metric=metric.value, dimension=RUN_DIMENSION, of=run_id, value=value, at=now, unit=unit)
 
 
-def of_steps(run_id: str, steps: Sequence[StepMetrics]) -> Iterator[Datum]:
-    """Data points of each step's fields in the table `STEP_FIELDS`, at the time in its line."""
+def of_steps(run_id: str, steps: Sequence[StepMetrics], names: Collection[str] = ()) -> Iterator[Datum]:
+    """Data points of each step's fields in the table `STEP_FIELDS`, at the time in its line, and of its other figures.
+
+    Args:
+        run_id: The run.
+        steps: The steps.
+        names: The program's own figures that are published, under their own names and without a unit.
+    """
     for step in steps:
         yield from _of_fields(run_id, STEP_FIELDS, step, step.logged_at)
+        yield from _of_figures(run_id, step.metrics, names, step.logged_at)
 
 
-def of_reports(run_id: str, reports: Sequence[tuple[datetime, StepReport]]) -> Iterator[Datum]:
-    """Data points of each report's fields in the table `REPORT_FIELDS`, where the program filled them in."""
+def of_reports(
+    run_id: str, reports: Sequence[tuple[datetime, StepReport]], names: Collection[str] = ()
+) -> Iterator[Datum]:
+    """The same of reports and the table `REPORT_FIELDS`, where the program filled the fields in."""
     for logged_at, report in reports:
         yield from _of_fields(run_id, REPORT_FIELDS, report, logged_at)
+        yield from _of_figures(run_id, report.others, names, logged_at)
+
+
+def _of_figures(run_id: str, figures: Mapping[str, float], names: Collection[str], at: datetime) -> Iterator[Datum]:
+    for name, value in figures.items():
+        row = FIELDS_OF_REPORTS.get(name)
+        if row is not None or (name in names and name not in RESERVED):
+            metric, unit = (row.metric.value, row.unit) if row else (name, "None")
+            yield Datum(
+                metric=metric, dimension=RUN_DIMENSION, of=run_id, value=value, at=at, unit=unit, every_second=True
+            )
 
 
 def of_progress(
@@ -59,14 +116,15 @@ def of_progress(
         min_throughput: The spec's lower limit, if it sets one.
         now: Time of the poll.
     """
-    diverged = sum(not math.isfinite(step.loss) for step in steps)
+    diverged = sum(step.loss is not None and not math.isfinite(step.loss) for step in steps)
     yield _of_cluster(cluster, ClusterMetric.NON_FINITE_LOSS, diverged, now)
     if cursor.progressed_at is not None:
         # Before its first step a run loads and compiles: `limits.stall_minutes` covers that time.
         age = max((now - cursor.progressed_at).total_seconds(), 0.0)
         yield _of_cluster(cluster, ClusterMetric.SECONDS_SINCE_STEP, age, now, unit="Seconds")
-    if steps and min_throughput is not None:
-        yield _of_cluster(cluster, ClusterMetric.THROUGHPUT_OVER_FLOOR, steps[-1].throughput / min_throughput, now)
+    throughput = next((step.throughput for step in reversed(steps) if step.throughput is not None), None)
+    if throughput is not None and min_throughput is not None:
+        yield _of_cluster(cluster, ClusterMetric.THROUGHPUT_OVER_FLOOR, throughput / min_throughput, now)
 
 
 def of_fleet(cluster: str, fleet: Fleet, pods: Mapping[str, int], *, now: datetime) -> Iterator[Datum]:

@@ -10,10 +10,14 @@ from typing import Any
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid
+from trainflow.models.code import unpacked_reason
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.models.spec_document import FAULTS, canonical, decode
 
 SUFFIXES = (".yaml", ".yml", ".json")
+
+REFUSED = ".refused.txt"
+"""Added to the key of an upload that was refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +41,11 @@ class Upload(BaseModel):
     def title(self) -> str:
         """Name of the request in messages to people."""
         return self.key
+
+    @property
+    def refusal_key(self) -> str:
+        """Key of the object that says why it was refused; its ending requests no run."""
+        return f"{self.key}{REFUSED}"
 
 
 class Scheduled(BaseModel):
@@ -127,5 +136,7 @@ def _execution(document: Any, *, identity: Any) -> Execution:
         spec = parse_run_spec(json.loads(text))
     except FAULTS as error:
         raise InvalidRunSpec(f"The run spec holds a value that cannot be read: {error}.") from None
+    if reason := unpacked_reason(spec.workload.code):
+        raise InvalidRunSpec(reason)
     digest = hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]
     return Execution(name=f"{spec.name}-{digest}", document=text)

@@ -2,91 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from lambdas.logic.program_output import last_line
 from trainflow.errors import (
     GangIncomplete,
-    JobCancelled,
     JobDeadlineExceeded,
-    JobPreempted,
     JobStalled,
-    NodeLost,
-    ScriptFailed,
-    StorageFailed,
+    LossNotFinite,
     TrainflowError,
     WorkerFailed,
     named_errors,
 )
-from trainflow.models.job_status import DEADLINE_EXCEEDED, NO_RECORD, JobStatus, WorkerPod
+from trainflow.failures.judging import Evidence, Strength, Verdict, judge
+from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from trainflow.models.run_spec import Limits
-from trainflow.protocol.error_names import PEER_LOST
 from trainflow.protocol.result import read_result
 
 MAX_MESSAGE_LENGTH = 500
 """Longest quotation of a pod's output in an error message: a sentence, not a log."""
 
-BY_REASON: Mapping[str | None, type[TrainflowError]] = {
-    "NodeLost": NodeLost,
-    "Preempted": JobPreempted,
-    "Cancelled": JobCancelled,
-    "OutOfMemory": WorkerFailed,
-}
-"""Errors by the reason that ended a job as a whole. Their message is the status', whatever the programs reported."""
 
-LOST_A_PEER = f"{PEER_LOST}: "
-"""Prefix of the result message of a worker that ended because it lost another worker."""
+@dataclass(frozen=True)
+class FailedPod:
+    """A failed pod with the last lines of its log."""
 
-FIRST_SIGNAL_EXIT_CODE = 128
-"""Exit codes above it are 128 + the signal that ended the process."""
-
-
-def cause_of(failed_pods: Sequence[WorkerPod]) -> WorkerPod | None:
-    """The pod that failed first. Pods that lost a peer come last: times in whole seconds do not order them."""
-    return min(failed_pods, key=lambda pod: LOST_A_PEER in (pod.message or ""), default=None)
+    pod: WorkerPod
+    lines: tuple[str, ...] = ()
 
 
 def failure(
-    job: JobRef, status: JobStatus, cause: WorkerPod | None, *, last_line: str, last_step: int | None
+    job: JobRef,
+    status: JobStatus,
+    pods: Sequence[FailedPod],
+    *,
+    last_step: int | None,
+    may_resume: bool = False,
 ) -> TrainflowError:
-    """The named error of a failed job.
+    """The named error of a failed job: that of the pod with the strongest evidence, the first to fail among equals.
 
     Args:
         job: The job that failed.
         status: Its status, with the reason.
-        cause: The pod that made it fail; None if there is none (any more).
-        last_line: The last line that the pod's program printed; empty if it explains nothing.
+        pods: Some of its failed pods, the first to fail first; empty if there is none (any more).
         last_step: Newest step that rank 0 logged; None if it never logged one.
+        may_resume: Whether a program that logged no step may have taken some: it reports none and has checkpoints.
     """
-    if DEADLINE_EXCEEDED in (status.failure_reason, cause.reason if cause else None):
+    has_steps = last_step is not None or may_resume
+    of_job = judge(Evidence(job_reason=status.failure_reason, has_steps=has_steps))
+    judged = [(_verdict(failed, has_steps=has_steps), failed) for failed in pods]
+    verdict, cause = min(judged, key=lambda found: found[0].strength, default=(of_job, None))
+    if _is(of_job, JobDeadlineExceeded) or _is(verdict, JobDeadlineExceeded):
         return JobDeadlineExceeded(f"The job '{job.name}' ran longer than limits.max_duration_hours allows.")
-    if (named := BY_REASON.get(status.failure_reason)) is not None:
-        return named(f"The job '{job.name}' {status.failure_message}.")
-    if status.failure_reason == NO_RECORD and last_step is None:
-        return StorageFailed(f"The job '{job.name}' {status.failure_message}.")
+    if of_job.strength is Strength.CONDITION:
+        return named_errors()[of_job.error.name](f"The job '{job.name}' {status.failure_message}.")
     if cause is None:
         return WorkerFailed(f"The job '{job.name}' failed: {status.failure_message or status.failure_reason}.")
-    if (reported := _reported(cause)) is not None:
-        return reported
-    where = f"Pod '{cause.name}' on node '{cause.node}' ended with exit code {cause.exit_code}"
-    where += f" ({cause.reason or 'Error'})" + ("" if last_step is None else f" after step {last_step}")
-    explanation = str(read_result(cause.message).get("message") or last_line)[:MAX_MESSAGE_LENGTH]
+    return named_errors()[verdict.error.name](_sentence(verdict, cause, last_step=last_step))
+
+
+def _verdict(failed: FailedPod, *, has_steps: bool) -> Verdict:
+    pod = failed.pod
+    return judge(
+        Evidence(
+            lines=failed.lines,
+            message=pod.message,
+            exit_code=pod.exit_code,
+            pod_reason=pod.reason,
+            has_steps=has_steps,
+        )
+    )
+
+
+def _is(verdict: Verdict, error: type[TrainflowError]) -> bool:
+    return verdict.strength is Strength.CONDITION and verdict.error.name == error.__name__
+
+
+def _sentence(verdict: Verdict, failed: FailedPod, *, last_step: int | None) -> str:
+    """The pod, how it ended, and the line that says why."""
+    pod, document = failed.pod, read_result(failed.pod.message)
+    if verdict.strength is Strength.NAMED and document.get("error") == verdict.error.name:
+        return f"{document.get('message')} (pod '{pod.name}')"
+    where = f"Pod '{pod.name}' on node '{pod.node}' ended with exit code {pod.exit_code} ({pod.reason or 'Error'})"
+    where += "" if last_step is None else f" after step {last_step}"
+    if verdict.rank_exit_code not in (None, pod.exit_code):
+        where += f", its first rank to fail with {verdict.rank_exit_code}"
+    explanation = verdict.quotation or str(document.get("message") or "") or last_line(failed.lines)
+    explanation = explanation[:MAX_MESSAGE_LENGTH]
     sentence = f"{where}: {explanation}" if explanation else f"{where}."
-    if last_step is None and _ended_by_itself(cause):
-        return ScriptFailed(sentence)
-    return WorkerFailed(sentence)
+    return f"{sentence.rstrip('.')}. {verdict.advice}" if verdict.advice else sentence
 
 
-def _ended_by_itself(pod: WorkerPod) -> bool:
-    return pod.exit_code is not None and 0 < pod.exit_code < FIRST_SIGNAL_EXIT_CODE
+MAX_NON_FINITE_IN_A_ROW = 10
+"""Losses in a row that may be NaN or infinite before a running job is ended: programs that scale their loss skip a few
+such steps, above all the first ones."""
 
 
-def _reported(pod: WorkerPod) -> TrainflowError | None:
-    """The error that the program named in its result; None if it named none."""
-    document = read_result(pod.message)
-    error = named_errors().get(str(document.get("error")))
-    return error(f"{document.get('message')} (pod '{pod.name}')") if error else None
+def require_finite_loss(job: JobRef, progress: MetricsCursor) -> None:
+    """Require that the newest losses of a training are numbers: from NaN no training comes back.
+
+    A job that succeeds with one such loss at its end fails as well; the state machine `watch_job` checks that, because
+    the last steps are read after the last poll.
+
+    Raises:
+        LossNotFinite: If the newest losses were NaN or infinite, ten of them in a row.
+    """
+    if job.stage is Stage.TRAINING and progress.non_finite_in_a_row >= MAX_NON_FINITE_IN_A_ROW:
+        raise LossNotFinite(
+            f"The last {progress.non_finite_in_a_row} losses that the job '{job.name}' logged were NaN or infinite; "
+            f"the first such step of the run was {progress.first_non_finite_step}."
+        )
 
 
 def phase_since(before: JobPhase, now: JobPhase) -> JobPhase:
@@ -100,8 +128,8 @@ def gang_is_overdue(status: JobStatus, *, limits: Limits, now: datetime) -> bool
     return status.submitted_at is not None and now - status.submitted_at > limit
 
 
-def incomplete_gang(job: JobRef, pending_reason: str | None, *, limits: Limits) -> GangIncomplete:
-    """The error to raise for a gang that did not start completely.
+def incomplete_gang(job: JobRef, pending_reason: str | None, *, limits: Limits) -> TrainflowError:
+    """The error to raise for a gang that did not start completely: `GangIncomplete`, unless it never can.
 
     Args:
         job: The job.
@@ -110,18 +138,34 @@ def incomplete_gang(job: JobRef, pending_reason: str | None, *, limits: Limits) 
     """
     minutes = f"{limits.gang_timeout_minutes:g} minutes"
     sentence = f"The job '{job.name}' did not have its {job.gang_size} pods running after {minutes}"
-    return GangIncomplete(f"{sentence}: {pending_reason[:MAX_MESSAGE_LENGTH]}" if pending_reason else f"{sentence}.")
+    if not pending_reason:
+        return GangIncomplete(f"{sentence}.")
+    error = named_errors()[judge(Evidence(pending_reason=pending_reason)).error.name]
+    return error(f"{sentence}: {pending_reason[:MAX_MESSAGE_LENGTH]}")
 
 
 def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *, limits: Limits, now: datetime) -> None:
-    """Require that a training job logs steps: a job that hangs in a collective appears busy for ever.
+    """Require that a training job gets on: a job that hangs in a collective appears busy for ever.
+
+    A job that has logged a step has to log the next one. Of one that has not, perhaps because its program reports no
+    steps, any new line in rank 0's log is a sign of life. A program beside it, where there is one, prints a line when
+    files below the run's folder have changed (`trainer.relay_progress`). Utilization of devices is no sign: ranks that
+    wait in a collective for one that is gone keep theirs at 100 % (NVIDIA/nccl, issues 238, 306, 537).
 
     Raises:
-        JobStalled: If it has not logged a step for `limits.stall_minutes`.
+        JobStalled: If there was no step, or no sign of life, for `limits.stall_minutes`.
     """
     if job.stage is not Stage.TRAINING or status.started_at is None:
         return
-    last_sign = max(filter(None, (progress.progressed_at, status.started_at)))
-    if now - last_sign > timedelta(minutes=limits.stall_minutes):
-        step = "its first step" if progress.last_step is None else f"a step after {progress.last_step}"
-        raise JobStalled(f"The job '{job.name}' has not logged {step} for {limits.stall_minutes:g} minutes.")
+    printed_at = progress.printed_at if progress.last_step is None else None
+    last_sign = max(filter(None, (progress.progressed_at, printed_at, status.started_at)))
+    if now - last_sign <= timedelta(minutes=limits.stall_minutes):
+        return
+    minutes = f"for {limits.stall_minutes:g} minutes"
+    if progress.last_step is not None:
+        raise JobStalled(f"The job '{job.name}' has not logged a step after {progress.last_step} {minutes}.")
+    raise JobStalled(
+        f"The job '{job.name}' has not printed a new line {minutes}. It has reported no step yet, so rank 0's log was "
+        "watched, in which changed files of the run's folder appear too if the spec's field progress is 'none' or "
+        "names files."
+    )

@@ -71,7 +71,7 @@ class Runs:
 
     def _arn(self, run_id: str) -> str:
         assert self.twin.deployment is not None
-        machine = self.twin.deployment.training_state_machine_arn
+        machine = self.twin.deployment.address.state_machine_arn
         return f"{machine.replace(':stateMachine:', ':execution:')}:{run_id}"
 
     def log(self, run_id: str, stage: str) -> str:

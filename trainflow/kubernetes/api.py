@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ from kubernetes import client
 from urllib3.exceptions import HTTPError
 
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable
+from trainflow.kubernetes.commands import exit_code, handshake_message
 from trainflow.kubernetes.faults import CommandNotRun, NotFound, refusal, status_message
 from trainflow.kubernetes.lines import complete_lines, lines_of
 
@@ -30,6 +31,9 @@ EXEC_SECONDS = 60.0
 CHUNK_BYTES = 64 * 1024
 
 Query = Sequence[tuple[str, Any]]
+
+Write = Callable[[bool, bytes], None]
+"""Takes what a command prints; first whether that is standard error."""
 
 
 class LineStream:
@@ -217,6 +221,56 @@ class KubernetesApi:
             )
         except (client.ApiException, WebSocketException, OSError, ValueError) as refused:
             raise CommandNotRun(f"{pod} does not take commands: {refused}") from None
+
+    def run_command(
+        self,
+        namespace: str,
+        pod: str,
+        container: str | None,
+        command: Sequence[str],
+        write: Callable[[bool, bytes], None],
+    ) -> int:
+        """Run a command in a container until it ends, without a terminal and without input.
+
+        Args:
+            namespace: Namespace of the pod.
+            pod: Name of the pod.
+            container: Name of its container; None for the default one.
+            command: Program and its words; no shell is in between.
+            write: Called with what the command prints, as it comes; first whether that is standard error.
+
+        Returns:
+            The command's exit code.
+
+        Raises:
+            CommandNotRun: If the container did not take the command, or the connection broke.
+        """
+        from kubernetes import stream
+        from websocket import WebSocketException
+
+        own = client.ApiClient(self._api.configuration)  # the stream module changes its client for good
+        options: dict[str, Any] = {"container": container} if container else {}
+        try:
+            opened = stream.stream(
+                client.CoreV1Api(own).connect_get_namespaced_pod_exec,
+                pod,
+                namespace,
+                command=list(command),
+                stdout=True,
+                stderr=True,
+                binary=True,
+                _preload_content=False,
+                **options,
+            )
+            while opened.is_open():
+                opened.update(timeout=SILENCE_SECONDS)
+                for is_error, read in ((False, opened.read_stdout), (True, opened.read_stderr)):
+                    if printed := read(timeout=0):
+                        write(is_error, printed)
+            return exit_code(opened.read_channel(stream.ws_client.ERROR_CHANNEL))
+        except (client.ApiException, WebSocketException, OSError, ValueError) as refused:
+            reason = handshake_message(str(getattr(refused, "reason", None) or refused))
+            raise CommandNotRun(f"The pod {pod} does not take the command: {reason}") from None
 
     def request(
         self, method: str, path: str, *, query: Query, body: Any = None, accept: str, read_seconds: float

@@ -21,6 +21,8 @@ class KubeconfigInvalid(TrainflowError):
 class CommandNotRun(TrainflowError):
     """A container did not take a command."""
 
+    input_at_fault = True
+
 
 class RequestRefused(TrainflowError):
     """The Kubernetes API understood who asks, and refuses the request as it is.

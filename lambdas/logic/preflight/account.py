@@ -13,19 +13,22 @@ from trainflow.models.run_spec import Compute, RunSpec
 from trainflow.models.training_nodes import Nodegroup
 
 
-def of_account(spec: RunSpec, nodegroup: Nodegroup, facts: AccountFacts) -> Iterator[Finding]:
+def of_account(
+    spec: RunSpec, nodegroup: Nodegroup, facts: AccountFacts, *, named: str = "compute.instance_type is"
+) -> Iterator[Finding]:
     """Findings about the gang's nodes: size of the node group, zones, quota.
 
     Args:
         spec: Spec of the run.
         nodegroup: Node group of its instance type.
         facts: Facts about the account.
+        named: Field that names the instance type, with a verb.
     """
     try:
         require_fit(spec, nodegroup)
     except GangTooLarge as error:
         yield Problem(str(error))
-    yield from _offering(spec.compute, facts)
+    yield from _offering(spec.compute, facts, named)
     yield from _quota(spec.compute, nodegroup, facts.quota)
 
 
@@ -50,8 +53,8 @@ def offered_by_snapshot(instance_type: str, zones: tuple[Zone, ...]) -> frozense
     return frozenset(zone.id for zone in zones if OFFERINGS[instance_type].is_in(zone.id))
 
 
-def _offering(compute: Compute, facts: AccountFacts) -> Iterator[Finding]:
-    question = f"compute.instance_type: whether the node group's zones offer {compute.instance_type}"
+def _offering(compute: Compute, facts: AccountFacts, named: str) -> Iterator[Finding]:
+    question = f"{named.split()[0]}: whether the node group's zones offer {compute.instance_type}"
     if isinstance(facts.zones, Unknown):
         yield Note(f"{question}: {facts.zones.reason}.")
         return
@@ -62,7 +65,7 @@ def _offering(compute: Compute, facts: AccountFacts) -> Iterator[Finding]:
     if not offered:
         names = ", ".join(f"{zone.name} ({zone.id})" for zone in facts.zones)
         yield Problem(
-            f"compute.instance_type is {compute.instance_type}, which is not offered in {names}, where its node group "
+            f"{named} {compute.instance_type}, which is not offered in {names}, where its node group "
             "is; choose another type, or deploy the node group in a zone that offers it."
         )
 

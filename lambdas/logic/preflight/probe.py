@@ -7,13 +7,30 @@ from typing import Any
 
 from lambdas.logic.preflight.dataset import is_staged, of_folder
 from lambdas.logic.preflight.findings import Finding, Note, Problem, shortened
-from trainflow.errors import JobDeadlineExceeded, ScriptFailed, StorageFailed, TrainflowError, WorkerFailed
+from trainflow.errors import (
+    AccessDenied,
+    ContainerNotStarted,
+    JobDeadlineExceeded,
+    OutOfMemory,
+    ScriptFailed,
+    StorageFailed,
+    TrainflowError,
+    WorkerFailed,
+)
 from trainflow.models.kubernetes_names import NO_IMAGE
 from trainflow.models.preflight import DatasetFacts, Probed, Unknown
 from trainflow.models.run import Run
 from trainflow.models.run_spec import Dataset, RunSpec
 
-FAILURES = (ScriptFailed, WorkerFailed, JobDeadlineExceeded, StorageFailed)
+FAILURES = (
+    AccessDenied,
+    ContainerNotStarted,
+    JobDeadlineExceeded,
+    OutOfMemory,
+    ScriptFailed,
+    StorageFailed,
+    WorkerFailed,
+)
 """Failures of the probe whose cause is the image it ran in."""
 
 WRONG_MACHINE = "exec format error"
@@ -32,19 +49,41 @@ def probed(result: Mapping[str, Any]) -> Probed:
     return Probed(**{"machine": "", **known})
 
 
-def image_out_of_reach(spec: RunSpec, pending_reason: str | None) -> Problem | None:
+def image_out_of_reach(run: Run, pending_reason: str | None) -> Problem | None:
     """The problem of a probe whose image cannot be pulled; None if its pod may still start.
 
     Args:
-        spec: Spec of the run.
+        run: The run.
         pending_reason: Reason why the pod is pending, as its kubelet or the scheduler reports it.
     """
     reason, _, message = (pending_reason or "").partition(": ")
     if reason not in NO_IMAGE or reason == FIRST_ATTEMPT:
         return None
+    if run.tools_image is not None and run.tools_image in message:
+        return Problem(
+            f"The tools image '{run.tools_image}', from which every pod takes Trainflow's helpers, cannot be pulled "
+            f"({shortened(message)}); let the nodes' role read its repository."
+        )
     return Problem(
-        f"workload.image is '{spec.workload.image}', which cannot be pulled ({shortened(message) or reason}); correct "
-        "it, or let the nodes' role read the repository."
+        f"workload.image is '{run.spec.workload.image}', which cannot be pulled ({shortened(message) or reason}); "
+        "correct it, or let the nodes' role read the repository."
+    )
+
+
+def secret_out_of_reach(spec: RunSpec, pending_reason: str | None) -> Problem | None:
+    """The problem of a probe whose container lacks a Secret or its key; None if its pod may still start.
+
+    The probe is given the program's Secrets, so that no function needs the right to read them.
+
+    Args:
+        spec: Spec of the run.
+        pending_reason: Reason why the pod is pending, as its kubelet reports it.
+    """
+    reason, _, message = (pending_reason or "").partition(": ")
+    if reason != "CreateContainerConfigError" or not spec.workload.secrets:
+        return None
+    return Problem(
+        f"workload.secrets: {shortened(message).rstrip('.')}; create it in the runs' namespace, or correct the spec."
     )
 
 
@@ -68,7 +107,7 @@ def _program_place(spec: RunSpec) -> str:
 
 
 def of_failure(spec: RunSpec, failed: TrainflowError) -> Problem:
-    """The problem of a probe that failed: the image cannot run it, so it can run no program of the trainer."""
+    """The problem of a probe that failed: the image cannot run it, so it can run no helper either."""
     reason = shortened(str(failed)).rstrip(".")
     if spec.workload.image is None:
         return Problem(
@@ -81,8 +120,8 @@ def of_failure(spec: RunSpec, failed: TrainflowError) -> Problem:
         machine = spec.compute.instance.architecture
         return Problem(f"{image}, which is not built for {machine}; build it with `--platform linux/{_oci(machine)}`.")
     return Problem(
-        f"{image}, in which `python -m trainer.probe` does not run ({reason}); put the packages trainer and "
-        "trainflow.protocol into it."
+        f"{image}, in which Trainflow's probe does not run ({reason}); choose an image that has Python 3.10 or newer "
+        "as `python`."
     )
 
 
@@ -95,11 +134,13 @@ def of_probe(run: Run, seen: Probed, data: DatasetFacts) -> Iterator[Finding]:
         data: Facts about the source of the run's data set.
     """
     spec = run.spec
-    field = "workload.module" if spec.workload.module else "workload.script"
+    field = f"workload.{_program_field(spec)}"
     if seen.program:
         yield Problem(f"{field}: {shortened(seen.program)}")
     if seen.arguments:
         yield Problem(f"workload.arguments: {shortened(seen.arguments)}")
+    if seen.continues:
+        yield Problem(f"resume_from: {shortened(seen.continues)}")
     if seen.machine and seen.machine != spec.compute.instance.architecture:
         yield Note(
             f"workload.image: the probe ran on {seen.machine}; whether the image runs on {spec.compute.instance_type} "
@@ -108,6 +149,10 @@ def of_probe(run: Run, seen: Probed, data: DatasetFacts) -> Iterator[Finding]:
     if spec.dataset is not None and run.linked_folder is None:
         yield from of_folder(spec.dataset, seen)
     yield from _room(run, seen, data)
+
+
+def _program_field(spec: RunSpec) -> str:
+    return next(field for field in ("module", "script", "command") if getattr(spec.workload, field) is not None)
 
 
 def _room(run: Run, seen: Probed, source: DatasetFacts) -> Iterator[Finding]:

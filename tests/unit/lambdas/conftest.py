@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from lambdas.gateways import aws as clients
 from lambdas.gateways import executions, kubernetes
 from lambdas.gateways.runs import RunTable
 from local.aws import patches
+from local.aws.replacements import put_back
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import TOOLS_IMAGE
 from trainflow.models.functions import SLURM
@@ -49,9 +51,9 @@ class Aws:
 
     @property
     def messages(self) -> list[tuple[str, str]]:
-        """Subjects and messages that were sent to the topic."""
+        """Subjects and messages that subscribers of the topic get by mail."""
         topic = sns_backends[DEFAULT_ACCOUNT_ID][REGION].topics[self.topic_arn]
-        return [(sent[2], sent[1]) for sent in topic.sent_notifications]
+        return [(sent[2], json.loads(sent[1])["default"]) for sent in topic.sent_notifications]
 
     @property
     def table(self) -> RunTable:
@@ -118,6 +120,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, own_clients: None) -> Iterator[Aws]:
         }.items():
             monkeypatch.setenv(name, value)
         yield account
+    put_back()
 
 
 def _account() -> Aws:
@@ -154,7 +157,7 @@ def begun_history(monkeypatch: pytest.MonkeyPatch) -> None:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeKubernetesApi:
     """The Kubernetes API that the functions connect to."""
     api = FakeKubernetesApi()
-    monkeypatch.setattr(kubernetes, "_api_client", lambda _cluster, _period: api)
+    monkeypatch.setattr(kubernetes, "_api_client", lru_cache(lambda _cluster, _period: api))
     return api
 
 

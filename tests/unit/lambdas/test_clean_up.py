@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +21,9 @@ from lambdas.logic.jobs import job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
-from trainflow.errors import ServiceUnavailable
+from trainflow.errors import InvalidRunSpec, ServiceUnavailable
 from trainflow.models.run import Run, Stage
+from trainflow.models.run_ended import RunEnded
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_table import row_of
 
@@ -133,14 +137,25 @@ def test_such_a_run_keeps_what_its_spec_keeps(aws: Aws, cluster: FakeKubernetesA
     assert "they continue to cost money" in aws.messages[0][1]
 
 
-@pytest.mark.parametrize("on_failure", [True, False])
-def test_a_failed_run_that_recorded_its_end_is_left_alone(
-    aws: Aws, cluster: FakeKubernetesApi, on_failure: bool
-) -> None:
-    run = running(aws, cluster, teardown__on_failure=on_failure)
-    notified(run, "FAILED", error={"Error": "WorkerFailed", "Cause": "{}"})
-    assert clean(run, "FAILED") == {"run_id": run.run_id, "deleted_jobs": [], "nodes_released": 0}
+@pytest.mark.parametrize("status", ["FAILED", "SUCCEEDED"])
+def test_what_a_run_keeps_after_its_end_is_left_alone(aws: Aws, cluster: FakeKubernetesApi, status: str) -> None:
+    run = running(aws, cluster, teardown={"on_failure": False, "on_success": False})
+    notified(run, status, error={"Error": "WorkerFailed", "Cause": "{}"})
+    assert clean(run, status) == {"run_id": run.run_id, "deleted_jobs": [], "nodes_released": 0}
     assert (len(aws.messages), cluster.names("jobs")) == (1, [f"{run.run_id}-training-1"])
+
+
+@pytest.mark.parametrize("status", ["FAILED", "SUCCEEDED"])
+def test_a_tear_down_that_failed_in_the_run_is_repeated(aws: Aws, cluster: FakeKubernetesApi, status: str) -> None:
+    run = running(aws, cluster)
+    notified(run, status, error={"Error": "WorkerFailed", "Cause": "{}"})
+    assert clean(run, status) == {
+        "run_id": run.run_id,
+        "deleted_jobs": [f"{run.run_id}-training-1"],
+        "nodes_released": 2,
+    }
+    assert (len(aws.messages), cluster.objects, aws.desired(TYPE)) == (1, {}, 0)
+    assert clean(run, status)["nodes_released"] == 0
 
 
 def test_an_execution_that_was_refused_takes_nothing_from_the_run_of_its_name(
@@ -197,9 +212,9 @@ def test_the_record_of_a_run_that_recorded_its_end_is_written_again(
     run = running(aws, cluster)
     notified(run, status, error={"Error": "WorkerFailed", "Cause": "{}"})
     for _ in range(2):
-        assert clean(run, status)["deleted_jobs"] == []
+        clean(run, status)
         assert [record.status.value for record in records(aws)] == [status]
-    assert (len(aws.messages), cluster.names("jobs")) == (1, [f"{run.run_id}-training-1"])
+    assert len(aws.messages) == 1
 
 
 def test_a_record_that_cannot_be_written_is_tried_again_and_holds_up_nothing(
@@ -214,6 +229,77 @@ def test_a_record_that_cannot_be_written_is_tried_again_and_holds_up_nothing(
     refusing("PutObject", None)
     clean(run)
     assert (len(aws.messages), [record.status for record in records(aws)]) == (1, [RunStatus.ABORTED])
+
+
+@pytest.fixture
+def events(aws: Aws) -> Callable[[], list[dict[str, Any]]]:
+    """The events of a rule with the documented pattern, for every end, that have arrived in its queue."""
+    text = re.search(r"```json\n(.*?)```", Path("docs/events.md").read_text(), re.DOTALL)
+    assert text is not None
+    pattern = json.loads(text[1])
+    pattern["detail"] = {"deployment": ["twin"]}
+    sqs, bus = aws.client("sqs"), aws.client("events")
+    url = sqs.create_queue(QueueName="ends")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    bus.put_rule(Name="ends", EventPattern=json.dumps(pattern))
+    bus.put_targets(Rule="ends", Targets=[{"Id": "queue", "Arn": arn}])
+
+    def received() -> list[dict[str, Any]]:
+        messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+        return [json.loads(message["Body"]) for message in messages]
+
+    return received
+
+
+def test_every_end_is_an_event_with_what_the_record_tells(
+    aws: Aws, cluster: FakeKubernetesApi, events: Callable[[], list[dict[str, Any]]]
+) -> None:
+    run = running(aws, cluster)
+    clean(run, "TIMED_OUT")
+    clean(run, "SUCCEEDED")
+    first, second = events()
+    detail = RunEnded.model_validate(first["detail"])
+    assert (first["source"], first["detail-type"]) == ("trainflow", "Trainflow Run Ended")
+    assert (detail.run_id, detail.status, detail.deployment) == (run.run_id, RunStatus.TIMED_OUT, "twin")
+    assert detail.ended_at == datetime(2026, 11, 21, 13, tzinfo=UTC)
+    assert detail.folder == f"s3://{ARTIFACT_BUCKET}/runs/{run.run_id}/"
+    assert detail.execution_link.endswith(run.execution_arn)
+    assert aws.client("s3").head_object(Bucket=ARTIFACT_BUCKET, Key=f"runs/{run.run_id}/report.html")
+    assert second["detail"]["status"] == "SUCCEEDED"
+    assert second["detail"]["error"] is None
+
+
+def test_an_end_without_a_record_is_no_event_until_the_record_is_written(
+    aws: Aws,
+    cluster: FakeKubernetesApi,
+    events: Callable[[], list[dict[str, Any]]],
+    refusing: Callable[[str, str | None], None],
+) -> None:
+    run = running(aws, cluster)
+    refusing("PutObject", "SlowDown")
+    with pytest.raises(ServiceUnavailable):
+        clean(run)
+    assert events() == []
+    refusing("PutObject", None)
+    clean(run)
+    assert [event["detail"]["status"] for event in events()] == ["ABORTED"]
+
+
+def test_an_event_that_the_bus_does_not_take_is_sent_again(
+    aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = running(aws, cluster)
+    answer = {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "InternalFailure", "ErrorMessage": "oops"}]}
+    monkeypatch.setattr(aws.client("events"), "put_events", lambda Entries: answer)
+    with pytest.raises(ServiceUnavailable, match="events:PutEvents answered InternalFailure: oops"):
+        clean(run)
+
+
+def test_the_documented_fields_are_those_of_the_event() -> None:
+    _, _, table = Path("docs/events.md").read_text().partition("| field | meaning |")
+    rows = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines() if line.startswith("| `")]
+    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(documented) == sorted(RunEnded.model_fields)
 
 
 def test_a_missing_node_group_does_not_prevent_the_message(aws: Aws, cluster: FakeKubernetesApi) -> None:
@@ -263,6 +349,21 @@ def test_a_run_is_in_the_table_from_its_validation_to_its_end(aws: Aws) -> None:
     assert row is not None
     assert (row.status, row.error_name) == (RunStatus.FAILED, "WorkerFailed")
     assert row.ended_at is not None
+
+
+@pytest.mark.parametrize("code", [".", "./my-project", f"https://host/repository.git@{'0' * 40}"])
+def test_code_that_nobody_packed_is_refused_before_the_run_is_noted(aws: Aws, code: str) -> None:
+    run = run_of(WITHOUT_DATA)
+    workload = {**WITHOUT_DATA["workload"], "code": code}
+    with pytest.raises(InvalidRunSpec, match=r"workload.code is '.*', which has not been packed; start the run with"):
+        validated({**WITHOUT_DATA, "workload": workload}, run)
+    assert aws.table.find(run.run_id) is None
+
+
+def test_packed_code_is_part_of_the_run(aws: Aws) -> None:
+    run, url = run_of(WITHOUT_DATA), f"s3://artifacts/code/{'0' * 64}.tar.gz"
+    made = validated({**WITHOUT_DATA, "workload": {**WITHOUT_DATA["workload"], "code": url}}, run)
+    assert made["run"]["spec"]["workload"]["code"] == url
 
 
 def test_a_late_second_try_of_the_validation_does_not_bring_a_run_back(aws: Aws) -> None:

@@ -74,6 +74,7 @@ def test_the_order_of_arguments_does_not_count(arguments: dict[str, Any]) -> Non
         {"precompile": {"steps": 5}},
         {"precompile": {"cacheset": "mine"}},
         {"workload__arguments": {"compile": False}},
+        {"workload__code": f"s3://artifacts/code/{'0' * 64}.tar.gz"},
     ],
     ids=str,
 )
@@ -304,7 +305,7 @@ SHARED = CacheUse(key=KEY, folder=f"{KEY}/bert-0123456789ab", hold=Hold.READ)
 
 def behind_the_check(job: Job) -> tuple[str, ...]:
     """What runs when the node lets enough memory be locked."""
-    assert job.command[:3] == ("python", "-m", "trainer.locked_memory")
+    assert job.command[:3] == ("python", "/trainflow/helpers", "locked_memory")
     return job.command[job.command.index("--") + 1 :]
 
 
@@ -312,16 +313,16 @@ def test_only_the_precompile_job_works_in_the_shared_folder() -> None:
     run, folder = run_of(), f"/cache/{SHARED.folder}"
     precompile = job_of(run, Stage.PRECOMPILE, 1, artifacts_url="s3://a/", cache=SHARED)
     assert precompile.environment["NEURON_COMPILE_CACHE_URL"] == f"{folder}/neuron"
-    assert behind_the_check(precompile)[:4] == ("python", "-m", "trainer.precompile", "--")
+    assert behind_the_check(precompile)[:4] == ("python", "/trainflow/helpers", "precompile", "--")
     training = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/", cache=SHARED)
-    wrapped = ("python", "-m", "trainer.compile_cache", "--source", folder, "--")
+    wrapped = ("python", "/trainflow/helpers", "compile_cache", "--source", folder, "--")
     plain = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")
     assert behind_the_check(training) == (*wrapped, *behind_the_check(plain))
 
 
 def test_a_second_attempt_compiles_failed_graphs_again() -> None:
     command = behind_the_check(job_of(run_of(), Stage.PRECOMPILE, 2, artifacts_url="s3://a/", cache=SHARED))
-    assert command[:5] == ("python", "-m", "trainer.precompile", "--retry_failed", "--")
+    assert command[:5] == ("python", "/trainflow/helpers", "precompile", "--retry_failed", "--")
 
 
 def test_a_run_that_does_not_precompile_has_a_cache_that_no_other_run_writes() -> None:

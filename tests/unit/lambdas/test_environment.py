@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lambdas.handlers.environment import (
-    InvalidEnvironment,
+from lambdas.handlers.environment import InvalidEnvironment, read
+from trainflow.models.environment import (
     NotificationEnvironment,
     ReapingEnvironment,
     RegionEnvironment,
     SlurmEnvironment,
     WorkflowEnvironment,
-    read,
 )
 from trainflow.models.functions import FUNCTIONS, SLURM, Function
 

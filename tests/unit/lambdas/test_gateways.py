@@ -8,6 +8,7 @@ import pytest
 
 from lambdas.gateways import executions, objects
 from lambdas.gateways.eks import Nodegroups
+from lambdas.gateways.kubernetes_objects import pending_reason, worker_pod
 from lambdas.gateways.notifications.topic import Topic
 from tests.unit.lambdas.conftest import CLUSTER, DATA_BUCKET, Aws
 from trainflow.errors import ServiceUnavailable
@@ -70,3 +71,38 @@ def test_a_node_group_releases_its_nodes_above_the_minimum(aws: Aws) -> None:
     assert Nodegroups(CLUSTER).release("trainflow-trn1-32xlarge") == 2
     assert Nodegroups(CLUSTER).release("trainflow-trn1-32xlarge") == 0
     assert aws.desired(TYPE) == 1
+
+
+def test_a_pod_whose_init_container_failed_is_explained_by_it() -> None:
+    ended = {"exitCode": 1, "reason": "Error", "message": "no room", "finishedAt": "2026-11-21T09:31:00Z"}
+    status = {
+        "initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}}, {"state": {"terminated": ended}}],
+        "containerStatuses": [{"state": {"waiting": {"reason": "PodInitializing"}}}],
+    }
+    found = worker_pod({"metadata": {"name": "a"}, "spec": {}, "status": status})
+    assert (found.exit_code, found.reason, found.message) == (1, "Error", "no room")
+
+
+def test_an_image_that_an_init_container_lacks_is_why_a_pod_is_pending() -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "tools"'}
+    status = {
+        "initContainerStatuses": [{"state": {"waiting": waiting}}],
+        "containerStatuses": [{"state": {"waiting": {"reason": "PodInitializing"}}}],
+    }
+    assert pending_reason({"status": status}) == 'ImagePullBackOff: Back-off pulling image "tools"'
+
+
+@pytest.mark.parametrize(
+    ("ended", "of_pod", "reason"),
+    [
+        ("Error", None, "EvictionByEvictionAPI"),
+        (None, None, "EvictionByEvictionAPI"),
+        ("OOMKilled", None, "OOMKilled"),
+        ("Error", "Evicted", "Evicted"),
+    ],
+)
+def test_the_reason_of_a_pod_is_the_one_that_tells_most(ended: str | None, of_pod: str | None, reason: str) -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    terminated = {"state": {"terminated": {"exitCode": 143, "reason": ended}}}
+    status = {"reason": of_pod, "conditions": [condition], "containerStatuses": [terminated]}
+    assert worker_pod({"metadata": {"name": "a"}, "spec": {}, "status": status}).reason == reason

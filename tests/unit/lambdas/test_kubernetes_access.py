@@ -22,6 +22,7 @@ from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
 from trainflow.errors import TrainflowError
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.functions import FUNCTIONS, Function
+from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.kubernetes_access import IN_CLUSTER, IN_NAMESPACE, Access, Rule, access_manifests
 from trainflow.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL
 from trainflow.models.run import MetricsCursor, Run, Stage
@@ -101,8 +102,19 @@ def meet_everything(function: Function, cluster: FakeKubernetesApi, run: Run) ->
             continue  # a failed job, a pod without counts
 
 
+def add_nodes(cluster: FakeKubernetesApi, num_nodes: int) -> None:
+    """Ready nodes with every device, so that runs are granted some."""
+    devices = {"aws.amazon.com/neuron": "16", "aws.amazon.com/neuroncore": "32", "vpc.amazonaws.com/efa": "8"}
+    for number in range(num_nodes):
+        metadata = {"name": f"node-{number}", "labels": {INSTANCE_TYPE_LABEL: TYPE}}
+        status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": devices}
+        cluster.add("nodes", {"metadata": metadata, "status": status})
+
+
 def used_by(access: Access, aws: Aws, cluster: FakeKubernetesApi) -> tuple[set[Use], set[Use]]:
     aws.add_nodegroup(TYPE, desired=2)
+    if access is Access.SCALE:
+        add_nodes(cluster, 2 * len(RUNS))
     cluster.add("serviceaccounts", {"metadata": {"name": SERVICE_ACCOUNT}})
     claim = {"metadata": {"name": CLAIM}, "spec": {"volumeName": "shared"}, "status": {"phase": "Bound"}}
     cluster.add("persistentvolumeclaims", claim)

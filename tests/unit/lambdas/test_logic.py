@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.logic.capacity import Capacity, count_ready, require_fit, require_time_left
+from lambdas.logic.capacity import Capacity, count_ready, is_given_up, require_fit
 from lambdas.logic.compilation import compilation
-from lambdas.logic.program_output import last_line
 from lambdas.logic.step_metrics import next_batch
 from lambdas.logic.watching import (
-    cause_of,
+    FailedPod,
     failure,
     gang_is_overdue,
     incomplete_gang,
@@ -91,9 +90,10 @@ def test_a_single_node_counts_without_the_interfaces_that_only_gangs_use() -> No
 def test_waiting_for_nodes_ends_with_how_many_there_were() -> None:
     capacity, late = Capacity(nodes_ready=1, nodes_wanted=2), STARTED_AT + timedelta(minutes=61)
     with pytest.raises(CapacityTimeout, match=r"1 of 2 trn1\.32xlarge nodes were ready after 60 minutes"):
-        require_time_left(RUN.spec, capacity, waiting_since=STARTED_AT, now=late)
-    require_time_left(RUN.spec, capacity, waiting_since=STARTED_AT, now=late - timedelta(minutes=2))
-    require_time_left(RUN.spec, Capacity(nodes_ready=2, nodes_wanted=2), waiting_since=STARTED_AT, now=late)
+        is_given_up(RUN, capacity, waiting_since=STARTED_AT, now=late)
+    assert not is_given_up(RUN, capacity, waiting_since=STARTED_AT, now=late - timedelta(minutes=2))
+    complete = Capacity(nodes_ready=2, nodes_wanted=2)
+    assert not is_given_up(RUN, complete, waiting_since=STARTED_AT, now=late)
 
 
 def pod(**fields: Any) -> WorkerPod:
@@ -103,7 +103,7 @@ def pod(**fields: Any) -> WorkerPod:
 def failed(
     status: JobStatus, pods: list[WorkerPod], *, last_step: int | None, log: tuple[str, ...] = ()
 ) -> TrainflowError:
-    return failure(TRAINING, status, cause_of(pods), last_line=last_line(log), last_step=last_step)
+    return failure(TRAINING, status, [FailedPod(pod, log) for pod in pods], last_step=last_step)
 
 
 TORCHRUN_REPORT = (
@@ -133,10 +133,10 @@ def test_a_program_without_output_is_not_quoted() -> None:
 
 
 def test_one_failed_worker_fails_the_job_and_is_named() -> None:
-    error = failed(FAILED, [pod()], last_step=41, log=("RuntimeError: connection reset",))
+    error = failed(FAILED, [pod()], last_step=41, log=("RuntimeError: the moon is full",))
     assert isinstance(error, WorkerFailed)
     assert str(error) == (
-        "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error) after step 41: RuntimeError: connection reset"
+        "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error) after step 41: RuntimeError: the moon is full"
     )
 
 
@@ -149,6 +149,11 @@ def test_a_program_that_ends_by_itself_before_its_first_step_is_its_authors_to_m
     exit_code: int, last_step: int | None, name: type[Exception]
 ) -> None:
     assert type(failed(FAILED, [pod(exit_code=exit_code)], last_step=last_step)) is name
+
+
+def test_a_program_without_reports_that_has_checkpoints_may_have_come_further() -> None:
+    error = failure(TRAINING, FAILED, [FailedPod(pod())], last_step=None, may_resume=True)
+    assert type(error) is WorkerFailed
 
 
 def test_the_pod_that_died_is_named_and_not_the_one_that_missed_it() -> None:
@@ -306,7 +311,10 @@ def test_the_tutorials_metrics_line_is_understood() -> None:
 @pytest.mark.parametrize("rest", [" ", "  ", " grad-norm : 1.2345678", " grad-norm : nan", "  grad-norm : 1e-05 "])
 def test_so_is_the_end_that_the_tutorials_script_gives_it(rest: str) -> None:
     """A space behind the throughput, and the norm under --print_grad_norm."""
-    assert parse_metrics_line(line(14) + rest) == parse_metrics_line(line(14))
+    step, plain = parse_metrics_line(line(14) + rest), parse_metrics_line(line(14))
+    assert step is not None
+    assert replace(step, metrics={}) == plain
+    assert list(step.metrics) == (["grad_norm"] if rest.strip() else [])
 
 
 def test_so_are_days_of_one_digit_and_doubled_spaces() -> None:

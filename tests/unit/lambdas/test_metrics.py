@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -50,7 +51,7 @@ def step_of(number: int, *, loss: float = 9.5, throughput: float = 200.0) -> Ste
 def test_a_report_is_understood_with_and_without_what_it_may_lack() -> None:
     assert parse_report_line(report(14)) == StepReport(step=14, tokens_per_second=25600.0, mfu_percent=31.5)
     assert parse_report_line('{"trainflow_metrics": {"step": 3}}') == StepReport(step=3)
-    assert parse_report_line(report(14, gradient_norm=1.0, mfu_percent=None)) == StepReport(
+    assert parse_report_line(report(14, optimizer="lamb", mfu_percent=None)) == StepReport(
         step=14, tokens_per_second=25600.0
     )
 
@@ -108,6 +109,15 @@ def test_a_cursor_of_an_older_version_is_continued() -> None:
 def test_a_diverged_loss_travels_through_the_state_machine_as_no_number() -> None:
     cursor = advanced(MetricsCursor(), Batch(steps=[step_of(1, loss=math.nan)]), log=None, now=NOW)
     assert (cursor.first_loss, cursor.last_loss, cursor.last_step) == (None, None, 1)
+
+
+def test_a_step_without_a_loss_changes_neither_the_first_nor_the_last_one() -> None:
+    others = [replace(step_of(number), loss=None) for number in (0, 3)]
+    losses = [step_of(1, loss=9.0), step_of(2, loss=8.0)]
+    cursor = MetricsCursor()
+    for steps in (others[:1], losses, others[1:]):
+        cursor = advanced(cursor, Batch(steps=steps), log=None, now=NOW)
+    assert (cursor.first_loss, cursor.last_loss, cursor.first_step, cursor.last_step) == (9.0, 8.0, 0, 3)
 
 
 def progress(steps: Sequence[StepMetrics], cursor: MetricsCursor, *, floor: float | None = None) -> dict[str, float]:
@@ -168,7 +178,7 @@ def test_one_poll_publishes_everything_in_one_call(aws: Aws, cluster: FakeKubern
     event = {"run": run.model_dump(mode="json"), "rank0": "pod", "cursor": MetricsCursor().model_dump(mode="json")}
     sent: list[Datum] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "publish", lambda data, deployment: sent.extend(data))
+        patch.setattr(metrics, "publish", lambda data, deployment: sent.extend(data) or 0)
         answer = publish_metrics.lambda_handler(event, CONTEXT)
     json.dumps(answer, allow_nan=False)
     assert (answer["cursor"]["last_step"], answer["cursor"]["last_report"]) == (3, 1)
@@ -186,3 +196,13 @@ def test_one_poll_publishes_everything_in_one_call(aws: Aws, cluster: FakeKubern
     ]
     assert parse_metrics_line(line(3, loss=math.nan)) is not None
     metrics.publish(sent, deployment="twin")
+
+
+def test_losses_that_are_not_finite_are_counted_until_a_finite_one_comes() -> None:
+    cursor, counted = MetricsCursor(), []
+    for losses in ([2.0, math.nan], [math.inf], [math.nan, math.nan], [1.0], [math.nan]):
+        first = (cursor.last_step or 0) + 1
+        steps = [step_of(first + number, loss=loss) for number, loss in enumerate(losses)]
+        cursor = advanced(cursor, Batch(steps=steps), log=None, now=NOW)
+        counted.append(cursor.non_finite_in_a_row)
+    assert counted == [1, 2, 4, 0, 1]

@@ -21,15 +21,22 @@ from lambdas.logic.jobs import job_of
 from lambdas.logic.preflight.account import of_account
 from lambdas.logic.preflight.cache import of_cache
 from lambdas.logic.preflight.findings import MAX_NOTES_BYTES, Finding, Note, Problem, notes, require_no_problem
-from lambdas.logic.preflight.probe import image_out_of_reach, never_ran, of_failure, of_probe, probed
+from lambdas.logic.preflight.probe import (
+    image_out_of_reach,
+    never_ran,
+    of_failure,
+    of_probe,
+    probed,
+    secret_out_of_reach,
+)
 from tests.fakes.kubernetes_api import FakeKubernetesApi
-from tests.fakes.runs import run_of, run_on, spec_with
+from tests.fakes.runs import TOOLS_IMAGE, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainflow.errors import PreflightFailed, ScriptFailed, WorkerFailed
 from trainflow.models.compile_cache import lease_of
 from trainflow.models.instances import EFA_INTERFACE, INSTANCE_TYPES, NEURON_DEVICE
 from trainflow.models.kubernetes_names import JOB_LABEL
-from trainflow.models.offerings import STANDARD_SPOT, TRN_ON_DEMAND, TRN_SPOT, quota_of
+from trainflow.models.offerings import VCPU_QUOTAS, quota_of
 from trainflow.models.preflight import (
     AccountFacts,
     ClusterFacts,
@@ -42,6 +49,7 @@ from trainflow.models.preflight import (
     Zone,
 )
 from trainflow.models.run import Run, Stage
+from trainflow.models.run_spec import parse_run_spec
 from trainflow.models.training_nodes import Nodegroup
 
 GIB = 2**30
@@ -219,9 +227,9 @@ def test_only_a_quota_too_small_for_the_gang_alone_stops_it(limit: int, in_use: 
 
 def test_which_quota_counts_a_node() -> None:
     trn1, m5 = INSTANCE_TYPES["trn1.32xlarge"], INSTANCE_TYPES["m5.large"]
-    assert quota_of(trn1, capacity_type="ON_DEMAND") == TRN_ON_DEMAND
-    assert quota_of(trn1, capacity_type="SPOT") == TRN_SPOT
-    assert quota_of(m5, capacity_type="SPOT") == STANDARD_SPOT
+    assert quota_of(trn1, capacity_type="ON_DEMAND") == VCPU_QUOTAS["trn_on_demand"]
+    assert quota_of(trn1, capacity_type="SPOT") == VCPU_QUOTAS["trn_spot"]
+    assert quota_of(m5, capacity_type="SPOT") == VCPU_QUOTAS["standard_spot"]
     assert quota_of(trn1, capacity_type="CAPACITY_BLOCK") is None
 
 
@@ -300,18 +308,37 @@ def test_an_older_trainers_probe_is_understood_as_far_as_it_goes(result: dict[st
     ],
 )
 def test_an_image_is_out_of_reach_once_the_kubelet_holds_off(pending_reason: str | None, stops: bool) -> None:
-    found = image_out_of_reach(SPEC, pending_reason)
+    found = image_out_of_reach(run_of(), pending_reason)
     assert (found is not None) is stops
     if found is not None:
         assert pending_reason is not None
         assert pending_reason.partition(": ")[2] in found.sentence
 
 
+@pytest.mark.parametrize("message", ['secret "hub" not found', "couldn't find key token in Secret training/hub"])
+def test_a_secret_that_is_not_there_is_a_problem_in_the_kubelets_words(message: str) -> None:
+    spec = parse_run_spec(spec_with(workload__secrets={"HF_TOKEN": {"name": "hub", "key": "token"}}))
+    found = secret_out_of_reach(spec, f"CreateContainerConfigError: {message}")
+    assert found == Problem(f"workload.secrets: {message}; create it in the runs' namespace, or correct the spec.")
+    assert secret_out_of_reach(spec, "ContainerCreating") is None
+    assert secret_out_of_reach(SPEC, f"CreateContainerConfigError: {message}") is None
+
+
+def test_the_helpers_image_is_told_from_the_workloads() -> None:
+    workload = image_out_of_reach(run_of(), f'ImagePullBackOff: Back-off pulling image "{SPEC.workload.image}"')
+    helpers = image_out_of_reach(run_of(), f'ImagePullBackOff: Back-off pulling image "{TOOLS_IMAGE}": 403 Forbidden')
+    assert workload is not None and workload.sentence.startswith("workload.image is 'registry.example/trainer")
+    assert helpers is not None and helpers.sentence == (
+        f"The tools image '{TOOLS_IMAGE}', from which every pod takes Trainflow's helpers, cannot be pulled (Back-off "
+        f'pulling image "{TOOLS_IMAGE}": 403 Forbidden); let the nodes\' role read its repository.'
+    )
+
+
 def test_a_probe_that_fails_explains_why_the_image_cannot_run_it() -> None:
     built_elsewhere = of_failure(SPEC, WorkerFailed("exec /usr/bin/python: exec format error"))
     assert "not built for x86_64; build it with `--platform linux/amd64`" in built_elsewhere.sentence
-    no_trainer = of_failure(SPEC, ScriptFailed("No module named trainer.probe"))
-    assert "put the packages trainer and trainflow.protocol into it" in no_trainer.sentence
+    no_python = of_failure(SPEC, ScriptFailed('exec: "python": executable file not found in $PATH'))
+    assert "choose an image that has Python 3.10 or newer as `python`" in no_python.sentence
 
 
 def test_a_probe_that_never_ran_is_reported_with_its_pending_reason() -> None:
@@ -385,11 +412,14 @@ def call(run: Run) -> dict[str, Any]:
 def test_a_good_run_waits_for_its_probe_and_learns_the_images_digest(ready: FakeKubernetesApi) -> None:
     run, digest = without_data(), f"sha256:{'ab' * 32}"
     for _ in range(2):  # safe to repeat
-        assert call(run) == {"finished": False, "image_digest": None, "notes": [], "wait_seconds": 30}
+        waiting = {"finished": False, "image_digest": None, "versions": {}, "notes": [], "wait_seconds": 30}
+        assert call(run) == waiting
     assert ready.names("jobs") == [f"{run.run_id}-preflight-1"]
-    probe_ends(ready, run, dataclasses.asdict(PROBED), image_id=f"registry.example/trainer@{digest}")
+    seen = dataclasses.replace(PROBED, versions={"python": "3.12.4", "torch": "2.9.0"})
+    probe_ends(ready, run, dataclasses.asdict(seen), image_id=f"registry.example/trainer@{digest}")
     answer = call(run)
     assert (answer["finished"], answer["image_digest"]) == (True, digest)
+    assert answer["versions"] == {"python": "3.12.4", "torch": "2.9.0"}
     assert [note for note in answer["notes"] if "quota" not in note] == []  # moto knows no quotas of EC2
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
 from typing import Any
@@ -14,15 +15,16 @@ from kubernetes import client
 from urllib3.exceptions import ProtocolError
 
 from lambdas.gateways import metrics
-from lambdas.handlers import publish_metrics
+from lambdas.handlers import publish_metrics, recording
 from lambdas.handlers.publish_metrics import LINES_BETWEEN_DEADLINE_CHECKS
 from lambdas.logic.step_metrics import MAX_LINES_PER_BATCH
 from tests.fakes.kubernetes_api import FakeKubernetesApi
-from tests.fakes.runs import run_of
+from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.errors import ClusterUnavailable, ServiceUnavailable
 from trainflow.models.metric_names import REPORT_FIELDS, STEP_FIELDS, PublishedField
 from trainflow.models.run import MetricsCursor
+from trainflow.protocol.checkpoint_line import CheckpointReport, checkpoint_line
 
 RUN = run_of()
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -54,8 +56,9 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps whose loss was sent, in the order of sending."""
     steps: list[int] = []
 
-    def publish(data: list[metrics.Datum], *, deployment: str) -> None:
+    def publish(data: list[metrics.Datum], *, deployment: str) -> int:
         steps.extend(round((10 - datum.value) * 1e4) for datum in data if datum.metric == "StepLoss")
+        return 0
 
     monkeypatch.setattr(metrics, "publish", publish)
     return steps
@@ -111,10 +114,10 @@ def test_what_was_published_before_a_fault_is_not_published_again(
     cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, num_steps + 1))
     publish = metrics.publish
 
-    def refuses_the_second(data: list[metrics.Datum], *, deployment: str) -> None:
+    def refuses_the_second(data: list[metrics.Datum], *, deployment: str) -> int:
         if published and len(published) == MAX_LINES_PER_BATCH:
             raise ServiceUnavailable("throttled")
-        publish(data, deployment=deployment)
+        return publish(data, deployment=deployment)
 
     with monkeypatch.context() as patch:
         patch.setattr(metrics, "publish", refuses_the_second)
@@ -146,23 +149,80 @@ def test_a_log_that_cannot_be_read_at_all_is_worth_a_retry(
 def test_a_poll_that_dies_before_it_answers_changes_nothing_that_is_read(aws: Aws, cluster: FakeKubernetesApi) -> None:
     cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, 8))
 
-    def charts() -> list[dict[str, Any]]:
-        found = aws.client("cloudwatch").get_metric_statistics(
-            Namespace="Trainflow",
-            MetricName="StepLoss",
-            Dimensions=[{"Name": "Deployment", "Value": "twin"}, {"Name": "RunId", "Value": RUN.run_id}],
-            StartTime=NOW - timedelta(minutes=2),
-            EndTime=NOW + timedelta(minutes=2),
-            Period=1,
-            Statistics=["Average", "Minimum", "Maximum"],
-        )["Datapoints"]
-        return sorted(found, key=lambda datapoint: datapoint["Timestamp"])
-
     poll()
-    once = charts()
+    once = charts(aws)
     poll()  # with the same cursor: the first poll did not answer
-    assert charts() == once
-    assert len(once) == 7
+    assert charts(aws) == once
+    assert [each["SampleCount"] for each in once] == 7 * [1.0]
+    cluster.logs["pod"] += "".join(stamped(metrics_line(step)) for step in (8, 9))
+    cursor = poll()["cursor"]  # once more, and there is more to read
+    assert [each["SampleCount"] for each in charts(aws)] == 9 * [1.0]
+    assert (cursor["datapoints"], recording.kept_steps(RUN.run_id).progress.datapoints) == (9, 9)
+
+
+def charts(aws: Aws) -> list[dict[str, Any]]:
+    """The data points of the loss in CloudWatch, by the second."""
+    found = aws.client("cloudwatch").get_metric_statistics(
+        Namespace="Trainflow",
+        MetricName="StepLoss",
+        Dimensions=[{"Name": "Deployment", "Value": "twin"}, {"Name": "RunId", "Value": RUN.run_id}],
+        StartTime=NOW - timedelta(minutes=2),
+        EndTime=datetime.now(UTC) + timedelta(minutes=2),
+        Period=1,
+        Statistics=["Average", "Minimum", "Maximum", "SampleCount"],
+    )["Datapoints"]
+    return sorted(found, key=lambda datapoint: datapoint["Timestamp"])
+
+
+@pytest.mark.parametrize(("operation", "code"), [("PutMetricData", "AccessDenied"), ("PutObject", "SlowDown")])
+def test_what_could_not_be_published_is_a_sign_of_life_and_is_published_later(
+    aws: Aws, cluster: FakeKubernetesApi, refusing: Callable[[str, str | None], None], operation: str, code: str
+) -> None:
+    cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, 8))
+    refusing(operation, code)
+    answer = poll()
+    assert (answer["caught_up"], answer["unpublished"], answer["cursor"]["last_step"]) == (False, True, None)
+    assert answer["cursor"]["progressed_at"] is not None, "the job gets on"
+    assert charts(aws) == []
+    refusing(operation, None)
+    answer = poll(answer["cursor"])
+    assert (answer["caught_up"], answer["unpublished"], answer["cursor"]["last_step"]) == (True, False, 7)
+    assert [each["SampleCount"] for each in charts(aws)] == 7 * [1.0]
+    assert [step.step for step in recording.kept_steps(RUN.run_id).steps] == list(range(1, 8))
+
+
+def test_data_points_that_cloudwatch_refuses_are_counted_and_hold_up_nothing(
+    aws: Aws, cluster: FakeKubernetesApi, refusing: Callable[[str, str | None], None]
+) -> None:
+    cluster.logs["pod"] = stamped(metrics_line(1))
+    refusing("PutMetricData", "InvalidParameterValue")
+    cursor = poll()["cursor"]
+    assert (cursor["last_step"], cursor["points_dropped"]) == (1, 5)
+    assert recording.kept_steps(RUN.run_id).progress.points_dropped == 5
+
+
+def test_times_that_cloudwatch_does_not_take_are_moved_or_dropped_and_counted(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    def step_at(step: int, at: datetime) -> str:
+        figures = f"step_loss : 1.0 learning_rate : 4e-4 throughput : {step}.00"
+        return stamped(f"LOG {at:%a %b %d %H:%M:%S %Y} - (0, {step}) {figures}")
+
+    times = (NOW - timedelta(days=15), NOW, NOW + timedelta(hours=9))
+    cluster.logs["pod"] = "".join(step_at(step, at) for step, at in enumerate(times, start=1))
+    cursor = poll()["cursor"]
+    assert (cursor["last_step"], cursor["points_dropped"], cursor["points_moved"]) == (3, 3, 3)
+    assert sum(each["SampleCount"] for each in charts(aws)) == 2
+
+
+def test_steps_that_a_restarted_job_repeats_are_signs_of_life(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, 8))
+    long_ago = poll()["cursor"] | {"progressed_at": "2026-11-20T00:00:00Z"}
+    cluster.logs["next"] = stamped(metrics_line(5))
+    again = poll(long_ago, pod="next")["cursor"]
+    assert (again["last_step"], again["progressed_at"] > long_ago["progressed_at"]) == (7, True)
+    cluster.logs["third"] = stamped("Loading the checkpoint")
+    assert poll(long_ago, pod="third")["cursor"]["progressed_at"] == long_ago["progressed_at"]
 
 
 def logged(value_of: dict[str, float]) -> str:
@@ -234,5 +294,39 @@ def test_memory_does_not_grow_with_the_log(
     monkeypatch.setattr(publish_metrics, "READING_SECONDS", 600.0)
     small = peak_bytes(cluster, monkeypatch, MIB)
     large = peak_bytes(cluster, monkeypatch, 16 * MIB)
-    assert published == [1, 1]
+    assert published == [1], "the step of the second log has been published"
     assert large < small + MIB
+
+
+@pytest.mark.parametrize("pattern", [False, True])
+def test_checkpoints_are_kept_for_the_record_whatever_the_format_of_the_steps(
+    aws: Aws, cluster: FakeKubernetesApi, published: list[int], monkeypatch: pytest.MonkeyPatch, pattern: bool
+) -> None:
+    del aws
+    steps = ["at 1 of 9", "at 2 of 9"] if pattern else [metrics_line(1), metrics_line(2)]
+    progress = {"pattern": r"^at (?P<step>\d+) of 9$"} if pattern else "auto"
+    monkeypatch.setattr(sys.modules[__name__], "RUN", run_of(spec_with(progress=progress)))
+    lines = [steps[0], checkpoint_line(1, num_bytes=7), steps[1]]
+    cluster.logs["pod"] = "".join(map(stamped, lines))
+    cursor = poll()["cursor"]
+    cluster.logs["pod"] += stamped("Saving model checkpoint to /runs/bert/checkpoint-2")
+    poll(cursor)
+    kept = recording.kept_steps(RUN.run_id)
+    assert kept.checkpoints == (
+        CheckpointReport(step=1, num_bytes=7, saved_at=NOW),
+        CheckpointReport(step=2, num_bytes=None, saved_at=NOW),
+    )
+    assert [step.step for step in kept.steps] == [1, 2]
+
+
+@pytest.mark.usefixtures("aws")
+def test_steps_without_a_finite_loss_are_counted_across_polls(
+    cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "publish", lambda data, deployment: 0)
+    cluster.logs["pod"] = stamped(metrics_line(1)) + stamped(metrics_line(2).replace("9.9998", "nan"))
+    cursor = poll()["cursor"]
+    assert (cursor["non_finite_steps"], cursor["first_non_finite_step"]) == (1, 2)
+    cluster.logs["pod"] += stamped(metrics_line(3).replace("9.9997", "inf"))
+    cursor = poll(cursor)["cursor"]
+    assert (cursor["non_finite_steps"], cursor["first_non_finite_step"]) == (2, 2)

@@ -123,11 +123,13 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9
         ("[" * 5000, "nests more than 20"),
         ("x" * (MAX_BYTES + 1), "larger than 128 KiB"),
         ("name: [unclosed", "not YAML at line 2, column 1"),
-        ("when: 2026-13-45", "not YAML"),
+        ("when: 2026-13-45", "not YAML: month must be in 1..12; correct it, or put a text in quotes"),
+        ("name: a\nname: b", "the field 'name' twice, the second time at line 2; remove one of them"),
+        ("workload: {env: {A: x, A: y}}", "the field 'A' twice"),
         ("n: !!int ''", "not YAML"),
         ("o: !!python/object:os.system x", "not YAML"),
         ("a: 1\n---\nb: 2", "not YAML"),
-        ("when: 2026-11-21", "put dates and the like in quotes"),
+        ("when: 2026-11-21", "a value at 'when' that JSON cannot hold .*put dates and the like in quotes"),
         (yaml.safe_dump(spec_with(workload__arguments={"rate": float("nan")})), "JSON cannot hold"),
         (
             yaml.safe_dump(spec_with(workload__arguments={"rate": 1})).replace("rate: 1", "rate: 0x" + "f" * 5000),
@@ -145,6 +147,11 @@ def test_what_is_no_run_spec_is_refused_in_a_sentence(text: str, reason: str) ->
     with pytest.raises(InvalidRunSpec, match=reason):
         run_of_text(text)
     assert time.perf_counter() - began < 5
+
+
+def test_a_field_that_is_there_twice_in_json_is_refused() -> None:
+    with pytest.raises(InvalidRunSpec, match="the field 'a' twice; remove one of them"):
+        run_of_text('{"a": 1, "a": 2}', key="runs/bert.json")
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"a": NaN}', "nonsense", '{"a": 1' + "0" * 5000 + "}"])

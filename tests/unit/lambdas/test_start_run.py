@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from lambdas.handlers.start_run import lambda_handler
+from lambdas.logic.run_requests import parse_request
 from tests.fakes.runs import SPEC, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
+from trainflow.errors import RunRequestInvalid
 
 
 def deliver(*bodies: str) -> list[str]:
@@ -77,6 +79,53 @@ def test_an_invalid_spec_is_reported_once_and_not_retried(aws: Aws) -> None:
     assert subject == "Trainflow: runs/bert.yaml was refused"
     assert "compute.num_nodes: must be at least 1, got 0" in message
     assert "What to do: Correct the named field" in message
+
+
+def beside(aws: Aws) -> dict[str, str]:
+    """Contents of the objects below runs/ that are no specs."""
+    s3 = aws.client("s3")
+    keys = [found["Key"] for found in s3.list_objects_v2(Bucket=DATA_BUCKET).get("Contents", ())]
+    return {
+        key: s3.get_object(Bucket=DATA_BUCKET, Key=key)["Body"].read().decode() for key in keys if key.endswith(".txt")
+    }
+
+
+def test_the_reason_of_a_refusal_lies_beside_the_upload_until_the_spec_is_accepted(aws: Aws) -> None:
+    deliver(uploaded(aws, yaml.safe_dump(spec_with(compute__num_nodes=0)), key="runs/team/bert.yaml"))
+    ((key, text),) = beside(aws).items()
+    assert key == "runs/team/bert.yaml.refused.txt"
+    assert "compute.num_nodes: must be at least 1, got 0" in text
+    assert "What to do: Correct the named field" in text
+    event = {"detail": {"bucket": {"name": DATA_BUCKET}, "object": {"key": key}}}
+    with pytest.raises(RunRequestInvalid):
+        parse_request(json.dumps(event))
+    deliver(uploaded(aws, yaml.safe_dump(SPEC), key="runs/team/bert.yaml"))
+    assert beside(aws) == {}
+
+
+def test_code_that_is_not_packed_is_refused_at_once(aws: Aws) -> None:
+    deliver(uploaded(aws, yaml.safe_dump(spec_with(workload__code="./my-project"))))
+    assert aws.executions() == {}
+    assert "workload.code is './my-project', which has not been packed" in beside(aws)["runs/bert.yaml.refused.txt"]
+
+
+def test_a_file_that_is_gone_and_a_schedule_are_not_explained_in_the_bucket(aws: Aws) -> None:
+    gone = {"detail": {"bucket": {"name": DATA_BUCKET}, "object": {"key": "runs/gone.yaml"}}}
+    deliver(json.dumps(gone), scheduled({}))
+    assert beside(aws) == {}
+    assert len(aws.messages) == 2
+
+
+@pytest.mark.parametrize("operation", ["PutObject", "DeleteObject"])
+def test_a_reason_that_cannot_be_written_or_deleted_keeps_no_message_and_no_run_back(
+    aws: Aws, refusing: Callable[[str, str | None], None], operation: str
+) -> None:
+    bad = uploaded(aws, yaml.safe_dump(spec_with(compute__num_nodes=0)), key="runs/bad.yaml")
+    good = uploaded(aws, yaml.safe_dump(SPEC))
+    refusing(operation, "AccessDenied")
+    assert deliver(bad, good) == []
+    assert [subject for subject, _ in aws.messages] == ["Trainflow: runs/bad.yaml was refused"]
+    assert len(aws.executions()) == 1
 
 
 @pytest.mark.parametrize(

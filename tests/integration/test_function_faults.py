@@ -1,0 +1,257 @@
+"""Every function of a run crashes, or times out, at every Task state, before or after it has acted: nothing is lost,
+nothing happens twice, and nothing is left."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from local.aws import folder_buckets
+from local.aws.faults import Fault, FaultPlan, no_faults
+from local.twin import Twin
+from tests.integration.running import follow_run
+from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec
+from trainflow.models.functions import TASKS
+from trainflow.models.run_record import RunRecord, RunStatus
+from trainflow.models.run_spec import parse_run_spec
+from trainflow.state_machines import NAMES, definition
+
+FAULTS = {
+    "crash-before": Fault(error="Runtime.ExitError"),
+    "crash-after": Fault(error="Runtime.ExitError", after_acting=True),
+    "timed-out-after": Fault(error="Sandbox.Timedout", after_acting=True),
+    "no-snapshot": Fault(error="Lambda.SnapStartNotReadyException"),
+    "unnamed": Fault(error="KeyError"),
+}
+TASK_FUNCTIONS = {function.name for function in TASKS}
+
+
+class Plan:
+    """The twin's plan, which each test replaces for a while."""
+
+    def __init__(self) -> None:
+        self._current: FaultPlan = no_faults
+
+    def __call__(self, function: str, event: Any) -> Fault | None:
+        name = next((task for task in TASK_FUNCTIONS if function.endswith(task)), None)
+        return self._current(name, event) if name else None
+
+    @contextmanager
+    def replaced(self, plan: FaultPlan) -> Iterator[None]:
+        self._current = plan
+        try:
+            yield
+        finally:
+            self._current = no_faults
+
+
+class FirstTries:
+    """A plan in which the first try of every call fails; Step Functions tries it again with the same event."""
+
+    def __init__(self, fault: Fault) -> None:
+        self._fault, self._tried, self._lock = fault, set[str](), threading.Lock()
+        self.met = Counter[str]()
+
+    def __call__(self, function: str, event: Any) -> Fault | None:
+        call = f"{function} {json.dumps(event, sort_keys=True)}"
+        with self._lock:
+            if call in self._tried:
+                return None
+            self._tried.add(call)
+            self.met[function] += 1
+            return self._fault
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return Plan()
+
+
+@pytest.fixture(scope="module")
+def twin(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    home, logs = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("logs")
+    folder_buckets.ensure_demo_data(home / "s3")
+    with Twin(home=home, log_dir=logs, time_scale=100, faults=plan) as running:
+        yield running
+
+
+class Mail:
+    """Everything that the deployment's topic has sent."""
+
+    def __init__(self, twin: Twin, name: str) -> None:
+        self._sqs, sns = twin.client("sqs"), twin.client("sns")
+        self._url = self._sqs.create_queue(QueueName=name)["QueueUrl"]
+        found = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
+        assert twin.deployment is not None
+        sns.subscribe(TopicArn=twin.deployment.topic_arn, Protocol="sqs", Endpoint=found["Attributes"]["QueueArn"])
+
+    def subjects(self) -> list[str]:
+        messages: list[Any] = []
+        while found := self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10).get("Messages"):
+            messages += found
+        return [json.loads(message["Body"])["Subject"] for message in messages]
+
+
+def follow(twin: Twin, spec: dict[str, Any], run_id: str, folder: Path) -> RunRecord:
+    return follow_run(twin, parse_run_spec(spec), run_id, folder=folder, console=Console(file=io.StringIO()))
+
+
+def states_of(record: RunRecord) -> set[str]:
+    return {visit.name for visit in record.states}
+
+
+def test_every_task_state_is_covered_by_the_runs_below() -> None:
+    """The list that the other tests compare with."""
+    every = {
+        name for machine in NAMES for name, state in definition(machine)["States"].items() if state["Type"] == "Task"
+    }
+    assert every == SUCCEEDING | FAILING | ELSEWHERE
+
+
+SUCCEEDING = {
+    "ValidateRun",
+    "Preflight",
+    "StageData",
+    "AcquireCache",
+    "EnsureCapacity",
+    "SubmitPrecompile",
+    "WatchPrecompile",
+    "CheckCompilation",
+    "SubmitTraining",
+    "WatchTraining",
+    "PollJob",
+    "LocateRank0",
+    "PublishMetrics",
+    "PublishArtifacts",
+    "TearDown",
+    "WriteRecord",
+    "Notify",
+}
+"""Task states of the demo."""
+FAILING = {
+    "DeleteJob",
+    "PublishLastMetrics",
+    "CollectDiagnostics",
+    "TearDownAfterFailure",
+    "WriteFailureRecord",
+    "NotifyFailure",
+}
+"""Further ones of a run whose worker always dies."""
+ELSEWHERE = {"ReleaseNodes", "TellOwner", "WriteRejectionRecord", "NotifyRejection"}
+"""Reached by other specs; their functions are among those above, and the retry policy is the same for all of them."""
+
+KINDS = [pytest.param(kind, marks=[] if kind == "crash-after" else pytest.mark.slow) for kind in FAULTS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_run_whose_every_call_fails_once_is_as_one_without_faults(
+    twin: Twin, plan: Plan, tmp_path: Path, kind: str
+) -> None:
+    mail, faults = Mail(twin, f"succeeds-{kind}"), FirstTries(FAULTS[kind])
+    with plan.replaced(faults):
+        record = follow(twin, demo_spec(), f"{kind}-0000000000aa", tmp_path)
+    assert (record.error, record.status) == (None, RunStatus.SUCCEEDED)
+    assert states_of(record) >= SUCCEEDING
+    published = record.metrics_published
+    assert published is not None
+    assert (published.datapoints, published.gaps, published.duplicates) == (12, 0, 0)
+    assert mail.subjects() == [f"Trainflow: {record.run_id} SUCCEEDED"]
+    assert [len(record.jobs[stage].pods) for stage in ("precompile", "training")] == [2, 2]
+    assert_nothing_is_left(twin, record.run_id)
+    assert set(faults.met) == TASK_FUNCTIONS - {"CollectDiagnostics"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failing_run_whose_every_call_fails_once_fails_with_its_own_error(
+    twin: Twin, plan: Plan, tmp_path: Path, kind: str
+) -> None:
+    mail = Mail(twin, f"fails-{kind}")
+    spec = steps_spec(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 1}}
+    with plan.replaced(FirstTries(FAULTS[kind])):
+        record = follow(twin, spec, f"fails-{kind}-000000aa", tmp_path)
+    assert record.error is not None
+    assert (record.status, record.error.name) == (RunStatus.FAILED, "WorkerFailed")
+    assert f"Pod '{record.run_id}-training-2-" in record.error.message
+    assert states_of(record) >= FAILING
+    published = record.metrics_published
+    assert published is not None
+    assert (published.datapoints, published.duplicates) == (2, 0)
+    assert mail.subjects() == [f"Trainflow: {record.run_id} FAILED"]
+    assert_nothing_is_left(twin, record.run_id)
+
+
+class Blindness:
+    """A plan in which functions fail for a while, from their first call with a job on."""
+
+    def __init__(self, *functions: str, error: str, seconds: float) -> None:
+        self._functions, self._fault, self._seconds = functions, Fault(error=error), seconds
+        self._since: float | None = None
+        self.failed = 0
+
+    def __call__(self, function: str, _event: Any) -> Fault | None:
+        if function not in self._functions:
+            return None
+        self._since = self._since or time.monotonic()
+        if time.monotonic() > self._since + self._seconds:
+            return None
+        self.failed += 1
+        return self._fault
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ClusterUnavailable",
+        pytest.param("ClusterAccessDenied", marks=pytest.mark.slow),
+        pytest.param("Runtime.ExitError", marks=pytest.mark.slow),
+    ],
+)
+def test_a_job_that_cannot_be_polled_for_a_while_trains_on_and_the_owner_is_told_once(
+    twin: Twin, plan: Plan, tmp_path: Path, error: str
+) -> None:
+    name = error.lower().replace(".", "-")
+    mail, blindness = Mail(twin, f"blind-{name}"), Blindness("PollJob", error=error, seconds=6)
+    spec = steps_spec(max_steps=5) | {"limits": {"blind_minutes": 0.03}}
+    with plan.replaced(blindness):
+        record = follow(twin, spec, f"{name}-0000", tmp_path)
+    assert (record.error, record.status) == (None, RunStatus.SUCCEEDED)
+    assert blindness.failed > 3, "more than one poll with its retries"
+    assert "DeleteJob" not in states_of(record)
+    published = record.metrics_published
+    assert published is not None
+    assert (published.datapoints, published.gaps, published.duplicates) == (5, 0, 0)
+    assert mail.subjects() == [f"Trainflow: {record.run_id} {end}" for end in ("cannot be seen", "SUCCEEDED")]
+    assert_nothing_is_left(twin, record.run_id)
+
+
+def test_a_log_that_cannot_be_read_for_a_while_costs_nothing_in_the_end(twin: Twin, plan: Plan, tmp_path: Path) -> None:
+    unread = Blindness("PublishMetrics", "LocateRank0", error="ClusterUnavailable", seconds=6)
+    with plan.replaced(unread):
+        record = follow(twin, steps_spec(max_steps=5), "unread-0000000000aa", tmp_path)
+    assert (record.error, record.status) == (None, RunStatus.SUCCEEDED)
+    assert unread.failed > 0
+    published = record.metrics_published
+    assert published is not None
+    assert (published.datapoints, published.gaps, published.duplicates) == (5, 0, 0)
+
+
+def test_a_tear_down_that_fails_leaves_the_run_succeeded_and_nothing_behind(
+    twin: Twin, plan: Plan, tmp_path: Path
+) -> None:
+    refused = Blindness("TearDown", error="ClusterAccessDenied", seconds=3600)
+    with plan.replaced(refused):
+        record = follow(twin, steps_spec(max_steps=2), "untorn-0000000000aa", tmp_path)
+    assert (record.error, record.status) == (None, RunStatus.SUCCEEDED)
+    assert refused.failed == 4, "once, and three more times"
+    assert_nothing_is_left(twin, record.run_id)

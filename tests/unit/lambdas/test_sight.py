@@ -1,0 +1,104 @@
+"""How long a job is watched that cannot be polled, and what its owner is told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lambdas.handlers import notify, poll_job, submit_job
+from lambdas.logic.sight import blind_after, ends_by, timestamp
+from lambdas.logic.watching import FailedPod, failure
+from tests.fakes.kubernetes_api import FakeKubernetesApi
+from tests.fakes.runs import run_of, spec_with
+from tests.unit.lambdas.conftest import CONTEXT, Aws
+from trainflow.errors import RETRYABLE, JobStalled, WorkerFailed
+from trainflow.models.job_status import JobStatus, WorkerPod
+from trainflow.models.run import JobRef, MetricsCursor, Run, Stage
+from trainflow.models.run_spec import Limits
+from trainflow.protocol import result
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+def test_a_job_is_watched_until_its_own_time_limit_has_passed() -> None:
+    limits = Limits(blind_minutes=10, gang_timeout_minutes=30, max_duration_hours=2)
+    assert blind_after(limits, now=NOW) == NOW + timedelta(minutes=10)
+    assert ends_by(limits, submitted_at=NOW) == NOW + timedelta(hours=2, minutes=30 + 15)
+
+
+def test_times_are_written_as_step_functions_compares_them() -> None:
+    assert timestamp(NOW + timedelta(microseconds=123_456)) == "2026-11-23T12:00:00.123Z"
+
+
+def submitted(run: Run) -> dict[str, Any]:
+    event = {"run": run.model_dump(mode="json"), "stage": "training", "attempt": 1, "cache": None}
+    return submit_job.lambda_handler(event, CONTEXT)
+
+
+def poll(run: Run, job: Any, **fields: Any) -> dict[str, Any]:
+    progress = MetricsCursor(last_step=7, progressed_at=NOW - timedelta(days=9)).model_dump(mode="json")
+    event = {"run": run.model_dump(mode="json"), "job": job, "progress": progress, "phase": "running"}
+    return poll_job.lambda_handler(event | fields, CONTEXT)
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_job_is_not_stalled_while_its_log_cannot_be_read(cluster: FakeKubernetesApi) -> None:
+    run = run_of(spec_with(limits__stall_minutes=60))
+    job = submitted(run)["job"]
+    (found,) = (each for each in cluster.objects.values() if each["kind"] == "Job")
+    found["status"] = {"active": 2, "ready": 2, "startTime": (NOW - timedelta(days=10)).isoformat()}
+    with pytest.raises(JobStalled):
+        poll(run, job)
+    answer = poll(run, job, log_unread=True)
+    assert (answer["phase"], answer["blind_after"] > timestamp(datetime.now(UTC))) == ("running", True)
+
+
+def told(run: Run, **fields: Any) -> dict[str, Any]:
+    job = JobRef(name=f"{run.run_id}-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=2)
+    cause = '{"errorType": "ClusterUnavailable", "errorMessage": "The Kubernetes API answered 503."}'
+    event: dict[str, Any] = {
+        "run_id": run.run_id,
+        "execution_arn": run.execution_arn,
+        "status": "RUNNING",
+        "error": {"Error": "ClusterUnavailable", "Cause": cause},
+        "job": job.model_dump(mode="json"),
+        "ends_by": "2026-11-26T12:45:00.000Z",
+    }
+    return notify.lambda_handler(event | fields, CONTEXT)
+
+
+def test_the_owner_is_told_once_what_happened_what_was_done_and_what_to_do(aws: Aws) -> None:
+    run = run_of()
+    for _ in range(2):
+        told(run)
+    ((subject, message),) = aws.messages
+    assert subject == f"Trainflow: {run.run_id} cannot be seen"
+    what, done, do = message.splitlines()[1:4]
+    assert what == (
+        f"What happened: the job '{run.run_id}-training-1' cannot be polled: The Kubernetes API answered 503."
+    )
+    assert done.startswith("What was done: nothing was stopped. The job trains on, until 2026-11-26 12:45 UTC at most.")
+    assert do.startswith("What to do: Check that the cluster is ACTIVE")
+    told(run, ends_by="2026-11-27T12:45:00.000Z")
+    assert len(aws.messages) == 2, "the next attempt's job is another one"
+
+
+def test_the_end_of_a_run_is_told_once_however_often_the_function_is_repeated(aws: Aws) -> None:
+    run = run_of()
+    event = {"run_id": run.run_id, "execution_arn": run.execution_arn, "status": "SUCCEEDED"}
+    for _ in range(3):
+        notify.lambda_handler(dict(event), CONTEXT)
+    notify.lambda_handler({**event, "execution_arn": f"{run.execution_arn}-again"}, CONTEXT)
+    assert len(aws.messages) == 2
+
+
+@pytest.mark.parametrize("error", [error.__name__ for error in RETRYABLE])
+def test_a_programs_word_for_an_outage_is_none_of_the_functions(error: str) -> None:
+    """Otherwise a failed job would count as one that cannot be seen."""
+    message = result.to_bytes(result.failure(error, "I say so.")).decode()
+    pod = WorkerPod(name="pod", node="node", exit_code=1, message=message)
+    job = JobRef(name="bert-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=2)
+    found = failure(job, JobStatus(phase=None), [FailedPod(pod=pod)], last_step=3)
+    assert isinstance(found, WorkerFailed)

@@ -1,0 +1,67 @@
+"""What counts as progress of a job, and what the error says was watched."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lambdas.logic.jobs import job_of
+from lambdas.logic.watching import require_finite_loss, require_progress
+from tests.fakes.runs import STARTED_AT, run_of, spec_with
+from trainflow.errors import JobStalled, LossNotFinite
+from trainflow.models.job_status import JobStatus
+from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
+
+JOB = JobRef(name="bert-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=2)
+STATUS = JobStatus(phase=JobPhase.RUNNING, started_at=STARTED_AT)
+LIMITS = run_of().spec.limits
+NOW = STARTED_AT + timedelta(hours=5)
+RECENTLY, LONG_AGO = NOW - timedelta(minutes=1), NOW - timedelta(hours=3)
+
+
+def require(cursor: MetricsCursor) -> None:
+    require_progress(JOB, STATUS, cursor, limits=LIMITS, now=NOW)
+
+
+def test_a_job_without_steps_lives_while_its_log_grows() -> None:
+    require(MetricsCursor(printed_at=RECENTLY))
+    with pytest.raises(JobStalled, match="no step yet, so rank 0's log was watched"):
+        require(MetricsCursor(printed_at=LONG_AGO))
+    with pytest.raises(JobStalled, match="has not printed a new line for 60 minutes"):
+        require(MetricsCursor())
+
+
+def test_a_job_that_has_logged_a_step_has_to_log_the_next_one() -> None:
+    require(MetricsCursor(last_step=7, progressed_at=RECENTLY))
+    with pytest.raises(JobStalled, match="has not logged a step after 7 for 60 minutes"):
+        require(MetricsCursor(last_step=7, progressed_at=LONG_AGO, printed_at=RECENTLY))
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        ("auto", None),
+        ({"json_lines": True}, None),
+        ("none", ["--"]),
+        ({"tensorboard": "logs"}, ["--tensorboard=logs", "--"]),
+        ({"trainer_state": "c-*/trainer_state.json"}, ["--trainer_state=c-*/trainer_state.json", "--"]),
+    ],
+)
+def test_a_program_whose_steps_are_not_in_its_log_has_another_one_beside_it(
+    progress: Any, words: list[str] | None
+) -> None:
+    job = job_of(run_of(spec_with(progress=progress)), Stage.TRAINING, 1, artifacts_url="s3://bucket/runs/x/")
+    command = list(job.command)
+    before_torchrun = command[: command.index("torchrun")]
+    expected = ["python", "/trainflow/helpers", "relay_progress", *words] if words else []
+    assert before_torchrun[len(before_torchrun) - len(expected) :] == expected
+    assert ("relay_progress" in command) == bool(words)
+    assert command.count("--node_rank") == 1, "Slurm's shell fills in one word"
+
+
+def test_a_training_whose_loss_stays_nan_is_ended_and_one_that_skips_a_few_steps_is_not() -> None:
+    require_finite_loss(JOB, MetricsCursor(non_finite_in_a_row=9, first_non_finite_step=40))
+    with pytest.raises(LossNotFinite, match=r"last 10 losses .* the first such step of the run was 40"):
+        require_finite_loss(JOB, MetricsCursor(non_finite_in_a_row=10, first_non_finite_step=40))
