@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 
-from stacks.cluster.addons import container_log
 from stacks.observability import metrics
 from trainflow.configuration.deployment import Configuration
+from trainflow.models.deployment_address import container_log
 from trainflow.models.metric_names import ClusterMetric
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ REAPER_SLACK_MINUTES = 15
 """Time of three surveys: scaling down takes minutes, and one survey may fail without an alarm."""
 
 SURVEYS_MISSED = 3
+
+UNSENT = 3
+"""Errors of Notify within five minutes: its state tries it up to eleven times, and one error is mended by the next try.
+"""
 
 LONGEST_EVALUATION_MINUTES = 24 * 60
 """Period times periods for periods below an hour (quota of PutMetricAlarm)."""
@@ -59,6 +64,9 @@ class Definition:
     says_when_over: bool = True
     """Whether the end of the alarm is reported; not for events, since a later period without a failure says nothing
     about the failed run."""
+    mails: bool = True
+    """Whether the alarm itself sends mail; not for the end of a run, which the run's own message tells with its cause:
+    one mail an event."""
     needs_a_person: bool = False
     """Whether a run stands still or is lost, or nodes cost money, until a person acts."""
     section: str | None = None
@@ -76,6 +84,8 @@ class Watched:
 
     training: sfn.IStateMachine
     watch_job: sfn.IStateMachine
+    notify: lambda_.IFunction
+    """The function that sends the message of a run's end."""
     dead_letter_queues: Mapping[str, sqs.IQueue]
     shared: SharedFileSystem | None
 
@@ -103,6 +113,7 @@ def _executions(watched: Watched) -> Iterator[Definition]:
         first="read the failure's name and cure in the message that the run sent to this topic.",
         metric=watched.training.metric_failed(statistic="Sum", period=period),
         says_when_over=False,
+        mails=False,
         needs_a_person=True,
     )
     yield Definition(
@@ -110,6 +121,16 @@ def _executions(watched: Watched) -> Iterator[Definition]:
         meaning="The execution of a training run has reached its time limit.",
         first="see that the clean-up has removed the run's jobs and nodes.",
         metric=watched.training.metric_timed_out(statistic="Sum", period=period),
+        says_when_over=False,
+        mails=False,
+        needs_a_person=True,
+    )
+    yield Definition(
+        name="message-not-sent",
+        meaning="The message about the end of a run could not be sent several times in a row.",
+        first="read how the newest runs ended, then the log of Notify.",
+        metric=watched.notify.metric_errors(statistic="Sum", period=period),
+        threshold=UNSENT,
         says_when_over=False,
         needs_a_person=True,
     )

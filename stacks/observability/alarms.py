@@ -1,4 +1,8 @@
-"""The alarms of a deployment and their composite alarm for a person on call; all notify one topic."""
+"""The alarms of a deployment, and the composite alarm for a person on call.
+
+Alarms mail through the deployment's topic. The composite has a topic of its own, which only a pager subscribes to:
+whoever reads the mails would get a second one about the same event.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,18 @@ class Alarms(Construct):
     """All alarms of a deployment, and the composite alarm that calls a person."""
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, configuration: Configuration, watched: Watched, topic: sns.ITopic
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        configuration: Configuration,
+        watched: Watched,
+        topic: sns.ITopic,
+        pager: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
         self._configuration = configuration
-        self._action = actions.SnsAction(topic)
+        self._action, self._pager = actions.SnsAction(topic), actions.SnsAction(pager)
         self.definitions = definitions(configuration, watched)
         self.by_name = {definition.name: self._alarm(definition) for definition in self.definitions}
         self.composite = self._composite()
@@ -40,8 +51,9 @@ class Alarms(Construct):
             datapoints_to_alarm=definition.breaching,
             treat_missing_data=definition.missing,
         )
-        alarm.add_alarm_action(self._action)
-        if definition.says_when_over:
+        if definition.mails:
+            alarm.add_alarm_action(self._action)
+        if definition.mails and definition.says_when_over:
             alarm.add_ok_action(self._action)
         return alarm
 
@@ -60,8 +72,8 @@ class Alarms(Construct):
                 *(cloudwatch.AlarmRule.from_alarm(alarm, cloudwatch.AlarmState.ALARM) for alarm in needing)
             ),
         )
-        composite.add_alarm_action(self._action)
-        composite.add_ok_action(self._action)
+        composite.add_alarm_action(self._pager)
+        composite.add_ok_action(self._pager)
         return composite
 
     def _description(self, meaning: str, first: str, anchor: str) -> str:

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from stacks.observability.alarm_definitions import Watched
 from stacks.observability.alarms import Alarms
+from stacks.observability.chat import Chat
 from stacks.observability.dashboard import Dashboard, Shown
 from stacks.observability.runbooks import Runbooks
 from trainflow.configuration.deployment import Configuration
@@ -35,18 +37,25 @@ class ObservabilityStack(cdk.Stack):
         **kwargs: Any,
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)
+        self.pager = sns.Topic(
+            self, "Pager", display_name="Trainflow pager", master_key=orchestration.key, enforce_ssl=True
+        )
         self.alarms = Alarms(
             self,
             "Alarms",
             configuration=configuration,
+            pager=self.pager,
             watched=Watched(
                 training=orchestration.training,
                 watch_job=orchestration.watch_job,
+                notify=orchestration.functions["Notify"].function,
                 dead_letter_queues=triggers.dead_letter_queues,
                 shared=storage.shared,
             ),
             topic=orchestration.topic,
         )
+        if configuration.alarms.slack is not None or configuration.alarms.teams is not None:
+            Chat(self, "Chat", configuration=configuration, topic=orchestration.topic)
         self.runbooks = None
         if configuration.alarms.runbooks_url is None:
             self.runbooks = Runbooks(self, "Runbooks", configuration=configuration)
@@ -80,14 +89,18 @@ class ObservabilityStack(cdk.Stack):
                 )
             },
         }
-        orchestration.topic.add_to_resource_policy(
-            iam.PolicyStatement(
-                sid="AlarmsPublish",
-                principals=[cloudwatch],
-                actions=["sns:Publish"],
-                resources=[orchestration.topic.topic_arn],
-                conditions=ours,
+        for topic in (orchestration.topic, self.pager):
+            topic.add_to_resource_policy(
+                iam.PolicyStatement(
+                    sid="AlarmsPublish",
+                    principals=[cloudwatch],
+                    actions=["sns:Publish"],
+                    resources=[topic.topic_arn],
+                    conditions=ours,
+                )
             )
+        cdk.CfnOutput(
+            self, "PagerTopic", value=self.pager.topic_arn, description="A pager subscribes here: urgent alarms only"
         )
         orchestration.key.add_to_resource_policy(
             iam.PolicyStatement(

@@ -45,8 +45,8 @@ UNUSED = ("**/tests", "**/test", "**/__pycache__", "**/*.pyi", "*.dist-info", "b
 PACKAGES = ("lambdas", "trainflow")
 LEFT_OUT = ("trainflow/cli", "trainflow/client", "trainflow/configuration", "trainflow/state_machines.py")
 """What people and stacks use, and no function imports."""
-SOURCES = frozenset({".py", ".json", ".j2", ".css", ".js"})
-"""Modules, tables of prices, and what the report is made of."""
+SOURCES = frozenset({".py", ".json", ".toml", ".j2", ".css", ".js"})
+"""Modules, tables of prices and failures, and what the report is made of."""
 
 _PIN = re.compile(r"^(?P<name>[a-z0-9._-]+)==(?P<version>\S+)\s+# via (?P<via>.+)$")
 

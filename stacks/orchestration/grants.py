@@ -1,6 +1,6 @@
-"""What each function's code may do: a method for each function of a run, named as its handler's module.
+"""Permissions of the functions: a method for each function of a run, with the name of its handler's module.
 
-Beside these, a function may write its own log and traces, use the deployment's key and, if it talks to the cluster, ask
+In addition, each function may write its own log and traces, use the deployment's key and, if it uses the cluster, call
 `eks:DescribeCluster` (`functions`).
 """
 
@@ -34,7 +34,7 @@ Grants = Sequence[Grant | iam.ManagedPolicy]
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What functions are granted something on."""
+    """Resources that functions are given permissions on."""
 
     stack: cdk.Stack
     configuration: Configuration
@@ -48,7 +48,7 @@ class Resources:
 
 
 class SharedGrants:
-    """Grants that several functions have, in this stack and in that of the triggers."""
+    """Permissions that several functions share, in this stack and in the triggers' stack."""
 
     def __init__(self, resources: Resources) -> None:
         self._resources, self._storage = resources, resources.storage
@@ -57,19 +57,19 @@ class SharedGrants:
         self.write_artifacts = self._may_write_artifacts()
 
     def use_table(self, *actions: str) -> list[Grant]:
-        """Actions on the run table, and what DynamoDB then does with the table's key in the caller's name."""
+        """Actions on the run table, and on its key, which DynamoDB uses with the caller's permissions."""
         return self._use(self._resources.run_table, actions)
 
     def use_caches(self, *actions: str) -> list[Grant]:
-        """The same on the table of compile caches."""
+        """Actions on the table of compile caches and on its key."""
         return self._use(self._resources.cache_table, actions)
 
     def release_caches(self) -> list[Grant]:
-        """Releasing the lease of what a run was compiling."""
+        """Release the lease of the compile cache that a run was filling."""
         return self.use_caches("dynamodb:Scan", "dynamodb:DeleteItem")
 
     def write_records(self) -> list[Grant | iam.ManagedPolicy]:
-        """Reading what an execution and its windows did, and the kept steps; writing the record."""
+        """Read the history of an execution and of its watch windows, and the kept steps; write the record."""
         stack, name = self._resources.stack, self._resources.configuration.name
         return [
             allow(
@@ -81,7 +81,7 @@ class SharedGrants:
         ]
 
     def keep_steps(self) -> list[Grant | iam.ManagedPolicy]:
-        """Reading the steps that were kept of a training, and writing them with more."""
+        """Read the kept steps of a training, and write them together with new ones."""
         kept = allow(
             "s3:GetObject",
             on=objects(self._storage, self._storage.artifact_bucket, f"runs/*/{STEPS_FILE}"),
@@ -90,7 +90,7 @@ class SharedGrants:
         return [kept, self.decrypt(), self.write_artifacts]
 
     def find_rank0(self) -> list[Grant]:
-        """Reading where the rank 0 of an elastic job says that it is."""
+        """Read the object in which rank 0 of an elastic job announces its pod."""
         announcements = allow(
             "s3:GetObject",
             on=objects(self._storage, self._storage.artifact_bucket, "runs/*/rank0/*"),
@@ -99,15 +99,15 @@ class SharedGrants:
         return [announcements, self.decrypt()]
 
     def decrypt(self) -> Grant:
-        """Reading what the buckets' key encrypts."""
+        """Decrypt objects of the buckets."""
         return allow("kms:Decrypt", on=self._storage.key.key_arn)
 
     def send_messages(self) -> Grant:
-        """Sending over every channel."""
+        """Send messages over every notification channel."""
         return allow("sns:Publish", on=self._resources.topic.topic_arn)
 
     def describe_runs(self, stack: cdk.Stack) -> Grant:
-        """Asking Step Functions whether a run still runs."""
+        """Ask Step Functions whether a run is still running."""
         return allow(
             "states:DescribeExecution",
             on=executions_of(stack, f"{self._resources.configuration.name}-training"),
@@ -145,19 +145,19 @@ class SharedGrants:
 
 
 class TaskGrants(SharedGrants):
-    """Grants of the functions behind the Task states."""
+    """Permissions of the functions behind the Task states."""
 
     def of(self, function: Function) -> Grants:
-        """The grants of a function: what the method with the name of its module says."""
+        """The permissions of a function: the result of the method with the name of its module."""
         grants: Callable[[], Grants] = getattr(self, function.module)
         return grants()
 
     def validate_run(self) -> Grants:
-        """Writes the run down."""
+        """Writes the run to the run table."""
         return self.use_table("dynamodb:PutItem")
 
     def preflight(self) -> Grants:
-        """Looks at all that could keep a run from starting, and changes nothing in the account."""
+        """Reads everything that can prevent a run from starting; changes nothing in the account."""
         return [
             allow("eks:DescribeNodegroup", on=self._nodegroups, pattern_because=Reason.SERVICES_CHOOSE_IDS),
             self.policies.examine,
@@ -169,40 +169,40 @@ class TaskGrants(SharedGrants):
         ]
 
     def stage_data(self) -> Grants:
-        """Publishes how far staging is, and imports the names of a linked bucket."""
+        """Publishes the progress of staging, and imports the names of a linked bucket's objects."""
         return [self.policies.publish_metrics, *self._import_names()]
 
     def acquire_cache(self) -> Grants:
-        """Takes, renews and takes over leases of compile caches."""
+        """Acquires, renews and takes over leases of compile caches."""
         actions = ("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem")
         return [*self.use_caches(*actions), self.describe_runs(self._resources.stack)]
 
     def ensure_capacity(self) -> Grants:
-        """Asks for nodes."""
-        return [self.resize_nodegroups]
+        """Resizes nodegroups, and reads why Auto Scaling could not start their instances."""
+        return [self.resize_nodegroups, self.policies.read_launches]
 
     def submit_job(self) -> Grants:
-        """The cluster alone."""
+        """Uses the cluster alone."""
         return []
 
     def poll_job(self) -> Grants:
-        """The cluster alone."""
+        """Uses the cluster alone."""
         return []
 
     def locate_rank0(self) -> Grants:
-        """Reads announcements of elastic jobs."""
+        """Reads the announcements of elastic jobs' rank 0."""
         return self.find_rank0()
 
     def publish_metrics(self) -> Grants:
-        """Publishes steps, and keeps them for the record."""
+        """Publishes the metrics of steps, and keeps the steps for the record."""
         return [self.policies.publish_metrics, *self.keep_steps()]
 
     def check_compilation(self) -> Grants:
-        """Declares a compile cache ready."""
+        """Marks a compile cache as ready."""
         return self.use_caches("dynamodb:UpdateItem")
 
     def publish_artifacts(self) -> Grants:
-        """Reads announcements of elastic jobs; the artifacts themselves go from a pod to S3."""
+        """Reads the announcements of elastic jobs' rank 0; a pod uploads the artifacts themselves."""
         return self.find_rank0()
 
     def collect_diagnostics(self) -> Grants:
@@ -210,16 +210,16 @@ class TaskGrants(SharedGrants):
         return [self.write_artifacts]
 
     def tear_down(self) -> Grants:
-        """Releases nodes and leases, and keeps the last lines of the pods' logs."""
+        """Releases nodes and leases, and stores the last lines of the pods' logs."""
         return [self.resize_nodegroups, self.write_artifacts, *self.find_rank0(), *self.release_caches()]
 
     def write_record(self) -> Grants:
-        """Writes record and report."""
+        """Writes the record and the report."""
         return [*self.write_records(), *self.use_table("dynamodb:GetItem")]
 
     def notify(self) -> Grants:
-        """Sends the message about the run's end, and writes the end down."""
-        return [self.send_messages(), *self.use_table("dynamodb:UpdateItem")]
+        """Sends the message about the run's end, and writes the end to the run table."""
+        return [self.send_messages(), *self.use_table("dynamodb:GetItem", "dynamodb:UpdateItem")]
 
     def _find_data_sets(self) -> list[Grant]:
         read = allow(
@@ -239,7 +239,7 @@ class TaskGrants(SharedGrants):
         return [allow("ecr:DescribeImages", on=repository)] if repository else []
 
     def _import_names(self) -> list[Grant]:
-        """As the FSx for Lustre user guide lists it ('API permissions'): a task is a resource of its own."""
+        """Permissions from the FSx for Lustre user guide ('API permissions'): a task is a resource of its own."""
         shared, stack = self._storage.shared, self._resources.stack
         if shared is None:
             return []

@@ -160,6 +160,7 @@ class SharedPolicies(Construct):
                 on="*",
             ),
         )
+        self.read_launches = policy(self, "ReadLaunches", allow("autoscaling:DescribeScalingActivities", on="*"))
         self.stand_in_network = self._stand_in_network() if in_network else None
         self.use_slurm = policy(self, "UseSlurm", *slurm) if slurm else None
         self.deliver_logs = policy(

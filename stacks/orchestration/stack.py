@@ -14,6 +14,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from stacks.orchestration.bundling import function_code
@@ -24,6 +25,7 @@ from stacks.orchestration.state_machines import LOG_PREFIX, StateMachines
 from stacks.shared.acknowledgements import Reason, acknowledge
 from stacks.slurm.access import NOWHERE, SlurmReference, let_functions_in
 from trainflow.configuration.deployment import Configuration
+from trainflow.models.deployment_address import DeploymentAddress, parameter_name
 from trainflow.models.functions import LINK, TASKS
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class OrchestrationStack(cdk.Stack):
         if slurm is not None and cluster.placement is not None:
             ours = configuration.network is not None
             let_functions_in(self, slurm, cluster.placement.security_group, functions_are_ours=ours)
+        self._write_address()
         self._make_outputs()
 
     def surroundings(self, stack: cdk.Stack, **variables: str) -> Surroundings:
@@ -194,6 +197,24 @@ class OrchestrationStack(cdk.Stack):
             ),
             deletion_protection=self._configuration.production,
             removal_policy=self.on_destroy,
+        )
+
+    def _write_address(self) -> None:
+        """Write the parameter by which `trainflow list`, `status`, `logs` … find the deployment by its name."""
+        address = DeploymentAddress(
+            deployment=self._configuration.name,
+            state_machine_arn=self.training.state_machine_arn,
+            artifact_bucket=self._storage.artifact_bucket.bucket_name,
+            data_bucket=self._storage.data_bucket.bucket_name,
+            cluster=self._cluster.name,
+            namespace=self._configuration.namespace,
+        )
+        ssm.StringParameter(
+            self,
+            "Address",
+            parameter_name=parameter_name(self._configuration.name),
+            string_value=address.model_dump_json(),
+            description="Trainflow: what the command needs to know of this deployment",
         )
 
     def _make_outputs(self) -> None:

@@ -25,8 +25,8 @@ class Reason(StrEnum):
     NO_RESOURCE_LEVEL = (
         "AWS's service authorization reference lists no resource type for these actions: traces, metrics (limited to "
         "Trainflow's namespace by a condition), network interfaces of functions in a VPC, log deliveries, logins to a "
-        "registry, and reading zones, offerings and quotas. stacks/checks/access.py holds the list and refuses any "
-        "other action on every resource."
+        "registry, and reading zones, offerings, quotas and launches. stacks/checks/access.py holds the list and "
+        "refuses any other action on every resource."
     )
     AGENTS_REPORT_THEMSELVES = (
         "Systems Manager's agent registers its own instance, whose id is not known before, and opens channels that "

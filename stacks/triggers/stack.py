@@ -24,6 +24,7 @@ from stacks.triggers.queues import DeadLetterQueues, RequestQueue
 from stacks.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_AT, Schedules
 from trainflow.configuration.deployment import Configuration, Schedule, scheduled_spec
 from trainflow.models.functions import EVENT_HANDLERS, Function
+from trainflow.models.run_ended import DETAIL_TYPE, SOURCE
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 RUN_REQUESTS = "runs/*"
 """Objects of the data bucket that ask for a run."""
 SUFFIXES = ("yaml", "yml", "json")
+
+REFUSALS = tuple(f"{RUN_REQUESTS}.{suffix}.refused.txt" for suffix in SUFFIXES)
+"""Objects beside uploads in which StartRun writes why a spec was refused. None of them requests a run."""
 
 BATCH = 5
 """Requests that StartRun is handed at once; a spec file is small."""
@@ -128,6 +132,11 @@ class TriggersStack(cdk.Stack):
                     *shared.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
                     *shared.release_caches(),
                     shared.send_messages(),
+                    allow(
+                        "events:PutEvents",
+                        on=self.format_arn(service="events", resource="event-bus", resource_name="default"),
+                        when={"StringEquals": {"events:source": SOURCE, "events:detail-type": DETAIL_TYPE}},
+                    ),
                 ]
             case "survey_fleet":
                 return [
@@ -142,10 +151,12 @@ class TriggersStack(cdk.Stack):
 
     def _read_requests(self) -> list[Grant]:
         specs = objects(self._storage, self._storage.data_bucket, RUN_REQUESTS)
+        refusals = [objects(self._storage, self._storage.data_bucket, pattern) for pattern in REFUSALS]
         return [
             allow(*READING_A_QUEUE, on=self.run_requests.queue_arn),
             allow("s3:GetObject", "s3:GetObjectVersion", on=specs, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
-            allow("kms:Decrypt", on=self._storage.key.key_arn),
+            allow("s3:PutObject", "s3:DeleteObject", on=refusals, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
+            allow("kms:Decrypt", "kms:GenerateDataKey", on=self._storage.key.key_arn),
         ]
 
     def _start_requested_runs(self) -> None:

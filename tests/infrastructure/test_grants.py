@@ -1,4 +1,4 @@
-"""Buckets of others: what the configuration grants reaches the pods and Preflight, and nothing more does."""
+"""Buckets and secrets of others: what the configuration grants reaches pods and Preflight, and nothing more does."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ GRANTS = [
     {"bucket": "their-data", "prefix": "corpora/"},
     {"bucket": "my-models", "read": False, "write": True, "kms_key_arn": KEY},
 ]
+SECRET = "arn:aws:secretsmanager:us-west-2:111122223333:secret:team/hub-AbCdEf"
+SECRETS_KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b2c3d-0000-4000-8000-00000000000f"
+SECRETS = [{"secret_arn": SECRET, "kms_key_arn": SECRETS_KEY}]
 
 
 def granted(stack: str, role: str) -> set[tuple[str, str, str]]:
@@ -45,7 +48,7 @@ def _inline(properties: Resource) -> list[Resource]:
 
 @cache
 def with_grants() -> dict[str, Resource]:
-    return synthesize(with_slurm({"pcs": PCS}, storage={"grants": GRANTS}))
+    return synthesize(with_slurm({"pcs": PCS}, storage={"grants": GRANTS}, run_secrets=SECRETS))
 
 
 READS = {
@@ -65,6 +68,22 @@ def test_runs_may_do_with_granted_buckets_what_the_configuration_says_and_no_mor
     }
 
 
+def test_pods_alone_may_read_the_secrets_that_the_configuration_names() -> None:
+    kinds = ("AWS::IAM::Policy", "AWS::IAM::Role", "AWS::IAM::ManagedPolicy")
+    readers = [
+        (policy.stack, policy.logical_id.startswith("WorkloadPodRole"), statement["Action"], statement.get("Condition"))
+        for policy in Templates(with_grants()).resources(*kinds)
+        for document in [policy.properties.get("PolicyDocument"), *_inline(policy.properties)]
+        for statement in (document or {"Statement": []})["Statement"]
+        if {SECRET, SECRETS_KEY} & set(map(text, listed(statement["Resource"])))
+    ]
+    through = {"StringEquals": {"kms:ViaService": "secretsmanager.us-west-2.amazonaws.com"}}
+    assert readers == [
+        ("trainflow-cluster", True, "secretsmanager:GetSecretValue", None),
+        ("trainflow-cluster", True, "kms:Decrypt", through),
+    ]
+
+
 def test_preflight_may_check_data_sets_in_granted_buckets_and_write_nothing() -> None:
     assert granted("trainflow-orchestration", "Preflight") == READS
 
@@ -72,7 +91,7 @@ def test_preflight_may_check_data_sets_in_granted_buckets_and_write_nothing() ->
 def test_auditors_find_nothing_in_the_grants_that_is_not_explained() -> None:
     app = alone.make_app()
     app.node.set_context("aws:cdk:bundling-stacks", [])
-    compose(app, with_slurm({"pcs": PCS}, storage={"grants": GRANTS}))
+    compose(app, with_slurm({"pcs": PCS}, storage={"grants": GRANTS}, run_secrets=SECRETS))
     report = audit(app)
     assert unacknowledged(report) == []
     patterns = " ".join(each.rule for each in in_use(report))

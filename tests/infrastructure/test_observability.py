@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import aws_cdk as cdk
 import cdk_nag
 import pytest
+import yaml
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk.assertions import Template
+from cfnlint.schema import PROVIDER_SCHEMA_MANAGER
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from stacks.checks import findings
 from stacks.observability.alarms import COMPOSITE
 from stacks.observability.stack import ObservabilityStack
-from trainflow.configuration.deployment import Configuration
+from trainflow.configuration import chat
+from trainflow.configuration.deployment import Configuration, ConfigurationError, load_configuration
 from trainflow.models.functions import FUNCTIONS
 from trainflow.models.metric_names import (
     CLUSTER_DIMENSION,
@@ -291,15 +297,109 @@ def test_a_page_of_runbooks_that_no_mail_can_open_is_refused(url: str) -> None:
 # The alarms
 
 
-def test_every_alarm_tells_the_topic(deployed: Deployed) -> None:
-    for name, alarm in [*deployed.alarms.items(), (COMPOSITE, deployed.composite)]:
-        (action,) = alarm["AlarmActions"]
-        assert "Topic" in json.dumps(action), name
+ENDS = {"blue-execution-failed", "blue-execution-timed-out"}
+"""Alarms about events of which the run itself sends a message."""
+
+
+def test_one_mail_is_sent_of_an_event(deployed: Deployed) -> None:
+    """The alarm of a failed run does not repeat the run's own message, and the composite calls the pager alone."""
+    for name, alarm in deployed.alarms.items():
+        actions = alarm.get("AlarmActions", [])
+        assert len(actions) == (0 if name in ENDS else 1), name
+        assert all("Topic" in json.dumps(action) and "Pager" not in json.dumps(action) for action in actions), name
+    (action,) = deployed.composite["AlarmActions"]
+    assert action == deployed.composite["OKActions"][0]
+    assert action["Ref"].startswith("Pager")
+
+
+def test_the_pager_has_an_encrypted_topic_that_our_alarms_may_publish_to(deployed: Deployed) -> None:
+    (topic,) = deployed.of_type("AWS::SNS::Topic")
+    assert "KmsMasterKeyId" in topic["Properties"]
+    (policy,) = deployed.of_type("AWS::SNS::TopicPolicy")
+    (statement,) = [each for each in policy["Properties"]["PolicyDocument"]["Statement"] if each["Effect"] == "Allow"]
+    assert (statement["Action"], statement["Principal"]) == ("sns:Publish", {"Service": "cloudwatch.amazonaws.com"})
+    assert "alarm:blue-*" in json.dumps(statement["Condition"])
+    assert deployed.of_type("AWS::SNS::Subscription") == []
+
+
+SLACK = {"workspace_id": "T0123ABCD", "channel_id": "C0123ABCD"}
+TEAM = "01234567-89ab-cdef-0123-456789abcdef"
+TEAMS = {"tenant_id": TEAM, "team_id": TEAM, "channel_id": "19%3Aabc0123%40thread.tacv2"}
+
+
+@pytest.fixture(scope="module")
+def chatting() -> Deployed:
+    return Deployed(configuration(alarms={"slack": SLACK, "teams": TEAMS}))
+
+
+def test_channels_of_chats_have_the_messages_and_may_do_nothing(chatting: Deployed) -> None:
+    (role,) = [role for role in chatting.of_type("AWS::IAM::Role") if "chatbot" in json.dumps(role)]
+    assert set(role["Properties"]) == {"AssumeRolePolicyDocument", "Description"}
+    (slack,) = chatting.of_type("AWS::Chatbot::SlackChannelConfiguration")
+    (teams,) = chatting.of_type("AWS::Chatbot::MicrosoftTeamsChannelConfiguration")
+    assert slack["Properties"]["SlackWorkspaceId"] == "T0123ABCD"
+    assert slack["Properties"]["SlackChannelId"] == "C0123ABCD"
+    assert teams["Properties"]["TeamsChannelId"] == TEAMS["channel_id"]
+    for channel in (slack["Properties"], teams["Properties"]):
+        (topic,) = channel["SnsTopicArns"]
+        assert "Topic" in json.dumps(topic)
+        assert "Pager" not in json.dumps(topic)
+        (guardrail,) = channel["GuardrailPolicies"]
+        assert _joined(guardrail) == "arn:TOKEN:iam::aws:policy/AWSDenyAll"
+        assert channel["ConfigurationName"].startswith("blue-")
+        assert channel["UserRoleRequired"] is False
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kind", "field"),
+    [
+        (chat.SLACK_WORKSPACE, "SlackChannelConfiguration", "SlackWorkspaceId"),
+        (chat.SLACK_CHANNEL, "SlackChannelConfiguration", "SlackChannelId"),
+        (chat.UUID, "MicrosoftTeamsChannelConfiguration", "TeamId"),
+        (chat.UUID, "MicrosoftTeamsChannelConfiguration", "TeamsTenantId"),
+        (chat.TEAMS_CHANNEL, "MicrosoftTeamsChannelConfiguration", "TeamsChannelId"),
+    ],
+)
+@given(data=st.data())
+def test_an_id_that_is_accepted_is_one_that_cloudformation_accepts(
+    data: st.DataObject, pattern: str, kind: str, field: str
+) -> None:
+    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-west-2", f"AWS::Chatbot::{kind}").schema
+    value = data.draw(st.from_regex(pattern, fullmatch=True))
+    assert re.search(schema["properties"][field]["pattern"], value)
+
+
+def test_without_a_channel_there_is_none(deployed: Deployed) -> None:
+    assert not [entry for entry in deployed.template["Resources"].values() if "Chatbot" in entry["Type"]]
+
+
+@pytest.mark.parametrize(
+    ("alarms", "field", "words"),
+    [
+        ({"slack": SLACK | {"workspace_id": "research"}}, "alarms.slack.workspace_id", "the id of a workspace"),
+        ({"slack": SLACK | {"channel_id": "#runs"}}, "alarms.slack.channel_id", "the channel's link, not its name"),
+        ({"teams": TEAMS | {"team_id": "research"}}, "alarms.teams.team_id", "a UUID"),
+        ({"teams": TEAMS | {"channel_id": "19:abc@thread.tacv2"}}, "alarms.teams.channel_id", "with %3A and %40"),
+    ],
+)
+def test_a_channel_is_named_by_its_id(tmp_path: Path, alarms: dict[str, Any], field: str, words: str) -> None:
+    document = configuration().model_dump(mode="json", exclude_none=True, exclude_unset=True)
+    path = tmp_path / "blue.yaml"
+    path.write_text(yaml.safe_dump(document | {"alarms": alarms}))
+    with pytest.raises(ConfigurationError, match=words) as refused:
+        load_configuration(path)
+    assert field in str(refused.value)
+
+
+def test_a_message_that_cannot_be_sent_rings(deployed: Deployed) -> None:
+    alarm = deployed.alarm("message-not-sent")
+    assert (alarm["MetricName"], alarm["Namespace"]) == ("Errors", "AWS/Lambda")
+    assert "Notify" in json.dumps(alarm["Dimensions"])
 
 
 def test_states_say_when_they_are_over_and_events_do_not(deployed: Deployed) -> None:
     silent = {name for name, alarm in deployed.alarms.items() if not alarm.get("OKActions")}
-    assert silent == {"blue-execution-failed", "blue-execution-timed-out"}
+    assert silent == {*ENDS, "blue-message-not-sent"}
 
 
 def test_every_alarm_says_what_it_means_what_to_do_and_where_to_read_on(deployed: Deployed) -> None:
@@ -471,10 +571,12 @@ def test_nothing_that_runs_depends_on_the_alarms(deployed: Deployed) -> None:
 # Rules
 
 
-def test_the_packs_of_rules_find_nothing(deployed: Deployed) -> None:
+def test_the_packs_of_rules_find_nothing(deployed: Deployed, chatting: Deployed) -> None:
     for pack in (cdk_nag.AwsSolutionsChecks(), cdk_nag.ServerlessChecks()):
-        assert [violation.rule_name for violation in pack.validate_scope(deployed.stack).violations] == []
+        for stack in (deployed.stack, chatting.stack):
+            assert [violation.rule_name for violation in pack.validate_scope(stack).violations] == []
 
 
-def test_our_own_rules_find_nothing(deployed: Deployed) -> None:
+def test_our_own_rules_find_nothing(deployed: Deployed, chatting: Deployed) -> None:
     assert findings({"Observability": deployed.template}) == []
+    assert findings({"Observability": chatting.template}) == []

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from lambdas.handlers.environment import ArtifactEnvironment
 from stacks.storage.lustre import EXPORT_PREFIX
 from tests.infrastructure.alone import (
     Resources,
@@ -19,6 +18,7 @@ from tests.infrastructure.alone import (
     resources,
     the_only,
 )
+from trainflow.models.environment import ArtifactEnvironment
 
 BUCKET = "AWS::S3::Bucket"
 POLICY = "AWS::S3::BucketPolicy"

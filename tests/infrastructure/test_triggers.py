@@ -55,6 +55,8 @@ def is_dead_letter_queue(reference: Any) -> bool:
         ("runs/notes.txt", False),
         ("runs/demo-yaml", False),
         ("runs/demo.yaml.bak", False),
+        ("runs/demo.yaml.refused.txt", False),
+        ("runs/team/demo.json.refused.txt", False),
         ("data/demo.yaml", False),
         ("old-runs/demo.yaml", False),
     ],
@@ -73,6 +75,26 @@ def test_an_upload_goes_to_the_queue_as_it_came() -> None:
     [target] = rule("aws.s3")["Targets"]
     assert not is_dead_letter_queue(target["Arn"])
     assert not {"Input", "InputPath", "InputTransformer"} & set(target)
+
+
+def test_start_run_may_write_and_delete_the_reasons_of_refusals_alone() -> None:
+    for action in ("s3:PutObject", "s3:DeleteObject"):
+        on = [resource for who, granted, resource, _ in deployed().grants() if (who, granted) == ("StartRun", action)]
+        endings = {f"*.{suffix}.refused.txt" for suffix in ("yaml", "yml", "json")}
+        assert {resource.rpartition("/runs/")[2] for resource in on} == endings
+
+
+def test_clean_up_alone_may_send_events_and_only_those_about_the_end_of_a_run() -> None:
+    [(who, resource, statement)] = [
+        (who, resource, statement)
+        for who, action, resource, statement in deployed().grants()
+        if action == "events:PutEvents"
+    ]
+    assert who == "CleanUp"
+    assert resource.endswith(":event-bus/default")
+    assert statement["Condition"] == {
+        "StringEquals": {"events:source": "trainflow", "events:detail-type": "Trainflow Run Ended"}
+    }
 
 
 # The queue
