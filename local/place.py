@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from local import preflight
 from local.aws import folder_buckets
-from local.aws.deployment import ARTIFACT_BUCKET, DEPLOYMENT_NAME
+from local.aws.deployment import ARTIFACT_BUCKET
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
+from trainflow.client.code import PackedCode
+from trainflow.client.continuing import CannotContinue
+from trainflow.client.local_runs import LocalOptions, LocalRuns
+from trainflow.client.local_start import LocalStart, write_start
 from trainflow.client.observe.cluster import READ_SECONDS
 from trainflow.client.place import FollowedRun, PlaceOptions, PlaceUnavailable, RunNotFound, RunSummary, new_run_id
 from trainflow.client.runs import STOP_SECONDS, DeployedRuns
+from trainflow.client.twin_address import HeldAddress
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.connection import from_kubeconfig
+from trainflow.models.code import packed_key
 from trainflow.models.run_record import RunError
 from trainflow.models.run_spec import RunSpec
+from trainflow.protocol.pods import RUNS
 
 
 class TwinRuns(DeployedRuns):
@@ -29,12 +37,9 @@ class TwinRuns(DeployedRuns):
     def __init__(self, twin: Twin) -> None:
         assert twin.deployment is not None, "the twin runs, with everything deployed"  # noqa: S101
         super().__init__(
+            twin.deployment.address,
             client=twin.client,
-            state_machine_arn=twin.deployment.training_state_machine_arn,
-            deployment=DEPLOYMENT_NAME,
-            artifact_bucket=ARTIFACT_BUCKET,
             kubernetes=lambda: KubernetesApi(from_kubeconfig(twin.kubeconfig), read_seconds=READ_SECONDS),
-            namespace=twin.namespace,
         )
         self._targets = twin.aws.targets
 
@@ -49,6 +54,7 @@ class TwinPlace:
     def __init__(self, options: PlaceOptions) -> None:
         self._options = options
         self._twin: Twin | None = None
+        self._addresses: list[HeldAddress] = []
 
     def __enter__(self) -> Self:
         return self
@@ -57,21 +63,59 @@ class TwinPlace:
         if self._twin is not None:
             self._twin.stop()
             self._twin = None
+        while self._addresses:
+            self._addresses.pop().close()
 
-    def start(self, spec: RunSpec) -> str:
+    def start(self, spec: RunSpec, *, code: PackedCode | None = None, run_id: str | None = None) -> str:
         """See `Place`.
 
         Raises:
             TrainflowError: If the spec, the data, the program or the machine is at fault; nothing was created then.
             PlaceUnavailable: If the twin cannot be started.
         """
-        self._check(spec)
-        run_id = new_run_id(spec, datetime.now(UTC))
+        return self._begin(spec, self._image_root(spec), code=code, run_id=run_id)
+
+    def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
+        """See `Place`. The earlier run is one of this machine: its folder and its checkpoints are found here.
+
+        Raises:
+            CannotContinue: Also if the folder of its checkpoints is gone.
+        """
+        earlier = LocalRuns(LocalOptions(out=self._options.out, home=self._options.home))
+        spec = earlier.spec_continuing(run_id, changes)
+        runs = self._options.home / "volumes" / RUNS
+        own_cluster = self._options.kubeconfig is None  # another one has other storage, which its pods alone see
+        if own_cluster and not any((runs / each).is_dir() for each in spec.resume_from):
+            raise CannotContinue(
+                f"The folder of the run {spec.resume_from[0]} is gone, and its checkpoints with it: {runs} has none."
+            )
+        started = earlier.started(spec.resume_from[0])
+        same_root = started.image_root if started and self._options.image_root is None else None
+        return self._begin(spec, same_root or self._image_root(spec))
+
+    def _begin(
+        self, spec: RunSpec, image_root: Path, *, code: PackedCode | None = None, run_id: str | None = None
+    ) -> str:
+        self._check(spec, image_root)
+        if code is not None:
+            spec = code.named_in(spec, bucket=ARTIFACT_BUCKET)
+        run_id = run_id or new_run_id(spec, datetime.now(UTC))
         if self._twin is None:
-            self._twin = self._started_twin(spec, folder=self._options.out / run_id)
+            self._twin = self._started_twin(spec, image_root, folder=self._options.out / run_id)
         elif spec.compute.backend_description.needs_slurm and self._twin.slurm is None:
             raise PlaceUnavailable("compute.backend: this twin was started without Slurm; start the run by itself.")
-        return TwinRuns(self._twin).start(spec, run_id=run_id)
+        elif self._twin.image_root != image_root:
+            raise PlaceUnavailable(
+                f"This twin was started with {self._twin.image_root} for the image, but this spec's program is in "
+                f"{image_root}; start the run by itself."
+            )
+        if code is not None:  # also for a run that continues this one after its twin was killed
+            folder_buckets.put(self._options.home / "s3", ARTIFACT_BUCKET, packed_key(code.sha256), code.content)
+        start = LocalStart(spec=spec.model_dump(mode="json"), image_root=image_root)
+        write_start(self._options.out / run_id, start)
+        TwinRuns(self._twin).start(spec, code=code, run_id=run_id)
+        self._addresses.append(HeldAddress(self._options.out / run_id, self._twin.address()))
+        return run_id
 
     def runs(self) -> list[RunSummary]:
         """See `Place`."""
@@ -94,8 +138,19 @@ class TwinPlace:
             raise RunNotFound(f"There is no run '{run_id}': the twin knows those that it has started since it began.")
         return TwinRuns(self._twin)
 
-    def _check(self, spec: RunSpec) -> None:
-        preflight.require_program(spec.workload, REPOSITORY)
+    def _image_root(self, spec: RunSpec) -> Path:
+        """The folder that stands for the image: the one that was given, else the spec's folder if it has the program,
+        else the repository."""
+        given, beside = self._options.image_root, self._options.spec_folder
+        if given is None and beside is not None and preflight.has_program(spec.workload, beside):
+            given = beside
+        return (given or REPOSITORY).resolve()
+
+    def _check(self, spec: RunSpec, image_root: Path) -> None:
+        if spec.workload.code is None:
+            preflight.require_program(spec.workload, image_root)
+        if not image_root.is_dir():
+            raise PlaceUnavailable(f"--image-root {image_root}: there is no such folder.")
         preflight.require_backend(spec)
         if spec.dataset is not None and spec.dataset.bucket == folder_buckets.DEMO_BUCKET:
             self._make_demo_data()
@@ -110,13 +165,14 @@ class TwinPlace:
         except (subprocess.CalledProcessError, OSError) as error:
             raise PlaceUnavailable(f"{home}: the demo's data set could not be made ({error}).") from None
 
-    def _started_twin(self, spec: RunSpec, *, folder: Path) -> Twin:
+    def _started_twin(self, spec: RunSpec, image_root: Path, *, folder: Path) -> Twin:
         try:
             twin = Twin(
                 home=self._options.home,
                 log_dir=folder / "logs" / "twin",
                 time_scale=self._options.time_scale,
                 kubeconfig=self._options.kubeconfig,
+                image_root=image_root,
                 slurm=SlurmSettings() if spec.compute.backend_description.needs_slurm else None,
             )
             with self._options.busy("Starting the twin …"):

@@ -8,11 +8,22 @@ from pathlib import Path
 from local.slurm import packages
 from local.slurm.errors import SlurmMissing
 from trainflow.errors import DatasetNotFound, InvalidRunSpec, TrainflowError
-from trainflow.models.run_spec import RunSpec, Workload
+from trainflow.models.run_spec import RunSpec
+from trainflow.models.workload import Workload
 
 
 class MachineUnfit(TrainflowError):
     """This machine lacks something that the twin needs."""
+
+
+def has_program(workload: Workload, folder: Path) -> bool:
+    """Whether a folder holds the workload's program."""
+    if workload.script is not None:
+        return (folder / workload.script).is_file()
+    if workload.command is not None:
+        return (folder / workload.command[0]).is_file()  # an absolute path is its own
+    path = folder.joinpath(*str(workload.module).split("."))
+    return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
 
 
 def require_program(workload: Workload, image_root: Path) -> None:
@@ -28,11 +39,17 @@ def require_program(workload: Workload, image_root: Path) -> None:
                 "correct the path."
             )
         return
-    top, *rest = str(workload.module).split(".")
-    if not (image_root / top).is_dir():
+    if workload.command is not None:
+        first = workload.command[0]
+        if "/" in first and not has_program(workload, image_root):
+            raise InvalidRunSpec(
+                f"workload.command: there is no program '{first}' in {image_root}, which stands for the image; correct "
+                "the path."
+            )
+        return  # the first word is found by the shell's rules
+    if not (image_root / str(workload.module).split(".")[0]).is_dir():
         return  # a module that the environment has installed
-    path = image_root.joinpath(top, *rest)
-    if not path.with_suffix(".py").is_file() and not (path / "__main__.py").is_file():
+    if not has_program(workload, image_root):
         raise InvalidRunSpec(
             f"workload.module: there is no module '{workload.module}' in {image_root}; correct the name."
         )

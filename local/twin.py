@@ -11,8 +11,9 @@ import gc
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,14 +22,16 @@ from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 
 from local import runtime_folder
-from local.aws import deployment, folder_buckets, kept_tables
+from local.aws import capacity, deployment, folder_buckets, folder_secrets, kept_tables
 from local.aws.deployment import CLUSTER_NAME, NAMESPACE, Deployment
+from local.aws.faults import FaultPlan, no_faults
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
 from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import announce_plugins, grant, offer, open_queue
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
+from trainflow.client.twin_address import TwinAddress
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -65,6 +68,8 @@ class Twin:
         deployed: bool = True,
         no_op_seconds: float | None = None,
         slurm: SlurmSettings | None = None,
+        without_capacity: Collection[str] = (),
+        faults: FaultPlan = no_faults,
     ) -> None:
         """Prepare, without starting anything.
 
@@ -74,12 +79,16 @@ class Twin:
             log_dir: Folder for the logs of the twin's own parts.
             time_scale: Waits of the state machines take `1 / time_scale` of their time.
             kubeconfig: A cluster to use instead of the twin's own API server.
-            image_root: The folder that replaces the working directory of every container image.
+            image_root: The folder that stands for the workload's image: the working directory of its containers. The
+                tools image is this repository.
             deployed: Whether the resources of `cdk deploy` exist; if not, the account has a cluster and is
                 ready for the deployment.
             no_op_seconds: Pods run no programs: each prints its identity and succeeds after so many seconds
                 (`no_op.py`).
             slurm: A Slurm cluster to start as well; None for a deployment without one.
+            without_capacity: Instance types of which EC2 has none: their node groups get no nodes, and Auto Scaling
+                reports why.
+            faults: Invocations of functions that fail.
         """
         self.home, self.log_dir, self.image_root = home.resolve(), log_dir.resolve(), image_root.resolve()
         self.namespace = NAMESPACE
@@ -89,12 +98,16 @@ class Twin:
         self._runtime = Path(self._temporary.name)
         self.kubeconfig = kubeconfig or self._runtime / "kubeconfig"
         # Paths for programs in pods, in place of folders with a space in their path.
-        self._volumes, self._programs = self.home / "volumes", self.image_root
+        self._volumes, self._programs, self._repository = self.home / "volumes", self.image_root, REPOSITORY
         self._python = Path(sys.executable)
+        self._without_capacity = frozenset(without_capacity)
         self._deployed, self._no_op_seconds = deployed, no_op_seconds
         self.slurm = SlurmCluster(slurm, log_dir=self.log_dir / "slurm") if slurm else None
         self._lambdas = LambdaRuntime(
-            self._lambda_environment(), log_dir=self.log_dir / "lambda", credentials=self.aws.credentials_of
+            self._lambda_environment(),
+            log_dir=self.log_dir / "lambda",
+            credentials=self.aws.credentials_of,
+            faults=faults,
         )
         self._cluster: subprocess.Popen[bytes] | None = None
         self._nodegroups: Nodegroups | None = None
@@ -125,6 +138,20 @@ class Twin:
         """A boto3 client of the twin's AWS."""
         return self.aws.client(service)
 
+    def address(self) -> TwinAddress:
+        """Where other processes of this machine find it now."""
+        assert self.deployment is not None, "the twin runs, with everything deployed"  # noqa: S101
+        environment = self.aws.client_environment
+        return TwinAddress(
+            endpoint=self.aws.endpoint,
+            region=environment["AWS_REGION"],
+            access_key_id=environment["AWS_ACCESS_KEY_ID"],
+            secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+            kubeconfig=str(self.kubeconfig.absolute()),
+            started_at=datetime.now(UTC).isoformat(),
+            deployment=self.deployment.address.model_dump(),
+        )
+
     def stop(self) -> None:
         """End everything that was started."""
         self.aws.start_nothing()
@@ -150,6 +177,7 @@ class Twin:
             folder.mkdir(parents=True, exist_ok=True)
         self._volumes = runtime_folder.plain_path(self._volumes, link=self._runtime / "shared")
         self._programs = runtime_folder.plain_path(self.image_root, link=self._runtime / "image")
+        self._repository = runtime_folder.plain_path(REPOSITORY, link=self._runtime / "repository")
         self._python = runtime_folder.plain_python(link=self._runtime / "environment")
         if self.slurm is not None:
             self.slurm.start()
@@ -160,16 +188,25 @@ class Twin:
             self.aws.take_stacks()
         self.aws.start()
         folder_buckets.load(self.aws, self.home / "s3")
+        folder_secrets.load(self.aws, self.home / "secrets")
         deployment.make_cluster(self.aws)
+        capacity.serve(self._without_capacity)
         if self._deployed:
             self.deployment = deployment.deploy(self.aws, slurm=self._slurm_settings())
             kept_tables.load(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
         endpoint, ca_data = self._await_cluster()
         deployment.set_endpoint(kubernetes_endpoint=endpoint, ca_data=ca_data)
         self._prepare_cluster()
-        self._nodegroups = Nodegroups(deployment.desired_sizes, self._node_settings())
+        self._nodegroups = Nodegroups(self._started_sizes, self._node_settings())
         self._nodegroups.start()
         self._lambdas.wait_ready()
+
+    def _started_sizes(self) -> dict[str, tuple[str, int]]:
+        """Sizes that the node groups reach: those that are desired, but for types without capacity."""
+        return {
+            name: (instance_type, 0 if instance_type in self._without_capacity else size)
+            for name, (instance_type, size) in deployment.desired_sizes().items()
+        }
 
     def _prepare_cluster(self) -> None:
         api = ApiClient(load_connection(self.kubeconfig))
@@ -218,6 +255,7 @@ class Twin:
             pods_dir=self._runtime / "pods",
             log_file=self.log_dir / "nodes.log",
             image_root=self._programs,
+            image_roots={self.deployment.tools_image: self._repository} if self.deployment else {},
             environment=self._job_environment(),
             no_op_seconds=self._no_op_seconds,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # 1,300 images and their vol
 
 def pytest_configure(config: pytest.Config) -> None:
     """Temporary files go away with the tests: CDK's assemblies, torchrun's logs, what a killed twin leaves."""
+    # A shell that starts the tests in the background lets them ignore SIGINT, and so would every command in them.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):
         return  # has the folder of who started it
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # pytest keeps its own for a while

@@ -14,6 +14,8 @@ from moto.eks import urls
 from moto.eks.exceptions import ResourceInUseException, ResourceNotFoundException
 from moto.eks.responses import EKSResponse
 
+from local.aws.replacements import replace, replace_item
+
 ROUTES = (
     "{0}/clusters/(?P<name>[^/]+)/access-entries$",
     "{0}/clusters/(?P<name>[^/]+)/access-entries/(?P<principal>.+)$",
@@ -23,9 +25,9 @@ ROUTES = (
 def serve() -> None:
     """Start to answer the four calls."""
     for route in ROUTES:
-        urls.url_paths[route] = EKSResponse.dispatch
+        replace_item(urls.url_paths, route, EKSResponse.dispatch)
     for call in (create_access_entry, describe_access_entry, delete_access_entry, list_access_entries):
-        setattr(EKSResponse, call.__name__, call)
+        replace(EKSResponse, call.__name__, call)
 
 
 def create_access_entry(self: Any) -> ActionResult:

@@ -14,7 +14,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from local.aws.patches import original, replacing
+from local.aws.replacements import replace
 from local.aws.resource_types import TYPES, Client, Made, ResourceType, recorded
 
 
@@ -73,15 +73,15 @@ def names_of_change_sets() -> None:
         return EmptyResult()
 
     for operation in (describe_change_set, execute_change_set, delete_change_set):
-        setattr(CloudFormationResponse, operation.__name__, operation)
+        replace(CloudFormationResponse, operation.__name__, operation)
 
 
 def exports_of_change_sets() -> None:
     """Give a stack that a change set made other stacks' exports, and outputs and exports of its own."""
     from moto.cloudformation.models import CloudFormationBackend
 
-    create = original(CloudFormationBackend.create_change_set)
-    execute = original(CloudFormationBackend.execute_change_set)
+    create = CloudFormationBackend.create_change_set
+    execute = CloudFormationBackend.execute_change_set
 
     def create_change_set(self: Any, *arguments: Any, **named: Any) -> Any:
         change_set_id, stack_id = create(self, *arguments, **named)
@@ -97,8 +97,8 @@ def exports_of_change_sets() -> None:
         for export in stack.exports:
             self.exports[export.name] = export
 
-    CloudFormationBackend.create_change_set = replacing(create, create_change_set)
-    CloudFormationBackend.execute_change_set = replacing(execute, execute_change_set)
+    replace(CloudFormationBackend, "create_change_set", create_change_set)
+    replace(CloudFormationBackend, "execute_change_set", execute_change_set)
 
 
 def deletion() -> None:
@@ -110,7 +110,7 @@ def deletion() -> None:
     from moto.cloudformation.exceptions import ValidationError
     from moto.cloudformation.models import Stack, cloudformation_backends
 
-    delete = original(Stack.delete)
+    delete = Stack.delete
 
     def delete_for_good(self: Any) -> None:
         try:
@@ -121,7 +121,7 @@ def deletion() -> None:
         self.resource_map._resource_json_map = {}
         self.output_map._output_json_map = {}
 
-    Stack.delete = replacing(delete, delete_for_good)
+    replace(Stack, "delete", delete_for_good)
 
 
 def updates() -> None:
@@ -131,8 +131,6 @@ def updates() -> None:
     """
     from moto.cloudformation import parsing
     from moto.cloudformation.parsing import ResourceMap
-
-    replaced = original(ResourceMap.update)
 
     def update(self: Any, template: dict[str, Any], parameters: dict[str, Any] | None = None) -> None:
         # An unchanged parameter of the parameter store has its value, which moto would take for a name.
@@ -164,7 +162,7 @@ def updates() -> None:
             if gone is not None and not before[name].get("DeletionPolicy", "Delete").startswith("Retain"):
                 self._delete_resource(gone, before[name])
 
-    ResourceMap.update = replacing(replaced, update)
+    replace(ResourceMap, "update", update)
 
 
 def in_order(resources: Mapping[str, Any]) -> list[str]:
@@ -198,7 +196,7 @@ def named_faults() -> None:
     from moto.cloudformation import parsing
     from moto.cloudformation.exceptions import ValidationError
 
-    create = original(parsing.parse_and_create_resource)
+    create = parsing.parse_and_create_resource
 
     def parse_and_create_resource(logical_id: str, document: Any, *arguments: Any, **named: Any) -> Any:
         try:
@@ -206,28 +204,28 @@ def named_faults() -> None:
         except (ClientError, BotoCoreError, LookupError, TypeError, AttributeError) as fault:
             raise ValidationError(message=f"{logical_id} ({document['Type']}): {fault!r}") from fault
 
-    parsing.parse_and_create_resource = replacing(create, parse_and_create_resource)
+    replace(parsing, "parse_and_create_resource", parse_and_create_resource)
 
 
 def names_of_repositories() -> None:
     """A repository without a name is given one with capitals, which ECR refuses."""
     from moto.cloudformation import parsing
 
-    generate = original(parsing.generate_resource_name)
+    generate = parsing.generate_resource_name
 
     def generate_resource_name(resource_type: str, stack_name: str, logical_id: str) -> str:
         name: str = generate(resource_type, stack_name, logical_id)
         return name.lower() if resource_type == "AWS::ECR::Repository" else name
 
-    parsing.generate_resource_name = replacing(generate, generate_resource_name)
+    replace(parsing, "generate_resource_name", generate_resource_name)
 
 
 def full_repositories() -> None:
     """A repository that holds images cannot be deleted, whatever its `EmptyOnDelete` says."""
     from moto.ecr.models import Repository, ecr_backends
 
-    create = original(Repository.create_from_cloudformation_json.__func__)
-    delete = original(Repository.delete)
+    create = Repository.create_from_cloudformation_json.__func__
+    delete = Repository.delete
 
     def create_from_cloudformation_json(cls: Any, name: str, document: Any, *rest: Any, **named: Any) -> Any:
         made = create(cls, name, document, *rest, **named)
@@ -240,8 +238,8 @@ def full_repositories() -> None:
         else:
             delete(self, account_id, region_name)
 
-    Repository.create_from_cloudformation_json = classmethod(replacing(create, create_from_cloudformation_json))
-    Repository.delete = replacing(delete, delete_with_images)
+    replace(Repository, "create_from_cloudformation_json", classmethod(create_from_cloudformation_json))
+    replace(Repository, "delete", delete_with_images)
 
 
 def missing_types(client: Client) -> None:
@@ -252,7 +250,7 @@ def missing_types(client: Client) -> None:
     """
     from moto.cloudformation import parsing
 
-    find = original(parsing.resource_class_from_type)
+    find = parsing.resource_class_from_type
     known = parsing.get_model_map()
 
     @functools.cache
@@ -263,7 +261,7 @@ def missing_types(client: Client) -> None:
             return find(resource_type)
         return _model(resource_type, recorded, client)
 
-    parsing.resource_class_from_type = replacing(find, resource_class_from_type)
+    replace(parsing, "resource_class_from_type", resource_class_from_type)
 
 
 def _model(resource_type: str, implementation: ResourceType, client: Client) -> Any:
@@ -314,7 +312,7 @@ def bucket_settings(client: Client) -> None:
     """Make buckets with versions and events, and refuse to delete those that are not empty; moto does neither."""
     from moto.s3.models import FakeBucket
 
-    create = original(FakeBucket.create_from_cloudformation_json.__func__)
+    create = FakeBucket.create_from_cloudformation_json.__func__
 
     def create_from_cloudformation_json(cls: Any, name: str, document: Any, *place: str, **named: Any) -> Any:
         bucket = create(cls, name, document, *place, **named)
@@ -330,5 +328,5 @@ def bucket_settings(client: Client) -> None:
     def delete_from_cloudformation_json(_cls: Any, name: str, *_: Any) -> None:
         client("s3").delete_bucket(Bucket=name)  # refused, it is tried again after the other resources
 
-    FakeBucket.create_from_cloudformation_json = classmethod(replacing(create, create_from_cloudformation_json))
-    FakeBucket.delete_from_cloudformation_json = classmethod(delete_from_cloudformation_json)
+    replace(FakeBucket, "create_from_cloudformation_json", classmethod(create_from_cloudformation_json))  # type: ignore[arg-type]
+    replace(FakeBucket, "delete_from_cloudformation_json", classmethod(delete_from_cloudformation_json))

@@ -20,6 +20,7 @@ from moto.eks.models import eks_backends
 from local.aws import quotas, triggers
 from local.aws.server import REGION, AwsServer
 from trainflow.models import compile_cache
+from trainflow.models.deployment_address import DeploymentAddress, parameter_name
 from trainflow.models.functions import EVENT_HANDLERS, LINK, SLURM, TASKS, Function
 from trainflow.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, SYSTEM_NODEGROUP, nodegroup_name
 from trainflow.models.run_table import KEY
@@ -36,26 +37,29 @@ CACHE_TABLE = "trainflow-caches"
 IMAGE_REPOSITORY = "trainflow"
 TOOLS_TAG = "tools-twin"
 IDLE_MINUTES = 20
-"""As `capacity.idle_minutes` has it by default."""
+"""The default of `capacity.idle_minutes`."""
 
 MAX_NODES = 16
 """Nodes of each type that the twin will start on one machine."""
 
 SYSTEM_NODES = 1
-"""As `cluster.system_nodes` in the example configuration."""
+"""The value of `cluster.system_nodes` in the example configuration."""
 
 ZONE_ID = "usw2-az4"
-"""As `network.zone_id` in the example configuration: it offers every trn1 type."""
+"""The value of `network.zone_id` in the example configuration: the zone offers every trn1 type."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
     """Names of what was made."""
 
-    training_state_machine_arn: str
+    address: DeploymentAddress
+    """What clients have to know, as the parameter of Systems Manager says it."""
     topic_arn: str
     functions: Mapping[str, str]
     """Function ARN by the function's name."""
+    tools_image: str
+    """Image of the runs' small jobs and helpers."""
 
 
 def make_cluster(aws: AwsServer) -> None:
@@ -65,18 +69,32 @@ def make_cluster(aws: AwsServer) -> None:
     in_zone = [{"Name": "availability-zone-id", "Values": [ZONE_ID]}]
     subnets = [found["SubnetId"] for found in aws.client("ec2").describe_subnets(Filters=in_zone)["Subnets"]]
     eks.create_cluster(name=CLUSTER_NAME, roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
+    _admit_creator(aws)
     empty = {"minSize": 0, "desiredSize": 0, "maxSize": MAX_NODES}
     always = {"minSize": SYSTEM_NODES, "desiredSize": SYSTEM_NODES, "maxSize": SYSTEM_NODES + 1}
     groups = {nodegroup_name(name): (name, empty) for name in INSTANCE_TYPES}
+    backend = eks_backends[DEFAULT_ACCOUNT_ID][REGION]
     for name, (instance_type, size) in {**groups, SYSTEM_NODEGROUP: (SYSTEM_INSTANCE.name, always)}.items():
-        eks.create_nodegroup(
-            clusterName=CLUSTER_NAME,
-            nodegroupName=name,
-            nodeRole=role,
-            subnets=subnets,
-            instanceTypes=[instance_type],
-            scalingConfig=size,
+        # Without a request for each: there are ninety types, and a request takes 45 ms.
+        backend.create_nodegroup(
+            cluster_name=CLUSTER_NAME,
+            nodegroup_name=name,
+            node_role=role,
+            subnets=list(subnets),
+            instance_types=[instance_type],
+            scaling_config=dict(size),
         )
+
+
+def _admit_creator(aws: AwsServer) -> None:
+    """Let the account's owner administer the cluster, as EKS lets the creator of one.
+
+    Source: EKS API reference, CreateAccessConfigRequest: `bootstrapClusterCreatorAdminPermissions` defaults to true.
+    """
+    owner = aws.client("sts").get_caller_identity()["Arn"]
+    aws.client("eks").create_access_entry(
+        clusterName=CLUSTER_NAME, principalArn=owner, kubernetesGroups=["system:masters"]
+    )
 
 
 def set_endpoint(*, kubernetes_endpoint: str, ca_data: str, cluster_name: str = CLUSTER_NAME) -> None:
@@ -109,6 +127,7 @@ def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deploym
             KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
             AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
         )
+    tools_image = _tools_image(aws)
     settings = {
         "CLUSTER_NAME": CLUSTER_NAME,
         "DEPLOYMENT": DEPLOYMENT_NAME,
@@ -118,7 +137,7 @@ def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deploym
         "RUN_TABLE": RUN_TABLE,
         "CACHE_TABLE": CACHE_TABLE,
         "IDLE_MINUTES": str(IDLE_MINUTES),
-        "TOOLS_IMAGE": _tools_image(aws),
+        "TOOLS_IMAGE": tools_image,
         **dict.fromkeys((*SLURM, *LINK), ""),
         **(slurm or {}),
     }
@@ -126,13 +145,24 @@ def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deploym
     role = _role(aws, "states")
     watch_job = _state_machine(aws, role, "watch_job", functions)
     training = _state_machine(aws, role, "training", {**functions, "WatchJob": watch_job})
+    address = DeploymentAddress(
+        deployment=DEPLOYMENT_NAME,
+        state_machine_arn=training,
+        artifact_bucket=ARTIFACT_BUCKET,
+        data_bucket=DATA_BUCKET,
+        cluster=CLUSTER_NAME,
+        namespace=NAMESPACE,
+    )
+    aws.client("ssm").put_parameter(
+        Name=parameter_name(DEPLOYMENT_NAME), Value=address.model_dump_json(), Type="String"
+    )
     functions |= _functions(aws, EVENT_HANDLERS, {**settings, "TRAINING_STATE_MACHINE_ARN": training})
     triggers.make(aws, functions, data_bucket=DATA_BUCKET, training_state_machine_arn=training, role=role)
-    return Deployment(training_state_machine_arn=training, topic_arn=topic_arn, functions=functions)
+    return Deployment(address=address, topic_arn=topic_arn, functions=functions, tools_image=tools_image)
 
 
 def _tools_image(aws: AwsServer) -> str:
-    """The name of the image that staging and publishing run in, which ECR has. The twin's nodes look into no image."""
+    """The name of the image that staging and publishing run in, which ECR has. The twin's nodes read no image."""
     ecr = aws.client("ecr")
     repository = ecr.create_repository(repositoryName=IMAGE_REPOSITORY)["repository"]
     manifest = {"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.v2+json", "layers": []}
@@ -209,7 +239,7 @@ class _Substituted(Template):
 
 
 def desired_sizes() -> dict[str, tuple[str, int]]:
-    """From node group name to (instance type, desired size), as the last EKS call left it."""
+    """Instance type and desired size by the name of the node group, as the last EKS call left it."""
     nodegroups = eks_backends[DEFAULT_ACCOUNT_ID][REGION].clusters[CLUSTER_NAME].nodegroups
     return {
         name: (nodegroup.instance_types[0], int(nodegroup.scaling_config["desiredSize"]))
@@ -218,5 +248,5 @@ def desired_sizes() -> dict[str, tuple[str, int]]:
 
 
 def gang_nodes() -> int:
-    """How many nodes runs have asked for and not given back: all but those that are always there."""
+    """Number of nodes that runs have requested and not released; the permanent nodes do not count."""
     return sum(size for name, (_, size) in desired_sizes().items() if name != SYSTEM_NODEGROUP)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from local.aws.patches import original, replacing
+from local.aws.replacements import replace
 from local.aws.targets import Target, Targets
 
 Event = dict[str, Any]
@@ -34,7 +34,7 @@ def deliver_to(targets: Targets) -> None:
             for target in self.targets:
                 targets.send(_target(target), _input(target, event))
 
-    Rule.send_to_targets = send_to_targets
+    replace(Rule, "send_to_targets", send_to_targets)
 
 
 def _as_delivered(event: Event) -> Event:
@@ -107,8 +107,8 @@ def status_changes(targets: Targets) -> None:
     executions."""
     from moto.stepfunctions.parser.backend.execution import BaseExecutionWorkerCommunication, Execution
 
-    start = original(Execution.start)
-    terminated = original(BaseExecutionWorkerCommunication.terminated)
+    start = Execution.start
+    terminated = BaseExecutionWorkerCommunication.terminated
 
     def started(self: Any) -> None:
         start(self)
@@ -124,8 +124,8 @@ def status_changes(targets: Targets) -> None:
                 _stop_children(self.execution)
             _tell(self.execution)
 
-    Execution.start = replacing(start, started)
-    BaseExecutionWorkerCommunication.terminated = replacing(terminated, ended)
+    replace(Execution, "start", started)
+    replace(BaseExecutionWorkerCommunication, "terminated", ended)
 
 
 def _tell_why_it_was_stopped(execution: Any) -> None:

@@ -5,6 +5,7 @@ The data sets that come with Trainflow are made on first use, so that the demo n
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,16 @@ def load(aws: AwsServer, root: Path) -> None:
         for file in sorted(path for path in bucket.rglob("*") if path.is_file()):
             key = file.relative_to(bucket).as_posix()
             s3.upload_file(str(file), bucket.name, key, ExtraArgs={"ACL": "public-read"})
+
+
+def put(root: Path, bucket: str, key: str, content: bytes) -> None:
+    """Write one object below `root`, unless it is there already."""
+    target = root / bucket / key
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+        unfinished.write_bytes(content)
+        unfinished.replace(target)
 
 
 def save(aws: AwsServer, bucket: str, root: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from local import runtime_folder
 from local.aws import patches
+from local.aws.faults import FaultPlan, no_faults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,12 @@ class LambdaRuntime:
     """Runs the functions that moto knows of, from the handler modules of this repository."""
 
     def __init__(
-        self, environment: Mapping[str, str], *, log_dir: Path, credentials: Credentials | None = None
+        self,
+        environment: Mapping[str, str],
+        *,
+        log_dir: Path,
+        credentials: Credentials | None = None,
+        faults: FaultPlan = no_faults,
     ) -> None:
         """
         Args:
@@ -100,7 +106,9 @@ class LambdaRuntime:
             log_dir: Folder with a log of each function.
             credentials: Returns the credentials of a function's role; without it, all functions use those of
                 `environment`.
+            faults: Invocations that fail.
         """
+        self._faults = faults
         self._environment = dict(environment)
         self._log_dir = log_dir
         self._credentials = functools.cache(credentials or (lambda _role, _session: {}))
@@ -111,6 +119,7 @@ class LambdaRuntime:
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(MAX_CONCURRENCY)
         self._zygote: subprocess.Popen[bytes] | None = None
+        self._stopped = False
 
     def start(self) -> None:
         """Start the zygote without waiting for it, and replace moto's invocations."""
@@ -133,6 +142,7 @@ class LambdaRuntime:
     def stop(self) -> None:
         """End every worker, also in the middle of an invocation."""
         with self._lock:
+            self._stopped = True
             workers = [*self._busy, *(worker for idle in self._idle.values() for worker in idle)]
             self._idle.clear()
         for worker in workers:
@@ -150,7 +160,12 @@ class LambdaRuntime:
             Its result or its error as JSON, and whether it is an error.
         """
         with self._free:
-            return self._invoke(function, event)
+            fault = self._faults(function.name, event)
+            if fault is None:
+                return self._invoke(function, event)
+            if fault.after_acting:
+                self._invoke(function, event)
+            return _error(fault.error, str(uuid.uuid4()), "A fault that was asked for.")
 
     def _invoke(self, function: FunctionConfiguration, event: Any) -> tuple[str, bool]:
         request_id = str(uuid.uuid4())
@@ -182,6 +197,8 @@ class LambdaRuntime:
         worker = Worker(self._address, function)
         with self._lock:
             self._busy.add(worker)
+            if self._stopped:  # while the worker was made; stop() has not seen it
+                worker.kill()
         return worker
 
     def _discard(self, worker: Worker) -> None:

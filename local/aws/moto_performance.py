@@ -11,7 +11,7 @@ import pkgutil
 from functools import cache, lru_cache
 from typing import Any
 
-from local.aws.patches import original, replacing
+from local.aws.replacements import replace
 
 CLIENT_USERS = "moto.stepfunctions.parser.asl.component.state.exec.state_task"
 """Package whose modules make a boto3 client for every Task state."""
@@ -30,8 +30,8 @@ def services_listed_once() -> None:
     service."""
     from moto import backends
 
-    listed = tuple(original(backends.list_of_moto_modules)())
-    backends.list_of_moto_modules = replacing(backends.list_of_moto_modules, lambda: listed)
+    listed = tuple(backends.list_of_moto_modules())
+    replace(backends, "list_of_moto_modules", lambda: listed)
 
 
 def definitions_read_once() -> None:
@@ -59,7 +59,7 @@ def definitions_read_once() -> None:
         tree = tree_of(definition)
         return asl_parser.Preprocessor().visit(tree), tree
 
-    asl_parser.AmazonStateLanguageParser.parse = staticmethod(parse)
+    replace(asl_parser.AmazonStateLanguageParser, "parse", staticmethod(parse))
 
 
 def clients_made_once() -> None:
@@ -67,7 +67,7 @@ def clients_made_once() -> None:
     runs."""
     from moto.stepfunctions.parser.asl.utils import boto_client
 
-    make = original(boto_client.boto_client_for)
+    make = boto_client.boto_client_for
 
     @cache
     def made(region: str, service: str, _port: Any) -> Any:
@@ -76,13 +76,12 @@ def clients_made_once() -> None:
     def boto_client_for(region: str, service: str, state_credentials: Any = None) -> Any:
         return made(region, service, boto_client.moto_server_port())
 
-    replacing(make, boto_client_for)
     package = importlib.import_module(CLIENT_USERS)
     for found in pkgutil.walk_packages(package.__path__, f"{CLIENT_USERS}."):
         module = importlib.import_module(found.name)
         if hasattr(module, "boto_client_for"):
-            module.boto_client_for = boto_client_for  # type: ignore[attr-defined]
-    boto_client.boto_client_for = boto_client_for
+            replace(module, "boto_client_for", boto_client_for)
+    replace(boto_client, "boto_client_for", boto_client_for)
 
 
 def children_awaited_here() -> None:
@@ -94,7 +93,7 @@ def children_awaited_here() -> None:
     )
     from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
-    build = original(StateTaskServiceSfn._build_sync2_resolver)
+    build = StateTaskServiceSfn._build_sync2_resolver
 
     def build_sync2_resolver(self: Any, env: Any, *arguments: Any, **named: Any) -> Any:
         arn = env.stack[-1]["ExecutionArn"]
@@ -107,4 +106,4 @@ def children_awaited_here() -> None:
 
         return resolve_when_ended
 
-    StateTaskServiceSfn._build_sync2_resolver = replacing(build, build_sync2_resolver)
+    replace(StateTaskServiceSfn, "_build_sync2_resolver", build_sync2_resolver)

@@ -22,17 +22,7 @@ import botocore.session
 from botocore import xform_name
 from botocore.model import OperationModel
 
-
-def original(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The unpatched function; every server of a process patches it again, for itself."""
-    found: Callable[..., Any] = getattr(function, "original", function)
-    return found
-
-
-def replacing(function: Callable[..., Any], patch: Callable[..., Any]) -> Callable[..., Any]:
-    """A patch that stores the function that it replaces."""
-    patch.original = function  # type: ignore[attr-defined]
-    return patch
+from local.aws.replacements import replace
 
 
 def apply_all() -> None:
@@ -43,6 +33,7 @@ def apply_all() -> None:
     presigned_requests()
     variable_references()
     comparisons_with_variables()
+    timestamps()
     atomic_writes()
     reasons_for_stopping()
 
@@ -51,17 +42,14 @@ def context_start_time() -> None:
     """`$$.Execution.StartTime` is put into the context as a datetime, which the interpreter cannot serialise."""
     from moto.stepfunctions.parser.backend.execution import Execution
 
-    if hasattr(Execution.get_start_execution_details, "patched"):
-        return
-    original = Execution.get_start_execution_details
+    present = Execution.get_start_execution_details
 
     def get_start_execution_details(self: Any) -> Any:
-        details = original(self)
+        details = present(self)
         details.start_time = _timestamp(self.start_date)
         return details
 
-    get_start_execution_details.patched = True  # type: ignore[attr-defined]
-    Execution.get_start_execution_details = get_start_execution_details
+    replace(Execution, "get_start_execution_details", get_start_execution_details)
 
 
 def service_shapes() -> None:
@@ -84,8 +72,8 @@ def service_shapes() -> None:
         if operation is not None and operation.output_shape is not None:
             self._from_boto_response(response, operation.output_shape)
 
-    StateTaskService._normalise_parameters = normalise_parameters
-    StateTaskService._normalise_response = normalise_response
+    replace(StateTaskService, "_normalise_parameters", normalise_parameters)
+    replace(StateTaskService, "_normalise_response", normalise_response)
 
 
 def _operation(service: Any, boto_service: str | None, action: str | None) -> OperationModel | None:
@@ -105,16 +93,13 @@ def json_task_results() -> None:
         StateTaskService,
     )
 
-    if hasattr(StateTaskService._after_eval_execution, "patched"):
-        return
-    original = StateTaskService._after_eval_execution
+    present = StateTaskService._after_eval_execution
 
     def after_eval_execution(self: Any, env: Any, **arguments: Any) -> None:
         env.stack.append(json.loads(json.dumps(env.stack.pop(), default=_as_json)))
-        original(self, env=env, **arguments)
+        present(self, env=env, **arguments)
 
-    after_eval_execution.patched = True  # type: ignore[attr-defined]
-    StateTaskService._after_eval_execution = after_eval_execution
+    replace(StateTaskService, "_after_eval_execution", after_eval_execution)
 
 
 def _as_json(value: Any) -> Any:
@@ -136,18 +121,15 @@ def presigned_requests() -> None:
     """moto tells service and caller from the Authorization header; a presigned request names them in its query."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-    if hasattr(DomainDispatcherApplication.infer_service_region_host, "patched"):
-        return
-    original = DomainDispatcherApplication.infer_service_region_host
+    present = DomainDispatcherApplication.infer_service_region_host
 
     def infer_service_region_host(self: Any, environ: dict[str, Any], path: str) -> Any:
         credential = parse_qs(environ.get("QUERY_STRING", "")).get("X-Amz-Credential")
         if credential and "HTTP_AUTHORIZATION" not in environ:
             environ["HTTP_AUTHORIZATION"] = f"AWS4-HMAC-SHA256 Credential={credential[0]}, Presigned=1"
-        return original(self, environ, path)
+        return present(self, environ, path)
 
-    infer_service_region_host.patched = True  # type: ignore[attr-defined]
-    DomainDispatcherApplication.infer_service_region_host = infer_service_region_host
+    replace(DomainDispatcherApplication, "infer_service_region_host", infer_service_region_host)
 
 
 def variable_references() -> None:
@@ -159,20 +141,17 @@ def variable_references() -> None:
     from moto.stepfunctions.parser.asl.component.common.string.string_expression import StringVariableSample
     from moto.stepfunctions.parser.asl.utils import json_path
 
-    if hasattr(StringVariableSample._eval_body, "patched"):
-        return
-    original = StringVariableSample._eval_body
+    present = StringVariableSample._eval_body
 
     def eval_body(self: Any, env: Any) -> None:
         if self.query_language_mode is not QueryLanguageMode.JSONPath:
-            original(self, env)
+            present(self, env)
             return
         name, rest = _VARIABLE.fullmatch(self.expression).groups()  # type: ignore[union-attr]
         env.stack.append(copy.deepcopy(json_path.extract_json(f"${rest}", env.variable_store.get(name))))
 
-    eval_body.patched = True  # type: ignore[attr-defined]
-    StringVariableSample._eval_body = eval_body
-    json_path.parse = cache(json_path.parse)
+    replace(StringVariableSample, "_eval_body", eval_body)
+    replace(json_path, "parse", cache(json_path.parse))
 
 
 _VARIABLE = re.compile(r"\$(\w+)(.*)")
@@ -191,7 +170,31 @@ def comparisons_with_variables() -> None:
         ComparisonFuncValue._eval_body(self, env)
         del env.stack[-2]
 
-    ComparisonFuncStringVariableSample._eval_body = eval_body
+    replace(ComparisonFuncStringVariableSample, "_eval_body", eval_body)
+
+
+def timestamps() -> None:
+    """moto compares times in whole seconds of UTC alone; its own `$$.State.EnteredTime` is none of them.
+
+    The language takes every time of RFC 3339 with a capital T, and a Z or an offset (Amazon States Language, 'Choice
+    State').
+    """
+    from moto.stepfunctions.parser.asl.component.state.choice.comparison.operator.implementations.is_operator import (
+        IsTimestamp,
+    )
+
+    def string_to_timestamp(text: Any) -> dt.datetime | None:
+        if not isinstance(text, str) or not _RFC3339.fullmatch(text):
+            return None
+        try:
+            return dt.datetime.fromisoformat(text)
+        except ValueError:
+            return None
+
+    replace(IsTimestamp, "string_to_timestamp", staticmethod(string_to_timestamp))
+
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def atomic_writes() -> None:
@@ -201,7 +204,7 @@ def atomic_writes() -> None:
 
     writing = threading.RLock()
     for name in ("put_item", "update_item", "delete_item"):
-        setattr(DynamoDBBackend, name, _one_at_a_time(original(getattr(DynamoDBBackend, name)), writing))
+        replace(DynamoDBBackend, name, _one_at_a_time(getattr(DynamoDBBackend, name), writing))
 
 
 def _one_at_a_time(function: Callable[..., Any], lock: threading.RLock) -> Callable[..., Any]:
@@ -210,7 +213,7 @@ def _one_at_a_time(function: Callable[..., Any], lock: threading.RLock) -> Calla
         with lock:
             return function(*arguments, **named)
 
-    return replacing(function, call)
+    return call
 
 
 def reasons_for_stopping() -> None:
@@ -218,7 +221,7 @@ def reasons_for_stopping() -> None:
     from moto.stepfunctions.parser.backend.execution import Execution
     from moto.stepfunctions.responses import StepFunctionResponse
 
-    answer, stop = original(StepFunctionResponse.stop_execution), original(Execution.stop)
+    answer, stop = StepFunctionResponse.stop_execution, Execution.stop
     given = threading.local()
 
     def stop_execution(self: Any) -> Any:
@@ -236,8 +239,8 @@ def reasons_for_stopping() -> None:
             cause=cause or getattr(given, "cause", None),
         )
 
-    StepFunctionResponse.stop_execution = replacing(answer, stop_execution)
-    Execution.stop = replacing(stop, stop_for_a_reason)
+    replace(StepFunctionResponse, "stop_execution", stop_execution)
+    replace(Execution, "stop", stop_for_a_reason)
 
 
 def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, str]]) -> None:
@@ -251,14 +254,14 @@ def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, str]]) -> N
     def invoke_lambda(self: Any, event: Any = None) -> tuple[str, bool, str]:
         return invoke(self, event)
 
-    LambdaFunction._invoke_lambda = invoke_lambda
+    replace(LambdaFunction, "_invoke_lambda", invoke_lambda)
 
 
 def interpreter_clients(session: boto3.Session) -> None:
     """Have the interpreter call services with this session, and not with one of the caller's profile and proxies."""
     from moto.stepfunctions.parser.asl.utils import boto_client
 
-    boto_client.boto3 = session
+    replace(boto_client, "boto3", session)
 
 
 def scaled_waits(time_scale: float) -> None:
@@ -274,7 +277,7 @@ def scaled_waits(time_scale: float) -> None:
         while env.is_running() and (left := deadline - time.monotonic()) > 0:
             env.program_state_event.wait(left)
 
-    WaitFunction._wait_interval = wait_interval
-    retrier_decl.time = types.SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / time_scale))
+    replace(WaitFunction, "_wait_interval", wait_interval)
+    replace(retrier_decl, "time", types.SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / time_scale)))
     # Time until a finished child execution is noticed.
-    state_task_service_callback._DELAY_SECONDS_SYNC_CONDITION_CHECK = min(0.5, 5 / time_scale)
+    replace(state_task_service_callback, "_DELAY_SECONDS_SYNC_CONDITION_CHECK", min(0.5, 5 / time_scale))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from local.aws.patches import original, replacing
+from local.aws.replacements import replace
 
 Message = Mapping[str, Any]
 
@@ -41,7 +41,7 @@ class QueueConsumers:
         from moto.awslambda.models import LambdaBackend
         from moto.sqs.models import Queue
 
-        add, create = original(Queue.add_message), original(LambdaBackend.create_event_source_mapping)
+        add, create = Queue.add_message, LambdaBackend.create_event_source_mapping
 
         def add_message(queue: Any, message: Any) -> None:
             add(queue, message)
@@ -53,8 +53,8 @@ class QueueConsumers:
             self.wake(mapping.event_source_arn)
             return mapping
 
-        Queue.add_message = replacing(add, add_message)
-        LambdaBackend.create_event_source_mapping = replacing(create, create_event_source_mapping)
+        replace(Queue, "add_message", add_message)
+        replace(LambdaBackend, "create_event_source_mapping", create_event_source_mapping)
 
     def stop(self) -> None:
         """Stop to poll."""

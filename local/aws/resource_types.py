@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,6 +116,24 @@ def _next_state_machine_version(client: Client, _made: Made, properties: Propert
 
 def _delete_state_machine_version(client: Client, made: Made, _properties: Properties) -> None:
     client("stepfunctions").delete_state_machine_version(stateMachineVersionArn=made.physical_id)
+
+
+def _parameter(client: Client, _name: str, properties: Properties) -> Made:
+    """A parameter; moto 5.2.5 takes its tags, which CloudFormation has as a map, for a list."""
+    client("ssm").put_parameter(
+        Name=properties["Name"],
+        Value=properties["Value"],
+        Type=properties["Type"],
+        Description=properties.get("Description", ""),
+        Tags=[{"Key": key, "Value": value} for key, value in properties.get("Tags", {}).items()],
+    )
+    return Made(physical_id=properties["Name"], attributes={"Type": properties["Type"], "Value": properties["Value"]})
+
+
+def _delete_parameter(client: Client, made: Made, _properties: Properties) -> None:
+    ssm = client("ssm")
+    with suppress(ssm.exceptions.ParameterNotFound):
+        ssm.delete_parameter(Name=made.physical_id)
 
 
 def _key(client: Client, _name: str, properties: Properties) -> Made:
@@ -277,6 +296,7 @@ TYPES: Mapping[str, ResourceType] = {
     "AWS::StepFunctions::StateMachineVersion": ResourceType(
         _state_machine_version, _delete_state_machine_version, _next_state_machine_version
     ),
+    "AWS::SSM::Parameter": ResourceType(_parameter, _delete_parameter),
     "AWS::KMS::Key": ResourceType(_key, _delete_key),
     "AWS::Lambda::Version": ResourceType(_version, _delete_version),
     "AWS::Lambda::Alias": ResourceType(_alias, update=_update_alias),

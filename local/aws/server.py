@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
-from local.aws import access_entries, events, moto_performance, patches, quotas, versions
+from local.aws import access_entries, events, moto_performance, patches, versions
 from local.aws.queues import QueueConsumers
+from local.aws.replacements import put_back, replace_item
 from local.aws.schedules import Schedules
 from local.aws.session import NO_FILES, SettingsAside, isolated_session
 from local.aws.targets import Targets
@@ -39,7 +40,6 @@ class AwsServer:
         self._settings_aside = None if keep_settings else SettingsAside()
         self._time_scale = time_scale
         self._port = _free_port()
-        self._config_before: dict[str, Any] | None = None
         self._listens = False
         self._server = ThreadedMotoServer("127.0.0.1", self._port, verbose=False)
         self._session = isolated_session()
@@ -69,11 +69,11 @@ class AwsServer:
             self._settings_aside.take()
         self._forget_others()
         # The interpreter calls the other services on this port.
-        os.environ["MOTO_PORT"] = str(self._port)
-        os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # half a second for images that the twin never starts
-        self._config_before = dict(default_user_config)
-        default_user_config["stepfunctions"] = {"execute_state_machine": True}
-        default_user_config["lambda"] = {"use_docker": True}
+        replace_item(os.environ, "MOTO_PORT", str(self._port))
+        # Half a second for images that the twin never starts.
+        replace_item(os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
+        replace_item(default_user_config, "stepfunctions", {"execute_state_machine": True})
+        replace_item(default_user_config, "lambda", {"use_docker": True})
         patches.apply_all()
         patches.scaled_waits(self._time_scale)
         patches.interpreter_clients(self._session)
@@ -103,16 +103,12 @@ class AwsServer:
         self.targets.stop()
 
     def stop(self) -> None:
-        """Free the port, and leave moto's settings and quotas as they were."""
+        """Free the port, and leave moto as it was."""
         self.start_nothing()
         if self._listens:  # also called when the start has failed, whose reason must not be lost
             self._server.stop()
             self._listens = False
-        quotas.forget()
-        if self._config_before is not None:
-            default_user_config.clear()
-            default_user_config.update(self._config_before)
-            self._config_before = None
+        put_back()
         if self._settings_aside is not None:
             self._settings_aside.put_back()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from local.aws.patches import original, replacing
+from local.aws.replacements import replace
 
 
 def apply_all() -> None:
@@ -65,7 +65,7 @@ def calls_on_versions() -> None:
         delete_state_machine_version,
         describe_state_machine_for_execution,
     ):
-        setattr(StepFunctionResponse, operation.__name__, operation)
+        replace(StepFunctionResponse, operation.__name__, operation)
 
 
 def _text(machine: Any) -> str:
@@ -77,8 +77,8 @@ def executions_of_versions() -> None:
     from moto.stepfunctions.models import StateMachine, StateMachineVersion
     from moto.stepfunctions.parser.backend.execution import Execution
 
-    made = original(StateMachineVersion.__init__)
-    begun = original(Execution.__init__)
+    made = StateMachineVersion.__init__
+    begun = Execution.__init__
 
     def version(self: Any, source: Any, **named: Any) -> None:
         made(self, source, **named)
@@ -88,16 +88,16 @@ def executions_of_versions() -> None:
         begun(self, *arguments, **named)
         self.state_machine_arn = getattr(self.state_machine, "source_arn", self.state_machine_arn)
 
-    StateMachineVersion.__init__ = replacing(made, version)
-    StateMachineVersion._handle_name_input_idempotency = StateMachine._handle_name_input_idempotency
-    Execution.__init__ = replacing(begun, execution)
+    replace(StateMachineVersion, "__init__", version)
+    replace(StateMachineVersion, "_handle_name_input_idempotency", StateMachine._handle_name_input_idempotency)
+    replace(Execution, "__init__", execution)
 
 
 def numbers_of_functions() -> None:
     """Number versions without repetition: moto counts the existing versions, so a number repeats after a deletion."""
     from moto.awslambda.models import LambdaStorage
 
-    publish = original(LambdaStorage.publish_version)
+    publish = LambdaStorage.publish_version
 
     def publish_version(self: Any, name_or_arn: str, description: str = "") -> Any:
         function = self.get_function_by_name_or_arn_forbid_qualifier(name_or_arn)
@@ -108,4 +108,4 @@ def numbers_of_functions() -> None:
             self._arns.update({version.function_arn: version for version in (*kept, published)})
         return published
 
-    LambdaStorage.publish_version = replacing(publish, publish_version)
+    replace(LambdaStorage, "publish_version", publish_version)

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from lambdas.backends.deployment import SlurmAccess
-from trainflow.models.slurm import Site
+from trainflow.models.environment import ArtifactEnvironment, SlurmEnvironment
 
-
-@dataclass(frozen=True)
-class FakeArtifacts:
-    """Implements `lambdas.backends.deployment.Artifacts`."""
-
-    artifact_bucket: str = "artifacts"
-
-    def url_of(self, run_id: str) -> str:
-        return f"s3://{self.artifact_bucket}/{self.key_of(run_id, '')}"
-
-    def key_of(self, run_id: str, name: str) -> str:
-        return f"runs/{run_id}/{name}"
+ARTIFACTS = ArtifactEnvironment(artifact_bucket="artifacts")
+NO_SLURM = SlurmEnvironment.model_validate(dict.fromkeys(SlurmEnvironment.model_fields, ""))
 
 
 @dataclass(frozen=True)
@@ -27,9 +16,5 @@ class FakeDeployment:
 
     cluster_name: str = "trainflow"
     namespace: str = "training"
-    artifacts: FakeArtifacts = FakeArtifacts()
-    slurm: SlurmAccess = field(
-        default_factory=lambda: SlurmAccess(
-            url="", key_secret="", user="", site=Site(shared_folder="", environment="", program_folder="")
-        )
-    )
+    artifacts: ArtifactEnvironment = ARTIFACTS
+    slurm: SlurmEnvironment = NO_SLURM

@@ -62,7 +62,7 @@ class FakeKubernetesApi:
         resource, name, sub = found["resource"], found["name"], found["subresource"]
         if found["group"] in self.missing:
             raise not_found("404 page not found\n")
-        verb = {"POST": "create", "DELETE": "delete", "GET": "get" if name else "list"}[method]
+        verb = {"POST": "create", "PUT": "update", "DELETE": "delete", "GET": "get" if name else "list"}[method]
         used = self.used_in_namespace if found["namespace"] else self.used_in_cluster
         used.add(Use(found["group"] or "", f"{resource}/{sub}" if sub else resource, verb))
         if sub == "log":
@@ -74,6 +74,16 @@ class FakeKubernetesApi:
     def _create(self, resource: str, name: str, body: Any, _query: Any) -> Any:
         if (resource, name) in self.objects:
             raise client.ApiException(status=409, reason="AlreadyExists")
+        body["metadata"]["resourceVersion"] = "1"
+        self.objects[resource, name] = body
+        return body
+
+    def _update(self, resource: str, name: str, body: Any, query: Any) -> Any:
+        found = self._get(resource, name, body, query)
+        version = found["metadata"]["resourceVersion"]
+        if body["metadata"].get("resourceVersion", version) != version:
+            raise client.ApiException(status=409, reason="Conflict")
+        body["metadata"]["resourceVersion"] = str(int(version) + 1)
         self.objects[resource, name] = body
         return body
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -143,6 +146,49 @@ def test_an_uploaded_spec_becomes_a_run_and_the_same_text_no_other(account: Acco
     assert len(account.runs("steps")) == 1
 
 
+def test_the_command_starts_a_run_with_the_code_beside_its_spec(account: Account, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('step=1 loss=0.5', flush=True)\n")
+    spec = {**steps_spec(), "name": "packed"}
+    spec["workload"] = {"script": "train.py", "code": ".", "image": "python:3.12", "launcher": "none"}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+
+    done = trainflow(account, tmp_path, "run", "spec.yaml", "--place", "trainflow")
+
+    run = account.ended("packed")
+    assert (run["status"], run.get("cause")) == ("SUCCEEDED", None)
+    assert json.loads(run["input"])["workload"]["code"].startswith(f"s3://{account.outputs['ArtifactBucket']}/code/")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *_, last = done.stdout.splitlines()
+    assert first == f"Started {run['name']} in trainflow; Ctrl-C leaves it running or stops it."
+    assert f"Run succeeded: {run['name']}" in done.stdout.splitlines()
+    assert last == f"report         out/{run['name']}/report.html"
+    record = json.loads((tmp_path / "out" / run["name"] / "run.json").read_text())
+    assert (record["run_id"], record["status"]) == (run["name"], "SUCCEEDED")
+
+
+def test_the_command_operates_the_runs_of_what_was_deployed(account: Account, tmp_path: Path) -> None:
+    spec = {**steps_spec(max_steps=100_000, seconds_per_step=0.1), "name": "operated"}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    # The only deployment of the Region needs no name.
+    run_id = trainflow(account, tmp_path, "run", "spec.yaml", "--detach").stdout.splitlines()[-1]
+
+    def told() -> Any:
+        return json.loads(trainflow(account, tmp_path, "status", run_id, "--json").stdout)
+
+    wait_until(lambda: bool(told()["step"]), seconds=60)
+    assert (told()["state"], told()["trouble"]) == ("WatchTraining", None)
+    assert "step_loss" in trainflow(account, tmp_path, "logs", run_id).stdout
+    assert trainflow(account, tmp_path, "stop", run_id).stdout == f"Stopped {run_id}.\n"
+    assert account.ended("operated")["status"] == "ABORTED"
+
+
+def trainflow(account: Account, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command in a folder, with the credentials of the account."""
+    environment = {**os.environ, **account.twin.aws.client_environment}
+    command = [sys.executable, "-m", "trainflow", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.slow
 def test_the_demo_goes_through_what_was_deployed(account: Account, tmp_path: Path) -> None:
     folder_buckets.ensure_demo_data(tmp_path)
@@ -208,7 +254,9 @@ def test_functions_log_in_to_the_cluster_as_the_roles_of_the_templates(account: 
         for entry in entries
     }
     roles = {name: functions.get_function_configuration(FunctionName=full)["Role"] for name, full in names.items()}
-    assert groups == {roles[f.name]: [f.access.value] for f in FUNCTIONS if f.access is not None}
+    owner = account.client("sts").get_caller_identity()["Arn"]
+    allowed = {roles[f.name]: [f.access.value] for f in FUNCTIONS if f.access is not None}
+    assert groups == {owner: ["system:masters"], **allowed}
     assert len(set(roles.values())) == len(FUNCTIONS), "a role each"
 
 
@@ -244,7 +292,8 @@ def test_destroy_leaves_nothing_but_the_bootstrap_stack(account: Account, make: 
         "topics": [],
         "rules": [],
         "schedules": [],
-        "access entries": [],
+        "parameters": ["/cdk-bootstrap/hnb659fds/version"],
+        "access entries": [account.client("sts").get_caller_identity()["Arn"]],
         "alarms": [],
         "log groups": [],
     }
@@ -271,6 +320,7 @@ def left(account: Account) -> dict[str, list[str]]:
         "topics": [found["TopicArn"] for found in client("sns").list_topics()["Topics"]],
         "rules": [rule["Name"] for rule in client("events").list_rules()["Rules"]],
         "schedules": [found["Name"] for found in client("scheduler").list_schedules()["Schedules"]],
+        "parameters": [found["Name"] for found in client("ssm").describe_parameters()["Parameters"]],
         "access entries": client("eks").list_access_entries(clusterName="trainflow")["accessEntries"],
         "alarms": [found["AlarmName"] for found in client("cloudwatch").describe_alarms()["MetricAlarms"]],
         "log groups": [found["logGroupName"] for found in client("logs").describe_log_groups()["logGroups"]],

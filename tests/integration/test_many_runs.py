@@ -52,7 +52,7 @@ def spec() -> dict[str, Any]:
 
 def ended(twin: Twin, run_ids: list[str]) -> dict[str, str]:
     """Start all runs, wait for all, and say how each ended."""
-    states, machine = twin.client("stepfunctions"), deployment_of(twin).training_state_machine_arn
+    states, machine = twin.client("stepfunctions"), deployment_of(twin).address.state_machine_arn
     arns = {
         run_id: states.start_execution(stateMachineArn=machine, name=run_id, input=json.dumps(spec()))["executionArn"]
         for run_id in run_ids

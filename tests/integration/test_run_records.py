@@ -143,7 +143,7 @@ def test_of_a_spec_that_is_refused(run: Run, twin: Twin) -> None:
     queue, receive = subscription(twin)
     stepfunctions = twin.client("stepfunctions")
     arn = stepfunctions.start_execution(
-        stateMachineArn=twin.deployment.training_state_machine_arn, name="refused", input='{"version": 1}'
+        stateMachineArn=twin.deployment.address.state_machine_arn, name="refused", input='{"version": 1}'
     )["executionArn"]
     wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] == "FAILED")
     twin.aws.targets.drain(30)
@@ -157,7 +157,7 @@ def test_of_a_spec_that_is_refused(run: Run, twin: Twin) -> None:
 def test_of_a_run_that_is_ended_from_outside(run: Run, twin: Twin, number: int, status: RunStatus) -> None:
     run_id = f"steps-000000000a0{number}"
     assert twin.deployment is not None
-    arn = twin.deployment.training_state_machine_arn.replace(":stateMachine:", ":execution:") + f":{run_id}"
+    arn = twin.deployment.address.state_machine_arn.replace(":stateMachine:", ":execution:") + f":{run_id}"
 
     def end() -> None:
         wait_until(lambda: f"runs/{run_id}/steps.json" in keys(twin))

@@ -72,7 +72,7 @@ def start(twin: Twin, run_id: str, **dataset: Any) -> str:
     """Start a run; its execution's ARN."""
     assert twin.deployment is not None
     arn = twin.client("stepfunctions").start_execution(
-        stateMachineArn=twin.deployment.training_state_machine_arn, name=run_id, input=json.dumps(spec(**dataset))
+        stateMachineArn=twin.deployment.address.state_machine_arn, name=run_id, input=json.dumps(spec(**dataset))
     )["executionArn"]
     return str(arn)
 

@@ -12,19 +12,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
-from moto import mock_aws
 from moto.core import DEFAULT_ACCOUNT_ID
-from moto.core.config import default_user_config
 from moto.dynamodb.exceptions import ConditionalCheckFailed
 from moto.dynamodb.models import dynamodb_backends
 
-from local.aws.deployment import create_bucket, empty_archive, make_cluster
-from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime
+from local.aws import lambda_runtime
+from local.aws.deployment import create_bucket, empty_archive
+from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime, Worker
 from local.aws.server import AwsServer
-from trainflow.models.offerings import TRN_ON_DEMAND
 
 ROLE_POLICY = json.dumps({"Version": "2012-10-17", "Statement": []})
 
@@ -122,6 +119,21 @@ def test_a_choice_compares_one_variable_with_another(execute: Execute) -> None:
             "NotLess": {"Type": "Pass", "Result": False, "End": True},
         }
         assert json.loads(execute(states, name=f"compare-{left}-{right}")["output"]) is (left < right)
+
+
+def test_times_are_compared_as_the_language_writes_them(execute: Execute) -> None:
+    rule = {"Variable": "$$.State.EnteredTime", "TimestampGreaterThanPath": "$time_limit", "Next": "Over"}
+    passed = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123Z", "2026-01-01T05:00:00.123456+05:00")
+    others = ("2126-01-01T00:00:00.123Z", "2126-01-01T00:00:00Z")
+    for number, time_limit in enumerate((*passed, *others)):
+        states = {
+            "Assign": {"Type": "Pass", "Assign": {"time_limit": time_limit}, "Next": "Choose"},
+            "Choose": {"Type": "Choice", "Choices": [rule], "Default": "NotYet"},
+            "Over": {"Type": "Pass", "Result": True, "End": True},
+            "NotYet": {"Type": "Pass", "Result": False, "End": True},
+        }
+        ended = execute(states, name=f"time-{number}")
+        assert json.loads(ended["output"]) is (time_limit in passed)
 
 
 def test_the_start_time_is_a_text(execute: Execute) -> None:
@@ -348,7 +360,7 @@ def test_the_state_machine_catches_a_functions_error_by_its_name(
 
 
 def test_stopping_ends_what_is_being_invoked(aws: AwsServer, tmp_path: Path) -> None:
-    # The last test here: moto calls this runtime from now on.
+    # From here on moto calls the runtimes of these last tests.
     runtime = LambdaRuntime({**aws.client_environment, "PATH": "/usr/bin"}, log_dir=tmp_path)
     runtime.start()
     runtime.wait_ready()
@@ -366,22 +378,18 @@ def test_stopping_ends_what_is_being_invoked(aws: AwsServer, tmp_path: Path) -> 
     assert json.loads(answers[0][0])["errorType"] == "Runtime.ExitError"
 
 
-def test_a_server_that_has_stopped_leaves_motos_settings_as_they_were() -> None:
-    """Tests of the functions use moto in the same process, where nothing shall run by itself."""
-    before = dict(default_user_config)
-    server = AwsServer(time_scale=100)
-    server.start()
-    assert default_user_config != before or before.get("stepfunctions") == {"execute_state_machine": True}
-    server.stop()
-    assert dict(default_user_config) == before
+def test_stopping_ends_a_worker_that_is_made_meanwhile(
+    aws: AwsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = LambdaRuntime({**aws.client_environment, "PATH": "/usr/bin"}, log_dir=tmp_path)
+    runtime.start()
+    runtime.wait_ready()
 
+    class MadeWhileStopping(Worker):
+        def __init__(self, address: str, function: FunctionConfiguration) -> None:
+            super().__init__(address, function)
+            runtime.stop()
 
-def test_a_server_that_has_stopped_has_no_more_quotas() -> None:
-    asked = {"ServiceCode": "ec2", "QuotaCode": TRN_ON_DEMAND.code}
-    server = AwsServer(time_scale=100)
-    server.start()
-    make_cluster(server)
-    assert server.client("service-quotas").get_service_quota(**asked)["Quota"]["Value"] > 0
-    server.stop()
-    with mock_aws(), pytest.raises(ClientError, match="NoSuchResource"):
-        boto3.client("service-quotas", region_name="us-west-2").get_service_quota(**asked)
+    monkeypatch.setattr(lambda_runtime, "Worker", MadeWhileStopping)
+    answer, errored = runtime.invoke(function(runtime, tmp_path, timeout_seconds=600), {"do": "sleep"})
+    assert (json.loads(answer)["errorType"], errored) == ("Runtime.ExitError", True)

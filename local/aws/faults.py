@@ -1,0 +1,27 @@
+"""Faults of functions, by request: crashes and time-outs before a function acts or after it, as on Lambda."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """An invocation that fails."""
+
+    error: str
+    """Name under which Step Functions reports it, such as `Runtime.ExitError` or `Sandbox.Timedout`."""
+    after_acting: bool = False
+    """Whether the function does its work first; nobody receives its answer."""
+
+
+FaultPlan = Callable[[str, Any], Fault | None]
+"""Returns the fault of an invocation, for the function's name and the event; None for one that goes well. It is called
+by several threads."""
+
+
+def no_faults(_function: str, _event: Any) -> Fault | None:
+    """The plan of a twin in which everything goes well."""
+    return None

@@ -1,0 +1,92 @@
+"""A place that replays recorded runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from recorded_runs import RecordedRun
+from replay import ReplayedObserver
+
+from trainflow.client.code import PackedCode
+from trainflow.client.observe.snapshot import RunSnapshot
+from trainflow.client.place import FollowedRun, RunNotFound, RunSummary
+from trainflow.models.run_record import RunError, RunRecord, RunStatus
+from trainflow.models.run_spec import RunSpec
+from trainflow.protocol.metrics_line import StepMetrics
+
+STARTED_AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+
+
+class ReplayedRun:
+    """A `FollowedRun` that is one poll further with each snapshot."""
+
+    def __init__(self, run: RecordedRun, *, polls: int, log_dir: Path) -> None:
+        self._run, self._log_dir = run, log_dir
+        self._observer = ReplayedObserver(run, polls=polls)
+        self._stopped: RunError | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def snapshot(self) -> RunSnapshot:
+        with self._lock:
+            taken = self._observer.snapshot()
+        for pod in taken.pods:
+            if pod.has_log:
+                (self._log_dir / f"{pod.name}.log").write_text("".join(f"{line}\n" for line in self._run.log))
+        spec = self._run.history.input() or {}
+        taken = replace(taken, spec=spec, arn=self._run.history.arn)
+        if self._stopped is None:
+            return taken
+        return replace(taken, status=RunStatus.ABORTED, error=self._stopped, ended_at=taken.observed_at)
+
+    def stop(self, reason: RunError) -> None:
+        self._stopped = reason
+
+    def is_finished(self) -> bool:
+        return self._observer.is_finished()
+
+    def record(self, *, aborted: RunError | None = None) -> RunRecord:
+        return self._run.record()
+
+    def steps(self) -> list[StepMetrics]:
+        return self._run.lines
+
+
+class ReplayedPlace:
+    """A `Place` of recorded runs, which go on from the moment at which they are looked at."""
+
+    def __init__(self, runs: Sequence[RecordedRun], *, polls: int, folder: Path) -> None:
+        self._runs = {run.run_id: run for run in runs}
+        self._polls, self._folder = polls, folder
+        self._followed: dict[str, ReplayedRun] = {}
+
+    def start(self, spec: RunSpec, *, code: PackedCode | None = None) -> str:
+        raise NotImplementedError
+
+    def runs(self) -> list[RunSummary]:
+        return [self.describe(run_id) for run_id in self._runs]
+
+    def describe(self, run_id: str) -> RunSummary:
+        if run_id not in self._runs:
+            raise RunNotFound(f"There is no run '{run_id}' here.")
+        run = self._runs[run_id]
+        return RunSummary(run_id=run_id, status=RunStatus.RUNNING, started_at=run.history.started_at or STARTED_AT)
+
+    def follow(self, run_id: str, *, log_dir: Path) -> FollowedRun:
+        self.describe(run_id)
+        self._followed[run_id] = ReplayedRun(self._runs[run_id], polls=self._polls, log_dir=log_dir)
+        return self._followed[run_id]
+
+    def stop(self, run_id: str, *, reason: RunError) -> None:
+        self._followed[run_id].stop(reason)
