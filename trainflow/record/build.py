@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from trainflow.errors import InvalidRunSpec
 from trainflow.models.run_record import (
     Compilation,
     Execution,
@@ -16,12 +17,18 @@ from trainflow.models.run_record import (
     StateVisit,
     Training,
 )
+from trainflow.models.run_spec import parse_run_spec
+from trainflow.progress.reader import warning
+from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, Visit, task_output, visits
+from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
 from trainflow.record.pods import PodView
+from trainflow.record.restarts import restarts
 from trainflow.record.steps import KeptSteps
+from trainflow.record.wording import count
 
 
 def build_record(
@@ -52,6 +59,7 @@ def build_record(
             read any more.
         error: The error of such a run; it overrides the history's.
     """
+    described = spec if spec is not None else history.input()
     started_at = history.started_at or now
     ended_at = history.ended_at or (now if status not in (None, RunStatus.RUNNING) else None)
     findings = _diagnostics(task_output(history, "CollectDiagnostics"))
@@ -60,7 +68,8 @@ def build_record(
         run_id=run_id,
         status=status,
         error=None if status is RunStatus.SUCCEEDED else error or run_error(history),
-        spec=dict(spec if spec is not None else history.input() or {}),
+        spec=dict(described) if isinstance(described, Mapping) else {},
+        **_nodes(history),
         started_at=started_at,
         ended_at=ended_at,
         states=[_state_visit(visit) for visit in all_visits([history, *children])],
@@ -69,10 +78,15 @@ def build_record(
             for one in (history, *children)
         ],
         jobs=submitted_jobs(history, findings) if pods is None else jobs_of(run_id, pods),
+        restarts=restarts(history),
+        checkpoints=checkpoints(kept, history),
+        inputs=inputs(described, history),
+        cost=node_use(history, described).cost(end=ended_at or now),
         compile=_compilation(task_output(history, "CheckCompilation"), task_output(history, "AcquireCache")),
         training=_training(kept, history),
         metrics_published=_published(published, kept),
         overhead_seconds=None if pods is None else _overhead(Interval(started_at, ended_at or now), pods),
+        warnings=_warnings(kept, described),
         not_checked=(task_output(history, "Preflight") or {}).get("notes", []),
         diagnostics=findings,
     )
@@ -123,11 +137,18 @@ def _overhead(window: Interval, pods: Iterable[PodView]) -> float:
     return round(uncovered_seconds(window, running_intervals(pods, window.end)), 3)
 
 
+def _nodes(history: ExecutionHistory) -> dict[str, Any]:
+    """The type of the nodes that were requested last, and those before it; executions of earlier versions tell none."""
+    answer = task_output(history, "EnsureCapacity") or {}
+    return {key: answer[key] for key in ("instance_type", "given_up") if key in answer}
+
+
 def _published(compared: MetricsPublished | None, kept: KeptSteps) -> MetricsPublished | None:
     """What was published, with what a comparison found if there was one; None if nothing was."""
     told = kept.progress
     if compared is not None:
-        return compared.model_copy(update={"log_rotations": told.log_rotations})
+        counted = {"log_rotations": told.log_rotations, "moved": told.points_moved, "dropped": told.points_dropped}
+        return compared.model_copy(update=counted)
     if told.first_step is None:
         return None
     return MetricsPublished(
@@ -135,7 +156,31 @@ def _published(compared: MetricsPublished | None, kept: KeptSteps) -> MetricsPub
         first_step=told.first_step,
         last_step=told.last_step,
         log_rotations=told.log_rotations,
+        non_finite=told.non_finite_steps,
+        moved=told.points_moved,
+        dropped=told.points_dropped,
     )
+
+
+def _warnings(kept: KeptSteps, spec: Any) -> list[str]:
+    """What the log did not show although the spec says so, and losses that are no numbers."""
+    try:
+        progress = parse_run_spec(spec).progress
+    except InvalidRunSpec:
+        return _divergence(kept)
+    said = warning(progress, num_lines=kept.progress.num_lines, last_step=kept.progress.last_step)
+    return [*_divergence(kept), *([said] if said else [])]
+
+
+def _divergence(kept: KeptSteps) -> list[str]:
+    told = kept.progress
+    if not told.non_finite_steps:
+        return []
+    return [
+        f"The loss was NaN or infinite at {count(told.non_finite_steps, 'logged step')}, first at step "
+        f"{told.first_non_finite_step}: what was trained from there on is worth nothing unless the program skips such "
+        "steps."
+    ]
 
 
 def _compilation(checked: Any, acquired: Any) -> Compilation | None:
@@ -157,12 +202,16 @@ def _training(kept: KeptSteps, history: ExecutionHistory) -> Training | None:
         return None
     published = task_output(history, "PublishArtifacts") or {}
     told = published.get("trained_steps")
+    losses = [step.loss for step in kept.steps if step.loss is not None]  # a step may have other figures alone
     return Training(
         steps=told if isinstance(told, int) else kept.progress.datapoints,
-        first_loss=kept.steps[0].loss if kept.steps else None,
-        last_loss=kept.steps[-1].loss if kept.steps else None,
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[-1] if losses else None,
         sequences_per_second=kept.sequences_per_second,
+        last_metrics=kept.last_metrics,
         checkpoint=(published.get("artifacts") or {}).get("checkpoint"),
+        non_finite_steps=kept.progress.non_finite_steps,
+        first_non_finite_step=kept.progress.first_non_finite_step,
     )
 
 

@@ -152,20 +152,41 @@ def _closed_by(event: Event, visit_id: int, open_visits: Mapping[int, str]) -> i
     return max((candidate for candidate, other in open_visits.items() if other == name), default=visit_id)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskOutput:
+    """What the task of a state answered when it succeeded."""
+
+    state: str
+    at: datetime
+    output: Any
+    """Decoded, and a Lambda's answer without its `Payload` wrapping; None if it is not in the history."""
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The output where it is an object; empty otherwise."""
+        return self.output if isinstance(self.output, Mapping) else {}
+
+
+def task_outputs(history: ExecutionHistory) -> Iterator[TaskOutput]:
+    """Every success of a task, in the order of the events."""
+    name_of: dict[int, str] = {}
+    for event, visit_id in _with_visits(history.events):
+        if visit_id == event["id"]:
+            name_of[visit_id] = event["stateEnteredEventDetails"]["name"]
+        elif event["type"] in SUCCEEDED and visit_id in name_of:
+            output = _decoded(event.get(SUCCEEDED[event["type"]], {}).get("output"))
+            answer = output["Payload"] if isinstance(output, dict) and "Payload" in output else output
+            yield TaskOutput(state=name_of[visit_id], at=event["timestamp"], output=answer)
+
+
 def task_output(history: ExecutionHistory, state: str) -> Any:
-    """Output of the last success of a state's task, decoded; a Lambda's answer without its `Payload` wrapping.
+    """Output of the last success of a state's task, as in `TaskOutput`.
 
     Returns:
         None if the state's task has not succeeded, or if its output is not in the history.
     """
-    name_of: dict[int, str] = {}
-    output: Any = None
-    for event, visit_id in _with_visits(history.events):
-        if visit_id == event["id"]:
-            name_of[visit_id] = event["stateEnteredEventDetails"]["name"]
-        elif event["type"] in SUCCEEDED and name_of.get(visit_id) == state:
-            output = _decoded(event.get(SUCCEEDED[event["type"]], {}).get("output"))
-    return output["Payload"] if isinstance(output, dict) and "Payload" in output else output
+    outputs = [found.output for found in task_outputs(history) if found.state == state]
+    return outputs[-1] if outputs else None
 
 
 def child_arns(history: ExecutionHistory) -> list[str]:

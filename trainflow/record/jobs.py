@@ -96,13 +96,16 @@ def _phase(pods: Sequence[PodView]) -> str:
 
 
 def _pod(pod: PodView) -> Pod:
+    finished_at = pod.finished_at
+    if finished_at is not None and pod.started_at is not None:
+        finished_at = max(finished_at, pod.started_at)  # the two times may be of different clocks
     return Pod(
         name=pod.name,
         node=pod.node,
         phase=pod.phase,
         exit_code=pod.exit_code,
         started_at=pod.started_at,
-        finished_at=pod.finished_at,
+        finished_at=finished_at,
         message=pod.message,
     )
 

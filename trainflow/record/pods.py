@@ -41,7 +41,8 @@ class PodView:
     """Whether ranks are assigned at run time, so that any pod of the gang may have rank 0."""
     job_name: str | None = None
     container: str | None = None
-    """Container of the workload: the pod's first, even if a cluster injects others after it."""
+    """Container of the workload: the pod's first, even if a cluster injects others after it. An init container, if it
+    failed and kept the workload's from starting."""
     node: str | None = None
     phase: str = "Pending"
     reason: str | None = None
@@ -73,6 +74,8 @@ def pod_view(manifest: Mapping[str, Any]) -> PodView:
     labels = metadata.get("labels") or {}
     container = (spec.get("containers") or [{}])[0].get("name")
     state = _container_state(status.get("containerStatuses") or [], container)
+    if (failed := _failed_init_container(status)) is not None:
+        container, state = failed["name"], failed["state"]
     ended, running, waiting = (state.get(kind) or {} for kind in ("terminated", "running", "waiting"))
     said = read_result(ended.get("message"))
     phase = status.get("phase", "Pending")
@@ -106,6 +109,12 @@ def deleted_view(pod: PodView, now: datetime) -> PodView:
     return replace(
         pod, deleted=True, phase="Unknown", finished_at=pod.finished_at or now, message="deleted while it ran"
     )
+
+
+def _failed_init_container(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Status of the init container that failed; None if none did."""
+    statuses: Sequence[Mapping[str, Any]] = status.get("initContainerStatuses") or []
+    return next((one for one in statuses if ((one.get("state") or {}).get("terminated") or {}).get("exitCode")), None)
 
 
 def _container_state(statuses: Sequence[Mapping[str, Any]], container: str | None) -> Mapping[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import combinations, combinations_with_replacement
+from itertools import chain, combinations, combinations_with_replacement, islice
 
 from trainflow.models.run_record import MetricsPublished
 from trainflow.protocol.metrics_line import StepMetrics
@@ -45,28 +45,37 @@ def latest_of_each_step(lines: Iterable[StepMetrics]) -> list[StepMetrics]:
 def compare(lines: Sequence[StepMetrics], statistics: Sequence[PeriodStatistics]) -> MetricsPublished:
     """Compare CloudWatch's statistics with the steps in rank 0's log.
 
-    A step counts as published if any of its lines was. Of a repeated step that was published each time, every datum
-    but one is a duplicate, and so is a datum for which the log has no line.
+    The workflow publishes each step once, when it first reads a line of it. So of a step that a restarted job repeats,
+    one datum is expected: for the first line, or for a later one if the job ended before the first was read. Every
+    further datum is a duplicate, and so is a datum for which the log has no line. A loss that is not finite cannot be
+    published (CloudWatch refuses it), so such a step is counted for itself and is no gap.
 
     Args:
         lines: Every metrics line that rank 0 wrote, repeated steps included.
-        statistics: The step loss's statistics, in disjoint periods.
+        statistics: The step loss's statistics, in disjoint periods in the order of time.
     """
+    lines = [line for line in lines if line.loss is not None]  # the statistics are the loss's
     data_of_step: Counter[int] = Counter()
     strays = 0
     for period, logged in _by_period(lines, statistics):
-        counts = _explain(period, logged)
+        counts = _explain(period, logged, published=data_of_step)
         strays += period.sample_count - sum(counts)
         for line, count in zip(logged, counts, strict=True):
             data_of_step[line.step] += count
     published = sorted(step for step, count in data_of_step.items() if count)
+    unpublished = [line for line in latest_of_each_step(lines) if not data_of_step[line.step]]
     return MetricsPublished(
         datapoints=sum(period.sample_count for period in statistics),
         first_step=published[0] if published else None,
         last_step=published[-1] if published else None,
-        gaps=len({line.step for line in lines} - set(published)),
+        gaps=sum(_is_finite(line) for line in unpublished),
         duplicates=strays + sum(data_of_step[step] - 1 for step in published),
+        non_finite=sum(not _is_finite(line) for line in unpublished),
     )
+
+
+def _is_finite(line: StepMetrics) -> bool:
+    return line.loss is not None and math.isfinite(line.loss)
 
 
 def _by_period(
@@ -82,40 +91,73 @@ def _by_period(
         yield period, [line for moment in inside for line in logged[moment]]
 
 
-def _explain(period: PeriodStatistics, logged: Sequence[StepMetrics]) -> list[int]:
+def _explain(period: PeriodStatistics, logged: Sequence[StepMetrics], *, published: Mapping[int, int]) -> list[int]:
     """How many data each line probably has: the likeliest explanation of the period's count and sum.
 
-    Fewest errors first; where only the count can be explained, the last lines are taken for missing ones, as they are
-    when a reader is behind.
+    The likeliest is that each step that was not published before has one datum. After that: fewest errors first. Where
+    only the count can be explained, the last lines are taken for missing ones, as they are when a reader is behind.
+
+    Args:
+        period: What CloudWatch holds.
+        logged: The period's lines.
+        published: Number of data of each step in earlier periods.
     """
-    publishable = [index for index, line in enumerate(logged) if math.isfinite(line.loss)]
-    surplus = period.sample_count - len(publishable)
+    losses = {index: line.loss for index, line in enumerate(logged) if line.loss is not None and _is_finite(line)}
     tolerance = SUM_TOLERANCE * max(1, period.sample_count)
-    for missing, doubled in _explanations(publishable, surplus):
-        losses = [logged[index].loss for index in (*publishable, *doubled)]
-        if abs(sum(losses) - sum(logged[index].loss for index in missing) - period.total) <= tolerance:
-            return _counts(logged, publishable, missing, doubled)
-    return _counts(logged, publishable, publishable[period.sample_count :], ())
+    expected = _first_of_each_step(logged, losses, published)
+    base = sum(losses[index] for index in expected)
+    explanations = chain(
+        _one_each(logged, losses, expected), _with_errors(losses, expected, period.sample_count - len(expected))
+    )
+    for missing, added in islice(explanations, MAX_EXPLANATIONS):
+        total = base - sum(losses[index] for index in missing) + sum(losses[index] for index in added)
+        count = len(expected) - len(missing) + len(added)
+        if count == period.sample_count and abs(total - period.total) <= tolerance:
+            return _counts(logged, expected, missing, added)
+    return _counts(logged, expected[: period.sample_count], (), ())
 
 
-def _explanations(publishable: Sequence[int], surplus: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Pairs of missing and doubled lines that make up the surplus, those with the fewest errors first."""
-    tried = 0
+def _first_of_each_step(
+    logged: Sequence[StepMetrics], losses: Mapping[int, float], published: Mapping[int, int]
+) -> list[int]:
+    """Places of the lines that the workflow publishes if it reads every line at once."""
+    first: dict[int, int] = {}
+    for index in losses:
+        if not published.get(logged[index].step):
+            first.setdefault(logged[index].step, index)
+    return list(first.values())
+
+
+def _one_each(
+    logged: Sequence[StepMetrics], losses: Mapping[int, float], expected: Sequence[int]
+) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """One datum for each step: its first line's up to a step, and the last line's behind it.
+
+    This is what a job leaves that ends before its last lines are read, and whose successor repeats them. As pairs of
+    the lines without a datum, of those expected, and of the other lines that have one.
+    """
+    latest = {logged[index].step: index for index in losses}
+    repeated = [index for index in expected if latest[logged[index].step] != index]
+    for place in range(len(repeated), -1, -1):
+        yield repeated[place:], [latest[logged[index].step] for index in repeated[place:]]
+
+
+def _with_errors(
+    losses: Mapping[int, float], expected: Sequence[int], surplus: int
+) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """Pairs of missing and surplus lines that make up the surplus, those with the fewest errors first."""
     for swaps in range(3):
-        num_missing, num_doubled = swaps + max(0, -surplus), swaps + max(0, surplus)
-        for missing in combinations(publishable, num_missing):
-            rest = [index for index in publishable if index not in missing]
-            for doubled in combinations_with_replacement(rest, num_doubled):
-                tried += 1
-                if tried > MAX_EXPLANATIONS:
-                    return
-                yield missing, doubled
+        num_missing, num_added = swaps + max(0, -surplus), swaps + max(0, surplus)
+        for missing in combinations(expected, num_missing):
+            rest = [index for index in losses if index not in missing]
+            for added in combinations_with_replacement(rest, num_added):
+                yield missing, added
 
 
 def _counts(
-    logged: Sequence[StepMetrics], publishable: Sequence[int], missing: Sequence[int], doubled: Sequence[int]
+    logged: Sequence[StepMetrics], expected: Sequence[int], missing: Sequence[int], added: Sequence[int]
 ) -> list[int]:
-    counts = Counter(publishable)
+    counts = Counter(expected)
     counts.subtract(missing)
-    counts.update(doubled)
+    counts.update(added)
     return [counts[index] for index in range(len(logged))]

@@ -1,4 +1,4 @@
-"""The logged steps that the workflow stores, in one small document whatever the training's length.
+"""The logged steps and checkpoints that the workflow stores, in one small document whatever the training's length.
 
 `PublishMetrics` adds what each poll found to `steps.json` beside the run's artifacts; the record and the report are
 made of it. A poll that is tried again adds the same steps again, which changes nothing.
@@ -7,14 +7,17 @@ made of it. A poll that is tried again adds the same steps again, which changes 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import isfinite
 from statistics import median
 from typing import Any
 
 from trainflow.models.run import MetricsCursor
+from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.step_report import StepReport
 from trainflow.record.published import latest_of_each_step
 
 FILE_NAME = "steps.json"
@@ -22,6 +25,18 @@ FILE_NAME = "steps.json"
 MAX_STEPS = 1000
 """Most steps in the document: the number of columns of a chart, in about 100 KB. The document is read and written once
 a poll."""
+
+COLUMNS = ("logged_at", "epoch", "step", "loss", "learning_rate", "throughput")
+"""Fields of a step in the document."""
+
+METRIC = "metrics."
+"""Begins the column of a further figure."""
+
+MAX_CHECKPOINTS = 20
+"""Most checkpoints in the document."""
+
+MAX_METRIC_COLUMNS = 20
+"""Most further figures in the document."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,40 +49,94 @@ class KeptSteps:
     """Distance of two stored steps, a power of two."""
     progress: MetricsCursor = field(default_factory=MetricsCursor)
     """Position up to which steps have been published to CloudWatch."""
+    checkpoints: tuple[CheckpointReport, ...] = ()
+    """The newest checkpoints, in the order of writing."""
 
     @property
     def sequences_per_second(self) -> float | None:
-        """Median throughput of the kept steps, over all ranks; None before the first step."""
-        return round(median(step.throughput for step in self.steps), 2) if self.steps else None
+        """Median throughput of the kept steps, over all ranks; None where the program does not say it."""
+        return median_throughput(self.steps)
 
-    def extended(self, steps: Sequence[StepMetrics], progress: MetricsCursor) -> KeptSteps:
-        """Add more steps; for a step that is stored already, the newer line counts."""
+    @property
+    def last_metrics(self) -> dict[str, float]:
+        """The newest value of each further figure of the program."""
+        newest: dict[str, float] = {}
+        for step in self.steps:
+            newest.update((name, value) for name, value in step.metrics.items() if isfinite(value))
+        return dict(list(newest.items())[:MAX_METRIC_COLUMNS])
+
+    def extended(
+        self,
+        steps: Sequence[StepMetrics],
+        progress: MetricsCursor,
+        reports: Sequence[tuple[datetime, StepReport]] = (),
+        checkpoints: Sequence[CheckpointReport] = (),
+    ) -> KeptSteps:
+        """Add more steps with their reports, and checkpoints; for a step that is stored already, the newer line
+        counts."""
         known, every = latest_of_each_step([*self.steps, *steps]), self.every
+        said = {report.step: report.as_step(logged_at).metrics for logged_at, report in reports}
+        known = [step.with_metrics(said.get(step.step, {})) for step in known]
         kept = _spaced(known, every)
         while len(kept) > MAX_STEPS:
             every *= 2
             kept = _spaced(known, every)
-        return KeptSteps(steps=tuple(kept), every=every, progress=progress)
+        return KeptSteps(
+            steps=tuple(kept),
+            every=every,
+            progress=progress,
+            checkpoints=newest_checkpoints([*self.checkpoints, *checkpoints]),
+        )
 
     def to_json(self) -> str:
         """Content of `steps.json`. Numbers that JSON does not have are written as words."""
-        rows = [[*asdict(step).values()] for step in self.steps]
+        names = list(dict.fromkeys(name for step in self.steps for name in step.metrics))[:MAX_METRIC_COLUMNS]
+        rows = [
+            [*(getattr(step, column) for column in COLUMNS), *(step.metrics.get(name) for name in names)]
+            for step in self.steps
+        ]
         document = {
             "every": self.every,
             "progress": self.progress.model_dump(mode="json"),
-            "columns": list(StepMetrics.__dataclass_fields__),
+            "checkpoints": [[saved.step, _written(saved.saved_at), saved.num_bytes] for saved in self.checkpoints],
+            "columns": [*COLUMNS, *(f"{METRIC}{name}" for name in names)],
             "steps": [[_written(value) for value in row] for row in rows],
         }
         return json.dumps(document, allow_nan=False)
 
 
-def kept_steps_of(lines: Sequence[StepMetrics]) -> KeptSteps:
-    """The steps that would have been stored of these lines."""
-    steps = latest_of_each_step(lines)
+def median_throughput(steps: Sequence[StepMetrics]) -> float | None:
+    """Median throughput of steps, over all ranks; of more than `MAX_STEPS`, of as many that are evenly spaced."""
+    spaced = steps[:: -(-len(steps) // MAX_STEPS) or 1]
+    said = [step.throughput for step in spaced if step.throughput is not None]
+    return round(median(said), 2) if said else None
+
+
+def newest_checkpoints(reported: Iterable[CheckpointReport]) -> tuple[CheckpointReport, ...]:
+    """The newest checkpoints in the order of writing, each once: a restarted job writes some steps again."""
+    latest = {saved.step: saved for saved in reported}
+    return tuple(sorted(latest.values(), key=lambda saved: (saved.saved_at, saved.step))[-MAX_CHECKPOINTS:])
+
+
+def kept_steps_of(lines: Sequence[StepMetrics], checkpoints: Iterable[CheckpointReport] = ()) -> KeptSteps:
+    """The steps and checkpoints that would have been stored of these lines."""
+    steps, newest = latest_of_each_step(lines), newest_checkpoints(checkpoints)
     if not steps:
-        return KeptSteps()
-    progress = MetricsCursor(first_step=steps[0].step, last_step=steps[-1].step, datapoints=len(steps))
-    return KeptSteps().extended(steps, progress)
+        return KeptSteps(checkpoints=newest)
+    non_finite = non_finite_steps(steps)
+    progress = MetricsCursor(
+        first_step=steps[0].step,
+        last_step=steps[-1].step,
+        datapoints=len(steps),
+        non_finite_steps=len(non_finite),
+        first_non_finite_step=next(iter(non_finite), None),
+    )
+    return KeptSteps().extended(steps, progress, checkpoints=newest)
+
+
+def non_finite_steps(steps: Sequence[StepMetrics]) -> list[int]:
+    """Steps whose loss is NaN or infinite."""
+    return [step.step for step in steps if step.loss is not None and not isfinite(step.loss)]
 
 
 def kept_steps_from_json(text: str | bytes) -> KeptSteps:
@@ -77,6 +146,10 @@ def kept_steps_from_json(text: str | bytes) -> KeptSteps:
         steps=tuple(_step(dict(zip(document["columns"], row, strict=True))) for row in document["steps"]),
         every=document["every"],
         progress=MetricsCursor.model_validate(document["progress"]),
+        checkpoints=tuple(
+            CheckpointReport(step=step, saved_at=datetime.fromtimestamp(saved_at, UTC), num_bytes=num_bytes)
+            for step, saved_at, num_bytes in document.get("checkpoints", ())
+        ),
     )
 
 
@@ -95,6 +168,15 @@ def _written(value: Any) -> Any:
 
 
 def _step(row: dict[str, Any]) -> StepMetrics:
-    numbers = {name: float(row[name]) for name in ("loss", "learning_rate", "throughput")}
+    numbers = {name: _number(row[name]) for name in ("loss", "learning_rate", "throughput")}
     logged_at = datetime.fromtimestamp(row["logged_at"], UTC)
-    return StepMetrics(logged_at=logged_at, epoch=row["epoch"], step=row["step"], **numbers)
+    metrics = {
+        name.removeprefix(METRIC): float(value)
+        for name, value in row.items()
+        if name.startswith(METRIC) and value is not None
+    }
+    return StepMetrics(logged_at=logged_at, epoch=row["epoch"], step=row["step"], **numbers, metrics=metrics)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)

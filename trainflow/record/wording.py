@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
+BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def duration(seconds: float) -> str:
@@ -37,9 +39,39 @@ def number(value: float | None, digits: int = 2) -> str:
     return f"{value:,.{digits}f}"
 
 
+def speed_of(sequences_per_second: float | None, metrics: Mapping[str, float]) -> str:
+    """The speed of a training in the unit in which its program says it; empty if it does not."""
+    if sequences_per_second is not None:
+        return f"{rate(sequences_per_second)} sequences/s"
+    tokens = metrics.get("tokens_per_second")
+    return f"{rate(tokens)} tokens/s" if tokens is not None else ""
+
+
 def rate(value: float | None) -> str:
-    """Sequences per second, with the digits that mean something."""
+    """Sequences or tokens per second, with the digits that mean something."""
     return number(value, 0 if value is not None and value >= 1000 else 1)
+
+
+def significant(value: float) -> str:
+    """A figure of unknown meaning, with four significant digits: `12,800`, `0.3125`, `1.2e-05`."""
+    if not math.isfinite(value):
+        return number(value)
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def size(num_bytes: float | None) -> str:
+    """A number of bytes in the largest unit of which there is one: `7 B`, `1.2 GiB`; a dash for an unknown one."""
+    if num_bytes is None:
+        return "–"
+    exponent = max(step for step in range(len(BYTE_UNITS)) if num_bytes >= 1024**step or step == 0)
+    return f"{number(num_bytes / 1024**exponent, 1 if exponent else 0)} {BYTE_UNITS[exponent]}"
+
+
+def usd(amount: float | None) -> str:
+    """An estimated amount: `12.34 USD`, `0.04 USD`, `less than 0.01 USD`."""
+    if amount is None:
+        return "–"
+    return "less than 0.01 USD" if 0 < amount < 0.01 else f"{amount:,.2f} USD"
 
 
 def count(number_of: int, noun: str) -> str:

@@ -10,7 +10,7 @@ from recorded_runs import recorded
 
 from trainflow.client.files import read_record, write_record
 from trainflow.models.run_record import Compilation, RunError, RunStatus, Training
-from trainflow.record import overhead_by_state
+from trainflow.record.build import overhead_by_state
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.steps import kept_steps_of
 
@@ -43,6 +43,16 @@ def test_log_rotations_that_publish_metrics_counted_are_in_the_record() -> None:
     rotated = replace(kept, progress=kept.progress.model_copy(update={"log_rotations": 2}))
     records = run.record(), run.record(kept=rotated)
     assert [record.metrics_published and record.metrics_published.log_rotations for record in records] == [0, 2]
+
+
+def test_steps_without_a_loss_are_passed_over_for_the_first_and_the_last_one() -> None:
+    run = recorded("succeeded")
+    kept = kept_steps_of(run.lines)
+    first, *others, last = kept.steps
+    without = replace(kept, steps=(replace(first, loss=None), *others, replace(last, loss=None)))
+    training = run.record(kept=without).training
+    assert training is not None
+    assert (training.first_loss, training.last_loss) == (others[0].loss, others[-1].loss)
 
 
 def test_states_of_the_run_and_its_windows_come_in_the_order_of_entering() -> None:

@@ -55,6 +55,18 @@ def test_a_failed_pods_own_error_is_its_message() -> None:
     assert pod.message == "DatasetInvalid: shard 3 has no key input_ids."
 
 
+def test_an_init_container_that_failed_is_the_pods_container_and_explains_it() -> None:
+    said = '{"error": "StorageFailed", "message": "--into /trainflow cannot be written."}'
+    ended = {**RUNNING, "finishedAt": "2026-11-21T09:31:00Z", "exitCode": 1, "message": said}
+    statuses = container(waiting={"reason": "PodInitializing"})
+    inits = [{"name": "helpers", "state": {"terminated": ended}}]
+
+    pod = pod_view(manifest(phase="Failed", containerStatuses=statuses, initContainerStatuses=inits))
+
+    assert (pod.container, pod.exit_code, pod.has_log) == ("helpers", 1, True)
+    assert pod.message == "StorageFailed: --into /trainflow cannot be written."
+
+
 def test_a_pod_that_the_cluster_ended_says_why() -> None:
     pod = pod_view(manifest(phase="Failed", reason="Evicted", message="The node was low on memory."))
 
@@ -135,3 +147,11 @@ def test_a_pods_place_in_its_gang_is_read_from_whatever_its_controller_writes(
 ) -> None:
     pod = pod_view({"metadata": {"name": "x", "uid": "1", "labels": labels}})
     assert (pod.index, pod.elastic) == (index, "trainflow/elastic" in labels)
+
+
+def test_no_pod_of_the_record_finishes_before_it_starts() -> None:
+    ended = {**RUNNING, "finishedAt": "2026-11-21T09:29:58Z", "exitCode": 0}
+    (pod,) = jobs_of("run", [pod_view(manifest(phase="Succeeded", containerStatuses=container(terminated=ended)))])[
+        "training"
+    ].pods
+    assert pod.started_at == pod.finished_at == datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded_runs import recorded, statistics_of
@@ -95,12 +96,48 @@ def test_of_a_restarted_job_a_replayed_step_may_be_published_once_or_is_a_duplic
     assert (twice.gaps, twice.duplicates) == (0, 1)
 
 
-def test_a_loss_that_is_no_number_cannot_be_published_and_is_a_gap() -> None:
-    steps = [line(1), line(2, loss=math.nan), line(3)]
+def test_a_loss_that_is_no_number_cannot_be_published_and_is_no_gap() -> None:
+    steps = [line(1), line(2, loss=math.nan), line(3), line(4, loss=math.inf)]
 
     assert compare(steps, statistics_of([steps[0], steps[2]])) == MetricsPublished(
-        datapoints=2, first_step=1, last_step=3, gaps=1, duplicates=0
+        datapoints=2, first_step=1, last_step=3, gaps=0, duplicates=0, non_finite=2
     )
+
+
+def test_a_step_that_was_finite_when_it_was_repeated_is_published() -> None:
+    steps = [line(1), line(2, loss=math.nan), line(2, second=9)]
+
+    assert compare(steps, statistics_of([steps[0], steps[2]])) == MetricsPublished(
+        datapoints=2, first_step=1, last_step=2, gaps=0, duplicates=0
+    )
+
+
+@pytest.mark.parametrize("unread", [0, 1, 7])
+@pytest.mark.parametrize("drift", [0.0, 0.01])
+def test_a_killed_and_resumed_job_has_no_gap_and_no_duplicate(unread: int, drift: float) -> None:
+    """Ten steps a second; the job ends at step 45 and its successor repeats from 31, with or without equal losses.
+
+    Every step is published once: the first job's last `unread` steps by the lines of the second.
+    """
+    before = [line(step, second=step // 10, loss=9 - step / 100) for step in range(1, 46)]
+    after = [line(step, second=(step + 20) // 10, loss=9 - step / 100 - drift) for step in range(31, 101)]
+    data = [*before[: 45 - unread], *after[15 - unread :]]
+
+    for period_seconds in (1, 60):
+        published = compare(before + after, statistics_of(data, period_seconds=period_seconds))
+        assert published == MetricsPublished(datapoints=100, first_step=1, last_step=100, gaps=0, duplicates=0)
+
+
+def test_the_repeats_of_a_resumed_job_do_not_hide_a_gap_or_a_duplicate() -> None:
+    before = [line(step, second=step // 10) for step in range(1, 46)]
+    after = [line(step, second=(step + 20) // 10) for step in range(31, 101)]
+    data = [*before, *after[15:]]
+
+    lost = compare(before + after, statistics_of([datum for datum in data if datum.step != 60]))
+    doubled = compare(before + after, statistics_of([*data, after[10]]))
+
+    assert (lost.gaps, lost.duplicates) == (1, 0)
+    assert (doubled.gaps, doubled.duplicates) == (0, 1)
 
 
 def test_old_runs_are_compared_by_the_minute() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
 
+from tests.unit.cli.recorded_runs import recorded
 from trainflow.models.run import MetricsCursor
 from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.step_report import StepReport
 from trainflow.record.steps import MAX_STEPS, KeptSteps, kept_steps_from_json, kept_steps_of
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -65,3 +68,27 @@ def test_the_file_restores_the_kept_steps() -> None:
     kept = kept_steps_of([*steps(1, 2, 3), diverged])
     assert kept_steps_from_json(kept.to_json()) == kept
     assert '"inf"' in kept.to_json(), "JSON has no such number"
+
+
+def test_further_figures_and_reports_are_kept_and_read_again() -> None:
+    bare = StepMetrics(START, None, 1, None, None, None, {"reward": 0.5})
+    report = StepReport(step=2, mfu_percent=30.0, others={"mlm_loss": 2.5})
+    kept = KeptSteps().extended([bare, *steps(2)], MetricsCursor(), [(START, report)])
+    assert [dict(step.metrics) for step in kept.steps] == [{"reward": 0.5}, {"mfu_percent": 30.0, "mlm_loss": 2.5}]
+    assert kept_steps_from_json(kept.to_json()) == kept
+    assert kept.last_metrics == {"reward": 0.5, "mfu_percent": 30.0, "mlm_loss": 2.5}
+
+
+def test_a_document_of_an_earlier_version_is_read() -> None:
+    columns = ["logged_at", "epoch", "step", "loss", "learning_rate", "throughput"]
+    older = {"every": 1, "progress": {"last_step": 2}, "columns": columns, "steps": [[0, 0, 2, "nan", 1e-4, 100.0]]}
+    (step,) = kept_steps_from_json(json.dumps(older)).steps
+    assert (step.step, step.throughput, step.metrics) == (2, 100.0, {})
+
+
+def test_the_record_says_that_nothing_was_found() -> None:
+    run = recorded("succeeded")
+    record = run.record(kept=KeptSteps(progress=MetricsCursor(num_lines=200)))
+    (warning,) = record.warnings
+    assert "first 200" in warning
+    assert run.record().warnings == []

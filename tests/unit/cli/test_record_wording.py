@@ -4,13 +4,14 @@ import math
 
 import pytest
 
-from trainflow.record.wording import clock, count, duration, number, rate
+from trainflow.record.wording import clock, count, duration, number, rate, size
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
         (0, "0.0 s"),
+        (-3, "0.0 s"),
         (0.44, "0.4 s"),
         (9.96, "10 s"),
         (59.6, "1 min 00 s"),
@@ -22,6 +23,13 @@ from trainflow.record.wording import clock, count, duration, number, rate
 )
 def test_a_duration_has_at_most_two_units(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"), [(5, "5 B"), (1536, "1.5 KiB"), (3 << 40, "3.0 TiB"), (3 << 50, "3,072.0 TiB"), (None, "–")]
+)
+def test_sizes_have_binary_units(num_bytes: int | None, text: str) -> None:
+    assert size(num_bytes) == text
 
 
 def test_a_clock_has_hours_only_where_there_are_any() -> None:

@@ -1,0 +1,57 @@
+"""Several runs side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainflow.record.comparison import Measured, ScaledRun, differing_fields, scaling
+
+
+def test_specs_are_compared_field_by_field() -> None:
+    one = {"name": "a", "workload": {"script": "t.py", "arguments": {"lr": 1}}, "compute": {"num_nodes": 2}}
+    other = {
+        "name": "a",
+        "workload": {"script": "t.py", "arguments": {"lr": 2, "amp": True}},
+        "compute": {"num_nodes": 2},
+    }
+    assert differing_fields([one, other]) == {"workload.arguments.lr": [1, 2], "workload.arguments.amp": [None, True]}
+    assert differing_fields([one, one]) == {}
+
+
+def run(num_nodes: int, throughput: float | None, *, instance_type: str = "trn1.32xlarge", **spec: Any) -> Measured:
+    described = {"name": f"bert-{num_nodes}", "compute": {"num_nodes": num_nodes}, **spec}
+    return Measured(
+        run_id=f"bert-{num_nodes}-{throughput}", spec=described, instance_type=instance_type, throughput=throughput
+    )
+
+
+def test_the_efficiency_is_the_throughput_per_node_beside_that_of_the_fewest_nodes() -> None:
+    assert scaling([run(4, 6000.0), run(1, 2000.0), run(2, 4000.0)]) == [
+        ScaledRun(run_id="bert-1-2000.0", num_nodes=1, throughput=2000.0, per_node=2000.0, efficiency=1.0),
+        ScaledRun(run_id="bert-2-4000.0", num_nodes=2, throughput=4000.0, per_node=2000.0, efficiency=1.0),
+        ScaledRun(run_id="bert-4-6000.0", num_nodes=4, throughput=6000.0, per_node=1500.0, efficiency=0.75),
+    ]
+
+
+def test_of_repeated_runs_on_the_fewest_nodes_the_median_counts() -> None:
+    found = scaling([run(1, 900.0), run(1, 1000.0), run(1, 2000.0), run(2, 2000.0)])
+    assert [one.efficiency for one in found] == [0.9, 1.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [],
+        [run(1, 100.0)],
+        [run(2, 100.0), run(2, 101.0)],
+        [run(1, 100.0), run(2, None)],
+        [run(1, 100.0), run(2, 0.0)],
+        [run(1, 100.0), run(2, 200.0, instance_type="trn2.48xlarge")],
+        [run(1, 100.0), run(2, 200.0, workload={"arguments": {"micro_batch_size": 8}})],
+        [run(1, 100.0), Measured(run_id="odd", spec={"compute": {"num_nodes": "2"}}, throughput=200.0)],
+    ],
+)
+def test_other_runs_are_no_scaling_study(runs: list[Measured]) -> None:
+    assert scaling(runs) == []

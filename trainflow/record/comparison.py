@@ -1,0 +1,113 @@
+"""Several runs side by side: the fields in which their specs differ, and how the throughput grows with the nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from trainflow.models.run_record import RunRecord
+
+NUM_NODES = "compute.num_nodes"
+
+FREE = frozenset({"name", NUM_NODES})
+"""Fields in which the runs of a scaling study may differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A run with the speed of its training."""
+
+    run_id: str
+    spec: Mapping[str, Any]
+    instance_type: str | None = None
+    """Type of the nodes that it got, which may be one of `compute.fallback`."""
+    throughput: float | None = None
+    """Sequences per second over all ranks; None where the program does not say it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledRun:
+    """A run of a scaling study."""
+
+    run_id: str
+    num_nodes: int
+    throughput: float
+    """Sequences per second over all ranks."""
+    per_node: float
+    """Sequences per second and node."""
+    efficiency: float
+    """Throughput per node as a share of that with the fewest nodes; 1 is linear scaling."""
+
+
+def measured(record: RunRecord) -> Measured:
+    """What the record of a run says of its speed."""
+    return Measured(
+        run_id=record.run_id,
+        spec=record.spec,
+        instance_type=record.instance_type,
+        throughput=record.training.sequences_per_second if record.training else None,
+    )
+
+
+def differing_fields(specs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Fields in which specs differ, by their dotted names, with the value of each; None where a spec lacks it."""
+    flat = [dict(flattened(spec)) for spec in specs]
+    names = dict.fromkeys(name for spec in flat for name in spec)
+    rows = {name: [spec.get(name) for spec in flat] for name in names}
+    return {name: values for name, values in rows.items() if any(value != values[0] for value in values)}
+
+
+def value_text(value: Any) -> str:
+    """A spec's value for people; empty for a field that it lacks."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def scaling(runs: Sequence[Measured]) -> list[ScaledRun]:
+    """The scaling efficiency of runs that differ in the number of their nodes alone, fewest nodes first.
+
+    Weak and strong scaling are not told apart: the specs are the same, so it is the program's own option that decides
+    whether its global batch grows with the nodes. Of several runs with the fewest nodes, the median counts.
+
+    Returns:
+        Empty for runs that differ in another field or in the type of their nodes, that are of one size, or whose
+        throughput is not known.
+    """
+    sizes = [_num_nodes(run.spec) for run in runs]
+    speeds = [run.throughput for run in runs]
+    same_type = len({run.instance_type for run in runs}) < 2
+    known = [(run.run_id, size, speed) for run, size, speed in zip(runs, sizes, speeds, strict=True) if size and speed]
+    if not same_type or len(known) < len(runs) or len(set(sizes)) < 2:
+        return []
+    if not differing_fields([run.spec for run in runs]).keys() <= FREE:
+        return []
+    fewest = min(size for _, size, _ in known)
+    base = median(speed / size for _, size, speed in known if size == fewest)
+    return [
+        ScaledRun(
+            run_id=run_id,
+            num_nodes=size,
+            throughput=speed,
+            per_node=round(speed / size, 2),
+            efficiency=round(speed / size / base, 4),
+        )
+        for run_id, size, speed in sorted(known, key=lambda run: run[1])
+    ]
+
+
+def _num_nodes(spec: Mapping[str, Any]) -> int | None:
+    compute = spec.get("compute")
+    size = compute.get("num_nodes") if isinstance(compute, Mapping) else None
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def flattened(value: Any, name: str = "") -> list[tuple[str, Any]]:
+    """Fields of a spec by their dotted names; lists are values."""
+    if isinstance(value, Mapping) and value:
+        prefix = f"{name}." if name else ""
+        return [pair for key, inner in value.items() for pair in flattened(inner, f"{prefix}{key}")]
+    return [(name, value)]

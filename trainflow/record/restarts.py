@@ -1,0 +1,49 @@
+"""The restarts of a run: the jobs that failed and were submitted again, with the reason of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainflow.models.run_record import Restart
+from trainflow.record.failure import caught_error
+from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs
+
+WATCHERS = {"WatchPrecompile": "precompile", "WatchTraining": "training"}
+"""States that watch a job, with its stage."""
+
+DELETION = "DeleteJob"
+"""State that every restart passes once."""
+
+
+def restarts(history: ExecutionHistory) -> list[Restart]:
+    """The restarts of a run in their order; a job whose failure ended the run is none of them.
+
+    Args:
+        history: The run's own execution.
+    """
+    found: list[Restart] = []
+    failed: TaskOutput | None = None
+    for task in task_outputs(history):
+        if task.state in WATCHERS:
+            failed = task
+        elif task.state == DELETION and failed is not None:
+            found.append(_restart(failed, attempt=len(found) + 1))
+    return found
+
+
+def _restart(failed: TaskOutput, *, attempt: int) -> Restart:
+    answer = _object(failed.fields.get("Output"))
+    error, step = caught_error(_object(answer.get("error"))), _object(answer.get("progress")).get("last_step")
+    return Restart(
+        stage=WATCHERS[failed.state],
+        attempt=attempt,
+        at=failed.at,
+        error=error.name,
+        message=error.message,
+        last_step=step if isinstance(step, int) else None,
+    )
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
