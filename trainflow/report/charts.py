@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from trainflow.models.run_record import Restart, SavedCheckpoint
 from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.record.wording import number
+from trainflow.record.wording import count, number, significant
 from trainflow.report.scales import WIDTH, Scale, nice_ticks, smoothed, thinned
 
 HEIGHT = 300.0
@@ -17,8 +18,25 @@ HEIGHT = 300.0
 MAX_POINTS = 900
 """Most points of a drawn curve; a screen does not have more columns for a chart."""
 
-SMOOTHING_SHARE = 0.025
+SMOOTHING_SHARE = 0.04
 """Number of steps on each side that the smoothed curve averages, as a share of all steps."""
+
+TITLES = {
+    "tokens_per_second": ("Throughput", "tokens/s"),
+    "mfu_percent": ("Model FLOPs utilization", "% of peak"),
+    "grad_norm": ("Gradient norm", ""),
+    "data_wait_percent": ("Waiting for data", "% of the time"),
+    "step_ms_p50": ("Step time, median", "ms"),
+    "step_ms_p95": ("Step time, 95th percentile", "ms"),
+    "memory_mib": ("Memory of rank 0", "MiB"),
+}
+"""Titles and units of the figures of `StepReport`, whose meaning is fixed; a program's own ones have no known unit."""
+
+SMOOTHED = frozenset({"tokens_per_second", "grad_norm", "mfu_percent"})
+"""Figures that vary from step to step."""
+
+MAX_OWN_CHARTS = 14
+"""Most curves of the program's further figures: those of `metric_names.REPORT_FIELDS`, and ten of its own."""
 
 Format = Callable[[float], str]
 
@@ -29,6 +47,16 @@ class Tick:
 
     percent: float
     label: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """An event at a step."""
+
+    percent: float
+    kind: str
+    """`restart` or `checkpoint`."""
+    title: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,19 +76,52 @@ class Chart:
     y_ticks: list[Tick]
     points: str
     """JSON list of [x %, y %, label] for the pointer."""
+    marks: list[Mark]
+    note: str
+    """Sentence about values that cannot be drawn; empty if there are none."""
 
 
-def charts(steps: Sequence[StepMetrics]) -> list[Chart]:
-    """Loss, throughput and learning rate; those of which there is nothing to draw are left out."""
-    losses = [(step.step, step.loss) for step in steps]
-    speeds = [(step.step, step.throughput) for step in steps]
-    rates = [(step.step, step.learning_rate) for step in steps]
+def charts(
+    steps: Sequence[StepMetrics], *, restarts: Sequence[Restart] = (), checkpoints: Sequence[SavedCheckpoint] = ()
+) -> list[Chart]:
+    """Loss, throughput, learning rate and the program's other figures; those of which there is nothing to draw are left
+    out.
+
+    Args:
+        steps: Logged steps in their order, each once.
+        restarts: Marked in every chart at the last step before them.
+        checkpoints: Marked in the chart of the loss.
+    """
+    restarted = [
+        (restart.last_step, "restart", f"restart after step {restart.last_step:,}: {restart.error}")
+        for restart in restarts
+        if restart.last_step is not None
+    ]
+    saved = [
+        (checkpoint.step, "checkpoint", f"checkpoint of step {checkpoint.step:,}")
+        for checkpoint in checkpoints
+        if checkpoint.step is not None
+    ]
+    losses = _said((step.step, step.loss) for step in steps)
+    speeds = _said((step.step, step.throughput) for step in steps)
+    rates = _said((step.step, step.learning_rate) for step in steps)
+    names = list(dict.fromkeys(name for step in steps for name in step.metrics))[:MAX_OWN_CHARTS]
     drawn = (
-        _chart("loss", "Loss", "nats", losses, _two_digits, smooth=True),
-        _chart("throughput", "Throughput", "sequences/s", speeds, _short, smooth=True, from_zero=True),
-        _chart("rate", "Learning rate", "", rates, _scientific, from_zero=True),
+        _chart("loss", "Loss", "", losses, _loss_format(losses), [*saved, *restarted], smooth=True),
+        _chart("throughput", "Throughput", "sequences/s", speeds, _short, restarted, smooth=True, from_zero=True),
+        _chart("rate", "Learning rate", "", rates, _scientific, restarted, from_zero=True),
+        *(
+            _chart(f"metric-{place}", *_titled(name), figures, significant, restarted, smooth=name in SMOOTHED)
+            for place, name in enumerate(names)
+            if (figures := _said((step.step, step.metrics.get(name)) for step in steps))
+        ),
     )
     return [chart for chart in drawn if chart is not None]
+
+
+def _said(points: Iterable[tuple[int, float | None]]) -> list[tuple[float, float]]:
+    """The points at which the program says a value."""
+    return [(step, value) for step, value in points if value is not None]
 
 
 def _chart(
@@ -69,6 +130,7 @@ def _chart(
     unit: str,
     points: Sequence[tuple[float, float]],
     show: Format,
+    events: Sequence[tuple[int, str, str]] = (),
     *,
     smooth: bool = False,
     from_zero: bool = False,
@@ -101,7 +163,27 @@ def _chart(
             ],
             separators=(",", ":"),
         ),
+        marks=[Mark(x.percent(step), kind, said) for step, kind, said in events if x.low <= step <= x.high],
+        note=_non_finite_note(points),
     )
+
+
+def _non_finite_note(points: Sequence[tuple[float, float]]) -> str:
+    steps = [step for step, value in points if not math.isfinite(value)]
+    if not steps:
+        return ""
+    return f"NaN or infinite at {count(len(steps), 'logged step')}, first at step {steps[0]:,.0f}"
+
+
+def _titled(name: str) -> tuple[str, str]:
+    """Title and unit of a program's figure: the ones of Trainflow's own reports, else its name and no unit."""
+    return TITLES.get(name, (name, ""))
+
+
+def _loss_format(points: Sequence[tuple[float, float]]) -> Format:
+    """Two decimals, or as many as tell small losses apart."""
+    finite = [abs(value) for _, value in points if math.isfinite(value)]
+    return _two_digits if max(finite, default=1.0) >= 1 else significant
 
 
 def _step_ticks(x: Scale) -> list[float]:

@@ -15,11 +15,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 
 from trainflow.links import execution_link, object_link
-from trainflow.models.run_record import MetricsPublished, Pod, RunRecord, RunStatus
+from trainflow.models.run_record import Cost, MetricsPublished, Pod, RunRecord, RunStatus, Training
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.build import overhead_by_state
-from trainflow.record.wording import count, duration, number, rate
-from trainflow.report.charts import charts
+from trainflow.record.last_lines import Part, last_own_line, parts
+from trainflow.record.wording import count, duration, number, rate, significant, size, usd
+from trainflow.report.charts import TITLES, charts
+from trainflow.report.published_figures import PROGRAM, published_figure
 from trainflow.report.timeline import timeline
 
 EVENT_QUOTA = 25_000
@@ -41,6 +43,15 @@ CACHE_IN_WORDS = {
 
 MAX_OVERHEAD_ROWS = 8
 """States whose overhead is shown in a row of their own; the others are added up."""
+
+MAX_OWN_FIGURES = 4
+"""Figures of the program's own that are shown as key figures; all have their curve."""
+
+SMALLEST_COST_SHARE = 0.01
+"""States with a smaller part of the largest cost are added up."""
+
+MAX_CHECKPOINT_ROWS = 10
+"""Checkpoints that are shown; the record has more."""
 
 SHORTEST_OVERHEAD_SECONDS = 0.05
 """States with less overhead are added up."""
@@ -78,6 +89,59 @@ class PodRow:
     log: str | None
     """Path of its log, relative to the report."""
     is_rank0: bool
+    summary: str
+    """Last line of its message."""
+    message: list[Part]
+    """The whole message, if it has more than that line."""
+
+
+@dataclass(frozen=True)
+class CheckpointRow:
+    """A line of the checkpoints' table."""
+
+    step: str
+    saved: str
+    """Time after the start of the run."""
+    age: str
+    """Time before the end of the run."""
+    size: str
+    url: str | None
+
+
+@dataclass(frozen=True)
+class RestartRow:
+    """A line of the restarts' table."""
+
+    stage: str
+    attempt: int
+    at: str
+    """Time after the start of the run."""
+    last_step: str
+    error: str
+    summary: str
+    message: list[Part]
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """A state's share of the cost."""
+
+    label: str
+    node_hours: str
+    usd: str
+    percent: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The run's throughput beside the published one."""
+
+    recipe: str
+    published: str
+    own: str
+    share: str
+    source: str
+    url: str
 
 
 def render_report(
@@ -114,7 +178,15 @@ def render_report(
             files=_files(record, folder),
             execution_link=execution_link,
             timeline=timeline(record, now=now),
-            charts=charts(steps),
+            charts=charts(steps, restarts=record.restarts, checkpoints=record.checkpoints),
+            nodes=nodes_of(record),
+            comparison=_comparison(record),
+            restarts=_restart_rows(record),
+            checkpoints=_checkpoint_rows(record, end),
+            cost=record.cost,
+            cost_rows=_cost_rows(record.cost) if record.cost is not None else [],
+            inputs=_input_facts(record),
+            loss_unit="nats" if _is_ours(record) else "",
             pods=_pod_rows(record, set(logs)),
             executions=[
                 (execution, execution.arn.rsplit(":", 1)[-1], round(100 * execution.events / EVENT_QUOTA, 2))
@@ -187,12 +259,25 @@ def _figures(record: RunRecord, end: datetime | None) -> list[KeyFigure]:
         figures.append(KeyFigure("Overhead", duration(record.overhead_seconds), f"{share}without a running pod"))
     if record.training is not None:
         training = record.training
-        losses = f"{number(training.first_loss)} → {number(training.last_loss)}"
-        figures += [
-            KeyFigure("Steps", f"{training.steps:,}", "of the optimizer"),
-            KeyFigure("Loss", losses, "first → last step, in nats"),
-            KeyFigure("Sequences/s", rate(training.sequences_per_second), "median, all ranks together"),
-        ]
+        figures.append(KeyFigure("Steps", f"{training.steps:,}", "of the optimizer"))
+        if training.last_loss is not None:
+            losses = f"{number(training.first_loss)} → {number(training.last_loss)}"
+            figures.append(KeyFigure("Loss", losses, "first → last step"))
+        if training.sequences_per_second is not None:
+            speed = rate(training.sequences_per_second)
+            figures.append(KeyFigure("Sequences/s", speed, "median, all ranks together"))
+        if training.non_finite_steps:
+            first = f"first at step {training.first_non_finite_step:,}" if training.first_non_finite_step else ""
+            figures.append(KeyFigure("Loss not finite", count(training.non_finite_steps, "step"), first, "bad"))
+        figures += _own_figures(training)
+    if record.restarts:
+        newest = record.restarts[-1]
+        figures.append(KeyFigure("Restarts", f"{len(record.restarts):,}", f"the last one after {newest.error}"))
+    if record.checkpoints:
+        figures.append(_checkpoint_figure(record, end))
+    if record.cost is not None:
+        hours = f"{record.cost.node_hours:,.1f} node-hours"
+        figures.append(KeyFigure("Cost (estimate)", usd(record.cost.usd), f"{hours} at the on-demand price"))
     if record.compile is not None:
         compiled = record.compile
         tone = "bad" if compiled.failed else "good" if compiled.cache == "hit" else ""
@@ -208,12 +293,157 @@ def _published_figure(published: MetricsPublished) -> KeyFigure:
         count(published.gaps, "gap") if published.gaps else "",
         count(published.duplicates, "duplicate") if published.duplicates else "",
         f"lines lost in {count(published.log_rotations, 'log rotation')}" if published.log_rotations else "",
+        f"{count(published.moved, 'data point')} moved to the time of their poll" if published.moved else "",
+        f"{count(published.dropped, 'data point')} not taken by CloudWatch" if published.dropped else "",
     ]
     said = ", ".join(fault for fault in faults if fault)
+    left_out = f"; {count(published.non_finite, 'step')} without a finite loss" if published.non_finite else ""
     if published.gaps is None and not said:
-        return KeyFigure("Metrics published", f"{published.datapoints:,}", "steps, by the workflow's own count")
-    note = said or "as in rank 0's log: no gap, no duplicate"
+        return KeyFigure("Metrics published", f"{published.datapoints:,}", f"steps, by the workflow's count{left_out}")
+    note = (said or "as in rank 0's log: no gap, no duplicate") + left_out
     return KeyFigure("Metrics published", f"{published.datapoints:,}", note, "bad" if said else "good")
+
+
+def _own_figures(training: Training) -> list[KeyFigure]:
+    """The newest values of the program's own figures, with the units of those whose meaning is fixed."""
+    figures = []
+    for name, value in list(training.last_metrics.items())[:MAX_OWN_FIGURES]:
+        title, unit = TITLES.get(name, (name, ""))
+        note = f"{unit}, newest value" if unit else "newest value, as the program says it"
+        figures.append(KeyFigure(title, significant(value), note))
+    return figures
+
+
+def _checkpoint_figure(record: RunRecord, end: datetime | None) -> KeyFigure:
+    newest = record.checkpoints[-1]
+    value = f"step {newest.step:,}" if newest.step is not None else size(newest.size_bytes)
+    if newest.saved_at is None or end is None:
+        return KeyFigure("Checkpoint", value, "the newest")
+    age = duration(max(0.0, (end - newest.saved_at).total_seconds()))
+    when = "old" if record.status is RunStatus.RUNNING else "before the end"
+    return KeyFigure("Checkpoint", value, f"the newest, {age} {when}")
+
+
+def nodes_of(record: RunRecord) -> str:
+    """`2 × trn1.32xlarge`; empty where it is not known."""
+    compute = record.spec.get("compute")
+    described: Mapping[str, Any] = compute if isinstance(compute, Mapping) else {}
+    name, number_of = record.instance_type or described.get("instance_type"), described.get("num_nodes")
+    return f"{number_of} × {name}" if name and number_of else ""
+
+
+def _is_ours(record: RunRecord) -> bool:
+    workload = record.spec.get("workload")
+    return isinstance(workload, Mapping) and workload.get("module") == PROGRAM
+
+
+def _comparison(record: RunRecord) -> Comparison | None:
+    figure = published_figure(record)
+    own = record.training.sequences_per_second if record.training else None
+    if figure is None or own is None:
+        return None
+    return Comparison(
+        recipe=figure.recipe,
+        published=rate(figure.sequences_per_second),
+        own=rate(own),
+        share=f"{own / figure.sequences_per_second:.0%}",
+        source=figure.source,
+        url=figure.url,
+    )
+
+
+def _after_start(record: RunRecord, moment: datetime | None) -> str:
+    if moment is None:
+        return "–"
+    return duration(max(0.0, (moment - record.started_at).total_seconds()))
+
+
+def _restart_rows(record: RunRecord) -> list[RestartRow]:
+    return [
+        RestartRow(
+            stage=restart.stage,
+            attempt=restart.attempt,
+            at=_after_start(record, restart.at),
+            last_step="–" if restart.last_step is None else f"{restart.last_step:,}",
+            error=restart.error,
+            summary=last_own_line(restart.message),
+            message=_unless_one_line(restart.message),
+        )
+        for restart in record.restarts
+    ]
+
+
+def _checkpoint_rows(record: RunRecord, end: datetime | None) -> list[CheckpointRow]:
+    """The newest checkpoints, newest first."""
+    return [
+        CheckpointRow(
+            step="–" if saved.step is None else f"{saved.step:,}",
+            saved=_after_start(record, saved.saved_at),
+            age="–"
+            if saved.saved_at is None or end is None
+            else duration(max(0.0, (end - saved.saved_at).total_seconds())),
+            size=size(saved.size_bytes),
+            url=saved.url,
+        )
+        for saved in reversed(record.checkpoints[-MAX_CHECKPOINT_ROWS:])
+    ]
+
+
+def _cost_rows(cost: Cost) -> list[CostRow]:
+    longest = max(state.node_hours for state in cost.states)
+    several = len({state.instance_type for state in cost.states}) > 1
+    shown = [state for state in cost.states if state.node_hours >= SMALLEST_COST_SHARE * longest]
+    rest = [state for state in cost.states if state not in shown]
+    rows = [
+        CostRow(
+            label=f"{state.state} ({state.instance_type})" if several else state.state,
+            node_hours=f"{state.node_hours:,.2f}",
+            usd=usd(state.usd),
+            percent=round(100 * state.node_hours / longest, 2),
+        )
+        for state in shown
+    ]
+    if rest:
+        hours, priced = sum(state.node_hours for state in rest), [state.usd for state in rest if state.usd is not None]
+        total = sum(priced) if len(priced) == len(rest) else None
+        rows.append(
+            CostRow(count(len(rest), "other state"), f"{hours:,.2f}", usd(total), round(100 * hours / longest, 2))
+        )
+    return rows
+
+
+def _input_facts(record: RunRecord) -> list[tuple[str, str]]:
+    """What the run was made of, as label and value; unknown facts are left out."""
+    made_of = record.inputs
+    if made_of is None:
+        return []
+    staged = ", ".join(
+        said
+        for said in (
+            count(made_of.dataset_files, "file") if made_of.dataset_files is not None else "",
+            size(made_of.dataset_bytes) if made_of.dataset_bytes is not None else "",
+        )
+        if said
+    )
+    facts = (
+        ("Image", made_of.image),
+        ("Image digest", made_of.image_digest),
+        ("Code", made_of.code_url),
+        ("Code SHA-256", made_of.code_sha256),
+        ("Git commit", made_of.git_commit),
+        ("Packages", ", ".join(f"{name} {version}" for name, version in made_of.packages.items())),
+        ("Trainflow's programs", made_of.tools_image),
+        ("Data set", made_of.dataset_url),
+        ("Data set holds", staged),
+        ("Data set version (ETag)", made_of.dataset_etag),
+        ("Data set SHA-256", made_of.dataset_sha256),
+        ("Data set manifest", made_of.dataset_manifest),
+    )
+    return [(label, value) for label, value in facts if value]
+
+
+def _unless_one_line(text: str) -> list[Part]:
+    return parts(text) if len(text.strip().splitlines()) > 1 else []
 
 
 def _overhead_rows(record: RunRecord) -> list[OverheadRow]:
@@ -236,6 +466,8 @@ def _pod_rows(record: RunRecord, logs: set[str]) -> list[PodRow]:
             duration=_pod_duration(pod),
             log=f"logs/{pod.name}.log" if f"{pod.name}.log" in logs else None,
             is_rank0=pod.name == job.rank0,
+            summary=last_own_line(pod.message or ""),
+            message=_unless_one_line(pod.message or ""),
         )
         for stage, job in record.jobs.items()
         for pod in job.pods
@@ -249,7 +481,7 @@ def _pod_duration(pod: Pod) -> str:
 
 
 def _finding(finding: Mapping[str, Any]) -> dict[str, Any]:
-    """A diagnosis, sorted into its title, its facts and its log lines, whatever fields it has."""
+    """A diagnosis, sorted into its title, its facts and the parts of its log lines, whatever fields it has."""
     lines = finding.get("last_lines")
     text = "\n".join(map(str, lines)) if isinstance(lines, list) else str(lines or "")
     facts = {
@@ -257,4 +489,4 @@ def _finding(finding: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in finding.items()
         if key not in ("pod", "last_lines") and value is not None
     }
-    return {"title": str(finding.get("pod") or "Diagnosis"), "facts": facts, "text": text}
+    return {"title": str(finding.get("pod") or "Diagnosis"), "facts": facts, "parts": parts(text)}

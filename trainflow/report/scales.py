@@ -71,17 +71,27 @@ def thinned(points: Sequence[tuple[float, float]], limit: int) -> list[tuple[flo
 
 
 def smoothed(values: Sequence[float], reach: int) -> list[float]:
-    """Mean of each value and its neighbours up to `reach` away on both sides, so that the mean does not lag behind.
+    """Least-squares line through each value and its `2 * reach` nearest neighbours, read at the value.
 
-    Towards the ends the reach shrinks on both sides alike. Values that are no numbers are left out of the means and
-    stay as they are.
+    In the middle this is the mean of both sides, which does not lag behind. At the ends, where neighbours are missing
+    on one side, a mean would lag and a shrinking window would follow the noise of the last values; the line through as
+    many values as elsewhere does neither (local linear regression: Cleveland 1979, with equal weights). Values that are
+    not finite are left out and stay as they are.
     """
-    finite = [value if math.isfinite(value) else 0.0 for value in values]
-    sums = [0.0, *accumulate(finite)]
-    counts = [0, *accumulate(int(math.isfinite(value)) for value in values)]
-    means = []
+    told = [(index, value) for index, value in enumerate(values) if math.isfinite(value)]
+    in_window = {index: place for place, (index, _) in enumerate(told)}
+    # Prefix sums of 1, x, x², y and xy over the finite values.
+    sums = [[0.0, *accumulate(part)] for part in zip(*((1.0, x, x * x, y, x * y) for x, y in told), strict=True)]
+    width = min(len(told), 2 * reach + 1)
+    smooth = []
     for index, value in enumerate(values):
-        near = min(reach, index, len(values) - 1 - index)
-        first, last = index - near, index + near + 1
-        means.append((sums[last] - sums[first]) / (counts[last] - counts[first]) if math.isfinite(value) else value)
-    return means
+        place = in_window.get(index)
+        if place is None:
+            smooth.append(value)
+            continue
+        start = max(0, min(place - reach, len(told) - width))
+        n, sx, sxx, sy, sxy = (part[start + width] - part[start] for part in sums)
+        spread = n * sxx - sx * sx
+        slope = (n * sxy - sx * sy) / spread if spread else 0.0
+        smooth.append(sy / n + slope * (index - sx / n))
+    return smooth

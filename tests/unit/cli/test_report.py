@@ -5,21 +5,36 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded_runs import RecordedRun, recorded
 
 from trainflow.client.files import write_report
-from trainflow.models.run_record import Job, Pod, RunError, RunRecord
+from trainflow.models.run_record import (
+    Cost,
+    Inputs,
+    Job,
+    NodePrice,
+    Pod,
+    Restart,
+    RunError,
+    RunRecord,
+    SavedCheckpoint,
+    StateCost,
+)
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.published import latest_of_each_step
+from trainflow.record.steps import kept_steps_of
 from trainflow.report import render_report
 from trainflow.report.charts import charts
+from trainflow.report.published_figures import published_figure
 from trainflow.report.scales import nice_ticks, smoothed, thinned, time_ticks
 from trainflow.report.timeline import timeline
 
@@ -139,6 +154,15 @@ def test_a_succeeded_runs_report_has_its_key_figures() -> None:
     assert "What happened" not in text
 
 
+def test_other_nodes_than_the_specs_first_are_named() -> None:
+    given_up = {"instance_type": "g5.12xlarge", "given_up": ["p5.48xlarge", EVIL]}
+    page = page_of(recorded("succeeded").record().model_copy(update=given_up))
+    assert "g5.12xlarge" in page.text
+    assert f", because there was no capacity of p5.48xlarge, {EVIL}" in "".join(page.text)
+    assert page.unbalanced == []
+    assert "no capacity" not in "".join(page_of(recorded("succeeded").record()).text)
+
+
 def test_gaps_and_duplicates_are_not_hidden() -> None:
     record = recorded("succeeded").record()
     assert record.metrics_published is not None
@@ -184,6 +208,7 @@ def test_a_curve_breaks_where_the_loss_is_no_number() -> None:
     loss = charts(steps)[0]
 
     assert loss.raw_path.count("M") == 2
+    assert loss.note == "NaN or infinite at 1 logged step, first at step 4"
     assert len(json.loads(loss.points)) == 7
     assert "nan" not in loss.raw_path.lower()
 
@@ -211,10 +236,34 @@ def test_a_long_training_is_thinned_but_keeps_its_extremes() -> None:
     assert kept == sorted(kept)
 
 
-def test_the_smoothed_curve_does_not_lag_behind() -> None:
-    falling = [100.0 - step for step in range(100)]
+@given(st.floats(-5, 5), st.floats(-5, 5), st.integers(1, 80), st.integers(1, 12))
+def test_the_smoothed_curve_neither_lags_behind_nor_bends_at_its_ends(
+    slope: float, start: float, length: int, reach: int
+) -> None:
+    line = [start + slope * step for step in range(length)]
 
-    assert smoothed(falling, 5) == pytest.approx(falling)
+    assert smoothed(line, reach) == pytest.approx(line, abs=1e-6)
+
+
+def test_the_ends_of_the_smoothed_curve_do_not_follow_the_noise() -> None:
+    """A mean of a window that shrinks to the last value alone would end in the last value."""
+    noisy = [100.0 - step + (4.0 if step % 2 else -4.0) for step in range(100)]
+
+    smooth = smoothed(noisy, 10)
+
+    assert max(abs(mean - (100.0 - step)) for step, mean in enumerate(smooth)) < 1.0
+
+
+def test_values_that_are_no_numbers_do_not_disturb_the_smoothed_curve() -> None:
+    falling = [100.0 - step for step in range(50)]
+    broken = [math.nan if step in (0, 7, 8, 49) else value for step, value in enumerate(falling)]
+
+    smooth = smoothed(broken, 5)
+
+    assert [math.isnan(value) for value in smooth] == [math.isnan(value) for value in broken]
+    assert [value for value in smooth if value == value] == pytest.approx([v for v in broken if v == v])
+    assert smoothed([], 3) == []
+    assert all(map(math.isnan, smoothed([math.nan, math.nan], 3)))
 
 
 @given(
@@ -266,3 +315,160 @@ def test_of_a_large_gang_rank_0_and_the_failed_pods_are_drawn() -> None:
     assert len(labels) == 24
     assert drawn.hidden_pods == 104
     assert {"p64", "p99"} <= set(labels)
+
+
+def test_the_figures_of_another_program_have_curves_and_no_units() -> None:
+    run = recorded("succeeded")
+    steps = [
+        replace(step, loss=None, throughput=None, learning_rate=None, epoch=None, metrics={"reward": step.step / 10})
+        for step in run.lines
+    ]
+    record = run.record(kept=kept_steps_of(steps))
+    record.warnings.append("progress.pattern matches nothing")
+    page = page_of(record, steps)
+    text = " ".join(page.text)
+    assert [(chart.title, chart.unit) for chart in charts(steps)] == [("reward", "")]
+    assert record.training is not None
+    assert record.training.last_metrics == {"reward": steps[-1].metrics["reward"]}
+    assert (record.training.last_loss, record.training.sequences_per_second) == (None, None)
+    assert "Sequences/s" not in text
+    assert "progress.pattern matches nothing" in text
+    assert page.unbalanced == []
+
+
+def bert_large(**workload: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = yaml.safe_load(Path("runs/bert-large.yaml").read_text())
+    spec["workload"]["arguments"] |= workload
+    return spec
+
+
+@pytest.mark.parametrize("name", ["bert-large", "bert-lamb-slurm-weak"])
+def test_a_run_of_a_tutorials_recipe_is_compared_with_its_published_figure(name: str) -> None:
+    spec = yaml.safe_load(Path(f"runs/{name}.yaml").read_text())
+    record = recorded("succeeded").record().model_copy(update={"spec": spec})
+    assert record.training is not None
+    published = {"bert-large": ("6,450", "2%"), "bert-lamb-slurm-weak": ("57,408", "0%")}[name]
+    text = "".join(page_of(record).text)
+    assert "Beside published figures" in text
+    assert all(figure in text for figure in (*published, "118.6"))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        bert_large(device="cpu"),
+        bert_large(batch_size=8),
+        bert_large(model="tiny"),
+        {**bert_large(), "compute": {**bert_large()["compute"], "num_nodes": 4}},
+        {**bert_large(), "compute": {**bert_large()["compute"], "instance_type": "trn1n.32xlarge"}},
+        {**bert_large(), "workload": {"script": "train.py", "arguments": bert_large()["workload"]["arguments"]}},
+        yaml.safe_load(Path("runs/bert-lamb.yaml").read_text()),
+    ],
+)
+def test_another_recipe_has_no_published_figure(spec: dict[str, Any]) -> None:
+    record = recorded("succeeded").record().model_copy(update={"spec": spec})
+    assert published_figure(record) is None
+    assert "Beside published figures" not in "".join(page_of(record).text)
+
+
+def test_a_loss_has_the_unit_nats_in_trainflows_own_program_alone() -> None:
+    run = recorded("succeeded")
+    other = {**run.record().spec, "workload": {"script": "train.py"}}
+    assert "nats" in "".join(page_of_run(run).text)
+    assert "nats" not in "".join(page_of(run.record().model_copy(update={"spec": other}), run.lines).text)
+
+
+def test_the_figures_of_step_reports_have_their_titles_and_units() -> None:
+    steps = [replace(step, metrics={"tokens_per_second": 9.0, "reward": 1.0}) for step in recorded("succeeded").lines]
+    titles = [(chart.title, chart.unit) for chart in charts(steps)]
+    assert titles[3:] == [("Throughput", "tokens/s"), ("reward", "")]
+
+
+def full_record() -> RunRecord:
+    """A record with everything that a record may have."""
+    run = recorded("worker_failed")
+    start = run.record().started_at
+    trace = 'Traceback (most recent call last):\n  File "/work/train.py", line 1, in f\n    g()\nValueError: odd'
+    pod = Pod(name="p", phase="Failed", message=trace)
+    facts: dict[str, Any] = {
+        "jobs": {"training": Job(name="j", phase="Failed", pods=[pod])},
+        "restarts": [
+            Restart(
+                stage="training", attempt=1, at=start + timedelta(seconds=20), error=EVIL, message=EVIL, last_step=40
+            )
+        ],
+        "checkpoints": [
+            SavedCheckpoint(step=30, saved_at=start + timedelta(seconds=10), size_bytes=3 * 1024**3),
+            SavedCheckpoint(step=60, saved_at=start + timedelta(seconds=30), size_bytes=7, url=f"s3://b/{EVIL}"),
+        ],
+        "inputs": Inputs(
+            image_digest="sha256:feed",
+            git_commit="c" * 40,
+            packages={"python": "3.12.4", "torch": EVIL},
+            dataset_etag=EVIL,
+            dataset_bytes=2048,
+        ),
+        "cost": Cost(
+            usd=12.345,
+            node_hours=0.5,
+            region="us-west-2",
+            prices=[
+                NodePrice(instance_type="t", usd_per_hour=21.5, as_of="2026-07-20", source="https://prices.example")
+            ],
+            states=[StateCost(state="WatchTraining", instance_type="t", node_hours=0.5, usd=12.345)],
+        ),
+    }
+    return run.record().model_copy(update=facts)
+
+
+def test_restarts_checkpoints_cost_and_inputs_are_shown() -> None:
+    run, record = recorded("worker_failed"), full_record()
+
+    page = page_of(record, run.lines)
+
+    text = "".join(page.text)
+    assert page.unbalanced == []
+    assert [tag for tag, _ in page.elements if tag == "b"] == []
+    for fact in (
+        "3.0 GiB",
+        "20 s",
+        "12.35 USD",
+        "21.5 USD an hour, as of 2026-07-20",
+        "estimate",
+        "sha256:feed",
+        f"python 3.12.4, torch {EVIL}",
+        "2.0 KiB",
+    ):
+        assert fact in text, fact
+    assert "s3://b/" in text
+    (summary,) = [said for said in page.text if said == "ValueError: odd"]
+    assert summary
+    assert [
+        mark.kind for mark in charts(run.lines, restarts=record.restarts, checkpoints=record.checkpoints)[0].marks
+    ] == [
+        "checkpoint",
+        "checkpoint",
+        "restart",
+    ]
+
+
+def test_states_that_cost_next_to_nothing_are_added_up() -> None:
+    record = full_record()
+    assert record.cost is not None
+    (large,) = record.cost.states
+    small = [large.model_copy(update={"state": name, "node_hours": 0.001, "usd": 0.0215}) for name in ("A", "B")]
+    cost = record.cost.model_copy(update={"states": [large, *small]})
+    text = "".join(page_of(record.model_copy(update={"cost": cost})).text)
+    assert "2 other states" in text
+    assert "0.04 USD" in text
+
+
+def test_a_cost_without_a_price_is_no_number() -> None:
+    record = full_record()
+    assert record.cost is not None
+    states = [state.model_copy(update={"usd": None}) for state in record.cost.states]
+    cost = record.cost.model_copy(update={"usd": None, "prices": [], "states": states})
+    assert "No price of these nodes in us-west-2 is known." in "".join(
+        page_of(record.model_copy(update={"cost": cost})).text
+    )

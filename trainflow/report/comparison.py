@@ -1,0 +1,77 @@
+"""Several runs side by side: the rows of a table for people, and a page of its own. The live page has their curves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from trainflow.models.run_record import RunRecord
+from trainflow.record.comparison import differing_fields, measured, scaling, value_text
+from trainflow.record.wording import duration, rate, significant, usd
+from trainflow.report.page import STATUS_IN_WORDS, nodes_of
+from trainflow.report.published_figures import published_figure
+
+SCALING = ("sequences/s and node", "scaling efficiency")
+"""Rows of a scaling study."""
+
+Row = tuple[str, list[str]]
+"""A fact and its value for each run; empty where a run does not have it."""
+
+
+def facts(records: Sequence[RunRecord], *, now: datetime) -> list[Row]:
+    """How the runs ended, their figures, and of a scaling study the efficiency; facts that no run has are left out."""
+    training = [record.training for record in records]
+    published = [published_figure(record) for record in records]
+    study = {run.run_id: run for run in scaling([measured(record) for record in records])}
+    scaled = [study.get(record.run_id) for record in records]
+    losses = [each.last_loss if each else None for each in training]
+    speeds = [each.sequences_per_second if each else None for each in training]
+    rows = [
+        ("status", [STATUS_IN_WORDS[record.status] for record in records]),
+        ("nodes", [nodes_of(record) for record in records]),
+        ("duration", [duration(((record.ended_at or now) - record.started_at).total_seconds()) for record in records]),
+        ("steps", [f"{each.steps:,}" if each else "" for each in training]),
+        ("last loss", ["" if loss is None else significant(loss) for loss in losses]),
+        ("sequences/s", ["" if speed is None else rate(speed) for speed in speeds]),
+        ("sequences/s, published", [rate(figure.sequences_per_second) if figure else "" for figure in published]),
+        (SCALING[0], [rate(run.per_node) if run else "" for run in scaled]),
+        (SCALING[1], [f"{run.efficiency:.0%}" if run else "" for run in scaled]),
+        ("restarts", [str(len(record.restarts) or "") for record in records]),
+        ("cost (estimate)", [usd(record.cost.usd) if record.cost else "" for record in records]),
+    ]
+    return [(name, values) for name, values in rows if any(values)]
+
+
+def fields(records: Sequence[RunRecord]) -> list[Row]:
+    """The fields in which the specs differ, by their dotted names."""
+    differing = differing_fields([record.spec for record in records])
+    return [(name, [value_text(value) for value in values]) for name, values in differing.items()]
+
+
+def render_comparison(records: Sequence[RunRecord], *, now: datetime, reports: Collection[str] = ()) -> str:
+    """The comparison as an HTML page.
+
+    Args:
+        records: Two records or more.
+        now: The time for runs that go on.
+        reports: Ids of the runs whose report lies in a folder of their name beside the page.
+    """
+    environment = Environment(
+        loader=PackageLoader("trainflow.report", "."),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    told = facts(records, now=now)
+    return environment.get_template("comparison.html.j2").render(
+        run_ids=[record.run_id for record in records],
+        reports=set(reports),
+        facts=told,
+        fields=fields(records),
+        is_study=any(name in SCALING for name, _ in told),
+        style=(files("trainflow.report") / "report.css").read_text(encoding="utf-8"),
+    )
