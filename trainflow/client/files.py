@@ -1,4 +1,4 @@
-"""`run.json` and `report.html` on disk: written whole or not at all."""
+"""`run.json`, `steps.json` and `report.html` on disk: written whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainflow.models.run_record import RunRecord
 from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.record.steps import KeptSteps
 from trainflow.report import render_report
 
 
@@ -23,6 +24,15 @@ def write_record(record: RunRecord, path: Path) -> Path:
 def read_record(path: Path) -> RunRecord:
     """The record that `write_record` left."""
     return RunRecord.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def write_steps(steps: Sequence[StepMetrics], path: Path) -> Path:
+    """Writes every logged step (`steps.json`), in the form in which the workflow keeps some of them.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    return write_text(path, KeptSteps(steps=tuple(steps)).to_json() + "\n")
 
 
 def write_report(record: RunRecord, steps: Sequence[StepMetrics], path: Path) -> Path:

@@ -7,19 +7,26 @@ and returns a context manager of a `Place`. Nothing here imports such a package:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.errors import TrainflowError
-from trainflow.models.run_record import RunError, RunRecord, RunStatus
-from trainflow.models.run_spec import RunSpec
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.models.run_status import RunStatus
+
+if TYPE_CHECKING:  # a list of runs imports no model of a spec
+    from trainflow.client.artifacts import Artifact
+    from trainflow.client.code import PackedCode
+    from trainflow.client.details import RunDetails
+    from trainflow.client.observe.snapshot import RunSnapshot
+    from trainflow.client.pod_logs import LogRequest
+    from trainflow.models.run_record import RunError, RunRecord
+    from trainflow.models.run_spec import RunSpec
+    from trainflow.protocol.metrics_line import StepMetrics
 
 GROUP = "trainflow.places"
 """Group of the entry points."""
@@ -47,6 +54,26 @@ class RunNotFound(TrainflowError):
     input_at_fault = True
 
 
+class RunExists(TrainflowError):
+    """The place has a run of this id already, with another spec or ended."""
+
+    what_to_do = "Change the spec or its name, or continue the run with `trainflow resume`."
+    input_at_fault = True
+
+
+class PlaceRefused(TrainflowError):
+    """AWS did not let the caller do something, or could not be asked; the message names the action."""
+
+    what_to_do = "Allow the action that the message names to the role or user whose credentials are used here."
+    input_at_fault = True
+
+
+class LogNotFound(TrainflowError):
+    """There is no such log, or none any more."""
+
+    input_at_fault = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlaceOptions:
     """What a person may say about a place; each place reads what concerns it."""
@@ -59,6 +86,11 @@ class PlaceOptions:
     """Waits of the state machines take `1 / time_scale` of their time; a deployment has no such scale."""
     kubeconfig: Path | None = None
     """A cluster to use instead of the place's own."""
+    image_root: Path | None = None
+    """Folder that stands for `workload.image` at a place that runs no images. Default: the spec's folder if the program
+    is there, otherwise the folder that the place has for it."""
+    spec_folder: Path | None = None
+    """Folder of the spec's file; None for a spec without one."""
     busy: Callable[[str], AbstractContextManager[object]] = nullcontext
     """Entered with a sentence while something takes long, such as `rich.console.Console.status`."""
 
@@ -98,25 +130,15 @@ class FollowedRun(Protocol):
         """Logged steps of the training job in their order, repeated ones once."""
 
 
-class Place(Protocol):
-    """Somewhere runs execute. Its methods raise `TrainflowError` with one sentence for the caller."""
-
-    def start(self, spec: RunSpec) -> str:
-        """Start a run; its id.
-
-        Raises:
-            TrainflowError: If it cannot run there; nothing was started then.
-        """
+class Runs(Protocol):
+    """Runs of a place. Methods raise `TrainflowError` with one sentence for the caller: `RunNotFound` for a run that is
+    not there."""
 
     def runs(self) -> list[RunSummary]:
-        """Runs that the place knows, the newest first."""
+        """Runs that are known, the newest first."""
 
     def describe(self, run_id: str) -> RunSummary:
-        """One run.
-
-        Raises:
-            RunNotFound: If there is none of this id.
-        """
+        """One run."""
 
     def follow(self, run_id: str, *, log_dir: Path) -> FollowedRun:
         """Observe a run from now on.
@@ -128,6 +150,79 @@ class Place(Protocol):
 
     def stop(self, run_id: str, *, reason: RunError) -> None:
         """Stop a run, and wait until it has released what it holds. Safe to repeat."""
+
+
+class RunReader(Runs, Protocol):
+    """Runs with everything that is known of them, for the commands."""
+
+    def details(self, run_id: str) -> RunDetails:
+        """State, newest step, pods and error of a run, read once."""
+
+    def record(self, run_id: str) -> RunRecord:
+        """The record of an ended run; of one that goes on, what it would be now."""
+
+    def report(self, run_id: str) -> str:
+        """The report as a page in HTML; of a run that goes on, what it would be now."""
+
+    def steps(self, run_id: str) -> list[StepMetrics]:
+        """The steps that the workflow keeps, at most a thousand evenly spaced ones."""
+
+    def log(self, run_id: str, request: LogRequest) -> Iterator[str]:
+        """Lines of a pod's log.
+
+        Raises:
+            LogNotFound: If there is no such log, or none any more.
+        """
+
+    def execute(
+        self, run_id: str, request: LogRequest, command: Sequence[str], write: Callable[[bool, bytes], None]
+    ) -> int:
+        """Run a command in the container of one of the run's pods; its exit code.
+
+        Args:
+            run_id: The run.
+            request: Which pod.
+            command: Program and its words; no shell is in between.
+            write: Called with what the command prints, as it comes; first whether that is standard error.
+        """
+
+    def artifacts(self, run_id: str) -> list[Artifact]:
+        """What the run has published so far."""
+
+    def fetch(self, artifact: Artifact, path: Path) -> None:
+        """Write an artifact to a file, in folders that are made."""
+
+
+class Place(Runs, Protocol):
+    """Somewhere runs execute."""
+
+    def start(self, spec: RunSpec, *, code: PackedCode | None = None, run_id: str | None = None) -> str:
+        """Start a run; its id.
+
+        Args:
+            spec: What to run.
+            code: The packed `workload.code`, which is uploaded and replaced by its URL; None if there is nothing to
+                pack.
+            run_id: Another id than a new one; the same id and spec twice start one run.
+
+        Raises:
+            RunExists: If the id is that of another run, or of one that has ended.
+            TrainflowError: If it cannot run there; nothing was started then.
+        """
+
+    def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
+        """Start a run that continues an ended one from its checkpoints; the new run's id.
+
+        The new run has a folder of its own. Its spec names the run that it continues.
+
+        Args:
+            run_id: The run that was stopped or has failed; one that has succeeded needs changes.
+            changes: Fields of its spec that differ, a JSON merge patch (RFC 7386).
+
+        Raises:
+            TrainflowError: If the run goes on or made no checkpoint, or the changes make no spec; nothing was started
+                then.
+        """
 
 
 def open_place(name: str, options: PlaceOptions) -> AbstractContextManager[Place]:

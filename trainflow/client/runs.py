@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from trainflow.client.artifacts import Artifact, artifacts_below
+from trainflow.client.code import PackedCode
+from trainflow.client.continuing import spec_continuing
+from trainflow.client.details import RunDetails, details_of_record, details_of_snapshot
 from trainflow.client.observe import RunObserver, RunSnapshot
-from trainflow.client.observe.cluster import KubernetesPods, PodSource
+from trainflow.client.observe.cluster import KubernetesPods, PodSource, UnseenPods
+from trainflow.client.observe.executions import ExecutionTree
+from trainflow.client.observe.glance import glance
 from trainflow.client.observe.slurm import SlurmJobs
-from trainflow.client.place import FollowedRun, RunNotFound, RunSummary, new_run_id
+from trainflow.client.place import (
+    FollowedRun,
+    LogNotFound,
+    PlaceRefused,
+    RunExists,
+    RunNotFound,
+    RunSummary,
+    new_run_id,
+)
+from trainflow.client.pod_logs import LogRequest, PodNotFound, chosen_pod, log_lines
+from trainflow.client.refusals import told
+from trainflow.client.stored_logs import LATE, StoredLogs, StoredPod
+from trainflow.errors import InvalidRunSpec, TrainflowError
 from trainflow.kubernetes.api import KubernetesApi
-from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.kubernetes.faults import CommandNotRun
+from trainflow.models.backends import KUBERNETES_KINDS, BackendName
+from trainflow.models.deployment_address import DeploymentAddress, container_log
+from trainflow.models.run import Stage
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec, parse_run_spec, with_present_names
 from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.record.build import build_record
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import KeptSteps, kept_steps_from_json
+from trainflow.report import render_report
 
 STOP_SECONDS = 30.0
 """Longest wait for an execution to end, and again for the clean-up: as long as a slow call and its retry."""
@@ -33,68 +60,75 @@ class DeployedRuns:
 
     def __init__(
         self,
+        address: DeploymentAddress,
         *,
         client: Callable[[str], Any],
-        state_machine_arn: str,
-        deployment: str,
-        artifact_bucket: str,
         kubernetes: Callable[[], KubernetesApi],
-        namespace: str = "training",
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         """Makes no request yet.
 
         Args:
+            address: Names of the deployment's resources.
             client: A boto3 client of a service.
-            state_machine_arn: The training workflow.
-            deployment: Name of the deployment, a dimension of its metrics.
-            artifact_bucket: Where what runs leave is kept.
             kubernetes: Connects to the cluster; called where a run has pods.
-            namespace: Namespace of the pods.
             poll_seconds: Time between two polls of an execution's history.
         """
+        self.name = self._deployment = address.deployment
         self._client, self._stepfunctions = client, client("stepfunctions")
-        self._state_machine_arn, self._deployment, self._bucket = state_machine_arn, deployment, artifact_bucket
-        self._kubernetes, self._namespace, self._poll_seconds = kubernetes, namespace, poll_seconds
+        self._state_machine_arn, self._bucket = address.state_machine_arn, address.artifact_bucket
+        self._log_group = container_log(address.cluster, "application")
+        self._kubernetes, self._namespace, self._poll_seconds = kubernetes, address.namespace, poll_seconds
 
-    def start(self, spec: RunSpec, *, run_id: str | None = None) -> str:
-        """See `Place`.
-
-        Args:
-            spec: What to run.
-            run_id: Another id than a new one; the same id and spec twice start one run.
-        """
+    @told
+    def start(self, spec: RunSpec, *, code: PackedCode | None = None, run_id: str | None = None) -> str:
+        """See `Place`."""
+        if code is not None:
+            spec = code.named_in(spec, bucket=self._bucket)
+            code.upload(self._client("s3"), bucket=self._bucket)
         name = run_id or new_run_id(spec, datetime.now(UTC))
-        self._stepfunctions.start_execution(
-            stateMachineArn=self._state_machine_arn, name=name, input=spec.model_dump_json()
-        )
+        try:
+            self._stepfunctions.start_execution(
+                stateMachineArn=self._state_machine_arn, name=name, input=spec.model_dump_json()
+            )
+        except self._stepfunctions.exceptions.ExecutionAlreadyExists:
+            raise RunExists(f"There is a run {name} already, in the deployment '{self._deployment}'.") from None
         return name
 
+    @told
+    def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
+        """See `Place`. The new run's preflight, which sees the file system, tells whether there is a checkpoint."""
+        return self.start(spec_continuing(self.record(run_id), changes))
+
+    @told
     def runs(self) -> list[RunSummary]:
         """See `Place`."""
         pages = self._stepfunctions.get_paginator("list_executions").paginate(stateMachineArn=self._state_machine_arn)
         found = [_summary(execution) for page in pages for execution in page["executions"]]
         return sorted(found, key=lambda run: run.started_at, reverse=True)
 
+    @told
     def describe(self, run_id: str) -> RunSummary:
         """See `Place`."""
         return _summary(self._execution(run_id))
 
+    @told
     def follow(self, run_id: str, *, log_dir: Path) -> FollowedRun:
         """See `Place`."""
         execution = self._execution(run_id)
         observer = RunObserver(
             stepfunctions=self._stepfunctions,
             cloudwatch=self._client("cloudwatch"),
-            pods=self._pods_of(run_id, parse_run_spec(with_present_names(json.loads(execution["input"])))),
+            pods=self._pods_of(execution),
             run_id=run_id,
             execution_arn=execution["executionArn"],
             deployment=self._deployment,
             log_dir=log_dir,
             poll_seconds=self._poll_seconds,
         )
-        return ObservedRun(self, run_id, observer)
+        return ObservedRun(self, run_id, observer, poll_seconds=self._poll_seconds)
 
+    @told
     def stop(self, run_id: str, *, reason: RunError) -> None:
         """See `Place`. What the run holds is released by the rule for executions that are stopped."""
         arn = self._execution(run_id)["executionArn"]
@@ -104,36 +138,171 @@ class DeployedRuns:
             time.sleep(0.1)
         self.settle()
 
+    @told
+    def details(self, run_id: str) -> RunDetails:
+        """See `RunReader`. The pods of a run that goes on need access to the cluster."""
+        execution = self._execution(run_id)
+        if (record := self._final_record(execution)) is not None:
+            return details_of_record(record)
+        kept, pods = self.kept_steps(run_id) or KeptSteps(), self._pods_of(execution)
+        return details_of_snapshot(glance(run_id, self._tree(execution, with_children=False), pods, kept))
+
+    @told
+    def record(self, run_id: str) -> RunRecord:
+        """See `RunReader`."""
+        execution = self._execution(run_id)
+        return self._final_record(execution) or self._record_now(execution, self.kept_steps(run_id) or KeptSteps())
+
+    @told
+    def report(self, run_id: str) -> str:
+        """See `RunReader`."""
+        execution = self._execution(run_id)
+        if _has_ended(execution) and (stored := self._stored(run_id, "report.html")):
+            return stored.decode()
+        kept = self.kept_steps(run_id) or KeptSteps()
+        return render_report(self._final_record(execution) or self._record_now(execution, kept), kept.steps)
+
+    @told
+    def steps(self, run_id: str) -> list[StepMetrics]:
+        """See `RunReader`."""
+        self._execution(run_id)
+        return list((self.kept_steps(run_id) or KeptSteps()).steps)
+
+    @told
+    def log(self, run_id: str, request: LogRequest) -> Iterator[str]:
+        """See `RunReader`. The cluster has the logs of pods until they are deleted, and CloudWatch Logs afterwards."""
+        execution = self._execution(run_id)
+        source = self._pods_of(execution)
+        try:
+            return log_lines(source, run_id, chosen_pod(source, run_id, request), request)
+        except TrainflowError as unseen:
+            if isinstance(unseen, LogNotFound) and not isinstance(unseen, PodNotFound):
+                raise
+            return self._stored_log(execution, request, unseen)
+
+    @told
+    def execute(
+        self, run_id: str, request: LogRequest, command: Sequence[str], write: Callable[[bool, bytes], None]
+    ) -> int:
+        """Run a command in the container of a rank, or of a pod by its name; see `KubernetesApi.run_command`.
+
+        Raises:
+            CommandNotRun: If the cluster does not take it.
+            TrainflowError: If the run has no such pod, or the caller may not see the cluster.
+        """
+        execution = self._execution(run_id)
+        if _backend_of(execution) not in KUBERNETES_KINDS:
+            raise CommandNotRun(f"The jobs of {run_id} are Slurm's, which have no pods; use `srun --overlap --jobid`.")
+        if _has_ended(execution):
+            raise CommandNotRun(f"The run {run_id} has ended ({execution['status']}), and its pods with it.")
+        pod = chosen_pod(self._pods_of(execution), run_id, request)
+        return self._kubernetes().run_command(self._namespace, pod.name, pod.container, command, write)
+
+    def _stored_log(self, execution: Any, request: LogRequest, unseen: TrainflowError) -> Iterator[str]:
+        """The log of a pod that cannot be seen, or of one that is gone."""
+        run_id = execution["name"]
+        backend = _backend_of(execution)
+        kind = KUBERNETES_KINDS.get(backend) if backend else None
+        if self._log_group is None or kind is None:
+            raise unseen
+        record = self.record(run_id)
+        job = record.jobs.get(Stage.TRAINING)
+        if request.pod is not None:
+            pod = StoredPod(name=request.pod, is_whole=True)
+        elif job is None:
+            raise unseen
+        elif request.rank == 0 and job.rank0 is not None:
+            pod = StoredPod(name=job.rank0, is_whole=True)
+        else:
+            pod = StoredPod(name=kind.pod_name(job.name, request.rank))
+        stored = StoredLogs(self._client("logs"), self._log_group)
+        try:
+            return stored.lines(
+                pod,
+                since=request.since or record.started_at,
+                until=record.ended_at + LATE if record.ended_at else None,
+                has_ended=(lambda: self.describe(run_id).status is not RunStatus.RUNNING) if request.follow else None,
+            )
+        except (LogNotFound, PlaceRefused) as missing:
+            raise type(missing)(f"{unseen} {missing}") from None
+
+    @told
+    def artifacts(self, run_id: str) -> list[Artifact]:
+        """See `RunReader`."""
+        self._execution(run_id)
+        return artifacts_below(self._client("s3"), self._bucket, f"runs/{run_id}/")
+
+    @told
+    def fetch(self, artifact: Artifact, path: Path) -> None:
+        """See `RunReader`."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._client("s3").download_file(self._bucket, artifact.key, str(path))
+
     def settle(self) -> None:
         """Wait for what the end of a run triggers, where the place can tell that it is done: AWS cannot."""
 
     def kept_steps(self, run_id: str) -> KeptSteps | None:
         """The steps that the workflow kept of a run; None if there are none."""
+        stored = self._stored(run_id, STEPS_FILE)
+        return kept_steps_from_json(stored) if stored else None
+
+    def _final_record(self, execution: Any) -> RunRecord | None:
+        """The record that the end of the run has written; None if there is none yet, or one of a later version."""
+        stored = self._stored(execution["name"], "run.json") if _has_ended(execution) else None
+        try:
+            return RunRecord.model_validate_json(stored) if stored else None
+        except ValidationError:
+            return None
+
+    def _record_now(self, execution: Any, kept: KeptSteps) -> RunRecord:
+        tree = self._tree(execution)
+        return build_record(
+            run_id=execution["name"],
+            history=tree.history,
+            children=tree.children,
+            kept=kept,
+            now=datetime.now(UTC),
+        )
+
+    def _tree(self, execution: Any, *, with_children: bool = True) -> ExecutionTree:
+        tree = ExecutionTree(self._stepfunctions, execution["executionArn"])
+        tree.read(with_children=with_children)
+        return tree
+
+    def _stored(self, run_id: str, name: str) -> bytes | None:
+        """A file that the workflow keeps of a run; None if there is none."""
         s3 = self._client("s3")
         try:
-            found = s3.get_object(Bucket=self._bucket, Key=f"runs/{run_id}/{STEPS_FILE}")
+            found = s3.get_object(Bucket=self._bucket, Key=f"runs/{run_id}/{name}")
         except s3.exceptions.NoSuchKey:
             return None
-        return kept_steps_from_json(found["Body"].read())
+        content: bytes = found["Body"].read()
+        return content
 
-    def _pods_of(self, run_id: str, spec: RunSpec) -> PodSource:
-        if spec.compute.backend in KUBERNETES_KINDS:
-            return KubernetesPods(self._kubernetes(), self._namespace)
-        return SlurmJobs(self._client("s3"), bucket=self._bucket, run_id=run_id)
+    def _pods_of(self, execution: Any) -> PodSource:
+        """Where the run's pods are seen: runs are observed without access to the cluster, too."""
+        try:
+            spec = parse_run_spec(with_present_names(json.loads(execution["input"])))
+            if spec.compute.backend in KUBERNETES_KINDS:
+                return KubernetesPods(self._kubernetes(), self._namespace)
+        except TrainflowError as refused:
+            return UnseenPods(refused)
+        return SlurmJobs(self._client("s3"), bucket=self._bucket, run_id=execution["name"])
 
     def _execution(self, run_id: str) -> Any:
         arn = f"{self._state_machine_arn.replace(':stateMachine:', ':execution:')}:{run_id}"
         try:
             return self._stepfunctions.describe_execution(executionArn=arn)
-        except self._stepfunctions.exceptions.ExecutionDoesNotExist:
+        except (self._stepfunctions.exceptions.ExecutionDoesNotExist, self._stepfunctions.exceptions.InvalidArn):
             raise RunNotFound(f"There is no run '{run_id}' in the deployment '{self._deployment}'.") from None
 
 
 class ObservedRun:
     """A `FollowedRun` of a deployment."""
 
-    def __init__(self, place: DeployedRuns, run_id: str, observer: RunObserver) -> None:
-        self._place, self._run_id, self._observer = place, run_id, observer
+    def __init__(self, place: DeployedRuns, run_id: str, observer: RunObserver, *, poll_seconds: float) -> None:
+        self._place, self._run_id, self._observer, self._poll_seconds = place, run_id, observer, poll_seconds
+        self._finished, self._asked_at = False, -math.inf
 
     def __enter__(self) -> ObservedRun:
         self._observer.start()
@@ -147,8 +316,12 @@ class ObservedRun:
         return self._observer.snapshot()
 
     def is_finished(self) -> bool:
-        """See `FollowedRun`."""
-        return self._place.describe(self._run_id).status is not RunStatus.RUNNING
+        """See `FollowedRun`. A view asks several times a second; AWS is asked once a poll, and may fail to answer."""
+        if not self._finished and time.monotonic() >= self._asked_at + self._poll_seconds:
+            self._asked_at = time.monotonic()
+            with suppress(PlaceRefused):
+                self._finished = self._place.describe(self._run_id).status is not RunStatus.RUNNING
+        return self._finished
 
     def record(self, *, aborted: RunError | None = None) -> RunRecord:
         """See `FollowedRun`."""
@@ -163,6 +336,18 @@ class ObservedRun:
     def steps(self) -> list[StepMetrics]:
         """See `FollowedRun`."""
         return self._observer.steps()
+
+
+def _backend_of(execution: Any) -> BackendName | None:
+    """The backend of an execution's spec; None for an execution with another input."""
+    try:
+        return parse_run_spec(with_present_names(json.loads(execution["input"]))).compute.backend
+    except InvalidRunSpec:
+        return None
+
+
+def _has_ended(execution: Any) -> bool:
+    return bool(execution["status"] != RunStatus.RUNNING)
 
 
 def _summary(execution: Any) -> RunSummary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,9 @@ def test_a_run_is_observed_from_its_first_event_to_its_record(observed: Observed
         "gaps": 0,
         "duplicates": 0,
         "log_rotations": 0,
+        "moved": 0,
+        "dropped": 0,
+        "non_finite": 0,
     }
     assert [execution.arn for execution in record.executions] == [
         run.history.arn,
@@ -199,3 +202,26 @@ def test_a_missing_datum_in_cloudwatch_gets_into_the_record(observed: Observed, 
 
     assert published is not None
     assert (published.datapoints, published.first_step, published.gaps) == (199, 2, 1)
+
+
+def test_other_programs_are_followed_by_the_times_of_their_log(observed: Observed) -> None:
+    observed.show()
+    observed.observer.start()
+    stream = observed.cluster.watches.get(timeout=10)
+    lines = ("loading", '{"step": 5, "loss": 2.5, "accuracy": 0.5}', '{"step": 10, "loss": 2.0, "accuracy": 0.6}')
+    observed.cluster.logs.setdefault("train-0", FakeLog()).write(*stamped(lines))
+    stream.lines.put(event("ADDED", running_pod("train-0", stage="training", index=0)))
+    eventually(lambda: len(observed.observer.snapshot().steps) == 2)
+    first = datetime(2026, 11, 21, 9, 31, 0, 333333, tzinfo=UTC)
+    assert observed.observer.snapshot().steps[0] == StepMetrics(first, None, 5, 2.5, None, None, {"accuracy": 0.5})
+
+
+def test_a_log_without_a_step_is_a_warning_in_the_live_view(observed: Observed) -> None:
+    observed.show()
+    observed.observer.start()
+    stream = observed.cluster.watches.get(timeout=10)
+    observed.cluster.logs.setdefault("train-0", FakeLog()).write(*stamped(("x",) * 200))
+    stream.lines.put(event("ADDED", running_pod("train-0", stage="training", index=0)))
+    eventually(lambda: bool(observed.observer.snapshot().warnings))
+    (warning,) = observed.observer.snapshot().warnings
+    assert "progress" in warning

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import boto3
@@ -40,7 +40,7 @@ def write_segment(s3: Any, second: int, *texts: str) -> None:
     s3.put_object(Bucket=BUCKET, Key=f"runs/{RUN}/logs/{JOB}/{second * SECOND:020d}-{second:015d}.log", Body=body)
 
 
-def write_record(s3: Any, *nodes: dict[str, Any], exit_code: int) -> None:
+def write_record(s3: Any, *nodes: dict[str, Any], exit_code: int, others: Sequence[dict[str, Any]] = ()) -> None:
     record = {
         "job_id": 7,
         "spec_hash": "0" * 16,
@@ -48,6 +48,7 @@ def write_record(s3: Any, *nodes: dict[str, Any], exit_code: int) -> None:
         "started_at": "1970-01-01T00:00:01Z",
         "ended_at": "1970-01-01T00:01:00Z",
         "nodes": nodes,
+        "others": others,
     }
     s3.put_object(Bucket=BUCKET, Key=f"runs/{RUN}/jobs/{JOB}.json", Body=json.dumps(record))
 
@@ -79,6 +80,27 @@ def test_a_job_that_has_ended_shows_its_first_node_and_those_that_failed(s3: Any
     ]
     assert pods[0].result == {"steps": 5}
     assert pods[1].message == "no memory"
+
+
+def test_a_job_that_has_ended_shows_all_of_its_nodes_in_their_order(s3: Any, jobs: SlurmJobs) -> None:
+    first, killed = {"index": 0, "node": "n0", "exit_code": 0}, {"index": 2, "node": ""}
+    failed = {"index": 3, "node": "n3", "exit_code": 9}
+    write_record(s3, first, failed, others=[{"index": 1, "node": "n1", "exit_code": 0}, killed], exit_code=9)
+    assert [(pod.index, pod.node, pod.phase, pod.exit_code) for pod in views(jobs)] == [
+        (0, "n0", "Succeeded", 0),
+        (1, "n1", "Succeeded", 0),
+        (2, None, "Failed", 9),
+        (3, "n3", "Failed", 9),
+    ]
+
+
+def test_no_node_finishes_before_it_starts(s3: Any, jobs: SlurmJobs) -> None:
+    """Slurm counts whole seconds, so a job that ends at once may be recorded to begin behind its end."""
+    early = {"index": 0, "node": "n0", "exit_code": 0, "finished_at": "1970-01-01T00:00:00.5Z"}
+    write_record(s3, early, exit_code=0)
+    (pod,) = views(jobs)
+    assert pod.started_at is not None
+    assert pod.started_at == pod.finished_at
 
 
 def test_a_watch_yields_the_changes_since_the_list(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:

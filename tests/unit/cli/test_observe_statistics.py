@@ -64,6 +64,9 @@ def test_published_steps_are_read_back_and_agree_with_the_log(cloudwatch: CloudW
         "gaps": 0,
         "duplicates": 0,
         "log_rotations": 0,
+        "moved": 0,
+        "dropped": 0,
+        "non_finite": 0,
     }
 
 

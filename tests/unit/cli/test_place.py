@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -14,9 +15,11 @@ from moto import mock_aws
 
 from tests.fakes.runs import SPEC, spec_with
 from trainflow.client import place as places
-from trainflow.client.place import PlaceOptions, PlaceUnavailable, RunNotFound, open_place
+from trainflow.client.place import PlaceOptions, PlaceRefused, PlaceUnavailable, RunNotFound, RunSummary, open_place
+from trainflow.client.pod_logs import LogRequest
 from trainflow.client.runs import DeployedRuns
 from trainflow.kubernetes.api import KubernetesApi
+from trainflow.models.deployment_address import DeploymentAddress
 from trainflow.models.run_record import RunError, RunStatus
 from trainflow.models.run_spec import parse_run_spec
 
@@ -64,14 +67,24 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeployedRuns]:
             name="training", definition=json.dumps({}), roleArn="arn:aws:iam::123456789012:role/states"
         )
 
+        session.client("s3").create_bucket(
+            Bucket="artifacts", CreateBucketConfiguration={"LocationConstraint": "us-west-2"}
+        )
+
         def no_cluster() -> KubernetesApi:
             raise AssertionError("no pod is asked for")
 
-        yield DeployedRuns(
-            client=lambda service: session.client(service),  # type: ignore[call-overload]
-            state_machine_arn=machine["stateMachineArn"],
+        address = DeploymentAddress(
             deployment="twin",
+            state_machine_arn=machine["stateMachineArn"],
             artifact_bucket="artifacts",
+            data_bucket="data",
+            cluster="trainflow",
+            namespace="training",
+        )
+        yield DeployedRuns(
+            address,
+            client=lambda service: session.client(service),  # type: ignore[call-overload]
             kubernetes=no_cluster,
         )
 
@@ -96,6 +109,57 @@ def test_a_run_that_began_when_the_python_environment_had_another_name_is_follow
     machine = stepfunctions.list_state_machines()["stateMachines"][0]["stateMachineArn"]
     stepfunctions.start_execution(stateMachineArn=machine, name="before", input=json.dumps(spec))
     assert not runs.follow("before", log_dir=tmp_path).is_finished()
+
+
+def without_cluster(runs: DeployedRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the caller have no access to the deployment's cluster from now on."""
+
+    def refused() -> KubernetesApi:
+        raise PlaceRefused("You may not use `eks:DescribeCluster`.")
+
+    monkeypatch.setattr(runs, "_kubernetes", refused)
+
+
+def test_a_run_is_followed_without_access_to_the_cluster(
+    runs: DeployedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_cluster(runs, monkeypatch)
+    run_id = runs.start(parse_run_spec(SPEC))
+    with runs.follow(run_id, log_dir=tmp_path) as followed:
+        assert not followed.is_finished()
+        while (trouble := followed.snapshot().trouble) is None:
+            time.sleep(0.01)
+    assert trouble == "You may not use `eks:DescribeCluster`."
+    details = runs.details(run_id)
+    assert (details.run_id, details.pods) == (run_id, [])
+    with pytest.raises(PlaceRefused, match="eks:DescribeCluster"):
+        list(runs.log(run_id, LogRequest()))
+
+
+def test_a_view_that_asks_often_asks_aws_once_a_poll(
+    runs: DeployedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_cluster(runs, monkeypatch)
+    run_id = runs.start(parse_run_spec(SPEC))
+    followed = runs.follow(run_id, log_dir=tmp_path)
+    asked: list[str] = []
+    answer = runs.describe
+    monkeypatch.setattr(runs, "describe", lambda run_id: (asked.append(run_id), answer(run_id))[1])
+    assert not any(followed.is_finished() for _ in range(20))
+    assert asked == [run_id]
+
+
+def test_a_poll_that_aws_refuses_ends_no_view(
+    runs: DeployedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_cluster(runs, monkeypatch)
+    followed = runs.follow(runs.start(parse_run_spec(SPEC)), log_dir=tmp_path)
+
+    def refused(_run_id: str) -> RunSummary:
+        raise PlaceRefused("AWS does not answer.")
+
+    monkeypatch.setattr(runs, "describe", refused)
+    assert not followed.is_finished()
 
 
 def test_a_run_that_is_not_there_is_named(runs: DeployedRuns) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from trainflow.errors import TrainflowError
 from trainflow.kubernetes.api import KubernetesApi
 
 READ_SECONDS = 30.0
@@ -36,6 +37,28 @@ class PodSource(Protocol):
 
     def pod_log(self, pod: str, container: str | None, *, since: str | None, follow: bool) -> LineStream:
         """Lines of the container's log, each behind its time stamp, from the second `since` on."""
+
+
+class UnseenPods:
+    """`PodSource` of a caller who may not see the pods: every question is answered by the reason."""
+
+    def __init__(self, reason: TrainflowError) -> None:
+        self._reason = reason
+
+    def list_pods(self, selector: str) -> Mapping[str, Any]:
+        """See `PodSource`."""
+        del selector
+        raise self._reason
+
+    def watch_pods(self, selector: str, resource_version: str) -> LineStream:
+        """See `PodSource`."""
+        del selector, resource_version
+        raise self._reason
+
+    def pod_log(self, pod: str, container: str | None, *, since: str | None, follow: bool) -> LineStream:
+        """See `PodSource`."""
+        del pod, container, since, follow
+        raise self._reason
 
 
 class KubernetesPods:

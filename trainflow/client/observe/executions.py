@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 EVENTS_PER_PAGE = 1000
 """Most events that `GetExecutionHistory` returns at once."""
 
+NEW_EVENTS_PER_PAGE = 50
+"""Events that a further poll asks for at once: a page is answered whole, however many of its events are known."""
+
 
 class HistoryReader:
     """Reads the history of one execution; each poll reads only new events."""
@@ -52,7 +55,7 @@ class HistoryReader:
             executionArn=self.history.arn,
             reverseOrder=True,
             includeExecutionData=self._with_data,
-            PaginationConfig={"PageSize": EVENTS_PER_PAGE},
+            PaginationConfig={"PageSize": NEW_EVENTS_PER_PAGE if last_id else EVENTS_PER_PAGE},
         )
         for page in pages:
             events = page["events"]
@@ -83,12 +86,16 @@ class ExecutionTree:
         """The watch windows, in their order."""
         return tuple(reader.history for reader in list(self._children.values()))
 
-    def read(self) -> bool:
-        """Reads what is new of all of them; whether there was anything. Trouble is noted, not raised."""
+    def read(self, *, with_children: bool = True) -> bool:
+        """Reads what is new of all of them; whether there was anything. Trouble is noted, not raised.
+
+        Args:
+            with_children: Whether to read the watch windows, too, whose polls are many events.
+        """
         grew = False
         try:
             grew |= self._parent.read()
-            for arn in child_arns(self.history) if grew else ():
+            for arn in child_arns(self.history) if grew and with_children else ():
                 self._children.setdefault(arn, HistoryReader(self._stepfunctions, arn, with_data=False))
             for reader in self._children.values():
                 grew |= reader.read()

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from trainflow.client.observe.cluster import LineStream, PodSource
 from trainflow.errors import TrainflowError
 from trainflow.kubernetes.faults import NotFound
+from trainflow.models.log_line import LogLine
 
 NUM_LAST_LINES = 20
 """Lines of each log that are kept for the terminal: a traceback and what came before it."""
@@ -59,8 +60,14 @@ class Resumption:
 
 
 def _whole_second(stamp: str) -> datetime | None:
+    time = _time_of(stamp)
+    return time.replace(microsecond=0) if time else None
+
+
+def _time_of(stamped: str) -> datetime | None:
+    """The time in front of a line; None for a line without one."""
     try:
-        return datetime.fromisoformat(stamp).astimezone(UTC).replace(microsecond=0)
+        return datetime.fromisoformat(stamped.partition(" ")[0]).astimezone(UTC)
     except ValueError:
         return None
 
@@ -76,7 +83,7 @@ class LogFollower:
         container: str | None,
         path: Path,
         has_ended: Callable[[], bool],
-        on_line: Callable[[str], None] | None = None,
+        on_line: Callable[[LogLine], None] | None = None,
     ) -> None:
         """Prepares the follower.
 
@@ -86,7 +93,8 @@ class LogFollower:
             container: Name of its container.
             path: File to write; an older one is replaced.
             has_ended: Whether the pod has finished or is gone, so that its log will grow no more.
-            on_line: Called with each new line, without its line break, from the follower's thread.
+            on_line: Called with each new line, without its line break, and the time at which it was logged, from the
+                follower's thread.
         """
         self._source, self._pod, self._container, self._path = source, pod, container, path
         self._has_ended, self._on_line = has_ended, on_line
@@ -168,4 +176,4 @@ class LogFollower:
         file.flush()
         self._last_lines.append(text)
         if self._on_line is not None:
-            self._on_line(text)
+            self._on_line(LogLine(_time_of(stamped) or datetime.now(UTC), text))

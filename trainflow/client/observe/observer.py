@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +18,25 @@ from trainflow.client.observe.logs import LogFollower
 from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.snapshot import RunSnapshot, total_steps
 from trainflow.client.observe.statistics import read_statistics
+from trainflow.client.observe.steps import StepsInOrder
+from trainflow.errors import InvalidRunSpec
+from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
-from trainflow.models.run_record import MetricsPublished, RunError, RunRecord, RunStatus
-from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
+from trainflow.models.run_record import MetricsPublished, Restart, RunError, RunRecord, RunStatus
+from trainflow.models.run_spec import parse_run_spec
+from trainflow.progress.reader import LINES_BEFORE_WARNING, Numbering, ProgressReader, lines_apart, warning
+from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
+from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport, parse_staging_line
+from trainflow.protocol.step_report import StepReport
 from trainflow.record.build import all_visits, build_record
+from trainflow.record.cost import NodeUse, node_use
 from trainflow.record.failure import run_error
-from trainflow.record.history import Visit, current_state
+from trainflow.record.history import Visit, current_state, task_output
 from trainflow.record.pods import PodView
-from trainflow.record.published import compare, latest_of_each_step
-from trainflow.record.steps import KeptSteps, kept_steps_of
+from trainflow.record.published import compare
+from trainflow.record.restarts import restarts
+from trainflow.record.steps import KeptSteps, kept_steps_of, newest_checkpoints
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.client import CloudWatchClient
@@ -82,8 +92,16 @@ class RunObserver:
         self._watcher = PodWatcher(self._cluster, run_id, self._on_pod)
         self._followers: dict[str, LogFollower] = {}
         self._lines: list[StepMetrics] = []
+        self._checkpoints: list[CheckpointReport] = []
+        self._in_order = StepsInOrder()
+        self._num_rank0_lines = 0
+        self._reader: ProgressReader | None = None
+        """Reader of rank 0's log; made when the spec is known, with the first line."""
         self._staging: StagingReport | None = None
         self._visits: tuple[Visit, ...] = ()
+        self._restarts: tuple[Restart, ...] = ()
+        self._instance_type: str | None = None
+        self._node_use: NodeUse | None = None
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="executions", daemon=True)
@@ -112,12 +130,15 @@ class RunObserver:
         history, pods = self._executions.history, self._watcher.pods()
         own_states = [visit for visit in self._visits if visit.execution == history.name]
         current = current_state(own_states)
-        steps = tuple(latest_of_each_step(self._metrics_lines()))
+        steps = self._steps()
         return RunSnapshot(
             run_id=self._run_id,
             status=history.status,
             observed_at=self._clock(),
             execution=history.name,
+            arn=history.arn,
+            spec=self._spec(),
+            instance_type=self._instance_type,
             started_at=history.started_at,
             ended_at=history.ended_at,
             states=self._visits,
@@ -126,8 +147,12 @@ class RunObserver:
             staging=self._staging if any(pod.stage == Stage.STAGE and pod.phase == "Running" for pod in pods) else None,
             steps=steps,
             total_steps=total_steps(self._spec(), steps[0].step if steps else None),
+            checkpoints=newest_checkpoints(self._checkpoints_so_far()),
+            restarts=self._restarts,
+            cost=self._node_use.cost(end=history.ended_at or self._clock()) if self._node_use else None,
             error=run_error(history),
             last_lines=self._last_lines(pods),
+            warnings=tuple(self._warnings()),
             trouble=self._trouble(),
         )
 
@@ -154,7 +179,7 @@ class RunObserver:
             history=self._executions.history,
             children=self._executions.children,
             pods=self._watcher.pods(),
-            kept=kept or kept_steps_of(self._metrics_lines()),
+            kept=kept or kept_steps_of(self._metrics_lines(), self._checkpoints_so_far()),
             published=self._published(settle_seconds),
             now=now,
             status=status,
@@ -163,7 +188,11 @@ class RunObserver:
 
     def steps(self) -> list[StepMetrics]:
         """Logged steps of the training job in their order, repeated ones once: the report's curves."""
-        return latest_of_each_step(self._metrics_lines())
+        return list(self._steps())
+
+    def _steps(self) -> tuple[StepMetrics, ...]:
+        with self._lock:
+            return self._in_order.all()
 
     def _poll(self) -> None:
         while not self._stopping.is_set():
@@ -172,11 +201,20 @@ class RunObserver:
 
     def _read_executions(self) -> None:
         if self._executions.read():
-            self._visits = tuple(all_visits([self._executions.history, *self._executions.children]))
+            history = self._executions.history
+            self._visits = tuple(all_visits([history, *self._executions.children]))
+            self._restarts = tuple(restarts(history))
+            self._node_use = node_use(history, self._spec())
+            answer = task_output(history, "EnsureCapacity")
+            self._instance_type = answer.get("instance_type") if isinstance(answer, dict) else None
 
     def _spec(self) -> Mapping[str, Any]:
         spec = self._executions.history.input()
         return spec if isinstance(spec, Mapping) else {}
+
+    def _checkpoints_so_far(self) -> list[CheckpointReport]:
+        with self._lock:
+            return list(self._checkpoints)
 
     def _metrics_lines(self) -> list[StepMetrics]:
         with self._lock:
@@ -217,8 +255,8 @@ class RunObserver:
             on_line=self._reader_of(pod),
         )
 
-    def _reader_of(self, pod: PodView) -> Callable[[str], None] | None:
-        """Who wants to know what the pod says."""
+    def _reader_of(self, pod: PodView) -> Callable[[LogLine], None] | None:
+        """What reads the pod's log."""
         if pod.stage == Stage.STAGE:
             return self._on_staging_line
         # Only rank 0 prints metrics, so in an elastic gang, where any pod may hold it, every log is read for them.
@@ -228,14 +266,47 @@ class RunObserver:
     def _has_ended(self, uid: str) -> bool:
         return any(pod.uid == uid and pod.finished for pod in self._watcher.pods())
 
-    def _on_staging_line(self, text: str) -> None:
-        self._staging = parse_staging_line(text) or self._staging
+    def _on_staging_line(self, line: LogLine) -> None:
+        self._staging = parse_staging_line(line.text) or self._staging
 
-    def _on_rank0_line(self, text: str) -> None:
-        step = parse_metrics_line(text)
-        if step is not None:
-            with self._lock:
-                self._lines.append(step)
+    def _on_rank0_line(self, line: LogLine) -> None:
+        saved = parse_checkpoint_line(line.text, line.logged_at)
+        with self._lock:
+            self._num_rank0_lines += 1
+            if saved is not None:
+                self._checkpoints.append(saved)
+                return
+            if self._reader is None:
+                self._reader = self._new_reader()
+            for found in self._reader.read(line):
+                self._add(found, line)
+
+    def _add(self, found: StepMetrics | StepReport, line: LogLine) -> None:
+        """A report behind its step's line adds to the step; one without is the step."""
+        if isinstance(found, StepMetrics):
+            self._lines.append(found)
+        elif self._lines and self._lines[-1].step == found.step:
+            self._lines[-1] = self._lines[-1].with_metrics(found.as_step(line.logged_at).metrics)
+        else:
+            self._lines.append(found.as_step(line.logged_at))
+        self._in_order.add(self._lines[-1])
+
+    def _new_reader(self) -> ProgressReader:
+        try:
+            spec = parse_run_spec(self._spec())
+        except InvalidRunSpec:
+            return ProgressReader("auto")
+        return ProgressReader(spec.progress, numbering=Numbering(lines_apart(spec)))
+
+    def _warnings(self) -> Iterator[str]:
+        with self._lock:
+            num_lines, last = self._num_rank0_lines, self._lines[-1].step if self._lines else None
+        if num_lines < LINES_BEFORE_WARNING or last is not None:
+            return
+        with suppress(InvalidRunSpec):
+            said = warning(parse_run_spec(self._spec()).progress, num_lines=num_lines, last_step=last)
+            if said:
+                yield said
 
     def _last_lines(self, pods: tuple[PodView, ...]) -> dict[str, tuple[str, ...]]:
         with self._lock:

@@ -49,17 +49,21 @@ class PodWatcher:
         with self._lock:
             return tuple(self._views.values())
 
+    def read(self) -> None:
+        """Lists once, for a watch that is never started; trouble is noted, not raised."""
+        try:
+            self._list()
+        except TrainflowError as unreachable:
+            self.trouble = str(unreachable)
+
     def stop(self) -> None:
-        """Looks once more, then ends the watch."""
+        """Lists once more, then ends the watch."""
         self._stopping.set()
         if self._stream is not None:
             self._stream.close()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
-        try:
-            self._list()
-        except TrainflowError as unreachable:
-            self.trouble = str(unreachable)
+        self.read()
 
     def _run(self) -> None:
         failures = 0

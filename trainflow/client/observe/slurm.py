@@ -1,6 +1,6 @@
 """The jobs of a run on Slurm, as the observer sees pods: from what they leave in S3, which is all there is to see.
 
-A job has a pod for its first node from its first line on, and one for each node that failed once it has ended.
+A job has a pod for its first node from its first line on, and one for each of its nodes once it has ended.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class SlurmJobs:
         for job in self._jobs():
             record = self._record(job)
             if record is not None:
-                yield from (_ended_pod(job, node, record) for node in record.nodes)
+                nodes = sorted((*record.nodes, *record.others), key=lambda node: node.index)
+                yield from (_ended_pod(job, node, record) for node in nodes)
             elif (began := next(self._segments(self._log_folder(job), EPOCH), None)) is not None:
                 yield _pod(job, 0, phase="Running", state={"running": {"startedAt": _stamp_of(began).isoformat()}})
 
@@ -147,15 +148,17 @@ def _stamp_of(segment: str) -> datetime:
 
 def _ended_pod(job: str, node: NodeRecord, record: JobRecord) -> dict[str, Any]:
     exit_code = record.exit_code if node.exit_code is None else node.exit_code
+    finished_at = node.finished_at or record.ended_at
     ended = {
         "exitCode": exit_code,
         "reason": "Completed" if exit_code == 0 else record.reason or "Error",
-        "startedAt": record.started_at.isoformat(),
-        "finishedAt": (node.finished_at or record.ended_at).isoformat(),
+        # Slurm counts whole seconds, and another node's clock may differ: no pod ends before it begins.
+        "startedAt": min(record.started_at, finished_at).isoformat(),
+        "finishedAt": finished_at.isoformat(),
         "message": node.message,
     }
     phase = "Succeeded" if exit_code == 0 else "Failed"
-    return _pod(job, node.index, phase=phase, state={"terminated": ended}, node=node.node)
+    return _pod(job, node.index, phase=phase, state={"terminated": ended}, node=node.node or None)
 
 
 def _pod(job: str, index: int, *, phase: str, state: dict[str, Any], node: str | None = None) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from trainflow.models.run_record import RunError, RunStatus
+from trainflow.models.run_record import Cost, Restart, RunError, RunStatus
+from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport
 from trainflow.record.history import Visit
@@ -16,6 +17,21 @@ from trainflow.record.pods import PodView
 
 RECENT_STEPS = 50
 """Steps from which speed and remaining time are judged: enough to smooth, few enough to follow a change."""
+
+LAST_STEP = (
+    "max_steps",  # Trainflow's programs, transformers, Lightning
+    "max_train_steps",  # the examples of accelerate and diffusers
+    "num_train_steps",
+    "train_steps",
+    "num_steps",
+    "total_steps",
+    "steps",
+    "training.steps",  # torchtitan
+    "train_iters",  # Megatron-LM
+    "max_iters",  # nanoGPT
+    "iterations",
+)
+"""Flags by which programs are told the step at which the whole training ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +43,12 @@ class RunSnapshot:
     observed_at: datetime
     execution: str = ""
     """Name of the run's own execution, as opposed to its watch windows'."""
+    arn: str = ""
+    """ARN of the run's own execution."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """The run spec; empty while it is not known."""
+    instance_type: str | None = None
+    """Type of the nodes that were requested last; None before the request."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     states: tuple[Visit, ...] = ()
@@ -41,9 +63,17 @@ class RunSnapshot:
     """Logged steps of the training job in their order, repeated ones once."""
     total_steps: int | None = None
     """Step at which the training will end, if the spec's arguments tell."""
+    checkpoints: tuple[CheckpointReport, ...] = ()
+    """The newest checkpoints that the program has reported, in the order of writing."""
+    restarts: tuple[Restart, ...] = ()
+    """Jobs that failed and were submitted again."""
+    cost: Cost | None = None
+    """Estimate of what the run's nodes have cost so far; None while it has held none."""
     error: RunError | None = None
     last_lines: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Last lines of each failed pod's log."""
+    warnings: tuple[str, ...] = ()
+    """What the log does not show although the spec says so."""
     trouble: str | None = None
     """Why something cannot be observed at the moment; the run itself may be well."""
 
@@ -55,10 +85,17 @@ class RunSnapshot:
         return max(0.0, ((self.ended_at or self.observed_at) - self.started_at).total_seconds())
 
     @property
+    def checkpoint_age_seconds(self) -> float | None:
+        """Time since the newest checkpoint, until the end of a run that has ended; None before the first."""
+        if not self.checkpoints:
+            return None
+        return max(0.0, ((self.ended_at or self.observed_at) - self.checkpoints[-1].saved_at).total_seconds())
+
+    @property
     def sequences_per_second(self) -> float | None:
-        """Median over the latest steps."""
-        recent = self.steps[-RECENT_STEPS:]
-        return median(step.throughput for step in recent) if recent else None
+        """Median over the latest steps; None where the program does not say it."""
+        recent = [step.throughput for step in self.steps[-RECENT_STEPS:] if step.throughput is not None]
+        return median(recent) if recent else None
 
     @property
     def seconds_left(self) -> float | None:
@@ -70,23 +107,24 @@ class RunSnapshot:
         if self.total_steps is None or len(recent) < 2 or self.status is not RunStatus.RUNNING:
             return None
         elapsed = (recent[-1].logged_at - recent[0].logged_at).total_seconds()
-        if elapsed < 2:
+        if elapsed < 2 or recent[-1].step == recent[0].step:
             return None
         seconds_per_step = elapsed / (recent[-1].step - recent[0].step)
         return max(0.0, (self.total_steps - recent[-1].step) * seconds_per_step)
 
 
 def total_steps(spec: Mapping[str, Any], first_step: int | None) -> int | None:
-    """The step at which training ends, from the workload's arguments.
+    """The step at which training ends, from the workload's arguments; None where they do not say it.
 
-    `max_steps` ends the whole training, `steps_this_run` this run's part of it, counted from its first step.
+    A flag of `LAST_STEP` ends the whole training, `steps_this_run` this run's part of it, counted from its first step.
     """
     workload = spec.get("workload")
     arguments = workload.get("arguments") if isinstance(workload, Mapping) else None
     if not isinstance(arguments, Mapping):
         return None
     given = {str(name).replace("-", "_"): value for name, value in arguments.items()}
-    ends = [_count(given.get("max_steps"), 0), _count(given.get("steps_this_run"), max(0, (first_step or 1) - 1))]
+    ends = [_count(given.get(name), 0) for name in LAST_STEP]
+    ends.append(_count(given.get("steps_this_run"), max(0, (first_step or 1) - 1)))
     return min((end for end in ends if end is not None), default=None)
 
 

@@ -1,0 +1,101 @@
+"""One shape for every run, and the words around it."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainflow.cli.operate.shown import details_text, list_text, table
+from trainflow.client.details import PodDetails, RunDetails
+from trainflow.client.place import RunSummary
+from trainflow.client.pod_logs import parse_since
+from trainflow.models.run_record import RunError, RunStatus
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def test_a_run_is_json_with_a_word_for_a_loss_that_is_no_number() -> None:
+    run = RunDetails(run_id="a", status=RunStatus.RUNNING, started_at=NOW, step=3, loss=math.nan)
+    document = json.loads(json.dumps(run.as_json(), allow_nan=False))
+    assert document == {
+        "version": 1,
+        "run_id": "a",
+        "status": "RUNNING",
+        "started_at": "2026-11-22T12:00:00+00:00",
+        "ended_at": None,
+        "state": None,
+        "step": 3,
+        "total_steps": None,
+        "loss": "nan",
+        "throughput": None,
+        "seconds_left": None,
+        "cost_usd": None,
+        "pods": [],
+        "error": None,
+        "warnings": [],
+        "trouble": None,
+    }
+
+
+def test_a_run_is_shown_by_what_is_known_of_it() -> None:
+    run = RunDetails(
+        run_id="a",
+        status=RunStatus.FAILED,
+        started_at=NOW - timedelta(hours=3),
+        ended_at=NOW,
+        step=10,
+        total_steps=20,
+        loss=2.5,
+        throughput=1234.5,
+        pods=[PodDetails(name="a-0", stage="training", phase="Failed", node="n", reason="OOMKilled", exit_code=137)],
+        error=RunError(name="TrainingFailed", message="Rank 0 ended.", what_to_do="Read its log."),
+        warnings=["No line was understood."],
+    )
+    assert details_text(run, NOW).splitlines() == [
+        "run       a",
+        "status    FAILED",
+        "started   2026-11-22 09:00 UTC",
+        "duration  3 h 00 min",
+        "step      10/20, loss 2.5000, 1,234.5 sequences/s",
+        "error     TrainingFailed: Rank 0 ended.",
+        "to do     Read its log.",
+        "warning   No line was understood.",
+        "",
+        "POD  PHASE   NODE",
+        "a-0  Failed  n     OOMKilled exit code 137",
+    ]
+
+
+def test_the_list_is_a_table() -> None:
+    run = RunSummary(run_id="a", status=RunStatus.RUNNING, started_at=NOW - timedelta(minutes=5))
+    assert list_text([run], NOW) == table(
+        ("RUN", "STATUS", "STARTED", "DURATION"), [("a", "RUNNING", "5 min 00 s ago", "5 min 00 s")]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("90s", NOW - timedelta(seconds=90)),
+        ("10m", NOW - timedelta(minutes=10)),
+        ("2h", NOW - timedelta(hours=2)),
+        ("1d", NOW - timedelta(days=1)),
+        ("2026-11-22T08:00", datetime(2026, 11, 22, 8, tzinfo=UTC)),
+        ("2026-11-22T08:00+02:00", datetime(2026, 11, 22, 6, tzinfo=UTC)),
+    ],
+)
+def test_since_is_a_duration_or_a_time(text: str, at: datetime) -> None:
+    assert parse_since(text, NOW) == at
+
+
+@given(st.text() | st.from_regex(r"[0-9]{1,12}[smhd]", fullmatch=True))
+def test_since_is_a_time_or_a_named_error(text: str) -> None:
+    try:
+        assert parse_since(text, NOW).tzinfo is not None
+    except ValueError as error:
+        assert "must be a duration such as 10m" in str(error)

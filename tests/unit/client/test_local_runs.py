@@ -1,0 +1,177 @@
+"""Runs of this machine: found by their folders, whether their twins live or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.runs import SPEC
+from trainflow.client.files import write_record, write_steps
+from trainflow.client.local_runs import LocalOptions, LocalRuns
+from trainflow.client.place import LogNotFound, RunNotFound, RunSummary
+from trainflow.client.pod_logs import LogRequest
+from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, read_address
+from trainflow.models.run_record import Job, MetricsPublished, Pod, RunRecord, RunStatus, Training
+from trainflow.protocol.metrics_line import StepMetrics
+
+BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
+ENDED = datetime(2026, 11, 22, 9, tzinfo=UTC)
+ADDRESS = TwinAddress(
+    endpoint="http://127.0.0.1:1",
+    region="us-west-2",
+    access_key_id="id",
+    secret_access_key="secret",
+    kubeconfig="/nowhere",
+    started_at=BEGAN.isoformat(),
+    deployment={},
+)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> LocalRuns:
+    return LocalRuns(LocalOptions(out=tmp_path / "out", home=tmp_path / "home"))
+
+
+def leave_run(out: Path, run_id: str, *, status: RunStatus = RunStatus.SUCCEEDED) -> RunRecord:
+    pods = [Pod(name=f"{run_id}-training-2-workers-{rank}", phase="Succeeded", node=f"node-{rank}") for rank in (0, 1)]
+    lost = Pod(name=f"{run_id}-training-1-workers-0", phase="Failed", exit_code=1)
+    record = RunRecord(
+        run_id=run_id,
+        status=status,
+        spec=SPEC,
+        started_at=BEGAN,
+        ended_at=ENDED,
+        jobs={"training": Job(name="j", attempts=2, phase="Succeeded", pods=[lost, *pods], rank0=pods[0].name)},
+        training=Training(steps=7, first_loss=3.0, last_loss=2.0, sequences_per_second=10.0),
+        metrics_published=MetricsPublished(datapoints=7, first_step=4, last_step=10),
+    )
+    write_record(record, out / run_id / "run.json")
+    for pod in (lost, *pods):
+        (out / run_id / "logs").mkdir(exist_ok=True)
+        (out / run_id / "logs" / f"{pod.name}.log").write_text(f"first line of {pod.name}\nsecond\n")
+    return record
+
+
+def test_a_machine_without_runs_lists_none(local: LocalRuns) -> None:
+    assert local.runs() == []
+
+
+def test_an_ended_run_is_listed_and_described_by_its_record(local: LocalRuns, tmp_path: Path) -> None:
+    leave_run(tmp_path / "out", "a-1")
+    (tmp_path / "out" / "latest").symlink_to("a-1")
+    summary = RunSummary(run_id="a-1", status=RunStatus.SUCCEEDED, started_at=BEGAN, ended_at=ENDED)
+    assert local.runs() == [summary]
+    found = local.details("latest")
+    assert (found.run_id, found.status, found.state, found.step, found.loss) == ("a-1", "SUCCEEDED", None, 10, 2.0)
+    assert [(pod.name, pod.node) for pod in found.pods] == [
+        ("a-1-training-1-workers-0", None),
+        ("a-1-training-2-workers-0", "node-0"),
+        ("a-1-training-2-workers-1", "node-1"),
+    ]
+
+
+@pytest.mark.parametrize(("rank", "pod"), [(0, "a-1-training-2-workers-0"), (1, "a-1-training-2-workers-1")])
+def test_the_log_of_a_rank_is_that_of_the_last_attempt(local: LocalRuns, tmp_path: Path, rank: int, pod: str) -> None:
+    leave_run(tmp_path / "out", "a-1")
+    assert list(local.log("a-1", LogRequest(rank=rank))) == [f"first line of {pod}", "second"]
+
+
+def test_a_log_that_is_not_there_names_those_that_are(local: LocalRuns, tmp_path: Path) -> None:
+    leave_run(tmp_path / "out", "a-1")
+    with pytest.raises(LogNotFound, match="no log of a training pod of rank 7; --pod names one of: a-1-training-1-w"):
+        local.log("a-1", LogRequest(rank=7))
+    with pytest.raises(LogNotFound, match="has no times"):
+        list(local.log("a-1", LogRequest(since=BEGAN)))
+
+
+def test_the_beginning_of_an_id_is_enough_where_it_is_one_runs(local: LocalRuns, tmp_path: Path) -> None:
+    for run_id in ("a-1", "a-2", "b-1"):
+        leave_run(tmp_path / "out", run_id)
+    assert local.describe("b").run_id == "b-1"
+    with pytest.raises(RunNotFound, match="'a' begins the ids of 2 runs: a-1, a-2"):
+        local.describe("a")
+    with pytest.raises(RunNotFound, match=r"There is no run 'c' in .*out/; `trainflow list --local` names"):
+        local.describe("c")
+    with pytest.raises(RunNotFound, match="There is no run ''"):
+        local.describe("")
+
+
+def test_a_run_goes_on_as_long_as_its_twin_lives(local: LocalRuns, tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "a-1"
+    held = HeldAddress(folder, ADDRESS)
+    assert read_address(folder) == ADDRESS
+    assert (folder / FILE_NAME).stat().st_mode & 0o077 == 0
+    assert local.runs() == [RunSummary(run_id="a-1", status=RunStatus.RUNNING, started_at=BEGAN)]
+    held.close()
+    assert read_address(folder) is None
+    assert not (folder / FILE_NAME).exists()
+
+
+def test_a_killed_twin_leaves_an_aborted_run_and_no_record(local: LocalRuns, tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "a-1"
+    program = f"""
+import os, pathlib, signal
+from trainflow.client.twin_address import HeldAddress, TwinAddress
+held = HeldAddress(pathlib.Path({str(folder)!r}), TwinAddress(**{vars(ADDRESS)!r}))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    (folder / "logs").mkdir(parents=True)
+    subprocess.run([sys.executable, "-c", program], check=False)
+    assert (folder / FILE_NAME).exists()
+    assert read_address(folder) is None
+    found = local.details("a-1")
+    assert (found.status, found.error.name if found.error else None) == (RunStatus.ABORTED, "Aborted")
+    with pytest.raises(RunNotFound, match="The twin ended before the run did"):
+        local.report("a-1")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"endpoint": 1}', "\0"])
+def test_a_damaged_address_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE_NAME).write_text(content)
+    assert read_address(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"status": "WELL"}', '{"status": "RUNNING", "started_at": 3}'])
+def test_a_damaged_record_is_left_out_of_the_list(local: LocalRuns, tmp_path: Path, content: str) -> None:
+    leave_run(tmp_path / "out", "a-1")
+    (tmp_path / "out" / "b-1").mkdir()
+    (tmp_path / "out" / "b-1" / "run.json").write_text(content)
+    assert [run.run_id for run in local.runs()] == ["a-1"]
+
+
+def test_an_ended_run_has_every_step_that_its_program_has_logged(local: LocalRuns, tmp_path: Path) -> None:
+    leave_run(tmp_path / "out", "a-1")
+    steps = [StepMetrics(BEGAN, 0, step, 9.0 / step, None, None) for step in range(1, 3001)]
+    write_steps(steps, tmp_path / "out" / "a-1" / "steps.json")
+    assert local.steps("a-1") == steps
+
+
+def test_the_steps_and_files_of_an_ended_run_are_where_the_twin_leaves_them(local: LocalRuns, tmp_path: Path) -> None:
+    leave_run(tmp_path / "out", "a-1")
+    kept = tmp_path / "home" / "s3" / "trainflow-artifacts" / "runs" / "a-1"
+    (kept / "model").mkdir(parents=True)
+    steps = [StepMetrics(BEGAN, 0, step, 9.0 - step, None, None, {"accuracy": 0.5}) for step in (1, 2)]
+    write_steps(steps, tmp_path / "out" / "a-1" / "steps.json")
+    (kept / "model" / "weights").write_bytes(b"12345")
+    os.utime(kept / "model" / "weights", (BEGAN.timestamp(), BEGAN.timestamp()))
+    assert local.steps("a-1") == steps
+    found = {one.name: one for one in local.artifacts("a-1")}
+    assert (found["model/weights"].size, found["model/weights"].modified_at) == (5, BEGAN)
+    local.fetch(found["model/weights"], tmp_path / "there" / "weights")
+    assert (tmp_path / "there" / "weights").read_bytes() == b"12345"
+
+
+def test_a_run_that_has_ended_is_stopped_by_nothing(local: LocalRuns, tmp_path: Path) -> None:
+    from tests.unit.cli.test_place import REASON
+
+    record = leave_run(tmp_path / "out", "a-1")
+    local.stop("a-1", reason=REASON)
+    assert json.loads((tmp_path / "out" / "a-1" / "run.json").read_text())["status"] == record.status
+    with pytest.raises(RunNotFound, match="has ended"):
+        local.follow("a-1", log_dir=tmp_path)

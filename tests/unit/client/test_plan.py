@@ -1,0 +1,89 @@
+"""What a run would cost, by its spec and by earlier runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.fakes.runs import spec_with
+from trainflow.cli.operate.shown import plan_text
+from trainflow.client.plan import Candidate, Estimate, plan_of
+from trainflow.models.prices import usd_per_hour
+from trainflow.models.run_record import RunRecord, RunStatus, StateVisit, Training
+from trainflow.models.run_spec import parse_run_spec
+
+BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
+REGION = "us-west-2"
+
+
+def spec_of(num_nodes: int = 2, **arguments: Any) -> dict[str, Any]:
+    workload = {"script": "train.py", "image": "image:1", "arguments": arguments}
+    compute = {"instance_type": "trn1.32xlarge", "num_nodes": num_nodes, "processes_per_node": 32}
+    return spec_with(workload=workload, compute=compute, limits={"max_duration_hours": 10})
+
+
+def record_of(spec: dict[str, Any], *, status: RunStatus = RunStatus.SUCCEEDED, run_id: str = "old") -> RunRecord:
+    """A run of two hours: half an hour before and behind the training, which takes 100 steps of 36 s."""
+    trained = StateVisit(
+        name="WatchTraining",
+        entered_at=BEGAN + timedelta(minutes=30),
+        exited_at=BEGAN + timedelta(minutes=90),
+    )
+    return RunRecord(
+        run_id=run_id,
+        status=status,
+        spec=parse_run_spec(spec).model_dump(mode="json"),
+        started_at=BEGAN,
+        ended_at=BEGAN + timedelta(hours=2),
+        states=[trained],
+        training=Training(steps=100),
+    )
+
+
+def test_a_plan_has_the_price_of_all_nodes_and_the_bound() -> None:
+    plan = plan_of(parse_run_spec(spec_of()), region=REGION)
+    price = usd_per_hour("trn1.32xlarge", region=REGION)
+    assert price is not None
+    assert plan.candidates == [Candidate(instance_type="trn1.32xlarge", usd_per_hour=round(2 * price, 2))]
+    assert (plan.max_hours, plan.max_usd) == (10, round(20 * price, 2))
+    assert plan.estimate is None
+    assert "estimate  none: the spec names no number of steps, such as workload.arguments.max_steps" in plan_text(plan)
+
+
+def test_a_price_that_is_not_known_is_said_so() -> None:
+    plan = plan_of(parse_run_spec(spec_of()), region="mars-1")
+    assert (plan.candidates[0].usd_per_hour, plan.max_usd) == (None, None)
+    assert "no price known an hour in mars-1" in plan_text(plan)
+
+
+def test_an_earlier_run_of_the_same_shape_tells_how_long_it_takes() -> None:
+    plan = plan_of(
+        parse_run_spec(spec_of(max_steps=200)),
+        region=REGION,
+        earlier=[
+            record_of(spec_of(max_steps=100), status=RunStatus.FAILED, run_id="failed"),
+            record_of(spec_of(num_nodes=4, max_steps=100), run_id="larger"),
+            record_of(spec_of(max_steps=100)),
+        ],
+    )
+    price = plan.candidates[0].usd_per_hour
+    assert price is not None
+    # 200 steps of 36 s, and the hour around the training.
+    assert plan.estimate == Estimate(hours=3.0, usd=round(3 * price, 2), run_id="old", seconds_per_step=36.0)
+    assert "estimate  3 h 00 min for 200 steps" in plan_text(plan)
+    assert plan.as_json()["estimate"]["run_id"] == "old"
+
+
+def test_a_run_of_the_twin_tells_no_price() -> None:
+    spec = parse_run_spec(spec_of(max_steps=200))
+    plan = plan_of(spec, region=REGION, earlier=[record_of(spec_of(max_steps=100))], of_twin=True)
+    assert plan.estimate == Estimate(hours=3.0, usd=None, run_id="old", seconds_per_step=36.0)
+    assert "estimate  3 h 00 min for 200 steps; by 36 s a step in old" in plan_text(plan)
+
+
+@pytest.mark.parametrize("training", [None, Training(steps=0)])
+def test_a_run_that_never_trained_tells_nothing(training: Training | None) -> None:
+    record = record_of(spec_of(max_steps=100)).model_copy(update={"training": training})
+    assert plan_of(parse_run_spec(spec_of(max_steps=200)), region=REGION, earlier=[record]).estimate is None

@@ -1,0 +1,70 @@
+"""The spec of a run that continues an earlier one from its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainflow.errors import InvalidRunSpec, TrainflowError
+from trainflow.models.run_record import RunRecord
+from trainflow.models.run_spec import MAX_CONTINUED, RunSpec, as_list, parse_run_spec, with_present_names
+from trainflow.models.run_status import RunStatus
+from trainflow.models.spec_changes import merged
+from trainflow.models.spec_document import canonical
+
+TRAINING_STATE = "SubmitTraining"
+"""State in which a run's training begins; before it there are no checkpoints."""
+
+
+class CannotContinue(TrainflowError):
+    """An earlier run is not one that can be continued."""
+
+    input_at_fault = True
+
+
+def continued_spec(
+    run_id: str, document: Mapping[str, Any], *, status: RunStatus, changes: Mapping[str, Any] | None = None
+) -> RunSpec:
+    """The spec of a new run that continues an earlier one.
+
+    Args:
+        run_id: The earlier run.
+        document: Its spec.
+        status: How it ended.
+        changes: Fields that differ, a JSON merge patch (RFC 7386).
+
+    Raises:
+        CannotContinue: If the earlier run goes on, or has succeeded and nothing is to change.
+        InvalidRunSpec: If the changes do not make a spec.
+    """
+    if status is RunStatus.RUNNING:
+        raise CannotContinue(f"The run {run_id} is still running; stop it first: trainflow stop {run_id}")
+    if status is RunStatus.SUCCEEDED and not changes:
+        raise CannotContinue(
+            f"The run {run_id} has succeeded; say with --set what is to differ, such as a larger number of steps."
+        )
+    earlier = with_present_names(dict(document))
+    earlier_runs = [run_id, *as_list(earlier.get("resume_from"))][:MAX_CONTINUED]
+    described = {**merged(earlier, changes or {}), "resume_from": earlier_runs}
+    canonical(described)  # refuses what an execution's input cannot hold
+    try:
+        return parse_run_spec(described)
+    except InvalidRunSpec as error:
+        raise InvalidRunSpec(f"The run {run_id} cannot be continued so: {error}") from None
+
+
+def spec_continuing(record: RunRecord, changes: Mapping[str, Any] | None = None) -> RunSpec:
+    """The spec of a new run that continues the one of a record.
+
+    Raises:
+        CannotContinue: Also if it ended before its training began, and continues no other run.
+        InvalidRunSpec: See `continued_spec`.
+    """
+    spec = continued_spec(record.run_id, record.spec, status=record.status, changes=changes)
+    trained = TRAINING_STATE in {visit.name for visit in record.states}
+    if not trained and spec.resume_from == [record.run_id]:
+        raise CannotContinue(
+            f"The run {record.run_id} ended before its training began, so it has no checkpoint; start its spec anew "
+            "with `trainflow run`."
+        )
+    return spec

@@ -1,0 +1,332 @@
+"""Runs of this machine, from any process: those that a twin runs now, and those that have left their folders."""
+
+# A list imports no model and no AWS: it is the first thing that a person waits for (benchmarks/cli.py).
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainflow.client.place import FollowedRun, LogNotFound, PlaceUnavailable, RunNotFound, RunSummary
+from trainflow.client.twin_address import TwinAddress, read_address
+from trainflow.models.run_status import RunStatus
+
+if TYPE_CHECKING:
+    from trainflow.client.artifacts import Artifact
+    from trainflow.client.details import RunDetails
+    from trainflow.client.local_start import LocalStart
+    from trainflow.client.pod_logs import LogRequest
+    from trainflow.client.runs import DeployedRuns
+    from trainflow.models.run_record import RunError, RunRecord
+    from trainflow.models.run_spec import RunSpec
+    from trainflow.protocol.metrics_line import StepMetrics
+
+RECORD, REPORT, STEPS, LOGS, LATEST = "run.json", "report.html", "steps.json", "logs", "latest"
+
+END_SECONDS = 90.0
+"""Longest wait for the end of a stopped run: its clean-up, its record and the end of its twin."""
+
+NO_RECORD = "The twin ended before the run did, and left no record."
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOptions:
+    """Folders of `trainflow run --local`."""
+
+    out: Path = Path("out")
+    home: Path = Path(".trainflow")
+
+
+class LocalRuns:
+    """A `RunReader` of this machine."""
+
+    def __init__(self, options: LocalOptions) -> None:
+        """Reads nothing yet."""
+        self._out, self._home = options.out, options.home
+
+    def runs(self) -> list[RunSummary]:
+        """See `RunReader`."""
+        found = [summary for folder in self._folders() if (summary := _summary(folder)) is not None]
+        return sorted(found, key=lambda run: run.started_at, reverse=True)
+
+    def describe(self, run_id: str) -> RunSummary:
+        """See `RunReader`."""
+        summary = _summary(self._folder(run_id))
+        if summary is None:
+            raise self._unknown(run_id)
+        return summary
+
+    def details(self, run_id: str) -> RunDetails:
+        """See `RunReader`."""
+        from trainflow.client.details import RunDetails, details_of_record
+        from trainflow.models.run_record import RunError
+
+        folder = self._folder(run_id)
+        if (record := _record(folder)) is not None:
+            return details_of_record(record)
+        if (live := self._live(folder)) is not None:
+            return live.details(folder.name)
+        summary = self.describe(run_id)
+        error = RunError(
+            name="Aborted",
+            message=NO_RECORD,
+            what_to_do=f"Start the run again; the logs in {folder / LOGS} tell how far it came.",
+        )
+        return RunDetails(run_id=summary.run_id, status=summary.status, started_at=summary.started_at, error=error)
+
+    def record(self, run_id: str) -> RunRecord:
+        """See `RunReader`."""
+        folder = self._folder(run_id)
+        if (record := _record(folder)) is not None:
+            return record
+        if (live := self._live(folder)) is not None:
+            return live.record(folder.name)
+        raise RunNotFound(f"{folder} has no {RECORD}: {NO_RECORD}")
+
+    def started(self, run_id: str) -> LocalStart | None:
+        """How a run was started; None for a run of an earlier version, which did not keep it."""
+        from trainflow.client.local_start import read_start
+
+        return read_start(self._folder(run_id))
+
+    def spec_continuing(self, run_id: str, changes: Mapping[str, Any] | None = None) -> RunSpec:
+        """The spec of a run that continues this one.
+
+        Raises:
+            TrainflowError: See `trainflow.client.continuing`.
+        """
+        from trainflow.client.continuing import continued_spec, spec_continuing
+
+        found, start = self.describe(run_id), self.started(run_id)
+        if found.status is RunStatus.RUNNING or _record(self._folder(run_id)) is not None or start is None:
+            return spec_continuing(self.record(run_id), changes)
+        return continued_spec(found.run_id, start.spec, status=found.status, changes=changes)
+
+    def report(self, run_id: str) -> str:
+        """See `RunReader`."""
+        folder = self._folder(run_id)
+        if (folder / REPORT).is_file():
+            return (folder / REPORT).read_text(encoding="utf-8")
+        if (live := self._live(folder)) is not None:
+            return live.report(folder.name)
+        raise RunNotFound(f"{folder} has no {REPORT}: {NO_RECORD}")
+
+    def steps(self, run_id: str) -> list[StepMetrics]:
+        """See `RunReader`. Of an ended run, every step that its program has logged."""
+        from trainflow.record.steps import kept_steps_from_json
+
+        folder = self._folder(run_id)
+        if (live := self._live(folder)) is not None:
+            return live.steps(folder.name)
+        path = folder / STEPS
+        return list(kept_steps_from_json(path.read_bytes()).steps) if path.is_file() else []
+
+    def log(self, run_id: str, request: LogRequest) -> Iterator[str]:
+        """See `RunReader`. Of an ended run, the file that its twin has left."""
+        folder = self._folder(run_id)
+        if (live := self._live(folder)) is not None and _record(folder) is None:
+            try:
+                return live.log(folder.name, request)
+            except LogNotFound:
+                if request.pod not in self._logs(folder):  # a pod that is gone, whose log was written here
+                    raise
+        return _lines(self._log_file(folder, request), request)
+
+    def execute(
+        self, run_id: str, request: LogRequest, command: Sequence[str], write: Callable[[bool, bytes], None]
+    ) -> int:
+        """See `DeployedRuns`. The twin's own cluster takes no commands; one that `--kubeconfig` named may."""
+        folder = self._folder(run_id)
+        if (live := self._live(folder)) is None:
+            raise RunNotFound(f"The run {folder.name} has ended, and its pods with it.")
+        return live.execute(folder.name, request, command, write)
+
+    def artifacts(self, run_id: str) -> list[Artifact]:
+        """See `RunReader`."""
+        from trainflow.client.artifacts import Artifact
+
+        folder = self._folder(run_id)
+        if (live := self._live(folder)) is not None:
+            return live.artifacts(folder.name)
+        kept = self._published(folder.name)
+        return [
+            Artifact(
+                name=path.relative_to(kept).as_posix(),
+                key=str(path),
+                size=path.stat().st_size,
+                modified_at=datetime.fromtimestamp(path.stat().st_mtime, UTC),
+            )
+            for path in sorted(kept.rglob("*"))
+            if path.is_file()
+        ]
+
+    def fetch(self, artifact: Artifact, path: Path) -> None:
+        """See `RunReader`."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copyfile(artifact.key, path)
+        except FileNotFoundError:
+            raise PlaceUnavailable(f"{artifact.name} is in S3 until the run has ended; fetch it then.") from None
+
+    def follow(self, run_id: str, *, log_dir: Path) -> FollowedRun:
+        """See `RunReader`.
+
+        Raises:
+            RunNotFound: If the run has ended: there is nothing to follow.
+        """
+        folder = self._folder(run_id)
+        live = self._live(folder)
+        if live is None:
+            raise RunNotFound(f"The run {folder.name} has ended; `trainflow status` and `trainflow report` tell how.")
+        return live.follow(folder.name, log_dir=log_dir)
+
+    def stop(self, run_id: str, *, reason: RunError) -> None:
+        """See `RunReader`. Waits until the run's record is there and its twin has ended."""
+        folder = self._folder(run_id)
+        live = self._live(folder)
+        if live is None:
+            return
+        live.stop(folder.name, reason=reason)
+        deadline = time.monotonic() + END_SECONDS
+        while read_address(folder) is not None:
+            if time.monotonic() > deadline:
+                raise PlaceUnavailable(f"The run {folder.name} is stopped, but its twin has not ended; see {folder}.")
+            time.sleep(0.1)
+
+    def _folders(self) -> list[Path]:
+        try:
+            return [path for path in self._out.iterdir() if path.is_dir() and not path.is_symlink()]
+        except OSError:
+            return []
+
+    def _folder(self, run_id: str) -> Path:
+        """The run's folder. `latest` is the newest run; the beginning of an id is enough where it is one run's."""
+        if run_id == LATEST and (newest := self.runs()):
+            return self._out / newest[0].run_id
+        names = [folder.name for folder in self._folders()] if run_id else []
+        found = [name for name in names if name == run_id] or [name for name in names if name.startswith(run_id)]
+        if len(found) > 1:
+            raise RunNotFound(f"'{run_id}' begins the ids of {len(found)} runs: {', '.join(sorted(found)[:5])}.")
+        if not found:
+            raise self._unknown(run_id)
+        return self._out / found[0]
+
+    def _unknown(self, run_id: str) -> RunNotFound:
+        return RunNotFound(
+            f"There is no run '{run_id}' in {self._out}/; `trainflow list --local` names those that there are, --out "
+            "another folder."
+        )
+
+    def _live(self, folder: Path) -> DeployedRuns | None:
+        """The run's twin as the deployment that it is; None if it does not live."""
+        address = read_address(folder)
+        return _deployment_of(address) if address is not None else None
+
+    def _published(self, run_id: str) -> Path:
+        """Folder of what the run has published, as the twin's S3 leaves it."""
+        return next(iter(sorted(self._home.glob(f"s3/*/runs/{run_id}"))), self._home / "s3" / run_id)
+
+    def _logs(self, folder: Path) -> dict[str, Path]:
+        return {path.stem: path for path in sorted((folder / LOGS).glob("*.log"))}
+
+    def _log_file(self, folder: Path, request: LogRequest) -> Path:
+        logs = self._logs(folder)
+        wanted = request.pod or _pod_of_rank(_record(folder), request.rank)
+        if wanted not in logs:
+            asked = f"pod '{request.pod}'" if request.pod else f"training pod of rank {request.rank}"
+            raise LogNotFound(
+                f"{folder / LOGS} has no log of a {asked}; --pod names one of: {', '.join(logs) or 'none'}."
+            )
+        return logs[wanted]
+
+
+def _pod_of_rank(record: RunRecord | None, rank: int) -> str:
+    """Name of a pod of the training's last attempt, whose pods are in the record by attempt and index."""
+    job = record.jobs.get("training") if record else None
+    names = [pod.name for pod in job.pods] if job else []
+    first = names.index(job.rank0) if job and job.rank0 in names else len(names)
+    return "".join(names[first + rank : first + rank + 1])
+
+
+def _lines(path: Path, request: LogRequest) -> Iterator[str]:
+    if request.since is not None:
+        raise LogNotFound("The log of an ended run has no times; leave --since out.")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            yield line.removesuffix("\n")
+
+
+def _summary(folder: Path) -> RunSummary | None:
+    """A run by its folder; None for a folder that is none's."""
+    document = _document(folder / RECORD)
+    if document is not None:
+        return RunSummary(
+            run_id=folder.name,
+            status=RunStatus(document["status"]),
+            started_at=datetime.fromisoformat(document["started_at"]),
+            ended_at=datetime.fromisoformat(document["ended_at"]) if document.get("ended_at") else None,
+        )
+    address = read_address(folder)
+    if address is not None:
+        started_at = datetime.fromisoformat(address.started_at)
+        return RunSummary(run_id=folder.name, status=RunStatus.RUNNING, started_at=started_at)
+    if (folder / LOGS).is_dir():
+        began = datetime.fromtimestamp((folder / LOGS).stat().st_ctime, UTC)
+        return RunSummary(run_id=folder.name, status=RunStatus.ABORTED, started_at=began)
+    return None
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    """A record, as far as a list needs it; None if there is none that can be read."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        RunStatus(document["status"])
+        datetime.fromisoformat(document["started_at"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    found: dict[str, Any] = document
+    return found
+
+
+def _record(folder: Path) -> RunRecord | None:
+    from pydantic import ValidationError
+
+    from trainflow.models.run_record import RunRecord
+
+    try:
+        return RunRecord.model_validate_json((folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValidationError):
+        return None
+
+
+def _deployment_of(address: TwinAddress) -> DeployedRuns:
+    import boto3
+    from botocore.config import Config
+
+    from trainflow.client.observe.cluster import READ_SECONDS
+    from trainflow.client.runs import DeployedRuns
+    from trainflow.kubernetes.api import KubernetesApi
+    from trainflow.kubernetes.connection import from_kubeconfig
+    from trainflow.models.deployment_address import DeploymentAddress
+
+    session = boto3.Session(
+        aws_access_key_id=address.access_key_id,
+        aws_secret_access_key=address.secret_access_key,
+        region_name=address.region,
+    )
+    own = Config(proxies={})  # the twin is on this machine
+
+    def client(service: str) -> Any:
+        return session.client(service, endpoint_url=address.endpoint, config=own)  # type: ignore[call-overload]
+
+    return DeployedRuns(
+        DeploymentAddress.model_validate(address.deployment),
+        client=client,
+        kubernetes=lambda: KubernetesApi(from_kubeconfig(Path(address.kubeconfig)), read_seconds=READ_SECONDS),
+    )

@@ -1,0 +1,42 @@
+"""What a run of the twin was started with, in its folder: a twin that is killed leaves no record of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainflow.client.files import write_text
+
+FILE_NAME = "start.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalStart:
+    """How a run was started."""
+
+    spec: Mapping[str, Any]
+    """The run spec, with the URL of packed code."""
+    image_root: Path
+    """Folder that stood for the image."""
+
+
+def write_start(folder: Path, start: LocalStart) -> None:
+    """Write the file into a run's folder.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    document = {"spec": start.spec, "image_root": str(start.image_root)}
+    write_text(folder / FILE_NAME, json.dumps(document, indent=2) + "\n")
+
+
+def read_start(folder: Path) -> LocalStart | None:
+    """How the run of a folder was started; None for a run of an earlier version, which left no such file."""
+    try:
+        document = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+        return LocalStart(spec=dict(document["spec"]), image_root=Path(document["image_root"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,107 @@
+"""What people call their deployments: names in a configuration file, with account and Region."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainflow.client.place import PlaceUnavailable
+
+VARIABLE = "TRAINFLOW_PLACE"
+"""Environment variable with the name of the place to use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedPlace:
+    """What a person calls a deployment, and how it is reached."""
+
+    name: str
+    deployment: str
+    region: str | None = None
+    """None for the one that boto3 finds."""
+    profile: str | None = None
+    """Profile of the credentials; None for those that boto3 finds."""
+
+    def session(self) -> Any:
+        """A boto3 session of its own.
+
+        Raises:
+            PlaceUnavailable: If there is no such profile, or no Region.
+        """
+        import boto3
+        from botocore.exceptions import ProfileNotFound
+
+        try:
+            # boto3 itself reads AWS_DEFAULT_REGION alone; other SDKs, and functions, know AWS_REGION.
+            region = self.region or os.environ.get("AWS_REGION")
+            session = boto3.Session(profile_name=self.profile, region_name=region)
+            region = session.region_name  # this, too, may be what reads the profile first
+        except ProfileNotFound:
+            raise PlaceUnavailable(f"places.{self.name}.profile: AWS knows no profile '{self.profile}'.") from None
+        if region is None:
+            raise PlaceUnavailable(
+                "No AWS Region is set: set AWS_REGION, or `region` of a place in ~/.config/trainflow/config.toml. For "
+                "the twin on this machine, give --local."
+            )
+        return session
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceNames:
+    """The names of a person's configuration file."""
+
+    places: Mapping[str, NamedPlace] = field(default_factory=dict)
+    default: str | None = None
+
+    def named(self, name: str | None) -> NamedPlace | None:
+        """The place to use: the given name, else that of the environment, else the default. A name that the file does
+        not have is a deployment's own. None if there is no name at all."""
+        chosen = name or os.environ.get(VARIABLE) or self.default
+        if chosen is None:
+            return None
+        return self.places.get(chosen) or NamedPlace(name=chosen, deployment=chosen)
+
+
+def config_file() -> Path:
+    """The configuration file, below XDG_CONFIG_HOME."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "trainflow" / "config.toml"
+
+
+def read_names(path: Path | None = None) -> PlaceNames:
+    """The names in the configuration file; none where there is no file.
+
+    Raises:
+        PlaceUnavailable: If the file cannot be read or says something else; names the field.
+    """
+    import tomllib
+
+    path = path or config_file()
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return PlaceNames()
+    except OSError as error:
+        raise PlaceUnavailable(f"{path} cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PlaceUnavailable(f"{path} is not TOML: {error}.") from None
+    tables, default = document.get("places", {}), document.get("default")
+    if not isinstance(tables, dict) or not isinstance(default, str | None):
+        raise PlaceUnavailable(f"{path}: `places` must be a table and `default` the name of a place.")
+    return PlaceNames(places={name: _named(name, table, path) for name, table in tables.items()}, default=default)
+
+
+def _named(name: str, table: Any, path: Path) -> NamedPlace:
+    known = {"deployment", "region", "profile"}
+    if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
+        raise PlaceUnavailable(f"{path}: places.{name} must be a table of texts.")
+    if unknown := sorted(table.keys() - known):
+        raise PlaceUnavailable(f"{path}: places.{name}.{unknown[0]} is no field; there are {', '.join(sorted(known))}.")
+    return NamedPlace(
+        name=name,
+        deployment=table.get("deployment", name),
+        region=table.get("region"),
+        profile=table.get("profile"),
+    )

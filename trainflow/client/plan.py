@@ -1,0 +1,142 @@
+"""What a run would use, take and cost, before it is started. Nothing is created or asked of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainflow.client.details import VERSION
+from trainflow.client.observe.snapshot import total_steps
+from trainflow.models.prices import usd_per_hour
+from trainflow.models.run_record import RunRecord, RunStatus
+from trainflow.models.run_spec import RunSpec
+
+WATCHING = "WatchTraining"
+"""State in which a run trains."""
+
+SHAPE = ("workload.script", "workload.module", "workload.command", "workload.launcher")
+"""Fields in which two specs run the same program."""
+
+SIZE = ("compute.instance_type", "compute.num_nodes", "compute.processes_per_node")
+"""Fields in which they run it on the same nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One instance type that the run may get, in the order in which they are tried."""
+
+    instance_type: str
+    usd_per_hour: float | None
+    """Price of all nodes together; None where the price in the region is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Time and price of the whole run, by an earlier one on nodes of the same type and number."""
+
+    hours: float
+    usd: float | None
+    """None where no price is known, and by a run of the twin."""
+    run_id: str
+    """The earlier run."""
+    seconds_per_step: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a spec asks for."""
+
+    name: str
+    region: str
+    backend: str
+    num_nodes: int
+    processes: int
+    candidates: Sequence[Candidate]
+    precompiles: bool
+    precompile_reason: str
+    max_hours: float
+    """`limits.max_duration_hours`: the cluster ends a job then. A restarted job has the time anew."""
+    max_usd: float | None
+    """Price of the first type's nodes for so long."""
+    total_steps: int | None
+    estimate: Estimate | None
+    """None without an earlier run of the same program on the same nodes, or without a number of steps."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The document that `trainflow plan --json` prints."""
+        return {"version": VERSION, **asdict(self)}
+
+
+def plan_of(spec: RunSpec, *, region: str, earlier: Sequence[RunRecord] = (), of_twin: bool = False) -> Plan:
+    """What the spec asks for.
+
+    Args:
+        spec: The spec.
+        region: Region whose prices count.
+        earlier: Records of runs, the newest first.
+        of_twin: Whether these were runs of the twin, whose times tell no price.
+    """
+    compute = spec.compute
+    candidates = [
+        Candidate(instance_type=name, usd_per_hour=_times(usd_per_hour(name, region=region), compute.num_nodes))
+        for name in (compute.instance_type, *compute.fallback)
+    ]
+    price, document = candidates[0].usd_per_hour, spec.model_dump(mode="json")
+    steps = total_steps(document, None)
+    return Plan(
+        name=spec.name,
+        region=region,
+        backend=compute.backend,
+        num_nodes=compute.num_nodes,
+        processes=compute.world_size,
+        candidates=candidates,
+        precompiles=spec.precompiles,
+        precompile_reason=spec.precompile_reason,
+        max_hours=spec.limits.max_duration_hours,
+        max_usd=_times(price, spec.limits.max_duration_hours),
+        total_steps=steps,
+        estimate=_estimate(document, steps, None if of_twin else price, earlier) if steps else None,
+    )
+
+
+def _estimate(
+    spec: Mapping[str, Any], steps: int, price: float | None, earlier: Sequence[RunRecord]
+) -> Estimate | None:
+    for record in earlier:
+        rate = _seconds_per_step(record)
+        if record.status is RunStatus.SUCCEEDED and rate is not None and _same(spec, record.spec):
+            trained, whole = rate * (record.training.steps if record.training else 0), _seconds(record)
+            hours = (rate * steps + max(0.0, whole - trained)) / 3600
+            return Estimate(
+                hours=round(hours, 3), usd=_times(price, hours), run_id=record.run_id, seconds_per_step=round(rate, 4)
+            )
+    return None
+
+
+def _seconds_per_step(record: RunRecord) -> float | None:
+    """Time in the training's state over its steps: waits for pods and restarts count, as they will again."""
+    steps = record.training.steps if record.training else 0
+    own = [visit for visit in record.states if visit.name == WATCHING and visit.exited_at is not None]
+    seconds = sum((visit.exited_at - visit.entered_at).total_seconds() for visit in own if visit.exited_at)
+    return seconds / steps if steps > 0 and seconds > 0 else None
+
+
+def _seconds(record: RunRecord) -> float:
+    return (record.ended_at - record.started_at).total_seconds() if record.ended_at else 0.0
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(_field(one, name) == _field(other, name) for name in (*SHAPE, *SIZE))
+
+
+def _field(spec: Mapping[str, Any], dotted: str) -> Any:
+    """A field's value; what is missing, None and a default that older records lack count the same."""
+    value: Any = spec
+    for name in dotted.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value or None
+
+
+def _times(usd: float | None, factor: float) -> float | None:
+    return None if usd is None else round(usd * factor, 2)

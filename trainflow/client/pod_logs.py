@@ -1,0 +1,115 @@
+"""The log of one pod of a run, line by line, as long as the cluster has the pod."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from trainflow.client.observe.cluster import PodSource
+from trainflow.client.observe.logs import PAUSES, Resumption
+from trainflow.client.place import LogNotFound
+from trainflow.errors import TrainflowError
+from trainflow.kubernetes.faults import NotFound
+from trainflow.models.kubernetes_names import RUN_LABEL
+from trainflow.models.run import Stage
+from trainflow.record.pods import PodView, pod_view
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class PodNotFound(LogNotFound):
+    """The cluster has no such pod, or none any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRequest:
+    """Which log, and how much of it."""
+
+    rank: int = 0
+    """Index of the node in the gang; its pod's log holds the output of all processes of the node."""
+    pod: str | None = None
+    """A pod by its name, instead."""
+    since: datetime | None = None
+    """Begin with lines of this time; None for the first line."""
+    follow: bool = False
+    """Go on with new lines until the pod has ended."""
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """`90s`, `10m`, `2h` or `1d` before now, or a time in ISO 8601 (UTC where it names no zone).
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    try:
+        if found := re.fullmatch(r"([0-9]+)([smhd])", text):
+            return now - timedelta(seconds=int(found[1]) * UNITS[found[2]])
+        at = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise ValueError(f"must be a duration such as 10m or a time such as 2026-11-22T08:00, got {text!r}") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def chosen(pods: list[PodView], run_id: str, request: LogRequest) -> PodView:
+    """The pod whose log is asked for: of the training's newest attempt, or of the newest job before it.
+
+    Raises:
+        PodNotFound: If there is none; the message names those that there are.
+        LogNotFound: If it has not begun.
+    """
+    if request.pod is not None:
+        found = [pod for pod in pods if pod.name == request.pod]
+    else:
+        stages = [Stage.TRAINING] if any(pod.stage == Stage.TRAINING for pod in pods) else {pod.stage for pod in pods}
+        found = [pod for pod in pods if pod.stage in stages and pod.index == request.rank]
+    found.sort(key=lambda pod: pod.created_at or datetime.min.replace(tzinfo=UTC))
+    if not found:
+        names = ", ".join(pod.name for pod in pods) or "none"
+        wanted = f"no pod '{request.pod}'" if request.pod else f"no pod of rank {request.rank}"
+        raise PodNotFound(f"The run {run_id} has {wanted} now; pods: {names}.")
+    if not found[-1].has_log:
+        raise LogNotFound(f"The pod {found[-1].name} has not begun ({found[-1].reason or found[-1].phase}).")
+    return found[-1]
+
+
+def chosen_pod(source: PodSource, run_id: str, request: LogRequest) -> PodView:
+    """See `chosen`; the pods are listed now."""
+    return chosen(_pods(source, run_id), run_id, request)
+
+
+def log_lines(source: PodSource, run_id: str, pod: PodView, request: LogRequest) -> Iterator[str]:
+    """The lines without their time stamps; a broken connection loses none and repeats none."""
+    resumption, idle = Resumption(), 0
+    since = request.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if request.since else None
+    while True:
+        ended = not request.follow or _has_ended(source, run_id, pod)  # asked before reading: then that is all
+        resumption.reopen()
+        came = False
+        try:
+            for line in source.pod_log(
+                pod.name, pod.container, since=resumption.since or since, follow=request.follow and not ended
+            ):
+                text = resumption.accept(line.removesuffix("\n"))
+                if text is not None:
+                    came = True
+                    yield text
+        except NotFound:
+            return
+        if ended:
+            return
+        idle = 0 if came else min(idle + 1, len(PAUSES) - 1)
+        time.sleep(PAUSES[idle])
+
+
+def _has_ended(source: PodSource, run_id: str, pod: PodView) -> bool:
+    try:
+        return all(other.finished for other in _pods(source, run_id) if other.uid == pod.uid)
+    except TrainflowError:
+        return False
+
+
+def _pods(source: PodSource, run_id: str) -> list[PodView]:
+    return [pod_view(manifest) for manifest in source.list_pods(f"{RUN_LABEL}={run_id}").get("items") or []]

@@ -1,0 +1,74 @@
+"""Sentences for what AWS refuses to the caller of the client."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainflow.client.place import PlaceRefused
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+ACTIONS = {
+    "DescribeExecution": "states:DescribeExecution",
+    "GetExecutionHistory": "states:GetExecutionHistory",
+    "ListExecutions": "states:ListExecutions",
+    "StartExecution": "states:StartExecution",
+    "StopExecution": "states:StopExecution",
+    "GetParameter": "ssm:GetParameter",
+    "GetParametersByPath": "ssm:GetParametersByPath",
+    "GetObject": "s3:GetObject",
+    "HeadObject": "s3:GetObject",
+    "PutObject": "s3:PutObject",
+    "ListObjectsV2": "s3:ListBucket",
+    "DescribeCluster": "eks:DescribeCluster",
+    "FilterLogEvents": "logs:FilterLogEvents",
+}
+"""The IAM action of each operation that the client calls (Service Authorization Reference)."""
+
+DENIED = frozenset(
+    {"AccessDenied", "AccessDeniedException", "AuthorizationError", "UnauthorizedOperation", "403", "Forbidden"}
+)
+"""Codes of the services for a caller who lacks a permission; S3 answers HEAD with the status alone."""
+
+EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+"""Codes for credentials that were valid once."""
+
+UNKNOWN_KEY = frozenset({"AuthFailure", "InvalidAccessKeyId", "InvalidClientTokenId", "UnrecognizedClientException"})
+"""Codes for credentials that AWS does not know."""
+
+
+def told(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let a method raise `PlaceRefused` with one sentence where boto3 raises its own errors."""
+
+    @functools.wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(*args, **kwargs)
+        except (BotoCoreError, ClientError) as error:
+            raise PlaceRefused(sentence_of(error)) from None
+
+    return call
+
+
+def sentence_of(error: BotoCoreError | ClientError) -> str:
+    """What AWS said, and the action that was refused."""
+    if not isinstance(error, ClientError):
+        return f"AWS cannot be asked: {_one_line(str(error))}."
+    said = error.response.get("Error", {})
+    code, operation = said.get("Code", "an error"), error.operation_name
+    if code in DENIED:
+        action = ACTIONS.get(operation, operation)
+        return f"These credentials may not call {action}: {_one_line(said.get('Message', code))}."
+    if code in EXPIRED | UNKNOWN_KEY:
+        return f"AWS does not accept these credentials ({code}); log in again."
+    return f"{operation} answered {code}: {_one_line(said.get('Message', ''))}."
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip().rstrip(".")
