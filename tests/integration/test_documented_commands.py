@@ -21,7 +21,9 @@ from typer.testing import CliRunner
 
 from local.twin import REPOSITORY
 from tests.documents import NEEDS, Block, blocks
+from trainer.helpers.start import PROGRAMS
 from trainflow.cli.main import app
+from trainflow.protocol.pods import HELPERS
 
 BLOCKS = blocks()
 
@@ -75,7 +77,8 @@ def test_trainflow_has_the_command_and_its_options(block: Block, words: list[str
     command = group.commands.get(words[0])  # type: ignore[attr-defined]
     assert command is not None, f"{block.where}: no command {words[0]}"
     options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    assert {word.partition("=")[0] for word in words[1:] if word.startswith("-")} <= options, block.where
+    own = words[: words.index("--")] if "--" in words else words  # the rest is another program's
+    assert {word.partition("=")[0] for word in own[1:] if word.startswith("-")} <= options, block.where
     if not block.inline:
         # A placeholder stands for a name or a number.
         command.make_context("trainflow", [re.sub(r"^[A-Z]+$", "1", word) for word in words[1:]])
@@ -85,6 +88,8 @@ def test_trainflow_has_the_command_and_its_options(block: Block, words: list[str
 def test_python_finds_the_module_or_the_script(block: Block, words: list[str]) -> None:
     if words and words[0].endswith(".py"):
         assert Path(words[0]).is_file(), f"{block.where}: no file {words[0]}"
+    elif words[:1] == [HELPERS]:
+        assert words[1] in PROGRAMS, f"{block.where}: no helper {words[1]}"
     elif words[:2] not in ([], ["-m"]):
         assert words[0] == "-m", block.where
         module = words[1]

@@ -51,6 +51,16 @@ def test_the_installed_command_answers_outside_of_the_checkout(environment: Path
     assert "_TRAINFLOW_COMPLETE" in completion.stdout, completion.stderr
 
 
+def test_a_spec_written_by_the_installed_command_names_a_schema_that_lies_beside_it(
+    environment: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print('loss: 1')\n")
+    written = trainflow(environment, tmp_path, "init", "--from", "train.py")
+    assert written.returncode == 0, written.stderr
+    named = (tmp_path / "spec.yaml").read_text().splitlines()[0].partition("$schema=")[2]
+    assert (tmp_path / named).read_text() == trainflow(environment, tmp_path, "schema").stdout
+
+
 def test_the_twin_needs_the_repository_and_says_so_in_one_sentence(environment: Path, tmp_path: Path) -> None:
     shutil.copyfile(REPOSITORY / "runs" / "demo.yaml", tmp_path / "demo.yaml")
     refused = trainflow(environment, tmp_path, "run", "demo.yaml", "--local")

@@ -5,32 +5,27 @@
 from __future__ import annotations
 
 import io
-import json
+import math
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainflow.cli.exit_status import ABORTED, refuse
+from trainflow.cli.operate.commands import register
+from trainflow.cli.operate.place import PlaceName
+from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from trainflow.models.workload import Workload
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, help=__doc__)
 
-BAD_INPUT = 2
-"""Exit status when what was handed in is at fault: the spec, the data set, the program, a folder."""
-
-ABORTED = 130
-"""128 + SIGINT, as shells have it."""
-
-SpecPath = Annotated[Path, typer.Argument(help="Run spec: a YAML or JSON file.", show_default=False)]
-Overrides = Annotated[
-    list[Path] | None,
-    typer.Option("--override", help="A file with fields that differ this time; may be given more than once."),
-]
 Kubeconfig = Annotated[Path | None, typer.Option(help="A cluster to use instead of the twin's own.")]
 
 
@@ -64,60 +59,232 @@ def run(
         float, typer.Option(min=1, help="Waits of the state machines take 1/X of their time.", metavar="X")
     ] = 30.0,
     kubeconfig: Kubeconfig = None,
+    image_root: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder that stands for the image in the twin. Default: SPEC's folder if the program is there, "
+            "otherwise the repository."
+        ),
+    ] = None,
     override: Overrides = None,
+    place: PlaceName = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Start it and print its id on the last line; it goes on by itself.")
+    ] = False,
+    announce_to: Annotated[int | None, typer.Option(hidden=True)] = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Show the run on a page of this machine, too.")] = True,
 ) -> None:
-    """Run SPEC and follow it to its end.
+    """Run SPEC, in the twin or in a deployment.
 
-    Leaves a record and a report.
+    The run is followed to its end unless --detach is given. In the twin it leaves a record and a report. In a
+    deployment it packs and uploads the code and starts the run. On a terminal Ctrl-C asks whether to stop the run or to
+    detach from it; a run goes on when its terminal is closed.
 
-    Exit status: 0 succeeded, 1 failed, 2 what was handed in is at fault, 130 aborted.
+    Exit status: 0 succeeded or detached, 1 failed, 2 what was handed in is at fault, 130 aborted.
     """
+    if local and place is not None:
+        refuse("Give --local for the twin or --place for a deployment, not both.")
     if not local:
-        _refuse("Say where to run: `--local` runs in the twin; deployed runs are started by an upload of SPEC.")
+        _run_in_deployment(place, spec, override or [], out=out, detach=detach)
+        return
+    if not math.isfinite(time_scale):
+        refuse(f"--time-scale {time_scale}: give a finite number, such as 30.")
+    if kubeconfig is not None and not kubeconfig.is_file():
+        refuse(f"--kubeconfig {kubeconfig}: there is no such file.")
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if announce_to is None and (detach or on_terminal):
+        from trainflow.cli.attended import run_attended, run_detached
+
+        arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, override or [])
+        arguments += [] if page else ["--no-page"]
+        raise typer.Exit(run_detached(arguments, out=out) if detach else run_attended(arguments))
     from rich.console import Console
 
+    from trainflow.cli.attended import Attendant
     from trainflow.cli.run import run_at
     from trainflow.client.place import LOCAL, PlaceOptions
 
     console = Console()
-    options = PlaceOptions(out=out, home=home, time_scale=time_scale, kubeconfig=kubeconfig, busy=console.status)
+    options = PlaceOptions(
+        out=out, home=home, time_scale=time_scale, kubeconfig=kubeconfig, image_root=image_root, busy=console.status
+    )
     try:
-        status = run_at(LOCAL, spec, override or (), options=options, console=console)
+        attendant = Attendant(announce_to) if announce_to is not None else None
+        status = run_at(LOCAL, spec, override or (), options=options, console=console, attendant=attendant, page=page)
     except TrainflowError as error:
-        _refuse(str(error))
+        refuse(str(error))
     except KeyboardInterrupt:
         console.print("Stopped before the run began; nothing is left running.")
         status = ABORTED
     raise typer.Exit(status)
 
 
+def _run_arguments(
+    spec: Path,
+    out: Path,
+    home: Path,
+    time_scale: float,
+    kubeconfig: Path | None,
+    image_root: Path | None,
+    overrides: list[Path],
+) -> list[str]:
+    """The command for the process that runs it."""
+    options: list[tuple[str, object]] = [("--out", out), ("--home", home), ("--time-scale", time_scale)]
+    options += [("--kubeconfig", kubeconfig)] if kubeconfig else []
+    options += [("--image-root", image_root)] if image_root else []
+    options += [("--override", path) for path in overrides]
+    return ["run", str(spec), "--local", *(str(word) for option in options for word in option)]
+
+
+def _run_in_deployment(place: str | None, spec: Path, overrides: list[Path], *, out: Path, detach: bool) -> None:
+    from rich.console import Console
+
+    from trainflow.cli.deployed.start import run_in_deployment
+
+    try:
+        status = run_in_deployment(place, spec, overrides, out=out, detach=detach, console=Console())
+    except TrainflowError as error:
+        refuse(str(error))
+    raise typer.Exit(status)
+
+
+register(app)
+
+
 @app.command()
-def validate(spec: SpecPath, override: Overrides = None) -> None:
-    """Check SPEC without starting anything."""
+def ui(
+    place: PlaceName = None,
+    out: Annotated[Path, typer.Option(help="Folder with the folders of this machine's runs.")] = Path("out"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 0,
+) -> None:
+    """Show runs on a page in the browser.
+
+    They are this machine's, or with --place those of a deployment, read with your own credentials. The page is served
+    to this machine alone, until Ctrl-C. Its address holds a token: who has it sees the runs.
+    """
+    import tempfile
+
+    from rich.console import Console
+
+    from trainflow.cli.operate.place import open_reader
+    from trainflow.cli.page import serve
+    from trainflow.page.library import RunLibrary
+
+    with tempfile.TemporaryDirectory(prefix="trainflow-page-") as nothing:
+        try:
+            runs = open_reader(local=place is None, place=place, out=out)
+            # The folders of this machine say nothing of a deployment's runs.
+            library = RunLibrary(folder=Path(nothing) if place else out, place=runs, name=place or "")
+            serve(library, port=port, console=Console())
+        except TrainflowError as error:
+            refuse(str(error))
+        except OSError as taken:
+            refuse(f"The page cannot listen on port {port}: {taken.strerror}. Leave --port out, or choose another.")
+
+
+@app.command()
+def validate(
+    spec: SpecPath,
+    override: Overrides = None,
+    run_help: Annotated[
+        bool,
+        typer.Option("--run-help", help="Also run the program with --help and this Python, for at most 20 s."),
+    ] = False,
+) -> None:
+    """Check SPEC without starting anything.
+
+    Arguments are compared with the flags in the script's source; with --run-help, with those that the program prints.
+    """
     _leave_plugins()
     from trainflow.cli.spec_file import read_spec
+    from trainflow.client.code import require_code
+    from trainflow.client.programs import doubts_about
 
     try:
         valid = read_spec(spec, override or ())
+        require_code(valid.workload, beside=spec.parent)
     except TrainflowError as error:
-        _refuse(str(error))
+        refuse(str(error))
     compute = valid.compute
     print(
         f"{spec}: valid. {valid.name}: {compute.num_nodes} × {compute.instance_type}, "
-        f"{compute.world_size} processes, backend {compute.backend}."
+        f"{compute.world_size} processes, backend {compute.backend}.\n"
+        f"Precompilation: {'on' if valid.precompiles else 'off'}, since {valid.precompile_reason}."
     )
+    for doubt in (_doubts_by_help if run_help else doubts_about)(valid.workload, folder=spec.parent):
+        print(f"Note: {doubt}")
+
+
+def _doubts_by_help(workload: Workload, *, folder: Path) -> list[str]:
+    from trainflow.client.program_help import HelpUnavailable, doubts_by_help
+    from trainflow.client.programs import doubts_about
+
+    try:
+        return doubts_by_help(workload, folder=folder)
+    except HelpUnavailable as reason:
+        unavailable = f"the program's --help is not available here ({reason}); its source was read instead."
+        return [unavailable, *doubts_about(workload, folder=folder)]
+
+
+@app.command()
+def init(
+    script: Annotated[
+        Path | None, typer.Option("--from", help="Script to write the spec for, without questions.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("spec.yaml"),
+    name: Annotated[str | None, typer.Option(help="Name of the spec. Default: the script's.")] = None,
+    instance_type: Annotated[str, typer.Option(help="EC2 instance type of every node.")] = "c7i.xlarge",
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of the gang.")] = 1,
+    processes: Annotated[int | None, typer.Option(min=1, help="Processes on each node.", show_default=False)] = None,
+) -> None:
+    """Write a commented run spec for a script.
+
+    Reads the script's flags, launcher and libraries from its source, which is not run. The JSON Schema that the spec
+    names in its first line is written beside it.
+    """
+    _leave_plugins()
+    from trainflow.cli.init import Answers, name_for, program_in, spec_text, write_spec
+    from trainflow.cli.spec_schema import SCHEMA_FILE, write_schema
+
+    if script is None and not sys.stdin.isatty():
+        refuse("Name the script: `trainflow init --from train.py`; there is no terminal to ask on.")
+    asks = script is None
+    try:
+        script = script or Path(typer.prompt("Script, below the folder of the spec"))
+        program = program_in(script)
+        name = name or name_for(script)
+        processes = processes or (2 if program.launcher == "torchrun" else 1)
+        if asks:
+            name = typer.prompt("Name of the spec", default=name)
+            instance_type = typer.prompt("Instance type", default=instance_type)
+            nodes = typer.prompt("Nodes", default=nodes, type=int)
+            processes = typer.prompt("Processes on each node", default=processes, type=int)
+        answers = Answers(
+            script=script, name=name, instance_type=instance_type, num_nodes=nodes, processes_per_node=processes
+        )
+        write_spec(out, spec_text(answers, program, folder=out.parent))
+        write_schema(out.parent)
+    except TrainflowError as error:
+        refuse(str(error))
+    print(f"Wrote {out}, and {SCHEMA_FILE}, from which editors complete and check it.")
+    print(f"Run it on this machine: trainflow run {out} --local")
 
 
 @app.command()
 def schema(
     markdown: Annotated[bool, typer.Option("--markdown", help="A reference for people instead.")] = False,
+    instance_types: Annotated[bool, typer.Option("--instance-types", help="The instance types instead.")] = False,
 ) -> None:
     """Print the JSON Schema of run specs, for editors."""
     _leave_plugins()
+    from trainflow.cli.instance_reference import instance_reference
     from trainflow.cli.spec_reference import spec_reference
-    from trainflow.models.run_spec import RunSpec
+    from trainflow.cli.spec_schema import schema_text
 
-    typer.echo(spec_reference() if markdown else json.dumps(RunSpec.model_json_schema(), indent=2))
+    if instance_types:
+        typer.echo(instance_reference())
+        return
+    typer.echo(spec_reference() if markdown else schema_text(), nl=markdown)
 
 
 @app.command()
@@ -139,7 +306,7 @@ def doctor(
     try:
         status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console)
     except DoctorError as error:
-        _refuse(str(error))
+        refuse(str(error))
     raise typer.Exit(status)
 
 
@@ -167,7 +334,7 @@ def check_account(
     try:
         status = check(config, as_json=as_json, console=console)
     except BadInput as error:
-        _refuse(str(error))
+        refuse(str(error))
     raise typer.Exit(status)
 
 
@@ -188,7 +355,7 @@ def images(
         for kind, image in deployed.build_images(deployment, say=console.print, only=only):
             typer.echo(f"{kind}: {image}")
     except deployed.DeploymentError as error:
-        _refuse(str(error))
+        refuse(str(error))
 
 
 @app.command("check-idle")
@@ -208,7 +375,7 @@ def check_idle(
         if not force:
             deployed.refuse_during_runs(executions)
     except deployed.DeploymentError as error:
-        _refuse(str(error))
+        refuse(str(error))
     if executions:
         names = ", ".join(deployed.run_names(executions))
         console.print(f"These runs go on with the code that they began with: {names}.")
@@ -228,7 +395,7 @@ def delete_old_versions(config: Configuration = EXAMPLE) -> None:
     except deployed.NotDeployed as error:
         console.print(f"No versions to delete: {error}")
     except deployed.DeploymentError as error:
-        _refuse(str(error))
+        refuse(str(error))
 
 
 @app.command()
@@ -251,7 +418,7 @@ def rest(
             raise typer.Exit(ABORTED)
         deployed.bring_to_rest(deployment, executions, say=console.print)
     except deployed.DeploymentError as error:
-        _refuse(str(error))
+        refuse(str(error))
     console.print(f"{deployment.name} is at rest: nothing runs, no training node is up.")
 
 
@@ -268,11 +435,3 @@ def _console_for_sentences() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-
-
-def _refuse(sentence: str) -> NoReturn:
-    from rich.console import Console
-    from rich.markup import escape  # file names and values may hold brackets
-
-    Console(stderr=True).print(f"[red]trainflow:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
-    raise typer.Exit(BAD_INPUT)

@@ -3,30 +3,56 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from trainflow.cli.attended import Attendant
+from trainflow.cli.exit_status import ABORTED, BAD_INPUT, FAILED
 from trainflow.cli.follow import follow, summarize
+from trainflow.cli.page import page_beside
 from trainflow.cli.spec_file import read_spec
-from trainflow.client.files import write_record, write_report
+from trainflow.client.code import pack
+from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.client.place import Place, PlaceOptions, open_place
-from trainflow.errors import named_errors
-from trainflow.models.run_record import RunRecord, RunStatus
+from trainflow.errors import LossNotFinite, named_errors
+from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.record.failure import explained
 
-EXIT_STATUS = {RunStatus.SUCCEEDED: 0, RunStatus.ABORTED: 130}
-"""130 is 128 + SIGINT, as shells have it."""
+EXIT_STATUS = {RunStatus.SUCCEEDED: 0, RunStatus.ABORTED: ABORTED}
+"""Exit status by the end of the run; any other one depends on the run's error."""
 
-ABORTED = explained("Aborted", "The run was stopped from the keyboard.")
+LOSS_NOT_FINITE = 3
+"""Exit status for a training that diverged, as that of our trainer."""
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that stop the run, unless the command was started with one of them ignored, as `nohup` does."""
 
 
 def run_at(
-    place_name: str, spec_path: Path, overrides: Sequence[Path], *, options: PlaceOptions, console: Console
+    place_name: str,
+    spec_path: Path,
+    overrides: Sequence[Path],
+    *,
+    options: PlaceOptions,
+    console: Console,
+    attendant: Attendant | None = None,
+    page: bool = True,
 ) -> int:
     """Run a spec, with what files of overrides say instead, at a place.
+
+    Args:
+        place_name: The place.
+        spec_path: The spec's file.
+        overrides: Files with fields that differ.
+        options: What a person says about the place.
+        console: Where to show the run.
+        attendant: The link to the process that shows the run in a terminal, if it is another one.
+        page: Whether the run is shown on a page, too.
 
     Returns:
         The command's exit status.
@@ -34,40 +60,150 @@ def run_at(
     Raises:
         TrainflowError: If the input is at fault or the place cannot be used; nothing was created.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt_once)
+    interrupts = _Interrupts()
     spec = read_spec(spec_path, overrides)
+    options = replace(options, spec_folder=spec_path.parent)
+    code = pack(spec.workload, beside=spec_path.parent, leave_out=(options.out, options.home))
+    return _run_to_end(
+        place_name,
+        lambda place: place.start(spec, code=code),
+        interrupts,
+        options=options,
+        console=console,
+        attendant=attendant,
+        page=page,
+    )
+
+
+def resume_at(
+    place_name: str,
+    run_id: str,
+    changes: Mapping[str, Any],
+    *,
+    options: PlaceOptions,
+    console: Console,
+    attendant: Attendant | None = None,
+    page: bool = True,
+) -> int:
+    """Run on from the checkpoints of an ended run; see `run_at`.
+
+    Args:
+        place_name: The place.
+        run_id: The ended run.
+        changes: Fields of its spec that differ.
+        options: What a person says about the place.
+        console: Where to show the run.
+        attendant: The link to the process that shows the run in a terminal, if it is another one.
+        page: Whether the run is shown on a page, too.
+    """
+    return _run_to_end(
+        place_name,
+        lambda place: place.resume(run_id, changes=changes),
+        _Interrupts(),
+        options=options,
+        console=console,
+        attendant=attendant,
+        page=page,
+    )
+
+
+def _run_to_end(
+    place_name: str,
+    start: Callable[[Place], str],
+    interrupts: _Interrupts,
+    *,
+    options: PlaceOptions,
+    console: Console,
+    attendant: Attendant | None,
+    page: bool,
+) -> int:
     opened: AbstractContextManager[Place] = open_place(place_name, options)
     with opened as place:
-        run_id = place.start(spec)
+        run_id = start(place)
+        interrupts.wait()
         folder = options.out / run_id
-        record = follow_to_end(place, run_id, folder=folder, console=console)
+        if attendant is not None:
+            attendant.announce(run_id, folder)
+        record = follow_to_end(
+            place, run_id, folder=folder, console=console, attendant=attendant, page=page, begin=interrupts.go_on
+        )
     _point_latest(options.out, run_id)
     summarize(record, console, report=folder / "report.html")
-    return _exit_status(record)
+    return exit_status(record)
 
 
-def follow_to_end(place: Place, run_id: str, *, folder: Path, console: Console) -> RunRecord:
-    """Follow a run to its end, and leave its record and report in `folder`. Ctrl-C stops the run."""
-    aborted = None
-    with place.follow(run_id, log_dir=folder / "logs") as followed:
-        try:
-            follow(followed, console, followed.is_finished)
-        except KeyboardInterrupt:
-            aborted = ABORTED
-            console.print("Stopping: the run's executions, jobs and nodes …", style="yellow")
-            place.stop(run_id, reason=ABORTED)
-    record = followed.record(aborted=aborted)
-    write_record(record, folder / "run.json")
-    write_report(record, followed.steps(), folder / "report.html")
+def follow_to_end(
+    place: Place,
+    run_id: str,
+    *,
+    folder: Path,
+    console: Console,
+    attendant: Attendant | None = None,
+    page: bool = False,
+    begin: Callable[[], None] = lambda: None,
+) -> RunRecord:
+    """Follow a run to its end, and leave its record, steps and report in `folder`. Ctrl-C stops the run.
+
+    Args:
+        place: Where it runs.
+        run_id: The run.
+        folder: Its folder.
+        console: Where to show it.
+        attendant: The link to the process that shows the run in a terminal, if it is another one.
+        page: Whether it is shown on a page, too.
+        begin: Called once an interruption stops the run with a record.
+    """
+    aborted, may_show = None, attendant.wait_until_shown if attendant else None
+    # The page ends last, so that it shows the end.
+    with page_beside(place, folder, console) if page else nullcontext() as shown:
+        with place.follow(run_id, log_dir=folder / "logs") as followed:
+            if shown is not None:
+                shown.show(run_id, followed)
+            try:
+                begin()
+                follow(followed, console, followed.is_finished, may_show=may_show)
+            except KeyboardInterrupt as interrupt:
+                aborted = stopped_by(*interrupt.args)
+                console.print("Stopping: the run's executions, jobs and nodes …", style="yellow")
+                place.stop(run_id, reason=aborted)
+        record = followed.record(aborted=aborted)
+        write_record(record, folder / "run.json")
+        write_steps(followed.steps(), folder / "steps.json")
+        write_report(record, followed.steps(), folder / "report.html")
     return record
 
 
-def _interrupt_once(_number: int, _frame: object) -> None:
-    """Ctrl-C and `kill` stop the run; a second one must not stop the stopping."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
+class _Interrupts:
+    """Ctrl-C, `kill` and a closed terminal stop the run; a second one must not stop the stopping."""
+
+    def __init__(self) -> None:
+        self._waits, self._received = False, 0
+        for number in STOPPING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._handle)
+
+    def wait(self) -> None:
+        """Remember an interruption until `go_on`: the run has begun, and nothing follows it yet."""
+        self._waits = True
+
+    def go_on(self) -> None:
+        """Let interruptions through, and the one that came meanwhile."""
+        self._waits = False
+        if self._received:
+            raise KeyboardInterrupt(self._received)
+
+    def _handle(self, received: int, _frame: object) -> None:
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
+        self._received = received
+        if not self._waits:
+            raise KeyboardInterrupt(received)
+
+
+def stopped_by(received: int = signal.SIGINT) -> RunError:
+    """The error of a run that a signal stopped."""
+    by = "from the keyboard" if received == signal.SIGINT else f"by the signal {signal.Signals(received).name}"
+    return explained("Aborted", f"The run was stopped {by}.")
 
 
 def _point_latest(out: Path, run_id: str) -> None:
@@ -77,8 +213,11 @@ def _point_latest(out: Path, run_id: str) -> None:
     fresh.replace(link)
 
 
-def _exit_status(record: RunRecord) -> int:
+def exit_status(record: RunRecord) -> int:
+    """The command's exit status for a run that ended so."""
     if record.status in EXIT_STATUS:
         return EXIT_STATUS[record.status]
     error = named_errors().get(record.error.name) if record.error else None
-    return 2 if error is not None and error.input_at_fault else 1
+    if error is LossNotFinite:
+        return LOSS_NOT_FINITE
+    return BAD_INPUT if error is not None and error.input_at_fault else FAILED

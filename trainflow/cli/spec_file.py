@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.models.spec_changes import merged
+from trainflow.models.spec_document import canonical, decode
 
 
 def read_spec(path: Path, overrides: Sequence[Path] = ()) -> RunSpec:
@@ -23,6 +24,20 @@ def read_spec(path: Path, overrides: Sequence[Path] = ()) -> RunSpec:
         InvalidRunSpec: If a file cannot be read or is no YAML or JSON, or if they describe no run; the message begins
             with the name of the file at fault.
     """
+    document = read_document(path, overrides)
+    try:
+        canonical(document)  # refuses what an execution's input cannot hold
+        return parse_run_spec(json.loads(json.dumps(document)))  # in the order of the file, which commands keep
+    except InvalidRunSpec as error:
+        raise InvalidRunSpec(f"{' with '.join(map(str, (path, *overrides)))}: {error}") from None
+
+
+def read_document(path: Path, overrides: Sequence[Path] = ()) -> Any:
+    """What a file and its overrides say together, before it is checked whether that is a spec.
+
+    Raises:
+        InvalidRunSpec: If a file cannot be read or is no YAML or JSON; the message begins with its name.
+    """
     try:
         document = _document(path)
     except InvalidRunSpec as error:
@@ -32,47 +47,12 @@ def read_spec(path: Path, overrides: Sequence[Path] = ()) -> RunSpec:
             document = merged(document, _document(override))
         except InvalidRunSpec as error:
             raise InvalidRunSpec(f"{override}: {error}") from None
-    try:
-        return parse_run_spec(document)
-    except InvalidRunSpec as error:
-        raise InvalidRunSpec(f"{' with '.join(map(str, (path, *overrides)))}: {error}") from None
-
-
-def merged(document: Any, override: Any) -> Any:
-    """The document with what the override says instead, before anything is checked (RFC 7386, JSON merge patch).
-
-    Mappings are merged field by field, everything else is replaced, and null takes a field away.
-
-    Raises:
-        InvalidRunSpec: If the override is no mapping.
-    """
-    if not isinstance(override, Mapping):
-        raise InvalidRunSpec("must be a mapping of the fields that differ, such as 'compute' or 'limits'.")
-    return _merged(document, override)
-
-
-def _merged(document: Any, override: Any) -> Any:
-    if not isinstance(override, Mapping):
-        return override
-    base = dict(document) if isinstance(document, Mapping) else {}
-    for name, value in override.items():
-        if value is None:
-            base.pop(name, None)
-        else:
-            base[name] = _merged(base.get(name), value)
-    return base
+    return document
 
 
 def _document(path: Path) -> Any:
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InvalidRunSpec("is not a text file; give a run spec in YAML or JSON.") from None
+        content = path.read_bytes()
     except OSError as error:
         raise InvalidRunSpec(f"cannot be read ({error.strerror}); give the path of a run spec.") from None
-    try:
-        return yaml.safe_load(text)  # JSON is YAML
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InvalidRunSpec(f"is neither YAML nor JSON{where}; correct it there.") from None
+    return decode(content, is_json=path.suffix == ".json")

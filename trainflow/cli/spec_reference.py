@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from trainflow.models.instances import INSTANCE_TYPES
 from trainflow.models.run_spec import RunSpec
 
 HEAD = """# The run spec
@@ -29,6 +30,12 @@ def spec_reference() -> str:
 
 def _section(schema: dict[str, Any], field: dict[str, Any]) -> dict[str, Any] | None:
     choices = [field, *field.get("anyOf", ())]
+    choices += [
+        inside
+        for choice in choices
+        for inside in (choice.get("items"), *choice.get("patternProperties", {}).values())
+        if inside is not None
+    ]
     names = [choice["$ref"].rsplit("/", 1)[-1] for choice in choices if "$ref" in choice]
     return schema["$defs"][names[0]] if names else None
 
@@ -46,6 +53,8 @@ def _table(title: str, section: dict[str, Any], schema: dict[str, Any]) -> str:
 def _type(field: dict[str, Any]) -> str:
     if "const" in field:
         return f"`{json.dumps(field['const'])}`"
+    if field.get("enum") == list(INSTANCE_TYPES):
+        return "[an instance type](instance-types.md)"
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     kinds = [choice.get("type", "section") for choice in field.get("anyOf", [field])]

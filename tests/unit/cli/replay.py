@@ -11,9 +11,11 @@ from recorded_runs import RecordedRun
 from trainflow.client.observe.snapshot import RunSnapshot, total_steps
 from trainflow.models.run_record import RunStatus
 from trainflow.record.build import all_visits
+from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, current_state
 from trainflow.record.pods import PodView
+from trainflow.record.restarts import restarts
 
 
 class ReplayedObserver:
@@ -54,6 +56,8 @@ def snapshot_at(run: RecordedRun, now: datetime) -> RunSnapshot:
         pods=pods,
         steps=steps,
         total_steps=total_steps(history.input() or {}, 1),
+        restarts=tuple(restarts(history)),
+        cost=node_use(history, history.input()).cost(end=min(now, history.ended_at or now)),
         error=run_error(history),
         last_lines={pod.name: _last_lines(pod) for pod in pods if pod.phase == "Failed"},
     )

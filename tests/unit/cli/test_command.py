@@ -10,10 +10,13 @@ import yaml
 from typer.testing import CliRunner
 
 from local import preflight
+from local.place import TwinPlace
+from local.twin import REPOSITORY
 from tests.fakes.runs import SPEC, spec_with
 from trainflow.cli.main import app
+from trainflow.client.place import PlaceOptions
 from trainflow.errors import DatasetNotFound
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.models.run_spec import RunSpec, parse_run_spec
 
 
 @pytest.fixture
@@ -29,17 +32,20 @@ def test_a_valid_spec_is_said_to_be_valid(spec_file: Path) -> None:
     spec_file.write_text(yaml.safe_dump(SPEC))
     answer = invoke("validate", str(spec_file))
     assert answer.exit_code == 0
-    assert answer.stdout.strip().endswith("valid. bert: 2 × trn1.32xlarge, 64 processes, backend job.")
+    assert answer.stdout.splitlines() == [
+        f"{spec_file}: valid. bert: 2 × trn1.32xlarge, 64 processes, backend job.",
+        "Precompilation: on, since Trainflow's own programs know how to compile first.",
+    ]
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
         (yaml.safe_dump(spec_with(compute__num_nodes=0)), "compute.num_nodes: must be at least 1, got 0."),
-        ("a: [1", "is neither YAML nor JSON at line 1, column 6; correct it there."),
+        ("a: [1", "The file is not YAML at line 2, column 1: did not find expected ',' or ']'."),
         ("just words", "The run spec must be a mapping"),
         ("", "The run spec must be a mapping"),
-        ("\x00", "is neither YAML nor JSON; correct it there."),
+        ("\x00", "The file is not YAML: control characters are not allowed."),
     ],
 )
 def test_a_bad_spec_is_refused_by_validate_and_by_run(
@@ -67,7 +73,7 @@ def test_a_binary_file_is_no_spec(spec_file: Path) -> None:
     spec_file.write_bytes(b"\xff\xfe\x00")
     answer = invoke("validate", str(spec_file))
     assert answer.exit_code == 2
-    assert "is not a text file" in answer.stderr
+    assert "The file is not text in UTF-8." in answer.stderr
 
 
 def test_a_run_says_where_it_can_run(spec_file: Path) -> None:
@@ -131,3 +137,16 @@ def test_missing_shared_memory_is_reported(tmp_path: Path) -> None:
 def test_a_program_of_the_environment_is_not_searched_in_the_image(tmp_path: Path) -> None:
     spec = parse_run_spec(spec_with(workload={"module": "torch.utils.collect_env", "image": "i"}))
     preflight.require_program(spec.workload, tmp_path)
+
+
+def test_the_image_is_the_given_folder_or_the_specs_or_the_repository(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    mine = parse_run_spec(spec_with(workload={"script": "mine.py", "image": "i"}))
+    ours = parse_run_spec(spec_with())
+
+    def image_root(spec: RunSpec, **options: Path) -> Path:
+        return TwinPlace(PlaceOptions(**options))._image_root(spec)
+
+    assert image_root(mine, spec_folder=tmp_path) == tmp_path
+    assert image_root(ours, spec_folder=tmp_path) == image_root(mine) == REPOSITORY
+    assert image_root(ours, spec_folder=tmp_path, image_root=tmp_path) == tmp_path

@@ -6,18 +6,21 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 from recorded_runs import RecordedRun, recorded
 from replay import ReplayedObserver, snapshot_at
 from rich.console import Console
 
 from trainflow.cli.follow import follow, summarize
 from trainflow.cli.follow.plain import PlainView
-from trainflow.cli.follow.screen import screen
+from trainflow.cli.follow.screen import at_time, screen
 from trainflow.cli.follow.staging import staging_line
 from trainflow.client.observe.snapshot import RunSnapshot, total_steps
 from trainflow.errors import WorkerFailed
-from trainflow.models.run_record import RunStatus
+from trainflow.models.run_record import Restart, RunStatus
+from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.staging_line import StagingReport
+from trainflow.record.wording import clock
 
 
 def followed(run: RecordedRun, *, polls: int = 400) -> list[str]:
@@ -98,6 +101,7 @@ def test_a_fault_of_the_observation_is_printed_when_it_begins_and_ends() -> None
     run, view = recorded("succeeded"), PlainView()
     quiet = after(run, 1)
     list(view.new_lines(quiet))
+    list(view.held_lines())
 
     lines = [
         line for trouble in ("no answer", "no answer", None) for line in view.new_lines(replace(quiet, trouble=trouble))
@@ -233,6 +237,10 @@ def test_the_summary_of_an_aborted_run_is_short() -> None:
         ({"max_steps": 120, "steps_this_run": 50}, 101, 120),
         ({"max_steps": -1, "steps_this_run": 50}, None, 50),
         ({"max_steps": "many"}, 1, None),
+        ({"max_train_steps": 30, "warmup_steps": 5}, 1, 30),
+        ({"training.steps": 60, "logging_steps": 5}, 1, 60),
+        ({"iterations": 500}, 1, 500),
+        ({"save_steps": 10, "gradient_accumulation_steps": 4, "epochs": 3}, 1, None),
         ({}, 1, None),
     ],
 )
@@ -240,6 +248,12 @@ def test_the_last_step_is_known_from_the_specs_arguments(
     arguments: dict[str, object], first_step: int | None, expected: int | None
 ) -> None:
     assert total_steps({"workload": {"arguments": arguments}}, first_step) == expected
+
+
+@pytest.mark.parametrize("spec", sorted(Path("examples").glob("*/spec.yaml")))
+def test_the_last_step_of_every_example_is_known(spec: Path) -> None:
+    document = yaml.safe_load(spec.read_text())
+    assert total_steps(document, 1) in document["workload"]["arguments"].values()
 
 
 def test_remaining_time_follows_from_the_rate_of_the_latest_steps() -> None:
@@ -265,3 +279,101 @@ def test_the_times_of_the_plain_lines_never_decrease() -> None:
     assert lines[-1].endswith("said after the end")
     assert stamps == sorted(stamps)
     assert stamps[0] < stamps[-1]
+
+
+def replayed(run: RecordedRun, *, late_seconds: int) -> list[str]:
+    """The lines of a run whose executions are read later than its pods and its log."""
+    view, lines = PlainView(), list[str]()
+    moments = [after(run, seconds) for seconds in range(140)]
+    for snapshot, known in zip(moments, [*[moments[0]] * late_seconds, *moments], strict=False):
+        ended = known.ended_at is not None
+        lines += view.new_lines(snapshot if ended else replace(snapshot, states=known.states, ended_at=None))
+    return [*lines, *view.held_lines()]
+
+
+def test_states_that_are_known_late_are_printed_in_the_order_of_their_times() -> None:
+    run = recorded("succeeded")
+
+    lines = replayed(run, late_seconds=4)
+
+    stamps, events = [line[:9] for line in lines], [line[10:] for line in lines]
+    assert stamps == sorted(stamps)
+    assert events.index("state WatchTraining") < next(
+        place for place, event in enumerate(events) if "-training-1-0-" in event and "Running" in event
+    )
+    states = {visit.name: visit.entered_at for visit in reversed(after(run, 1000).states)}
+    entered = {
+        f"state {name}": clock((at - run.history.events[0]["timestamp"]).total_seconds()) for name, at in states.items()
+    }
+    assert [line for line in lines if line[10:] in entered] == [
+        f"[{entered[event]:>7}] {event}" for event in events if event in entered
+    ]
+
+
+def test_the_clock_stays_where_a_state_is_known_very_late() -> None:
+    run = recorded("succeeded")
+
+    late, lines = replayed(run, late_seconds=8), replayed(run, late_seconds=0)
+
+    stamps = [line[:9] for line in late]
+    assert stamps == sorted(stamps)
+    assert sorted(line[10:].split(", 0:")[0] for line in late) == sorted(line[10:].split(", 0:")[0] for line in lines)
+
+
+def test_checkpoints_and_restarts_are_lines_and_stand_in_the_picture() -> None:
+    run = recorded("succeeded")
+    now = after(run, 90)
+    start = now.started_at
+    assert start is not None
+    saved = [
+        CheckpointReport(step=40, num_bytes=None, saved_at=start + timedelta(seconds=70)),
+        CheckpointReport(step=80, num_bytes=3 << 30, saved_at=start + timedelta(seconds=85)),
+    ]
+    trace = "Traceback:\nPod 'x' ended with exit code 137."
+    restart = Restart(
+        stage="training",
+        attempt=1,
+        at=start + timedelta(seconds=75),
+        error="WorkerFailed",
+        message=trace,
+        last_step=41,
+    )
+    view = PlainView()
+    early = replace(after(run, 71), checkpoints=tuple(saved[:1]))
+    lines = [*view.new_lines(early), *view.new_lines(replace(now, checkpoints=tuple(saved), restarts=(restart,)))]
+    told = [line for line in [*lines, *view.held_lines()] if "checkpoint" in line or "restart" in line]
+    assert told == [
+        "[   1:10] checkpoint of step 40",
+        "[   1:15] restart 1, of training, after WorkerFailed: Pod 'x' ended with exit code 137.",
+        "[   1:25] checkpoint of step 80, 3.0 GiB",
+    ]
+    picture = drawn(replace(now, checkpoints=tuple(saved), restarts=(restart,)))
+    assert "checkpoint of step 80, 5.0 s old, 3.0 GiB · 1 restart, after WorkerFailed at step 41" in picture
+    assert "left, until 09:32 UTC" in picture
+    ended = replace(after(run, 1000), checkpoints=tuple(saved))
+    assert ended.checkpoint_age_seconds == pytest.approx(45.8, abs=0.1)
+
+
+def test_the_time_of_the_end_has_its_date_where_it_is_another_day() -> None:
+    now = after(recorded("succeeded"), 90)
+    assert at_time(now.observed_at + timedelta(minutes=5), now) == "09:36 UTC"
+    assert at_time(now.observed_at + timedelta(days=1), now) == "2026-11-22 09:31 UTC"
+
+
+def test_what_a_program_does_not_say_is_not_shown() -> None:
+    run = recorded("succeeded")
+    snapshot = after(run, 1000)
+    bare = replace(snapshot.steps[-1], loss=None, throughput=None, learning_rate=None, epoch=None)
+    told = replace(bare, loss=2.5, metrics={"tokens_per_second": 1234.0})
+    said = [
+        list(PlainView().new_lines(replace(snapshot, steps=(step,), warnings=("no line matches",))))
+        for step in (bare, told)
+    ]
+    (nothing, more) = ([line.split("] ")[1] for line in lines if " step " in line] for lines in said)
+    assert [line.rpartition("/")[2] for line in nothing] == [str(snapshot.total_steps)]
+    assert more[0].endswith(": loss 2.5000, 1,234 tokens/s")
+    picture = drawn(replace(snapshot, steps=(bare,), warnings=("no line matches",)))
+    assert "loss" not in picture
+    assert "sequences/s" not in picture
+    assert "warning: no line matches" in picture
+    assert sum("warning: no line matches" in line for line in said[0]) == 1

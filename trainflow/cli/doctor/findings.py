@@ -9,7 +9,7 @@ from typing import Any
 
 from trainflow.cli.doctor import gang
 from trainflow.cli.doctor.gang import Object
-from trainflow.models.instances import EFA_INTERFACE, NEURON_CORE, NEURON_DEVICE
+from trainflow.models.instances import EFA_INTERFACE, GPU_DEVICE, NEURON_CORE, NEURON_DEVICE
 from trainflow.models.kubernetes_names import NO_IMAGE
 
 LOW_SPACE_BYTES = 5 * 1024**3
@@ -18,9 +18,10 @@ LOW_SPACE_BYTES = 5 * 1024**3
 PLUGINS = {
     NEURON_DEVICE: "the Neuron device plugin's daemon set",
     NEURON_CORE: "the Neuron device plugin's daemon set",
+    GPU_DEVICE: "the daemon set nvidia-device-plugin",
     EFA_INTERFACE: "the daemon set aws-efa-k8s-device-plugin",
 }
-DEVICE_FILES = {NEURON_DEVICE: "neuron", EFA_INTERFACE: "efa"}
+DEVICE_FILES = {NEURON_DEVICE: "neuron", GPU_DEVICE: "nvidia", EFA_INTERFACE: "efa"}
 
 
 class Outcome(StrEnum):
@@ -66,7 +67,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
     yield _pods(evidence)
     yield _images(evidence)
     yield from _nodes(evidence)
-    for resource in (NEURON_DEVICE, NEURON_CORE, EFA_INTERFACE):
+    for resource in (NEURON_DEVICE, NEURON_CORE, GPU_DEVICE, EFA_INTERFACE):
         if gang.requested(gang.pod_to_probe(evidence.pods), resource):
             yield _devices(evidence, resource)
     yield _service_account(evidence)
@@ -258,9 +259,10 @@ def _ping(host: str, seen: Mapping[str, Any], *, port_is_open: bool) -> Finding:
 
 
 def _waiting(pod: Object) -> Mapping[str, str]:
-    """Why the pod's container waits."""
-    for status in (pod.get("status") or {}).get("containerStatuses") or []:
-        waiting: Mapping[str, str] = (status.get("state") or {}).get("waiting") or {}
+    """Why the pod's container waits, or the init container before it."""
+    status = pod.get("status") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting: Mapping[str, str] = (container.get("state") or {}).get("waiting") or {}
         if waiting:
             return waiting
     return {}

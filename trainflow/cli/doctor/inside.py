@@ -94,6 +94,7 @@ def devices() -> dict[str, int]:
     """How many device files of each sort this container has."""
     return {
         "neuron": len(list(Path("/dev").glob("neuron[0-9]*"))),
+        "nvidia": len(list(Path("/dev").glob("nvidia[0-9]*"))),
         "efa": len(list(Path("/dev/infiniband").glob("uverbs*"))),
     }
 

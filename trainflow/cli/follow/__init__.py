@@ -37,6 +37,7 @@ def follow(
     is_finished: Callable[[], bool],
     *,
     pause: Callable[[], None] = lambda: time.sleep(1 / FRAMES_PER_SECOND),
+    may_show: Callable[[], None] | None = None,
 ) -> None:
     """Shows a run until it is finished.
 
@@ -47,11 +48,22 @@ def follow(
         console: Where to write.
         is_finished: Whether to stop; the run is shown once more then.
         pause: Waits until the next poll.
+        may_show: Waits as long as something else is on the terminal.
     """
+    if may_show is not None:
+        pause = _both(pause, may_show)
     if console.is_terminal:
         _follow_on_screen(observer, console, is_finished, pause)
     else:
         _follow_in_lines(observer, console, is_finished, pause)
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        first()
+        second()
+
+    return call
 
 
 def _follow_on_screen(
@@ -70,6 +82,8 @@ def _follow_in_lines(
     for snapshot in _snapshots(observer, is_finished, pause):
         for line in view.new_lines(snapshot):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in view.held_lines():
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _snapshots(observer: Observer, is_finished: Callable[[], bool], pause: Callable[[], None]) -> Iterator[RunSnapshot]:

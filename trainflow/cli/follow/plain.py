@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from trainflow.cli.follow.staging import staging_line
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.history import Visit
+from trainflow.record.last_lines import last_own_line
 from trainflow.record.pods import PodView
-from trainflow.record.wording import clock, number, rate
+from trainflow.record.wording import clock, number, size, speed_of
 
 STEPS_PER_LINE = 10
 """Every tenth logged step gets a line, besides the first and the last; fewer do in a long training."""
@@ -26,47 +29,100 @@ SILENT_KINDS = frozenset({"Choice", "Pass", "Succeed"})
 NUM_LAST_LINES = 10
 """Lines of a failed pod's log that are shown."""
 
+HOLD_SECONDS = 5.0
+"""Time that a line waits for older ones: the states of an execution are known a moment later than pods and steps, with
+a poll of its history that may itself lag behind."""
+
+WHOLE_SECOND = timedelta(seconds=0.999)
+"""Added to times without a fraction, as Kubernetes and metrics lines have them: the event was at some time of that
+second, and mostly after the state that caused it was entered."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    text: str
+    at: datetime | None = None
+    """Time of the event; None for what is said about the present, which does not wait."""
+
 
 class PlainView:
-    """Remembers what was printed, so that each event is printed once."""
+    """Remembers what was printed, so that each event is printed once, in the order of the events."""
 
     def __init__(self) -> None:
+        self._waiting: list[tuple[float, str]] = []
+        """Lines that wait for older ones, with their times in seconds since the start."""
+        self._checkpoint_printed_at: datetime | None = None
+        self._num_restarts = 0
         self._states_printed: set[str] = set()
         self._phases: dict[str, str] = {}
         self._staging_printed_at: float | None = None
         self._last_step = 0
         self._logs_printed: set[str] = set()
+        self._warnings_printed: set[str] = set()
         self._trouble: str | None = None
         self._printed_at = 0.0
-        """Time of the newest line, in seconds since the start."""
+        """Time of the newest printed line, in seconds since the start."""
 
     def new_lines(self, snapshot: RunSnapshot) -> Iterator[str]:
-        """Lines for what has happened since the snapshot before."""
-        # An ended run has the seconds of its end, which is a moment before lines that were printed while it went on.
-        self._printed_at = max(self._printed_at, snapshot.seconds)
-        stamp = f"[{clock(self._printed_at):>7}] "
+        """Lines for what has happened since the snapshot before and is not held back; all of them once a run has
+        ended."""
+        present = False
         for line in (
             *self._states(snapshot),
             *self._pods(snapshot.pods),
-            *self._staging(snapshot),
             *self._steps(snapshot),
-            *self._logs(snapshot),
-            *self._troubles(snapshot.trouble),
+            *self._checkpoints(snapshot),
+            *self._restarts(snapshot),
+            *(_Line(text) for text in self._staging(snapshot)),
+            *(_Line(text) for text in self._logs(snapshot)),
+            *(_Line(text) for text in self._warnings(snapshot.warnings)),
+            *(_Line(text) for text in self._troubles(snapshot.trouble)),
         ):
-            yield stamp + line
+            present |= line.at is None
+            self._waiting.append((_seconds(line.at, snapshot), line.text))
+        all_of_them = present or snapshot.ended_at is not None
+        yield from self._printed(until=None if all_of_them else snapshot.seconds - HOLD_SECONDS)
 
-    def _states(self, snapshot: RunSnapshot) -> Iterator[str]:
+    def held_lines(self) -> Iterator[str]:
+        """The lines that are still held back, when there will be no other snapshot."""
+        yield from self._printed(until=None)
+
+    def _printed(self, *, until: float | None) -> Iterator[str]:
+        """The waiting lines in the order of their times. The clock of one that is later than expected stays."""
+        self._waiting.sort(key=lambda line: line[0])
+        waiting, self._waiting = self._waiting, []
+        for seconds, text in waiting:
+            if until is not None and seconds > until:
+                self._waiting.append((seconds, text))
+                continue
+            self._printed_at = max(self._printed_at, seconds)
+            yield f"[{clock(self._printed_at):>7}] {text}"
+
+    def _states(self, snapshot: RunSnapshot) -> Iterator[_Line]:
         """States as they are entered; the further iterations of a loop are not printed again."""
         for visit in snapshot.states:
             if visit.name not in self._states_printed and is_told(visit, snapshot):
                 self._states_printed.add(visit.name)
-                yield f"state {visit.name}"
+                yield _Line(f"state {visit.name}", visit.entered_at)
 
-    def _pods(self, pods: tuple[PodView, ...]) -> Iterator[str]:
+    def _pods(self, pods: tuple[PodView, ...]) -> Iterator[_Line]:
         for pod in pods:
             if self._phases.get(pod.uid) != pod.phase:
                 self._phases[pod.uid] = pod.phase
-                yield _pod_line(pod)
+                yield _Line(_pod_line(pod), _within_second(_time_of_phase(pod)))
+
+    def _checkpoints(self, snapshot: RunSnapshot) -> Iterator[_Line]:
+        for saved in snapshot.checkpoints:
+            if self._checkpoint_printed_at is None or saved.saved_at > self._checkpoint_printed_at:
+                self._checkpoint_printed_at = saved.saved_at
+                weight = f", {size(saved.num_bytes)}" if saved.num_bytes is not None else ""
+                yield _Line(f"checkpoint of step {saved.step}{weight}", saved.saved_at)
+
+    def _restarts(self, snapshot: RunSnapshot) -> Iterator[_Line]:
+        for number_of, restart in enumerate(snapshot.restarts[self._num_restarts :], start=self._num_restarts + 1):
+            self._num_restarts = number_of
+            reason = last_own_line(restart.message)
+            yield _Line(f"restart {number_of}, of {restart.stage}, after {restart.error}: {reason}", restart.at)
 
     def _staging(self, snapshot: RunSnapshot) -> Iterator[str]:
         if snapshot.staging is None:
@@ -75,14 +131,14 @@ class PlainView:
             self._staging_printed_at = snapshot.seconds
             yield staging_line(snapshot.staging)
 
-    def _steps(self, snapshot: RunSnapshot) -> Iterator[str]:
+    def _steps(self, snapshot: RunSnapshot) -> Iterator[_Line]:
         final = snapshot.steps[-1].step if snapshot.steps and snapshot.ended_at else None
         distance = max(STEPS_PER_LINE, (snapshot.total_steps or 0) // MAX_STEP_LINES)
         for step in snapshot.steps:
             is_due = self._last_step == 0 or step.step // distance > self._last_step // distance
             if step.step > self._last_step and (is_due or step.step in (final, snapshot.total_steps)):
                 self._last_step = step.step
-                yield _step_line(step, snapshot)
+                yield _Line(_step_line(step, snapshot), _within_second(step.logged_at))
 
     def _logs(self, snapshot: RunSnapshot) -> Iterator[str]:
         """The last lines of failed pods, once the run has ended and all of them have arrived."""
@@ -94,6 +150,12 @@ class PlainView:
                 yield f"last lines of {pod}:"
                 yield from (f"  {line}" for line in lines[-NUM_LAST_LINES:])
 
+    def _warnings(self, warnings: tuple[str, ...]) -> Iterator[str]:
+        for warning in warnings:
+            if warning not in self._warnings_printed:
+                self._warnings_printed.add(warning)
+                yield f"warning: {warning}"
+
     def _troubles(self, trouble: str | None) -> Iterator[str]:
         if trouble != self._trouble:
             self._trouble = trouble
@@ -103,6 +165,27 @@ class PlainView:
 def is_told(visit: Visit, snapshot: RunSnapshot) -> bool:
     """Whether a state is worth a line: those of the run's own execution that take their time."""
     return visit.execution == snapshot.execution and visit.kind not in SILENT_KINDS
+
+
+def _seconds(moment: datetime | None, snapshot: RunSnapshot) -> float:
+    """Time of an event in seconds since the start, at most the snapshot's own."""
+    if moment is None or snapshot.started_at is None:
+        return snapshot.seconds
+    return min(snapshot.seconds, max(0.0, (moment - snapshot.started_at).total_seconds()))
+
+
+def _within_second(moment: datetime | None) -> datetime | None:
+    return moment if moment is None or moment.microsecond else moment + WHOLE_SECOND
+
+
+def _time_of_phase(pod: PodView) -> datetime | None:
+    """When the pod entered its phase; None where it does not say so."""
+    match pod.phase:
+        case "Pending":
+            return pod.created_at
+        case "Running":
+            return pod.started_at
+    return pod.finished_at
 
 
 def _pod_line(pod: PodView) -> str:
@@ -120,4 +203,7 @@ def _step_line(step: StepMetrics, snapshot: RunSnapshot) -> str:
     of_all = f"/{snapshot.total_steps}" if snapshot.total_steps else ""
     left = snapshot.seconds_left
     rest = f", {clock(left)} left" if left and step is snapshot.steps[-1] else ""
-    return f"step {step.step}{of_all}: loss {number(step.loss, 4)}, {rate(step.throughput)} sequences/s{rest}"
+    said = [f"loss {number(step.loss, 4)}"] if step.loss is not None else []
+    if speed := speed_of(step.throughput, step.metrics):
+        said.append(speed)
+    return f"step {step.step}{of_all}{': ' if said else ''}{', '.join(said)}{rest}"

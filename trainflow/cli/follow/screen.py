@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -18,7 +18,7 @@ from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView
-from trainflow.record.wording import clock, count, duration, number, rate
+from trainflow.record.wording import clock, count, duration, number, size, speed_of
 
 STYLE_OF_STATUS = {
     RunStatus.RUNNING: "bold cyan",
@@ -32,8 +32,8 @@ STYLE_OF_PHASE = {"Running": "cyan", "Succeeded": "green", "Failed": "red"}
 MIN_STATE_ROWS = 4
 MAX_POD_ROWS = 8
 NUM_LAST_LINES = 12
-FIXED_ROWS = 9
-"""Lines of the picture besides states and pods: heading, blanks, table heads, progress."""
+FIXED_ROWS = 10
+"""Lines of the picture besides states and pods: heading, blanks, table heads, progress, checkpoint and restarts."""
 
 
 def screen(snapshot: RunSnapshot, *, max_height: int = 40) -> RenderableType:
@@ -47,8 +47,11 @@ def screen(snapshot: RunSnapshot, *, max_height: int = 40) -> RenderableType:
         parts += [Text(), Text(staging_line(snapshot.staging), no_wrap=True, overflow="ellipsis")]
     if snapshot.steps:
         parts += [Text(), _progress(snapshot)]
+    if course := course_line(snapshot):
+        parts += [Text(course, style="dim", no_wrap=True, overflow="ellipsis")]
     if snapshot.status is not RunStatus.RUNNING:
         parts += _last_lines(snapshot)
+    parts += [line for warning in snapshot.warnings for line in (Text(), Text(f"warning: {warning}", style="yellow"))]
     if snapshot.trouble:
         parts += [Text(), Text(snapshot.trouble, style="yellow")]
     return Padding(Group(*parts), (0, 1))
@@ -175,12 +178,39 @@ def _progress(snapshot: RunSnapshot) -> Table:
         cells.append(Text(f"{step.step:,}/{total:,} steps", style="bold"))
     else:
         cells.append(Text(f"step {step.step:,}", style="bold"))
-    cells.append(Text.assemble(("loss ", "dim"), number(step.loss, 3)))
-    cells.append(Text.assemble(rate(snapshot.sequences_per_second), (" sequences/s", "dim")))
+    if step.loss is not None:
+        cells.append(Text.assemble(("loss ", "dim"), number(step.loss, 3)))
+    if speed := speed_of(snapshot.sequences_per_second, step.metrics):
+        figure, _, unit = speed.partition(" ")
+        cells.append(Text.assemble(figure, (f" {unit}", "dim")))
     if snapshot.seconds_left is not None and snapshot.status is RunStatus.RUNNING and total and step.step < total:
-        cells.append(Text.assemble(clock(snapshot.seconds_left), (" left", "dim")))
+        ready_at = snapshot.observed_at + timedelta(seconds=snapshot.seconds_left)
+        cells.append(
+            Text.assemble(clock(snapshot.seconds_left), (f" left, until {at_time(ready_at, snapshot)}", "dim"))
+        )
     grid.add_row(*cells)
     return grid
+
+
+def course_line(snapshot: RunSnapshot) -> str:
+    """`checkpoint of step 120, 2 min 05 s old, 1.2 GiB · 1 restart, after WorkerFailed at step 61`."""
+    said = []
+    age = snapshot.checkpoint_age_seconds
+    if age is not None:
+        newest = snapshot.checkpoints[-1]
+        weight = f", {size(newest.num_bytes)}" if newest.num_bytes is not None else ""
+        said.append(f"checkpoint of step {newest.step:,}, {duration(age)} old{weight}")
+    if snapshot.restarts:
+        last = snapshot.restarts[-1]
+        at = f" at step {last.last_step:,}" if last.last_step is not None else ""
+        said.append(f"{count(len(snapshot.restarts), 'restart')}, after {last.error}{at}")
+    return " · ".join(said)
+
+
+def at_time(moment: datetime, snapshot: RunSnapshot) -> str:
+    """The time of day in UTC, with the date if it is another day than the snapshot's."""
+    moment = moment.astimezone(UTC)
+    return f"{moment:%H:%M} UTC" if moment.date() == snapshot.observed_at.date() else f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _last_lines(snapshot: RunSnapshot) -> list[RenderableType]:

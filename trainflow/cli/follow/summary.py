@@ -10,7 +10,7 @@ from rich.text import Text
 
 from trainflow.cli.follow.screen import STYLE_OF_STATUS
 from trainflow.models.run_record import RunRecord
-from trainflow.record.wording import duration, number, rate
+from trainflow.record.wording import duration, number, speed_of
 
 IN_WORDS = {
     "SUCCEEDED": "Run succeeded",
@@ -51,8 +51,11 @@ def _facts(record: RunRecord, report: Path | None) -> list[tuple[str, str]]:
     if record.training is not None and record.training.steps:
         training = record.training
         facts.append(("steps", f"{training.steps:,}"))
-        facts.append(("loss", f"{number(training.first_loss, 3)} → {number(training.last_loss, 3)}"))
-        facts.append(("speed", f"{rate(training.sequences_per_second)} sequences/s"))
+        if training.last_loss is not None:
+            facts.append(("loss", f"{number(training.first_loss, 3)} → {number(training.last_loss, 3)}"))
+        if speed := speed_of(training.sequences_per_second, training.last_metrics):
+            facts.append(("speed", speed))
+    facts += [("warning", warning) for warning in record.warnings]
     if record.compile is not None:
         facts.append(("compile cache", record.compile.cache))
     if record.training is not None and record.training.checkpoint:

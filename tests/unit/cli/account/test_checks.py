@@ -518,6 +518,15 @@ def test_a_slurm_cluster_needs_its_image_and_its_quota() -> None:
     ]
 
 
+def test_a_secret_that_runs_may_read_has_to_be_there() -> None:
+    arn = "arn:aws:secretsmanager:us-west-2:123456789012:secret:hub-AbCdEf"
+    granting = configuration(run_secrets=[{"secret_arn": arn}])
+    assert troubles(granting, objects={arn: False}) == [
+        ("named resources", "fails", f"run_secrets.0.secret_arn: there is no {arn} in us-west-2")
+    ]
+    assert troubles(granting, objects={arn: True}) == []
+
+
 def test_missing_credentials_are_one_finding_and_the_others_need_no_account() -> None:
     without_credentials = NoCredentials("the credentials have expired", "aws sso login")
     facts = Facts(now=NOW, address="203.0.113.7", identity=without_credentials)

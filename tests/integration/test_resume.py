@@ -1,0 +1,181 @@
+"""A run that was stopped goes on as a run of its own, from the checkpoints of the first."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from local.twin import Twin
+from tests.integration.test_operate import Commands, until
+from tests.integration.test_runs import TIME_SCALE
+
+PROGRAM = """
+import argparse, json, os, time
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("folder", type=Path)
+parser.add_argument("--max_steps", type=int)
+parser.add_argument("--seconds_per_step", type=float)
+parser.add_argument("--load", type=Path)
+arguments = parser.parse_args()
+state = json.loads(arguments.load.read_text()) if arguments.load else {"step": 0, "weight": 1.0}
+while state["step"] < arguments.max_steps:
+    time.sleep(arguments.seconds_per_step)
+    state = {"step": state["step"] + 1, "weight": state["weight"] * 0.97 + 0.001 * state["step"]}
+    print(json.dumps({"step": state["step"], "loss": state["weight"]}), flush=True)
+    if state["step"] % 5 == 0:
+        unfinished = arguments.folder / "unfinished"
+        unfinished.write_text(json.dumps(state))
+        unfinished.replace(arguments.folder / f"state-{state['step']}.json")
+"""
+
+SPEC: dict[str, Any] = {
+    "version": 1,
+    "name": "counter",
+    "workload": {
+        "command": ["python", "count.py"],
+        "code": ".",
+        "image": "python:3.13-slim",
+        "launcher": "none",
+        "arguments": {"max_steps": 100_000, "seconds_per_step": 0.2},
+        "positional": ["{run_dir}"],
+        "shared_memory_gib": 1,
+    },
+    "compute": {"instance_type": "c7i.xlarge", "num_nodes": 1, "processes_per_node": 1},
+    "progress": {"json_lines": True},
+    "checkpoint": {"path": "state-{step}.json", "resume": ["--load", "{checkpoint}"], "settled_seconds": 0},
+    "limits": {"max_duration_hours": 1, "max_restarts": 0},
+}
+LAST_STEP = 1000
+"""Beyond what a first run reaches before a test stops it, at five steps a second."""
+QUICKLY = ("--set", "workload.arguments.seconds_per_step=0", "--set", f"workload.arguments.max_steps={LAST_STEP}")
+
+
+def write_project(folder: Path) -> None:
+    (folder / "count.py").write_text(PROGRAM)
+    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+
+
+def uninterrupted(folder: Path) -> dict[int, float]:
+    """Loss of each step of the same program, run by itself."""
+    (folder / "alone").mkdir()
+    (folder / "alone.py").write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "alone.py", "alone", "--max_steps", str(LAST_STEP), "--seconds_per_step", "0"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {line["step"]: line["loss"] for line in lines}
+
+
+def refused(command: Commands, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainflow", *words],
+        cwd=command.folder,
+        env=command.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout
+    (sentence,) = done.stderr.splitlines()
+    return sentence
+
+
+def losses(command: Commands, run_id: str, *at: str) -> dict[int, float]:
+    return {each["step"]: each["loss"] for each in json.loads(command("metrics", run_id, *at, "--export", "json"))}
+
+
+def kill_the_twin_of(folder: Path) -> None:
+    """Kill the process that runs the twin, as a machine that loses its power does."""
+    (twin,) = [
+        process
+        for process in psutil.process_iter(["cmdline", "cwd"])
+        if "--announce-to" in (process.info["cmdline"] or ()) and process.info["cwd"] == str(folder)
+    ]
+    twin.kill()
+    twin.wait(30)
+
+
+def test_a_run_whose_twin_was_killed_goes_on_where_its_checkpoint_is(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    command = Commands(tmp_path)
+    first = command("run", "spec.yaml", "--local", "--detach").splitlines()[-1]
+    checkpoints = tmp_path / ".trainflow" / "volumes" / "runs" / first
+    until(lambda: list(checkpoints.glob("state-10.json")))
+    assert "is still running; stop it first" in refused(command, "resume", first, "--local")
+    kill_the_twin_of(tmp_path)
+    assert json.loads(command("status", first, "--local", "--json", status=1))["status"] == "ABORTED"
+    (tmp_path / "count.py").unlink()  # the code is what the first run was started with
+    left = sorted(path.name for path in checkpoints.glob("state-*.json"))
+
+    command("resume", first, "--local", "--no-page", "--time-scale", "60", *QUICKLY)
+
+    second = command.json("list", "--local")[0]["run_id"]
+    record = json.loads((tmp_path / "out" / second / "run.json").read_text())
+    assert (record["status"], record["spec"]["resume_from"]) == ("SUCCEEDED", [first])
+    continued = losses(command, second, "--local")
+    assert min(continued) > 10
+    expected = uninterrupted(tmp_path)
+    assert continued == pytest.approx({step: loss for step, loss in expected.items() if step >= min(continued)})
+    assert max(continued) == LAST_STEP
+    assert sorted(path.name for path in checkpoints.glob("state-*.json")) == left, "the first run's folder stays"
+    differing = command.json("compare", second, second, "--local")["differing_fields"]
+    assert differing == {}
+
+    assert "has succeeded; say with --set what is to differ" in refused(command, "resume", second, "--local")
+    assert "num_node: there is no such field" in refused(
+        command, "resume", first, "--local", "--set", "compute.num_node=2"
+    )
+    shutil.rmtree(checkpoints)
+    assert f"The folder of the run {first} is gone" in refused(command, "resume", first, "--local")
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Iterator[Twin]:
+    with Twin(home=tmp_path / "home", log_dir=tmp_path / "logs", time_scale=TIME_SCALE) as running:
+        yield running
+
+
+@pytest.mark.slow
+def test_a_stopped_run_of_a_deployment_goes_on_until_its_folder_is_gone(account: Twin, tmp_path: Path) -> None:
+    write_project(tmp_path)
+    command = Commands(tmp_path, dict(account.aws.client_environment))
+    first = command("run", "spec.yaml", "--detach").splitlines()[-1]
+    checkpoints = account.home / "volumes" / "runs" / first
+    until(lambda: list(checkpoints.glob("state-10.json")))
+    assert f"is still running; stop it first: trainflow stop {first}" in refused(command, "resume", first)
+    command("stop", first)
+
+    second = command("resume", first, "--detach", *QUICKLY).splitlines()[-1]
+    until(lambda: command.json("status", second)["status"] == "SUCCEEDED")
+    continued = losses(command, second)
+    expected = uninterrupted(tmp_path)
+    assert continued == pytest.approx({step: loss for step, loss in expected.items() if step >= min(continued)})
+    assert (min(continued) > 10, max(continued)) == (True, LAST_STEP)
+    differing = command.json("compare", first, second)["differing_fields"]
+    assert differing == {
+        "resume_from": [[], [first]],
+        "workload.arguments.seconds_per_step": [0.2, 0],
+        "workload.arguments.max_steps": [100_000, LAST_STEP],
+    }
+
+    shutil.rmtree(checkpoints)
+    third = command("resume", first, "--detach", *QUICKLY).splitlines()[-1]
+    until(lambda: {run["run_id"]: run["status"] for run in command.json("list")}[third] != "RUNNING")
+    failed = json.loads(command("status", third, "--json", status=1))
+    assert failed["error"]["name"] == "PreflightFailed"
+    assert f"resume_from: the folder of {first} is gone from the shared file system." in failed["error"]["message"]

@@ -1,0 +1,226 @@
+"""`trainflow init` writes a spec that fits the script, without running it."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
+
+from trainflow.cli.init import Answers, name_for, spec_text
+from trainflow.cli.main import app
+from trainflow.client.programs import Flag, Program, ProgramUnreadable, read_program, unknown_arguments
+from trainflow.models.run_spec import parse_run_spec
+
+DDP = """
+import argparse, os
+import torch.distributed as dist
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", "--learning-rate", type=float, default=0.1, help="Learning rate: 0.1\\n is usual")
+parser.add_argument("--amp", action="store_true")
+parser.add_argument("--out-dir", required=True)
+parser.add_argument("--data-path", default="/data")
+parser.add_argument("--resume", default=None)
+parser.add_argument("--model", required=True, help="its size")
+args = parser.parse_args()
+raise SystemExit("this program was run")
+"""
+TRAINER = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+arguments, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+Trainer(args=arguments).train(resume_from_checkpoint=arguments.resume_from_checkpoint)
+"""
+
+
+def written(source: str, tmp_path: Path, *options: str) -> tuple[str, dict[str, Any]]:
+    (tmp_path / "train.py").write_text(source)
+    out = tmp_path / "spec.yaml"
+    done = CliRunner().invoke(app, ["init", "--from", str(tmp_path / "train.py"), "--out", str(out), *options])
+    assert done.exit_code == 0, done.output
+    text = out.read_text()
+    document: dict[str, Any] = yaml.safe_load(text)
+    parse_run_spec(document)
+    return text, document
+
+
+def schema_of(spec: Path) -> dict[str, Any]:
+    """The JSON Schema that the first line of a spec names, as an editor finds it: relative to the spec's file."""
+    named = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", spec.read_text().splitlines()[0])
+    assert named is not None, spec
+    schema: dict[str, Any] = json.loads((spec.parent / named[1]).read_text())
+    Draft202012Validator.check_schema(schema)
+    return schema
+
+
+def test_an_editor_finds_the_schema_of_a_new_spec_and_checks_it(tmp_path: Path) -> None:
+    _, document = written(DDP, tmp_path)
+    schema = schema_of(tmp_path / "spec.yaml")
+    assert schema["$id"] == "urn:trainflow:run-spec:1"
+    editor = Draft202012Validator(schema)
+    assert list(editor.iter_errors(document)) == []
+    document["compute"]["num_node"] = document["compute"].pop("num_nodes")
+    document["limits"]["stall_minutes"] = "soon"
+    assert {error.json_path: error.message for error in editor.iter_errors(document)} == {
+        "$.compute": "Additional properties are not allowed ('num_node' was unexpected)",
+        "$.limits.stall_minutes": "'soon' is not of type 'number'",
+    }
+
+
+def test_a_second_spec_in_the_folder_renews_the_schema(tmp_path: Path) -> None:
+    written(DDP, tmp_path)
+    current = (tmp_path / "trainflow.schema.json").read_text()
+    (tmp_path / "trainflow.schema.json").write_text("{}")
+    done = CliRunner().invoke(app, ["init", "--from", f"{tmp_path}/train.py", "--out", f"{tmp_path}/other.yaml"])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "trainflow.schema.json").read_text() == current
+    assert schema_of(tmp_path / "other.yaml") == schema_of(tmp_path / "spec.yaml")
+
+
+@pytest.mark.parametrize("spec", [*sorted(Path("runs").glob("*.yaml")), *sorted(Path("examples").glob("*/spec.yaml"))])
+def test_an_editor_finds_the_schema_of_the_repositorys_specs(spec: Path) -> None:
+    assert list(Draft202012Validator(schema_of(spec)).iter_errors(yaml.safe_load(spec.read_text()))) == []
+
+
+def test_a_ddp_script_gets_torchrun_its_folders_and_what_it_requires(tmp_path: Path) -> None:
+    text, document = written(DDP, tmp_path, "--name", "mine", "--nodes", "2")
+    workload = document["workload"]
+    assert workload["launcher"] == "torchrun"
+    assert workload["arguments"] == {"out-dir": "{run_dir}", "model": "change-me"}
+    assert (workload["script"], workload["code"], document["name"]) == ("train.py", ".", "mine")
+    assert document["compute"] == {"instance_type": "c7i.xlarge", "num_nodes": 2, "processes_per_node": 2}
+    assert "    model: change-me  # required: its size" in text
+    assert "    # lr: 0.1  # Learning rate: 0.1 is usual" in text
+    assert "    # amp: false" in text
+    assert '    # data-path: "{data_dir}"' in text
+    assert '#   resume: [--resume, "{checkpoint}"]' in text
+
+
+def test_a_script_of_hugging_faces_trainer_reports_and_resumes_as_the_trainer_does(tmp_path: Path) -> None:
+    _, document = written(TRAINER, tmp_path)
+    assert document["progress"] == {"preset": "hugging-face"}
+    assert document["checkpoint"] == {
+        "path": "checkpoint-{step}",
+        "resume": ["--resume_from_checkpoint", "{checkpoint}"],
+    }
+    assert document["workload"]["arguments"] == {"output_dir": "{run_dir}"}
+
+
+@pytest.mark.parametrize(
+    ("source", "launcher"),
+    [
+        ("import numpy", "none"),
+        ("import jax; jax.distributed.initialize()", "none"),
+        ("import os; os.environ['OMPI_COMM_WORLD_RANK']", "mpi"),
+        ("from mpi4py import MPI", "mpi"),
+        ("import lightning as L", "torchrun"),
+        ("import os; os.environ['LOCAL_RANK']", "torchrun"),
+        ("import torch_xla.core.xla_model as xm", "torchrun"),
+    ],
+)
+def test_the_launcher_is_what_the_script_expects(source: str, launcher: str) -> None:
+    assert read_program(source).launcher == launcher
+
+
+def test_a_spec_that_is_there_is_not_replaced(tmp_path: Path) -> None:
+    written(DDP, tmp_path)
+    before = (tmp_path / "spec.yaml").read_text()
+    again = CliRunner().invoke(
+        app, ["init", "--from", str(tmp_path / "train.py"), "--out", str(tmp_path / "spec.yaml")]
+    )
+    assert again.exit_code == 2
+    assert "is there already; name another file with --out" in again.output
+    assert (tmp_path / "spec.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("nothing.py", None, "cannot be read (No such file or directory); give the path of a Python script."),
+        ("train.sh", "if [ x ]; then", "is not a Python program"),
+        ("train.bin", b"\xff\xfe\x00", "give a Python script."),
+    ],
+)
+def test_what_is_no_script_is_refused_by_name(
+    name: str, content: str | bytes | None, sentence: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    done = CliRunner().invoke(app, ["init", "--from", str(tmp_path / name), "--out", str(tmp_path / "spec.yaml")])
+    assert done.exit_code == 2
+    assert str(tmp_path / name) in done.output
+    assert sentence in done.output
+    assert not (tmp_path / "spec.yaml").exists()
+
+
+def test_a_script_outside_of_the_specs_folder_cannot_be_packed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "specs").mkdir()
+    out = tmp_path / "specs" / "spec.yaml"
+    done = CliRunner().invoke(app, ["init", "--from", str(tmp_path / "train.py"), "--out", str(out)])
+    assert done.exit_code == 2
+    assert "write the spec beside the script with --out" in done.output
+
+
+def test_without_a_terminal_it_asks_nothing() -> None:
+    done = CliRunner().invoke(app, ["init"])
+    assert (done.exit_code, "trainflow init --from train.py" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("Fine_Tune-BERT.py", "fine-tune-bert"),
+        ("my-project/train.py", "my-project"),
+        ("99.py", "training"),
+        (f"{'long' * 20}.py", ("long" * 20)[:30]),
+    ],
+)
+def test_the_name_comes_from_the_script(path: str, name: str, tmp_path: Path) -> None:
+    assert name_for(tmp_path / path) == name
+
+
+def test_arguments_that_a_script_does_not_have_are_doubted_by_name() -> None:
+    program = read_program(DDP)
+    assert unknown_arguments(program, {"lr": 1, "out_dir": "x", "modl": "s", "zzz": 1}) == [
+        "workload.arguments.modl: the program has no flag --modl; did you mean model?",
+        "workload.arguments.zzz: the program has no flag --zzz; it has lr, learning-rate, amp, out-dir, data-path, "
+        "resume, model.",
+    ]
+    assert unknown_arguments(read_program(TRAINER), {"anything": 1}) == []
+    assert unknown_arguments(read_program(DDP.replace("parse_args", "parse_known_args")), {"zzz": 1}) == []
+    assert unknown_arguments(read_program("import sys"), {"zzz": 1}) == []
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z][a-z0-9_-]{0,10}", fullmatch=True),
+        st.tuples(
+            st.none() | st.text() | st.integers() | st.booleans() | st.lists(st.text()), st.booleans(), st.text()
+        ),
+        max_size=5,
+    )
+)
+def test_whatever_defaults_and_help_a_script_has_the_spec_can_be_read(
+    flags: dict[str, tuple[Any, bool, str]],
+) -> None:
+    program = Program(
+        flags={
+            name: Flag(name=name, default=default, required=required, help=" ".join(text.split()))
+            for name, (default, required, text) in flags.items()
+        }
+    )
+    spec_text(Answers(script=Path("train.py"), name="n"), program, folder=Path())
+
+
+@given(st.text())
+def test_any_text_is_a_program_or_is_refused(text: str) -> None:
+    with suppress(ProgramUnreadable):
+        read_program(text)

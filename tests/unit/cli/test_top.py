@@ -1,0 +1,66 @@
+"""The screen of all running runs."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+from trainflow.cli.operate.top import rows_of, text_of
+from trainflow.client.details import RunDetails
+from trainflow.client.place import PlaceRefused, RunReader, RunSummary
+from trainflow.models.run_status import RunStatus
+
+NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
+
+
+class Reader:
+    """A place with a run that trains, one that has just ended, one that cannot be read, and an older one."""
+
+    def runs(self) -> list[RunSummary]:
+        statuses = {"trains": RunStatus.RUNNING, "ends": RunStatus.RUNNING, "hidden": RunStatus.RUNNING}
+        statuses |= {"older": RunStatus.FAILED}
+        return [
+            RunSummary(run_id=run_id, status=status, started_at=NOW - timedelta(minutes=90))
+            for run_id, status in statuses.items()
+        ]
+
+    def details(self, run_id: str) -> RunDetails:
+        if run_id == "hidden":
+            raise PlaceRefused("These credentials may not call states:GetExecutionHistory.")
+        if run_id == "ends":
+            return RunDetails(run_id=run_id, status=RunStatus.SUCCEEDED, started_at=NOW)
+        return RunDetails(
+            run_id=run_id,
+            status=RunStatus.RUNNING,
+            started_at=NOW - timedelta(minutes=90),
+            state="WatchTraining",
+            step=1500,
+            total_steps=28125,
+            loss=math.nan,
+            throughput=6450.0,
+            seconds_left=7260,
+            cost_usd=64.5,
+        )
+
+
+def test_runs_that_go_on_are_shown_and_one_that_cannot_be_read_says_why() -> None:
+    rows = rows_of(cast(RunReader, Reader()))
+    refused = "not known: These credentials may not call states:GetExecutionHistory."
+    cells = [line.split("  ") for line in text_of(rows, NOW).splitlines()[1:]]
+    assert [[cell.strip() for cell in line if cell.strip()] for line in cells] == [
+        ["trains", "WatchTraining", "1,500/28,125", "nan", "6,450.0", "2 h 01 min", "64.50 USD", "1 h 30 min"],
+        ["hidden", refused, "1 h 30 min"],
+    ]
+    documents = [row.as_json() for row in rows]
+    assert (documents[0]["loss"], documents[0]["cost_usd"]) == ("nan", 64.5)
+    assert documents[1] == {
+        "run_id": "hidden",
+        "status": "RUNNING",
+        "started_at": (NOW - timedelta(minutes=90)).isoformat(),
+        "trouble": "These credentials may not call states:GetExecutionHistory.",
+    }
+
+
+def test_an_idle_place_says_so() -> None:
+    assert text_of([], NOW) == "No run goes on."

@@ -1,0 +1,180 @@
+"""A local run that outlives its terminal: the run has a session of its own, and another process shows it.
+
+The two share a pipe, on which the attending process writes what the person wants. Its end without `detach` means that
+the attending process was killed: the run stops then, as it would have without it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+HOLD, SHOW, DETACH = b"hold\n", b"show\n", b"detach\n"
+
+CONSOLE_LOG = "console.log"
+"""File in the run's folder for what a detached run prints."""
+
+SHOW_CURSOR = "\x1b[?25h"
+"""The live view hides it (ECMA-48, DECTCEM)."""
+
+
+class Attendant:
+    """The run's side: announces the run, and does what the attending process asks for."""
+
+    def __init__(self, announce_to: int) -> None:
+        """Begin to listen on standard input.
+
+        Args:
+            announce_to: File descriptor on which the other process waits for the run's id.
+        """
+        self._announce_to = announce_to
+        self._folder: Path | None = None
+        self._showing = threading.Event()
+        self._showing.set()
+        threading.Thread(target=self._listen, name="attendant", daemon=True).start()
+
+    def announce(self, run_id: str, folder: Path) -> None:
+        """Tell the run's id; `folder` is the run's."""
+        self._folder = folder
+        with os.fdopen(self._announce_to, "w") as pipe:
+            pipe.write(f"{run_id}\n")
+
+    def wait_until_shown(self) -> None:
+        """Wait while the person is being asked something."""
+        self._showing.wait()
+
+    def _listen(self) -> None:
+        # Without a buffer: its lock, held by a thread that waits, would abort the interpreter's end.
+        with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as words:
+            for word in words:
+                if word == HOLD:
+                    self._showing.clear()
+                elif word == SHOW:
+                    self._showing.set()
+                elif word == DETACH:
+                    self._detach()
+                    return
+        os.kill(os.getpid(), signal.SIGTERM)
+        self._showing.set()
+
+    def _detach(self) -> None:
+        """Print to a file from now on: the terminal may be gone."""
+        folder = self._folder or Path(tempfile.gettempdir())
+        with (folder / CONSOLE_LOG).open("ab") as log:
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(log.fileno(), stream.fileno())
+        self._showing.set()
+
+
+def run_detached(arguments: Sequence[str], *, out: Path) -> int:
+    """Start a run that goes on without a terminal. Prints its id on the last line.
+
+    Args:
+        arguments: The command with its arguments: `run` or `resume`.
+        out: Folder of the runs' folders.
+
+    Returns:
+        The command's exit status: that of the run where it did not begin.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    log = out / f".{CONSOLE_LOG}.{os.getpid()}"
+    with log.open("wb") as printed:
+        child, announced = _start(arguments, printed.fileno())
+    with os.fdopen(announced) as pipe:
+        run_id = pipe.readline().strip()
+    if not run_id:
+        status = child.wait()
+        sys.stderr.write(log.read_text(errors="replace"))
+        log.unlink()
+        return _exit_status(status)
+    log.replace(out / run_id / CONSOLE_LOG)
+    _say(child, DETACH)
+    print(f"The run goes on without this terminal: trainflow watch {run_id} --local", file=sys.stderr)
+    print(run_id)
+    return 0
+
+
+def run_attended(arguments: Sequence[str]) -> int:
+    """Show a run in this terminal until it ends or the person detaches from it.
+
+    Args:
+        arguments: The command with its arguments: `run` or `resume`.
+
+    Returns:
+        The command's exit status: the run's, or 0 if it goes on.
+    """
+    child, announced = _start(arguments, None)
+
+    def leave(_number: int, _frame: object) -> NoReturn:
+        _say(child, DETACH)
+        os._exit(0)  # the terminal is gone: nobody reads a word
+
+    signal.signal(signal.SIGHUP, leave)
+    signal.signal(signal.SIGTERM, lambda *_: child.send_signal(signal.SIGTERM))
+    run_id = ""
+    while True:
+        try:
+            return _exit_status(child.wait())
+        except KeyboardInterrupt:
+            run_id = run_id or _announced(announced)
+            answer = _asked(child) if run_id else "s"
+        if answer == "s":
+            child.send_signal(signal.SIGINT)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not stop the stopping
+        elif answer == "d":
+            _say(child, DETACH)
+            print(f"{SHOW_CURSOR}The run goes on: trainflow watch {run_id} --local, trainflow stop {run_id} --local")
+            return 0
+        _say(child, SHOW)
+
+
+def _start(arguments: Sequence[str], output: int | None) -> tuple[subprocess.Popen[bytes], int]:
+    """The run's process, and the descriptor on which it announces the run."""
+    announced, announce_to = os.pipe()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "trainflow", *arguments, "--announce-to", str(announce_to)],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        pass_fds=(announce_to,),
+        start_new_session=True,
+    )
+    os.close(announce_to)
+    return child, announced
+
+
+def _say(child: subprocess.Popen[bytes], word: bytes) -> None:
+    assert child.stdin is not None, "it is a pipe"  # noqa: S101
+    try:
+        child.stdin.write(word)
+        child.stdin.flush()
+    except BrokenPipeError:  # the run has ended meanwhile
+        return
+
+
+def _asked(child: subprocess.Popen[bytes]) -> str:
+    """`s` for stop, `d` for detach, `g` for go on; Ctrl-C again and a closed input mean stop."""
+    _say(child, HOLD)
+    try:
+        answer = input(f"{SHOW_CURSOR}\nStop the run, detach from it, or go on watching? [s/d/G] ")
+    except (KeyboardInterrupt, EOFError):
+        return "s"
+    return answer.strip().lower()[:1] or "g"
+
+
+def _announced(descriptor: int) -> str:
+    """The run's id if it has begun; nothing otherwise."""
+    ready, _, _ = select.select([descriptor], [], [], 0)
+    return os.read(descriptor, 256).decode().strip() if ready else ""
+
+
+def _exit_status(code: int) -> int:
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,86 @@
+"""Start a run in a deployment, with its code, and follow it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from trainflow.cli.follow import follow, summarize
+from trainflow.cli.run import exit_status, stopped_by
+from trainflow.cli.spec_file import read_spec
+from trainflow.client.code import pack
+from trainflow.client.files import write_record, write_text
+from trainflow.client.place_names import read_names
+from trainflow.client.places import open_deployment
+from trainflow.client.runs import DeployedRuns
+
+
+def run_in_deployment(
+    place: str | None, spec_path: Path, overrides: Sequence[Path], *, out: Path, detach: bool, console: Console
+) -> int:
+    """Start the run of a spec, with what files of overrides say instead. Its code is packed and uploaded first.
+
+    Args:
+        place: Name of the deployment; None for the default.
+        spec_path: The spec's file.
+        overrides: Files with fields that differ.
+        out: Folder for the folder of the run's record, report and logs.
+        detach: Print the run's id on the last line and leave it to itself.
+        console: Where to show the run.
+
+    Returns:
+        The command's exit status.
+
+    Raises:
+        TrainflowError: If the spec, its code or the place is at fault; nothing was started.
+    """
+    spec = read_spec(spec_path, overrides)
+    code = pack(spec.workload, beside=spec_path.parent, leave_out=(out,))
+    runs = open_deployment(read_names().named(place))
+    return follow_started(runs, runs.start(spec, code=code), out=out, detach=detach, console=console)
+
+
+def follow_started(runs: DeployedRuns, run_id: str, *, out: Path, detach: bool, console: Console) -> int:
+    """Follow a run that has just been started to its end, or leave it to itself.
+
+    Args:
+        runs: The runs of the deployment.
+        run_id: The run.
+        out: Folder for the folder of the run's record, report and logs.
+        detach: Print the run's id on the last line and leave it to itself.
+        console: Where to show the run.
+
+    Returns:
+        The command's exit status.
+    """
+    if detach:
+        print(f"Started in {runs.name}: trainflow watch {run_id} --place {runs.name}", file=sys.stderr)
+        print(run_id)
+        return 0
+    console.print(f"Started {run_id} in {runs.name}; Ctrl-C leaves it running or stops it.", highlight=False)
+    folder = out / run_id
+    with runs.follow(run_id, log_dir=folder / "logs") as followed:
+        try:
+            follow(followed, console, followed.is_finished)
+        except KeyboardInterrupt:
+            if not _wants_to_stop():
+                print(f"The run goes on: trainflow watch {run_id} --place {runs.name}")
+                return 0
+            runs.stop(run_id, reason=stopped_by())
+    record = runs.record(run_id)
+    write_record(record, folder / "run.json")
+    summarize(record, console, report=write_text(folder / "report.html", runs.report(run_id)))
+    return exit_status(record)
+
+
+def _wants_to_stop() -> bool:
+    """A person is asked; without a terminal the run goes on, since it costs days to begin again."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    try:
+        return input("\nStop the run? It goes on otherwise. [y/N] ").strip().lower() in ("y", "yes")
+    except (KeyboardInterrupt, EOFError):
+        return False

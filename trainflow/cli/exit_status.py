@@ -1,0 +1,26 @@
+"""How commands end: their exit statuses, and the sentence of one that refuses what it was given."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+import typer
+
+FAILED = 1
+"""The run has failed."""
+
+BAD_INPUT = 2
+"""What was handed in is at fault: the spec, the data set, the program, a folder, an option, the credentials."""
+
+ABORTED = 130
+"""128 + SIGINT, as shells have it."""
+
+
+def refuse(sentence: str) -> NoReturn:
+    """Print the sentence as it is, on one line of the standard error, and end the command."""
+    plain = "trainflow:"
+    # click prints no colours where the output is no terminal, but it does not know NO_COLOR (https://no-color.org).
+    name = plain if os.environ.get("NO_COLOR") else typer.style(plain, fg=typer.colors.RED)
+    typer.echo(f"{name} {sentence}", err=True)
+    raise typer.Exit(BAD_INPUT)

@@ -1,0 +1,1 @@
+"""Commands for runs that go on or have ended, in both places: on this machine and in a deployment."""

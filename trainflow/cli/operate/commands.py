@@ -1,0 +1,473 @@
+"""`trainflow list`, `status`, `watch`, `logs`, `metrics`, `stop`, `compare`, `report`, `artifacts` and others."""
+
+# Each command imports what it needs; see trainflow/cli/main.py.
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import wraps
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+from trainflow.cli.exit_status import ABORTED, FAILED, refuse
+from trainflow.cli.operate.export import export
+from trainflow.cli.operate.grid import grid
+from trainflow.cli.operate.place import (
+    HOME,
+    OUT,
+    AsJson,
+    Home,
+    Local,
+    Out,
+    PlaceName,
+    RunId,
+    open_reader,
+)
+from trainflow.cli.operate.resume import resume
+from trainflow.cli.operate.top import top
+from trainflow.cli.spec_options import Overrides, SpecPath
+from trainflow.errors import TrainflowError
+
+if TYPE_CHECKING:
+    from trainflow.client.place import RunReader
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+COMPARISON = "comparison.html"
+"""Name of the page that compares several runs, below `--out`."""
+
+MAX_EARLIER = 20
+"""Newest successful runs among which `plan` searches for one of the same program."""
+
+
+class Export(StrEnum):
+    """Formats of `trainflow metrics`."""
+
+    CSV = "csv"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    reading = (plan, list_, status, watch, logs, metrics, compare, report, artifacts, tensorboard, export, places)
+    for command in (*reading, top, exec_, stop, resume, grid):
+        app.command(command.__name__.rstrip("_"))(_plain_errors(command))
+
+
+def plan(
+    spec: SpecPath,
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    override: Overrides = None,
+    region: Annotated[str, typer.Option(envvar="AWS_REGION", help="Region whose prices count.")] = "us-west-2",
+    as_json: AsJson = False,
+) -> None:
+    """Say what SPEC would use and cost. Creates nothing.
+
+    Reads earlier runs for an estimate where --local or --place names a place.
+    """
+    from trainflow.cli.operate.shown import plan_text
+    from trainflow.cli.spec_file import read_spec
+    from trainflow.client.code import require_code
+    from trainflow.client.plan import plan_of
+    from trainflow.models.run_status import RunStatus
+
+    valid = read_spec(spec, override or ())
+    require_code(valid.workload, beside=spec.parent)
+    earlier = []
+    if local or place is not None:
+        reader = open_reader(local=local, place=place, out=out)
+        ended = [run.run_id for run in reader.runs() if run.status is RunStatus.SUCCEEDED]
+        earlier = [reader.record(run_id) for run_id in ended[:MAX_EARLIER]]
+    found = plan_of(valid, region=region, earlier=earlier, of_twin=local)
+    if as_json:
+        _print_json(found.as_json())
+    else:
+        typer.echo(plan_text(found))
+
+
+def list_(
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    grid: Annotated[str | None, typer.Option(help="Only runs of this grid.", metavar="ID", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs, the newest first."""
+    from trainflow.cli.operate.shown import list_text, listed
+
+    runs = open_reader(local=local, place=place, out=out).runs()
+    if grid is not None:
+        from trainflow.client.grid import members
+
+        runs = members(runs, grid)[::-1]
+    if as_json:
+        _print_json([listed(run) for run in runs])
+    elif runs:
+        typer.echo(list_text(runs, datetime.now(UTC)))
+    else:
+        typer.echo("No runs yet.", err=True)
+
+
+def status(run: RunId, local: Local = False, place: PlaceName = None, out: Out = OUT, as_json: AsJson = False) -> None:
+    """Show the state, the newest step and the pods of RUN.
+
+    Exit status: 0 if it runs or has succeeded, 1 if it has failed, 2 if there is no such run.
+    """
+    from trainflow.cli.operate.shown import details_text
+    from trainflow.models.run_record import RunStatus
+
+    found = open_reader(local=local, place=place, out=out).details(run)
+    if as_json:
+        _print_json(found.as_json())
+    else:
+        typer.echo(details_text(found, datetime.now(UTC)))
+    if found.status not in (RunStatus.RUNNING, RunStatus.SUCCEEDED):
+        raise typer.Exit(FAILED)
+
+
+def watch(run: RunId, local: Local = False, place: PlaceName = None, out: Out = OUT) -> None:
+    """Follow RUN in the terminal until it ends. Ctrl-C ends the watching, not the run."""
+    import tempfile
+
+    from rich.console import Console
+
+    from trainflow.cli.follow import follow
+
+    reader = open_reader(local=local, place=place, out=out)
+    run_id = reader.details(run).run_id
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="trainflow-watch-") as folder:
+        try:
+            with reader.follow(run_id, log_dir=Path(folder)) as followed:
+                follow(followed, console, followed.is_finished)
+        except KeyboardInterrupt:
+            console.print(f"The run goes on: trainflow status {run_id}{' --local' if local else ''}")
+
+
+def logs(
+    run: RunId,
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    rank: Annotated[int, typer.Option(min=0, help="Node of the gang whose output to print.")] = 0,
+    pod: Annotated[str | None, typer.Option(help="A pod by its name instead.", show_default=False)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until the pod ends.")] = False,
+    since: Annotated[
+        str | None, typer.Option(help="From this time on: 10m, 2h, or 2026-11-22T08:00.", show_default=False)
+    ] = None,
+) -> None:
+    """Print the log of RUN's training."""
+    from trainflow.client.pod_logs import LogRequest, parse_since
+
+    try:
+        begin = parse_since(since, datetime.now(UTC)) if since else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--since") from None
+    request = LogRequest(rank=rank, pod=pod, since=begin, follow=follow)
+    with _until_interrupted():
+        for line in open_reader(local=local, place=place, out=out).log(run, request):
+            print(line, flush=follow)
+
+
+def exec_(
+    run: RunId,
+    command: Annotated[
+        list[str], typer.Argument(help="Program and its words, behind `--`.", metavar="CMD...", show_default=False)
+    ],
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    rank: Annotated[int, typer.Option(min=0, help="Node of the gang.")] = 0,
+    pod: Annotated[str | None, typer.Option(help="A pod by its name instead.", show_default=False)] = None,
+) -> None:
+    """Run a command in the container of one of RUN's pods: `trainflow exec RUN -- neuron-top`.
+
+    Prints what it prints; there is no input and no terminal. Your own credentials have to allow it in the cluster. The
+    twin's pods are processes of this machine, and take no commands.
+
+    Exit status: the command's own; 2 if it was not run.
+    """
+    from trainflow.client.pod_logs import LogRequest
+
+    def write(is_error: bool, printed: bytes) -> None:
+        stream = sys.stderr if is_error else sys.stdout
+        stream.buffer.write(printed)
+        stream.flush()
+
+    request = LogRequest(rank=rank, pod=pod)
+    with _until_interrupted():
+        raise typer.Exit(open_reader(local=local, place=place, out=out).execute(run, request, command, write))
+
+
+def metrics(
+    run: RunId,
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    export: Annotated[Export, typer.Option(help="Format.")] = Export.CSV,
+) -> None:
+    """Print the figures of RUN's steps.
+
+    While the run goes on, and in a deployment, there are at most a thousand of them, evenly spaced.
+    """
+    from trainflow.cli.operate.shown import metrics_rows
+
+    names, rows = metrics_rows(open_reader(local=local, place=place, out=out).steps(run))
+    if export is Export.JSON:
+        _print_json(
+            [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows]
+        )
+        return
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([names, *rows])
+    typer.echo(text.getvalue(), nl=False)
+
+
+def stop(run: RunId, local: Local = False, place: PlaceName = None, out: Out = OUT) -> None:
+    """Stop RUN, and release what it holds. Nothing happens if it has ended."""
+    from trainflow.models.run_record import RunStatus
+    from trainflow.record.failure import explained
+
+    reader = open_reader(local=local, place=place, out=out)
+    found = reader.describe(run)
+    if found.status is not RunStatus.RUNNING:
+        typer.echo(f"{found.run_id} has ended already: {found.status.value}.")
+        return
+    reader.stop(found.run_id, reason=explained("Aborted", "The run was stopped with `trainflow stop`."))
+    typer.echo(f"Stopped {found.run_id}.")
+
+
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(help="Two runs or more, or the id of a grid.", metavar="RUN...", show_default=False)
+    ],
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs and the specs that they began with.
+
+    Shows how they ended, their figures, and the fields in which their specs differ; of runs that differ in the number
+    of their nodes alone, how the throughput grows with it.
+    """
+    from trainflow.cli.operate.shown import table
+    from trainflow.client.details import details_of_record
+    from trainflow.record.comparison import differing_fields, measured, scaling
+    from trainflow.report.comparison import facts, fields
+
+    reader = open_reader(local=local, place=place, out=out)
+    records = [reader.record(run_id) for run in runs for run_id in _expanded(reader, run)]
+    if as_json:
+        document = {
+            "runs": [details_of_record(record).as_json() for record in records],
+            "differing_fields": differing_fields([record.spec for record in records]),
+            "scaling": [asdict(run) for run in scaling([measured(record) for record in records])],
+        }
+        _print_json(document)
+        return
+    rows = [*facts(records, now=datetime.now(UTC)), *fields(records)]
+    shown = [(name, *(_short(value) for value in values)) for name, values in rows]
+    typer.echo(table(("", *(record.run_id for record in records)), shown))
+
+
+def _expanded(reader: RunReader, name: str) -> list[str]:
+    """The ids of a grid's runs if the name is a grid's; otherwise the name."""
+    from trainflow.client.grid import GRID_ID, members
+
+    found = members(reader.runs(), name) if GRID_ID.fullmatch(name) else []
+    return [run.run_id for run in found] or [name]
+
+
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(help="A run, or several to compare.", metavar="RUN...", show_default=False)
+    ],
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    open_it: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+) -> None:
+    """Write RUN's report to a file and print its path. While the run goes on it shows what is known now.
+
+    Of several runs, a page with all of them side by side.
+    """
+    reader = open_reader(local=local, place=place, out=out)
+    path = _written_report(reader, runs[0], out) if len(runs) == 1 else _written_comparison(reader, runs, out)
+    if open_it:
+        typer.launch(str(path))
+    typer.echo(path)
+
+
+def _written_report(reader: RunReader, run: str, out: Path) -> Path:
+    from trainflow.client.files import write_text
+
+    found = reader.describe(run)
+    page = reader.report(found.run_id)
+    path = out / found.run_id / "report.html"
+    if path.is_file() and path.read_text(encoding="utf-8") == page:
+        return path
+    return write_text(path if found.ended_at else path.with_name("report-now.html"), page)
+
+
+def _written_comparison(reader: RunReader, runs: list[str], out: Path) -> Path:
+    from trainflow.client.files import write_text
+    from trainflow.report.comparison import render_comparison
+
+    records = [reader.record(run) for run in runs]
+    there = [record.run_id for record in records if (out / record.run_id / "report.html").is_file()]
+    page = render_comparison(records, now=datetime.now(UTC), reports=there)
+    return write_text(out / COMPARISON, page)
+
+
+def artifacts(
+    run: RunId,
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    home: Home = HOME,
+    pull: Annotated[
+        Path | None, typer.Option(help="Folder to copy them to.", metavar="FOLDER", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what RUN has published, or copy it to a folder."""
+    from trainflow.cli.operate.shown import table
+    from trainflow.record.wording import size
+
+    reader = open_reader(local=local, place=place, out=out, home=home)
+    found = reader.artifacts(reader.describe(run).run_id)
+    if pull is not None:
+        for artifact in found:
+            reader.fetch(artifact, pull / artifact.name)
+            typer.echo(pull / artifact.name)
+    elif as_json:
+        rows = [{"name": one.name, "bytes": one.size, "modified_at": one.modified_at.isoformat()} for one in found]
+        _print_json(rows)
+    elif found:
+        typer.echo(table(("FILE", "SIZE"), [(one.name, size(one.size)) for one in found]))
+    else:
+        typer.echo("The run has published nothing yet.", err=True)
+
+
+def tensorboard(
+    runs: Annotated[list[str], typer.Argument(help="One run or more.", metavar="RUN...", show_default=False)],
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    home: Home = HOME,
+) -> None:
+    """Open TensorBoard on what runs have published.
+
+    Ctrl-C ends it.
+    """
+    import shutil
+    import subprocess
+    import tempfile
+
+    program = shutil.which("tensorboard") or shutil.which("tensorboard", path=str(Path(sys.executable).parent))
+    if program is None:
+        raise typer.BadParameter("TensorBoard is not installed: pip install tensorboard.")
+    reader = open_reader(local=local, place=place, out=out, home=home)
+    with tempfile.TemporaryDirectory(prefix="trainflow-events-") as folder, _until_interrupted():
+        fetched = 0
+        for run in runs:
+            run_id = reader.describe(run).run_id
+            events = [one for one in reader.artifacts(run_id) if "tfevents" in one.name]
+            if not events:
+                typer.echo(f"{run_id} has published no TensorBoard events.", err=True)
+            for one in events:
+                reader.fetch(one, Path(folder) / run_id / one.name)
+            fetched += len(events)
+        if not fetched:
+            refuse("There is nothing to show; `trainflow metrics` prints the figures that the log has.")
+        done = subprocess.run([program, "--logdir", folder, "--host", "127.0.0.1"], check=False)
+    if done.returncode != 0:
+        raise typer.Exit(done.returncode)
+
+
+def places(as_json: AsJson = False) -> None:
+    """List the places where runs execute.
+
+    They are the twin, the names of the configuration file, and the deployments of the Region.
+    """
+    from trainflow.cli.operate.shown import table
+    from trainflow.client.place_names import NamedPlace, config_file, read_names
+    from trainflow.client.places import deployments
+
+    names = read_names()
+    rows = [("local", "the twin, on this machine: --local")]
+    rows += [
+        (one.name, f"deployment {one.deployment}{f' in {one.region}' if one.region else ''}, from {config_file()}")
+        for one in names.places.values()
+    ]
+    trouble = None
+    try:
+        session = NamedPlace(name="", deployment="").session()
+        known = {one.deployment for one in names.places.values()}
+        rows += [(name, f"deployment in {session.region_name}") for name in deployments(session) if name not in known]
+    except TrainflowError as error:
+        trouble = str(error)
+    if as_json:
+        _print_json([{"name": name, "what": what} for name, what in rows])
+    else:
+        typer.echo(table(("PLACE", ""), rows))
+    if trouble:
+        typer.echo(f"Deployments were not listed: {trouble}", err=True)
+
+
+def _plain_errors(command: Callable[_P, _R]) -> Callable[_P, _R]:
+    """One sentence for a person instead of a traceback, and the exit status for what was handed in."""
+
+    @wraps(command)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return command(*args, **kwargs)
+        except TrainflowError as error:
+            refuse(str(error))
+        except BrokenPipeError:  # `trainflow logs RUN | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit from None
+
+    return run
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(ABORTED) from None
+
+
+def _print_json(document: Any) -> None:
+    typer.echo(json.dumps(_with_words(document), indent=2, allow_nan=False))
+
+
+def _with_words(value: Any) -> Any:
+    """The same with words for the numbers that JSON does not have."""
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _with_words(inner) for name, inner in value.items()}
+    return [_with_words(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"

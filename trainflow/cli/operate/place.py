@@ -1,0 +1,56 @@
+"""Which place a command is about: the options of all commands, and what opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainflow.client.place_names import VARIABLE
+from trainflow.errors import TrainflowError
+
+if TYPE_CHECKING:
+    from trainflow.client.place import RunReader
+
+RunId = Annotated[str, typer.Argument(help="The run's id.", show_default=False, metavar="RUN")]
+Local = Annotated[bool, typer.Option("--local", help="Runs of the twin, on this machine.")]
+PlaceName = Annotated[
+    str | None,
+    typer.Option(
+        "--place",
+        help="Deployment: a name from ~/.config/trainflow/config.toml, or its own. Default: "
+        f"{VARIABLE}, the file's default, or the only deployment of the Region.",
+        show_default=False,
+    ),
+]
+Out = Annotated[Path, typer.Option(help="With --local: folder of the runs' folders.")]
+Home = Annotated[Path, typer.Option(help="With --local: the twin's S3 buckets and shared file system.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
+
+OUT = Path("out")
+HOME = Path(".trainflow")
+
+
+class PlaceChoice(TrainflowError):
+    """The options name two places, or none that can be used."""
+
+    input_at_fault = True
+
+
+def open_reader(*, local: bool, place: str | None, out: Path = OUT, home: Path = HOME) -> RunReader:
+    """The runs of the place that the options name.
+
+    Raises:
+        TrainflowError: If they name two, or the place cannot be reached.
+    """
+    if local and place is not None:
+        raise PlaceChoice("Give --local for the twin or --place for a deployment, not both.")
+    if local:
+        from trainflow.client.local_runs import LocalOptions, LocalRuns
+
+        return LocalRuns(LocalOptions(out=out, home=home))
+    from trainflow.client.place_names import read_names
+    from trainflow.client.places import open_deployment
+
+    return open_deployment(read_names().named(place))

@@ -1,0 +1,102 @@
+"""`trainflow resume`: a run of its own that continues an ended one from its checkpoints."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceChoice, PlaceName, RunId
+
+TIME_SCALE = 30.0
+
+
+def resume(
+    run: RunId,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A field of its spec that differs; may be given more than once.", metavar="F=V"),
+    ] = None,
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    home: Home = HOME,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Start it and print its id on the last line; it goes on by itself.")
+    ] = False,
+    time_scale: Annotated[
+        float, typer.Option(min=1, help="With --local: waits take 1/X of their time.", metavar="X")
+    ] = TIME_SCALE,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="With --local: the cluster that RUN used instead of the twin's own.", show_default=False),
+    ] = None,
+    image_root: Annotated[
+        Path | None,
+        typer.Option(help="With --local: folder that stands for the image. Default: that of RUN.", show_default=False),
+    ] = None,
+    announce_to: Annotated[int | None, typer.Option(hidden=True)] = None,
+    page: Annotated[
+        bool, typer.Option("--page/--no-page", help="With --local: show the run on a page of this machine, too.")
+    ] = True,
+) -> None:
+    """Start a new run that continues RUN from its checkpoints.
+
+    RUN was stopped or has failed; one that has succeeded needs --set, such as a larger number of steps. The new run has
+    an id, a folder and a record of its own, whose spec names RUN. It is followed to its end as by `trainflow run`.
+
+    Exit status: as of `trainflow run`; 2 if RUN still runs or there is no checkpoint of it.
+    """
+    if local and place is not None:
+        raise PlaceChoice("Give --local for the twin or --place for a deployment, not both.")
+    if not math.isfinite(time_scale):
+        raise PlaceChoice(f"--time-scale {time_scale}: give a finite number, such as 30.")
+    if kubeconfig is not None and not kubeconfig.is_file():
+        raise PlaceChoice(f"--kubeconfig {kubeconfig}: there is no such file.")
+    from trainflow.models.spec_changes import changes_of
+
+    changes = changes_of(settings or ())
+    if not local:
+        raise typer.Exit(_in_deployment(place, run, changes, out=out, detach=detach))
+    if announce_to is None and (detach or (sys.stdin.isatty() and sys.stdout.isatty())):
+        from trainflow.cli.attended import run_attended, run_detached
+
+        options: list[tuple[str, object]] = [("--out", out), ("--home", home), ("--time-scale", time_scale)]
+        options += [("--set", setting) for setting in settings or ()]
+        options += [("--kubeconfig", kubeconfig)] if kubeconfig else []
+        options += [("--image-root", image_root)] if image_root else []
+        words = ["resume", run, "--local", *(str(word) for option in options for word in option)]
+        words += [] if page else ["--no-page"]
+        raise typer.Exit(run_detached(words, out=out) if detach else run_attended(words))
+    from rich.console import Console
+
+    from trainflow.cli.attended import Attendant
+    from trainflow.cli.run import resume_at
+    from trainflow.client.place import LOCAL, PlaceOptions
+
+    console = Console()
+    place_options = PlaceOptions(
+        out=out, home=home, time_scale=time_scale, kubeconfig=kubeconfig, image_root=image_root, busy=console.status
+    )
+    attendant = Attendant(announce_to) if announce_to is not None else None
+    try:
+        status = resume_at(LOCAL, run, changes, options=place_options, console=console, attendant=attendant, page=page)
+    except KeyboardInterrupt:
+        console.print("Stopped before the run began; nothing is left running.")
+        status = 130
+    raise typer.Exit(status)
+
+
+def _in_deployment(place: str | None, run_id: str, changes: dict[str, Any], *, out: Path, detach: bool) -> int:
+    from rich.console import Console
+
+    from trainflow.cli.deployed.start import follow_started
+    from trainflow.client.place_names import read_names
+    from trainflow.client.places import open_deployment
+
+    runs = open_deployment(read_names().named(place))
+    resumed = runs.resume(run_id, changes=changes)
+    return follow_started(runs, resumed, out=out, detach=detach, console=Console())

@@ -1,0 +1,135 @@
+"""Runs as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from trainflow.record.wording import HOUR, duration, usd
+
+if TYPE_CHECKING:
+    from trainflow.client.details import RunDetails
+    from trainflow.client.place import RunSummary
+    from trainflow.client.plan import Plan
+    from trainflow.protocol.metrics_line import StepMetrics
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns of text; the last one is not filled up with blanks."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def listed(run: RunSummary) -> dict[str, Any]:
+    """An entry of `trainflow list --json`."""
+    return {
+        "run_id": run.run_id,
+        "status": run.status.value,
+        "started_at": run.started_at.isoformat(),
+        "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+    }
+
+
+def list_text(runs: Sequence[RunSummary], now: datetime) -> str:
+    """The list for people."""
+    rows = [
+        (
+            run.run_id,
+            run.status.value,
+            f"{time_between(run.started_at, now)} ago",
+            time_between(run.started_at, run.ended_at or now),
+        )
+        for run in runs
+    ]
+    return table(("RUN", "STATUS", "STARTED", "DURATION"), rows)
+
+
+def details_text(run: RunDetails, now: datetime) -> str:
+    """A run for people: a line for each fact that is known, and a table of its pods."""
+    facts = [("run", run.run_id), ("status", run.status.value)]
+    if run.state:
+        facts.append(("state", run.state))
+    if run.started_at:
+        facts.append(("started", f"{run.started_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"))
+        facts.append(("duration", time_between(run.started_at, run.ended_at or now)))
+    if run.step is not None:
+        of = f"/{run.total_steps}" if run.total_steps else ""
+        loss = f", loss {run.loss:.4f}" if run.loss is not None else ""
+        speed = f", {run.throughput:,.1f} sequences/s" if run.throughput is not None else ""
+        facts.append(("step", f"{run.step}{of}{loss}{speed}"))
+    if run.seconds_left:
+        facts.append(("left", f"about {duration(run.seconds_left)}"))
+    if run.error:
+        facts += [("error", f"{run.error.name}: {run.error.message}"), ("to do", run.error.what_to_do)]
+    facts += [("warning", warning) for warning in run.warnings]
+    if run.trouble:
+        facts.append(("not known", run.trouble))
+    text = "\n".join(f"{name:<10}{value}" for name, value in facts)
+    if not run.pods:
+        return text
+    rows = [
+        (pod.name, pod.phase, pod.node or "", " ".join(filter(None, [pod.reason, _exit(pod.exit_code)])))
+        for pod in run.pods
+    ]
+    return f"{text}\n\n{table(('POD', 'PHASE', 'NODE', ''), rows)}"
+
+
+def plan_text(plan: Plan) -> str:
+    """A plan for people."""
+    first, *others = plan.candidates
+    facts = [
+        ("run", f"{plan.name}: {plan.num_nodes} × {first.instance_type}, {plan.processes} processes, {plan.backend}"),
+        ("price", f"{_price(first.usd_per_hour)} an hour in {plan.region}, on demand, while the nodes are up"),
+        ("at most", f"{plan.max_hours:g} h a job (limits.max_duration_hours): {_price(plan.max_usd)}"),
+    ]
+    facts += [("or", f"{one.instance_type}: {_price(one.usd_per_hour)} an hour") for one in others]
+    if plan.estimate:
+        took = duration(plan.estimate.hours * HOUR)
+        rate = f"{plan.estimate.seconds_per_step:.3g} s a step in {plan.estimate.run_id}"
+        cost = f", {usd(plan.estimate.usd)}" if plan.estimate.usd is not None else ""
+        facts.append(("estimate", f"{took} for {plan.total_steps:,} steps{cost}; by {rate}"))
+    else:
+        why = (
+            "no earlier run of this program on these nodes"
+            if plan.total_steps
+            else "the spec names no number of steps, such as workload.arguments.max_steps"
+        )
+        facts.append(("estimate", f"none: {why}"))
+    facts.append(("compiles", f"{'first' if plan.precompiles else 'no'}, since {plan.precompile_reason}"))
+    return "\n".join(f"{name:<10}{value}" for name, value in facts)
+
+
+def metrics_rows(steps: Sequence[StepMetrics]) -> tuple[list[str], list[list[Any]]]:
+    """Names and values of every figure, a row for each step."""
+    further = list(dict.fromkeys(name for step in steps for name in step.metrics))
+    names = ["step", "logged_at", "epoch", "loss", "learning_rate", "throughput", *further]
+    rows = [
+        [
+            step.step,
+            step.logged_at.isoformat(),
+            step.epoch,
+            step.loss,
+            step.learning_rate,
+            step.throughput,
+            *(step.metrics.get(name) for name in further),
+        ]
+        for step in steps
+    ]
+    return names, rows
+
+
+def time_between(begin: datetime, end: datetime) -> str:
+    """A length of time in at most two units."""
+    return duration((end - begin).total_seconds())
+
+
+def _price(amount: float | None) -> str:
+    return "no price known" if amount is None else usd(amount)
+
+
+def _exit(code: int | None) -> str | None:
+    return f"exit code {code}" if code else None

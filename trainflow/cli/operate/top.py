@@ -1,0 +1,130 @@
+"""`trainflow top`: all runs that go on, on one screen."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainflow.cli.operate.place import OUT, AsJson, Local, Out, PlaceName, open_reader
+
+if TYPE_CHECKING:
+    from trainflow.client.details import RunDetails
+    from trainflow.client.place import RunReader
+
+REFRESH_SECONDS = 5.0
+"""Default time between two readings: the workflow itself polls no more often than every 20 seconds."""
+
+NUM_AT_ONCE = 8
+"""Runs that are asked for at the same time: Step Functions answers some ten requests a second for an account."""
+
+HEADER = ("RUN", "STATE", "STEP", "LOSS", "SEQUENCES/S", "LEFT", "COST", "RUNNING FOR")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A run that goes on."""
+
+    run_id: str
+    started_at: datetime
+    details: RunDetails | None
+    trouble: str | None = None
+    """Why nothing more is known of it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """As `trainflow status --json`, or what is known instead."""
+        if self.details is not None:
+            return self.details.as_json()
+        started_at = self.started_at.isoformat()
+        return {"run_id": self.run_id, "status": "RUNNING", "started_at": started_at, "trouble": self.trouble}
+
+
+def top(
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    interval: Annotated[float, typer.Option(min=1, help="Seconds between two readings.")] = REFRESH_SECONDS,
+    as_json: AsJson = False,
+) -> None:
+    """Show all running runs: state, step, loss, speed, time left, cost so far.
+
+    On a terminal it is read again until Ctrl-C; otherwise, and with --json, once. The cost is an estimate: the hours of
+    the run's nodes at their on-demand price, which a run of the twin does not cost.
+    """
+    reader = open_reader(local=local, place=place, out=out)
+    if as_json:
+        document = {"version": 1, "runs": [row.as_json() for row in rows_of(reader)]}
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+    elif sys.stdout.isatty():
+        _refreshed(reader, interval)
+    else:
+        typer.echo(text_of(rows_of(reader), datetime.now(UTC)))
+
+
+def rows_of(reader: RunReader) -> list[Row]:
+    """The runs that go on, the newest first."""
+    from trainflow.client.place import RunSummary
+    from trainflow.errors import TrainflowError
+    from trainflow.models.run_status import RunStatus
+
+    def row(run: RunSummary) -> Row | None:
+        try:
+            details = reader.details(run.run_id)
+        except TrainflowError as error:
+            return Row(run_id=run.run_id, started_at=run.started_at, details=None, trouble=str(error))
+        if details.status is not RunStatus.RUNNING:  # it ended meanwhile
+            return None
+        return Row(run_id=run.run_id, started_at=run.started_at, details=details)
+
+    running = [run for run in reader.runs() if run.status is RunStatus.RUNNING]
+    with ThreadPoolExecutor(NUM_AT_ONCE, thread_name_prefix="top") as pool:
+        return [found for found in pool.map(row, running) if found is not None]
+
+
+def text_of(rows: Sequence[Row], now: datetime) -> str:
+    """The table for people."""
+    from trainflow.cli.operate.shown import table
+
+    if not rows:
+        return "No run goes on."
+    return table(HEADER, [_cells(row, now) for row in rows])
+
+
+def _cells(row: Row, now: datetime) -> tuple[str, ...]:
+    from trainflow.record.wording import duration
+
+    running_for, found = duration((now - row.started_at).total_seconds()), row.details
+    if found is None:
+        return (row.run_id, f"not known: {row.trouble}", "", "", "", "", "", running_for)
+    step = "" if found.step is None else f"{found.step:,}{f'/{found.total_steps:,}' if found.total_steps else ''}"
+    loss = "" if found.loss is None else f"{found.loss:.4f}" if isfinite(found.loss) else str(found.loss)
+    left = "" if not found.seconds_left else duration(found.seconds_left)
+    cost = "" if found.cost_usd is None else f"{found.cost_usd:,.2f} USD"
+    speed = "" if found.throughput is None else f"{found.throughput:,.1f}"
+    return (row.run_id, found.state or "", step, loss, speed, left, cost, running_for)
+
+
+def _refreshed(reader: RunReader, interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    def screen(rows: Sequence[Row]) -> Text:
+        now = datetime.now(UTC)
+        return Text(f"{now.astimezone():%H:%M:%S}  Ctrl-C ends this view.\n\n{text_of(rows, now)}")
+
+    try:
+        with Live(screen(rows_of(reader)), console=Console(), screen=True, auto_refresh=False) as live:
+            while True:
+                time.sleep(interval)
+                live.update(screen(rows_of(reader)), refresh=True)
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,16 @@
+"""Arguments and options of the commands that read a run spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SpecPath = Annotated[Path, typer.Argument(help="Run spec: a YAML or JSON file.", show_default=False)]
+Overrides = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--override", metavar="FILE", help="A file with fields that differ this time; may be given more than once."
+    ),
+]
