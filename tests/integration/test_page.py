@@ -1,0 +1,288 @@
+"""The page in a real Chromium: a run watched to its end, a failure, a stop, a comparison, a million steps.
+
+The runs are replayed, so that a minute of a run passes in a second; page, server and browser are the real ones.
+Playwright (requirements/dev.in) drives Debian's chromium.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from recorded_runs import recorded
+
+from benchmarks.page import LongRun
+from tests.fakes.replayed_place import ReplayedPlace
+from trainflow.client.files import write_record, write_steps
+from trainflow.page.library import RunLibrary
+from trainflow.page.server import PageServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+pytestmark = pytest.mark.lengthy
+
+REPOSITORY = Path(__file__).parents[2]
+AXE = REPOSITORY / "node_modules" / "axe-core" / "axe.min.js"
+PICTURE = REPOSITORY / "docs" / "images" / "page.png"
+REDRAW_PICTURE = "TRAINFLOW_DRAW_PAGE"
+"""Set to write the picture in docs/ anew."""
+
+CHROMIUM = shutil.which("chromium")
+
+RUN, FAILED = recorded("succeeded"), recorded("worker_failed")
+LONG = "long-0123456789ab"
+
+WIDE, PHONE = {"width": 1320, "height": 900}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: `apt-get install chromium` (.ci/run does it)")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (requirements/dev.in)")
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses its sandbox to root
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A page in a browser of its own; whatever goes wrong in it fails the test."""
+    context: BrowserContext = browser.new_context(**{"viewport": WIDE, **options})
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    yield page
+    context.close()
+    assert faults == []
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
+    """Two runs of a place that go on, and one that has failed in a folder."""
+    monkeypatch.setattr("trainflow.page.app.EVENT_SECONDS", 0.1)
+    monkeypatch.setattr("trainflow.page.library.SNAPSHOT_SECONDS", 0.1)
+    folder = tmp_path / "out" / FAILED.run_id
+    write_record(FAILED.record(), folder / "run.json")
+    write_steps(FAILED.lines, folder / "steps.json")
+    (folder / "logs").mkdir()
+    for pod in FAILED.pods:
+        (folder / "logs" / f"{pod.name}.log").write_text("".join(f"{line}\n" for line in FAILED.log))
+    place = ReplayedPlace([RUN], polls=40, folder=tmp_path)
+    with RunLibrary(folder=tmp_path / "out", place=place, name="replay") as library, PageServer(library) as server:
+        yield server
+
+
+def test_a_run_is_watched_from_its_start_to_its_end(browser: Browser, served: PageServer) -> None:
+    from playwright.sync_api import expect
+
+    with opened(browser) as page:
+        page.goto(served.url)
+        assert "token" not in page.url
+        page.get_by_role("link", name=RUN.run_id).click()
+        expect(page.locator(".pill")).to_have_text("Running")
+        lit = page.locator(".state-current .state-name")
+        expect(lit).to_have_text("WatchTraining", timeout=30_000)
+        expect(page.locator("[data-metric=loss] output")).to_contain_text("at step", timeout=30_000)
+        expect(page.locator("#figures")).to_contain_text("Training done in", timeout=30_000)
+        expect(page.locator(".pill")).to_have_text("Succeeded", timeout=60_000)
+
+        expect(page.locator("#live")).to_have_text("The run has ended: Succeeded.")
+        expect(page.locator(".state-done .state-name").last).to_be_visible()
+        assert page.locator(".state-current").count() == 0
+        expect(page.locator("#stop")).to_have_count(0)
+        assert page.locator("[data-metric=loss] [role=img]").get_attribute("aria-label", timeout=5000) == (
+            f"Loss: {RUN.lines[-1].loss:.4g} at step 200, the newest of 200; "
+            f"lowest {min(line.loss or 0 for line in RUN.lines):.4g}, "
+            f"highest {max(line.loss or 0 for line in RUN.lines):.4g}."
+        )
+
+
+def test_a_failure_shows_its_advice_and_the_log_with_search(browser: Browser, served: PageServer) -> None:
+    from playwright.sync_api import expect
+
+    record = FAILED.record()
+    assert record.error is not None
+    with opened(browser) as page:
+        page.goto(served.url_of(f"/runs/{FAILED.run_id}"))
+        expect(page.locator(".error")).to_contain_text(record.error.name)
+        expect(page.locator(".error")).to_contain_text(record.error.what_to_do.split("`")[0][:40])
+        expect(page.locator(".state-failed .state-name").first).to_be_visible()
+        page.get_by_role("button", name="Log of training-1-0").first.click()
+        expect(page.locator("#log-search")).to_be_focused()
+        expect(page.locator("#log-text")).to_contain_text("step_loss")
+        page.keyboard.type("RANK 0")
+        expect(page.locator("#log-note")).to_contain_text("found")
+        expect(page.locator("#log-text mark").first).to_have_text("Rank 0")
+
+
+def test_a_run_is_stopped_after_a_question(browser: Browser, served: PageServer) -> None:
+    from playwright.sync_api import expect
+
+    with opened(browser) as page:
+        page.goto(served.url_of(f"/runs/{RUN.run_id}"))
+        page.get_by_role("button", name="Stop …").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text(f"Stop {RUN.run_id}?")
+        expect(dialog.get_by_role("button", name="Let it go on")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(dialog).to_be_hidden()
+        expect(page.locator(".pill")).to_have_text("Running")
+
+        page.get_by_role("button", name="Stop …").click()
+        dialog.get_by_role("button", name="Stop the run").click()
+
+        expect(page.locator(".pill")).to_have_text("Aborted")
+        expect(page.locator(".error")).to_contain_text("The run was stopped from the page.")
+        expect(dialog).to_be_hidden()
+
+
+def test_runs_are_filtered_chosen_and_compared(browser: Browser, served: PageServer) -> None:
+    from playwright.sync_api import expect
+
+    with opened(browser) as page:
+        page.goto(served.url)
+        expect(page.locator("tr[data-name]:visible")).to_have_count(2)
+        page.get_by_label("Status").select_option("FAILED")
+        expect(page.locator("tr[data-name]:visible")).to_have_count(1)
+        page.get_by_label("Status").select_option("")
+        page.get_by_label("Filter by name").fill("nothing like it")
+        expect(page.get_by_text("No run matches the filter.")).to_be_visible()
+        page.get_by_label("Filter by name").fill("")
+        expect(page.get_by_role("button", name="Compare")).to_be_disabled()
+        for run in (RUN, FAILED):
+            page.get_by_label(f"Compare {run.run_id}").check()
+        page.get_by_role("button", name="Compare 2 runs").click()
+
+        expect(page.locator("h1")).to_have_text("Compare 2 runs")
+        expect(page.locator("#plot canvas")).to_be_visible()
+        expect(page.locator(".legend li")).to_have_count(2)
+
+
+def test_the_server_ending_is_said_and_not_hidden(browser: Browser, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    place = ReplayedPlace([RUN], polls=10_000, folder=tmp_path)
+    context = browser.new_context(viewport=WIDE)
+    page = context.new_page()
+    with RunLibrary(folder=tmp_path, place=place) as library, PageServer(library) as server:
+        page.goto(server.url_of(f"/runs/{RUN.run_id}"))
+        expect(page.locator(".state-current").first).to_be_visible()
+    page.get_by_role("button", name="All steps").click()
+    expect(page.locator("#connection")).to_contain_text("with it the command that showed this page")
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def long_run() -> LongRun:
+    return LongRun(1_000_000)
+
+
+def test_a_million_steps_and_ten_thousand_lines_do_not_stutter(
+    browser: Browser, long_run: LongRun, tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    (tmp_path / "pod-0.log").write_text("".join(f"line {number} of the log\n" for number in range(10_000)))
+    with RunLibrary(folder=tmp_path) as library:
+        library.adopt(LONG, long_run, log_dir=tmp_path)
+        library.run(LONG).curves()  # a million is read once, when the curves are first looked at
+        with PageServer(library) as server, opened(browser) as page:
+            page.goto(server.url_of(f"/runs/{LONG}"))
+            plots = page.locator("#plots[data-drawn]")
+            expect(plots).to_be_visible()
+            page.evaluate(WATCH_LONG_TASKS)
+            page.get_by_label("Logarithmic").check()
+            page.locator("#from").fill("400000")
+            page.locator("#to").fill("400100")
+            page.locator("#to").press("Enter")
+            expect(page.locator("[data-metric=loss] output")).to_contain_text("at step 400,100")
+            expect(plots).to_have_attribute("data-drawn", re.compile(r"[6-9]|\d\d"))
+            lines = page.evaluate(f"fetch('/runs/{LONG}/logs/pod-0').then((answer) => answer.json())")["lines"]
+
+            assert lines[-1] == "line 9999 of the log"
+            assert page.evaluate("window.longest") < 500  # ms; a browser calls 50 long, and this machine is shared
+
+
+WATCH_LONG_TASKS = """() => {
+  window.longest = 0;
+  new PerformanceObserver((list) => {
+    for (const { duration } of list.getEntries()) window.longest = Math.max(window.longest, duration);
+  }).observe({ entryTypes: ["longtask"] });
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+def test_the_page_is_accessible(browser: Browser, served: PageServer, scheme: str, viewport: dict[str, int]) -> None:
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: `npm ci` (make check does it)")
+    pages = ["/", f"/runs/{RUN.run_id}", f"/runs/{FAILED.run_id}", f"/compare?run={RUN.run_id}&run={FAILED.run_id}"]
+    found = {}
+    # The page's own policy forbids scripts that are put into it; the checker's is one.
+    with opened(browser, color_scheme=scheme, viewport=viewport, bypass_csp=True) as page:
+        page.goto(served.url)
+        for path in pages:
+            page.goto(f"http://127.0.0.1:{served.port}{path}")
+            page.wait_for_load_state("load")
+            page.add_script_tag(path=str(AXE))
+            result = page.evaluate(
+                "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']})"
+            )
+            found[path] = [
+                (fault["id"], [node["html"][:120] for node in fault["nodes"]]) for fault in result["violations"]
+            ]
+            wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wider == 0, f"{path} is {wider} pixels wider than the screen"
+
+    assert {path: faults for path, faults in found.items() if faults} == {}, json.dumps(found, indent=1)
+
+
+def test_the_page_is_used_with_the_keyboard_alone(browser: Browser, served: PageServer) -> None:
+    from playwright.sync_api import expect
+
+    with opened(browser) as page:
+        page.goto(served.url_of(f"/runs/{FAILED.run_id}"))
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        reached = set()
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
+        assert {"Trainflow", "log-scale", "smoothing", "from", "to", "all-steps", "Table of states", "Log"} <= {
+            "Log" if name.startswith("log-") and name not in ("log-scale",) else name for name in reached
+        }
+
+
+def test_the_picture_in_the_documentation_is_of_this_page(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from playwright.sync_api import expect
+
+    monkeypatch.setattr("trainflow.page.library.SNAPSHOT_SECONDS", 3600.0)  # one moment of the run
+    place = ReplayedPlace([RUN], polls=40, folder=tmp_path)
+    picture = PICTURE if REDRAW_PICTURE in os.environ else tmp_path / "page.png"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    followed = place.follow(RUN.run_id, log_dir=tmp_path / "logs")
+    with RunLibrary(folder=tmp_path, place=place) as library, followed:
+        for _ in range(35):
+            followed.snapshot()
+        library.adopt(RUN.run_id, followed, log_dir=tmp_path / "logs")
+        with PageServer(library) as server, opened(browser) as page:
+            page.goto(server.url_of(f"/runs/{RUN.run_id}"))
+            expect(page.locator("[data-metric=loss] canvas")).to_be_visible()
+            page.screenshot(path=picture)
+
+    assert picture.stat().st_size <= 150_000
+    assert PICTURE.is_file(), f"draw it: {REDRAW_PICTURE}=1 pytest {Path(__file__).name}"

@@ -1,0 +1,291 @@
+"""The page's addresses and what they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from trainflow.client.place import RunNotFound
+from trainflow.errors import TrainflowError
+from trainflow.page.access import Guard
+from trainflow.page.curves import Window
+from trainflow.page.library import RunLibrary, RunNow
+from trainflow.page.logs import read_tail, search
+from trainflow.page.view import field_rows, list_rows, run_context, scaling_rows
+
+REPORT_STYLE = "report.css"
+"""Style of the static report, which the page adds to."""
+
+ASSETS = {
+    "page.css": "text/css",
+    "uPlot.min.css": "text/css",
+    "uPlot.iife.min.js": "text/javascript",
+    "run.js": "text/javascript",
+    "runs.js": "text/javascript",
+    "compare.js": "text/javascript",
+    "plots.js": "text/javascript",
+    "morph.js": "text/javascript",
+}
+"""The page's own files and their types."""
+
+FRAGMENTS = ("head", "figures", "notices", "workflow", "states", "pods")
+"""Parts of a run's page that change while it goes on, each a template of its own."""
+
+REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'unsafe-inline'"
+)
+"""The report brings its own style and script, and a policy that allows that one script alone; it is an origin of its
+own here, which may not read the page."""
+
+EVENT_SECONDS = 0.5
+"""Time between two events of a run's stream."""
+
+ALIVE_SECONDS = 15.0
+"""Time after which a stream without news says that it is alive."""
+
+MAX_COMPARED = 8
+"""Most runs on one plot: more colours are not told apart."""
+
+
+class PageApp:
+    """The page over a library of runs."""
+
+    def __init__(self, library: RunLibrary, *, form_token: str, is_closing: Callable[[], bool] = lambda: False) -> None:
+        """Prepares the answers.
+
+        Args:
+            library: The runs.
+            form_token: What a request that changes something has to bring beside the cookie: only the page has it.
+            is_closing: Whether the server is about to end, so that open streams have to.
+        """
+        self._library, self._form_token, self._is_closing = library, form_token, is_closing
+        self._templates = Environment(
+            loader=PackageLoader("trainflow.page", "templates"),
+            autoescape=select_autoescape(default=True, default_for_string=True),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self.asgi = Starlette(
+            routes=[
+                Route("/", self.runs),
+                Route("/list", self.list),
+                Route("/compare", self.compare),
+                Route("/compare/curves", self.compare_curves),
+                Route("/assets/{name}", self.asset),
+                Route("/runs/{run_id}", self.run),
+                Route("/runs/{run_id}/events", self.events),
+                Route("/runs/{run_id}/curves", self.curves),
+                Route("/runs/{run_id}/logs/{pod}", self.log),
+                Route("/runs/{run_id}/report", self.report),
+                Route("/runs/{run_id}/stop", self.stop, methods=["POST"]),
+            ],
+            exception_handlers={RunNotFound: _not_found, TrainflowError: _unavailable},
+        )
+
+    def guarded(self, *, token: str, port: int) -> Guard:
+        """The application behind its token."""
+        return Guard(self.asgi, token=token, port=port)
+
+    async def runs(self, _: Request) -> Response:
+        """The list of runs."""
+        return self._page("runs.html.j2", await self._list_context())
+
+    async def list(self, _: Request) -> Response:
+        """The lines of the list alone, for the page to bring itself up to date."""
+        return self._page("_list.html.j2", await self._list_context())
+
+    async def run(self, request: Request) -> Response:
+        """A run's page."""
+        context = await self._run_context(request.path_params["run_id"])
+        return self._page("run.html.j2", {**context, "form_token": self._form_token})
+
+    async def events(self, request: Request) -> Response:
+        """What has changed on a run's page, as server-sent events."""
+        run_id = request.path_params["run_id"]
+        await self._run_context(run_id)  # a run that is not there is an answer of its own
+        return StreamingResponse(self._stream(run_id), media_type="text/event-stream")
+
+    async def curves(self, request: Request) -> Response:
+        """The curves of a run in a window."""
+        now = await run_in_threadpool(self._library.run, request.path_params["run_id"])
+        window = window_of(request.query_params)
+        payload = await run_in_threadpool(lambda: now.curves().payload(window))
+        marks = [vars(mark) for mark in now.marks if window.first <= mark.step <= window.last]
+        return JSONResponse({**payload, "marks": marks})
+
+    async def log(self, request: Request) -> Response:
+        """The end of a pod's log, what was added to it, or the lines with a text in them."""
+        now = await run_in_threadpool(self._library.run, request.path_params["run_id"])
+        log = now.log(request.path_params["pod"])
+        if log is None:
+            return PlainTextResponse("There is no log of this pod here.\n", status_code=404)
+        text = request.query_params.get("search", "")
+        if text:
+            found = await run_in_threadpool(search, log, text)
+            return JSONResponse({"found": found.lines, "total": found.total})
+        since = request.query_params.get("since", "")
+        tail = await run_in_threadpool(read_tail, log, since=int(since) if since.isdecimal() else None)
+        return JSONResponse({"lines": tail.lines, "offset": tail.offset, "isWhole": tail.is_whole})
+
+    async def report(self, request: Request) -> Response:
+        """The static report of an ended run."""
+        now = await run_in_threadpool(self._library.run, request.path_params["run_id"])
+        if now.report is None:
+            return PlainTextResponse("This run has left no report here.\n", status_code=404)
+        return FileResponse(now.report, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
+
+    async def stop(self, request: Request) -> Response:
+        """Stop a run."""
+        given = request.headers.get("x-trainflow-token", "")
+        if not hmac.compare_digest(given.encode(), self._form_token.encode()):
+            return PlainTextResponse("The page is of an earlier server: load it anew, and stop the run again.\n", 403)
+        run_id = request.path_params["run_id"]
+        await run_in_threadpool(self._library.run, run_id)
+        await run_in_threadpool(self._library.stop, run_id)
+        return PlainTextResponse("Stopped.\n")
+
+    async def compare(self, request: Request) -> Response:
+        """Several runs on one plot, and the fields in which their specs differ."""
+        names = compared(request.query_params.getlist("run"))
+        runs = [await run_in_threadpool(self._library.run, name) for name in names]
+        curves = [await run_in_threadpool(run.curves) for run in runs]
+        snapshots = [run.snapshot for run in runs]
+        context = {
+            "run_ids": names,
+            "fields": field_rows(snapshots),
+            "scaling": scaling_rows(snapshots),
+            "metrics": {key: title for each in curves for key, title in each.titles().items()},
+            "page_title": "Compare runs",
+        }
+        return self._page("compare.html.j2", context)
+
+    async def compare_curves(self, request: Request) -> Response:
+        """One metric of several runs."""
+        window, name = window_of(request.query_params), request.query_params.get("metric", "loss")
+        curves = []
+        for run_id in compared(request.query_params.getlist("run")):
+            now = await run_in_threadpool(self._library.run, run_id)
+            metric = await run_in_threadpool(_metric, now, name, window)
+            curves.append({"run": run_id, "metric": metric})
+        return JSONResponse({"curves": curves})
+
+    async def asset(self, request: Request) -> Response:
+        """A file of the page."""
+        name = request.path_params["name"]
+        if name == REPORT_STYLE:
+            return Response(
+                await run_in_threadpool((files("trainflow.report") / name).read_bytes), media_type="text/css"
+            )
+        if name not in ASSETS:
+            return PlainTextResponse("There is no such file.\n", status_code=404)
+        content = await run_in_threadpool((files("trainflow.page") / "assets" / name).read_bytes)
+        return Response(content, media_type=ASSETS[name])
+
+    async def _stream(self, run_id: str) -> AsyncIterator[str]:
+        shown: dict[str, str] = {}
+        version, quiet = -1, 0.0
+        while True:
+            closing = self._is_closing()  # asked first: what is read then is all there is
+            try:
+                context = await self._run_context(run_id)
+            except TrainflowError as trouble:
+                yield event("trouble", {"message": str(trouble)})
+                context = {}
+            news = self._news(context, shown) if context else {}
+            if context and context["curves_version"] != version:
+                version = news["curves"] = context["curves_version"]
+            quiet = 0.0 if news else quiet + EVENT_SECONDS
+            if news:
+                yield event("news", news)
+            elif quiet >= ALIVE_SECONDS:
+                quiet = 0.0
+                yield ": alive\n\n"
+            if (context and not context["is_running"]) or closing:
+                yield event("end", {"status": context.get("status", "")})
+                return
+            await asyncio.sleep(EVENT_SECONDS)
+
+    def _news(self, context: Mapping[str, Any], shown: dict[str, str]) -> dict[str, Any]:
+        """The parts that differ from what was sent."""
+        parts = {name: self._render(f"_{name}.html.j2", context) for name in FRAGMENTS}
+        fresh = {name: html for name, html in parts.items() if shown.get(name) != html}
+        shown.update(fresh)
+        news: dict[str, Any] = {"parts": fresh} if fresh else {}
+        if shown.get("announcement") != context["announcement"]:
+            shown["announcement"] = news["announcement"] = context["announcement"]
+        return news
+
+    async def _run_context(self, run_id: str) -> dict[str, Any]:
+        now = await run_in_threadpool(self._library.run, run_id)
+        layout = await run_in_threadpool(self._library.layout)
+        context = run_context(now, layout)
+        return {**context, "curves_version": now.steps_version, "page_title": f"{context['name']} · run"}
+
+    async def _list_context(self) -> dict[str, Any]:
+        try:
+            rows = list_rows(await run_in_threadpool(self._library.summaries), datetime.now(UTC))
+            trouble = ""
+        except TrainflowError as error:
+            rows, trouble = [], str(error)
+        return {"rows": rows, "trouble": trouble, "page_title": "Runs", "max_compared": MAX_COMPARED}
+
+    def _page(self, template: str, context: Mapping[str, Any]) -> Response:
+        return HTMLResponse(self._render(template, context))
+
+    def _render(self, template: str, context: Mapping[str, Any]) -> str:
+        return self._templates.get_template(template).render({"place": self._library.name, "address": quote, **context})
+
+
+def event(name: str, data: Mapping[str, Any]) -> str:
+    """A server-sent event (HTML Living Standard, section 9.2): JSON has no line breaks, so one `data` line holds it."""
+    return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'), default=str)}\n\n"
+
+
+def window_of(query: Mapping[str, str]) -> Window:
+    """The window that an address asks for; what is no number counts as not said."""
+    return Window(
+        first=_number(query.get("from"), -math.inf),
+        last=_number(query.get("to"), math.inf),
+        points=int(_number(query.get("points"), 600)),
+        smoothing=_number(query.get("smoothing"), 0.0),
+    )
+
+
+def compared(run_ids: list[str]) -> list[str]:
+    """The runs to compare, each once."""
+    return list(dict.fromkeys(run_ids))[:MAX_COMPARED]
+
+
+def _number(text: str | None, default: float) -> float:
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        return default
+    return value if math.isfinite(value) else default
+
+
+def _metric(now: RunNow, name: str, window: Window) -> dict[str, Any] | None:
+    return now.curves().metric(name, window)
+
+
+async def _not_found(_: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"{error}\n", status_code=404)
+
+
+async def _unavailable(_: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"{error}\n", status_code=503)

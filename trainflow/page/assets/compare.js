@@ -1,0 +1,40 @@
+// Several runs on one plot.
+/* global uPlot */
+import { Plot } from "./plots.js";
+
+const byId = (id) => document.getElementById(id);
+const { runs } = byId("plot").dataset;
+const window_ = { first: null, last: null };
+let plot = null;
+
+async function refresh() {
+  const query = new URLSearchParams({ metric: byId("metric").value, points: 800, smoothing: byId("smoothing").value });
+  if (window_.first !== null) query.set("from", window_.first);
+  if (window_.last !== null) query.set("to", window_.last);
+  const answer = await fetch(`/compare/curves?${runs}&${query}`);
+  if (!answer.ok) return;
+  const { curves } = await answer.json();
+  const tables = curves.map(({ metric }) => [metric?.x ?? [], metric?.mean ?? []]);
+  byId("plot").setAttribute("aria-label", curves.map(({ run, metric }) => `${run}: ${metric ? metric.description : "has no such metric."}`).join(" "));
+  plot ??= new Plot(byId("plot"), {
+    isLog: byId("log-scale").checked,
+    lines: curves.map((_, place) => `--run-${place}`),
+    band: false,
+    onZoom: (first, last) => {
+      Object.assign(window_, { first, last });
+      refresh();
+    },
+  });
+  plot.setData(uPlot.join(tables));
+  byId("plot").dataset.drawn = Number(byId("plot").dataset.drawn || 0) + 1;
+}
+
+byId("plot").setAttribute("role", "img");
+byId("metric").addEventListener("change", refresh);
+byId("smoothing").addEventListener("input", refresh);
+byId("log-scale").addEventListener("change", () => plot?.setLog(byId("log-scale").checked));
+byId("all-steps").addEventListener("click", () => {
+  Object.assign(window_, { first: null, last: null });
+  refresh();
+});
+refresh();

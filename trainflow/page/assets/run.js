@@ -1,0 +1,245 @@
+// A run's page: takes over what the server says has changed, draws the curves, and shows logs.
+import { morph } from "./morph.js";
+import { Plot, figure } from "./plots.js";
+
+const byId = (id) => document.getElementById(id);
+const { run, token, running } = byId("run").dataset;
+const base = `/runs/${run}`;
+const LOST = "The connection to Trainflow is lost: the command that showed this page has ended, or this machine slept. What you see is not current.";
+
+// --- Curves
+
+const window_ = { first: null, last: null };
+const plots = new Map();
+let marks = [];
+let fetching = false;
+let again = false;
+
+async function refreshCurves() {
+  if (fetching) {
+    again = true;
+    return;
+  }
+  fetching = true;
+  try {
+    do {
+      again = false;
+      const query = new URLSearchParams({ points: Math.min(800, Math.max(300, Math.round(innerWidth / 2))), smoothing: byId("smoothing").value });
+      if (window_.first !== null) query.set("from", window_.first);
+      if (window_.last !== null) query.set("to", window_.last);
+      const began = performance.now();
+      const answer = await fetch(`${base}/curves?${query}`);
+      if (answer.ok) draw(await answer.json());
+      byId("plots").dataset.milliseconds = (performance.now() - began).toFixed(1);
+      byId("plots").dataset.drawn = Number(byId("plots").dataset.drawn || 0) + 1;
+    } while (again);
+  } catch {
+    sayConnection(document.body.dataset.ended ? "The run has ended, and with it the command that showed this page. To see it again: trainflow ui" : LOST);
+  } finally {
+    fetching = false;
+  }
+}
+
+function draw(payload) {
+  marks = payload.marks;
+  byId("no-curves")?.remove();
+  if (!payload.metrics.length && !plots.size) {
+    byId("plots").innerHTML = '<p class="lead card" id="no-curves">No step has been logged yet.</p>';
+  }
+  for (const metric of payload.metrics) {
+    const card = plots.get(metric.key) ?? addCard(metric);
+    card.metric = metric;
+    card.canvas.setAttribute("aria-label", metric.description);
+    if (document.activeElement !== card.canvas) card.output.textContent = card.newest(metric);
+    card.plot.setData([metric.x, metric.high, metric.low, metric.mean]);
+  }
+}
+
+function addCard(metric) {
+  const element = document.createElement("figure");
+  element.className = "card plot-card";
+  element.dataset.metric = metric.key;
+  const caption = document.createElement("figcaption");
+  const title = document.createElement("h3");
+  title.textContent = metric.title;
+  const unit = document.createElement("small");
+  unit.textContent = metric.unit ? ` ${metric.unit}` : "";
+  title.append(unit);
+  const output = document.createElement("output");
+  caption.append(title, output);
+  const canvas = document.createElement("div");
+  canvas.className = "canvas";
+  canvas.setAttribute("role", "img");
+  element.append(caption, canvas);
+  byId("plots").append(element);
+  const card = { output, canvas, metric };
+  card.newest = ({ x, mean }) => (x.length ? `${figure(mean.at(-1))} at step ${x.at(-1).toLocaleString("en-US")}` : "nothing in these steps");
+  card.plot = new Plot(canvas, {
+    isLog: byId("log-scale").checked,
+    lines: ["--accent"],
+    band: true,
+    sync: "run",
+    onZoom: zoom,
+    onCursor: (at) => (output.textContent = at === null || at === undefined ? card.newest(card.metric) : reading(card.metric, at)),
+    getMarks: () => [...marks, ...card.metric.notFinite.map((step) => ({ step, kind: "odd" }))],
+  });
+  plots.set(metric.key, card);
+  return card;
+}
+
+function reading({ x, low, high, mean }, at) {
+  const spread = low[at] === high[at] ? "" : ` (${figure(low[at])} – ${figure(high[at])})`;
+  const mark = marks.find(({ step }) => Math.abs(step - x[at]) <= Math.max(1, (x.at(-1) - x[0]) / 300));
+  return `step ${x[at].toLocaleString("en-US")}: ${figure(mean[at])}${spread}${mark ? `, ${mark.label}` : ""}`;
+}
+
+function zoom(first, last) {
+  Object.assign(window_, { first, last });
+  byId("from").value = first ?? "";
+  byId("to").value = last ?? "";
+  refreshCurves();
+}
+
+byId("log-scale").addEventListener("change", () => plots.forEach(({ plot }) => plot.setLog(byId("log-scale").checked)));
+byId("smoothing").addEventListener("input", refreshCurves);
+byId("all-steps").addEventListener("click", () => zoom(null, null));
+for (const id of ["from", "to"]) {
+  byId(id).addEventListener("change", () => zoom(...["from", "to"].map((name) => (byId(name).value === "" ? null : Number(byId(name).value)))));
+}
+
+// --- Logs
+
+const log = { pod: null, offset: null, lines: [], timer: null };
+const SHOWN_LINES = 10000;
+
+async function openLog(pod) {
+  Object.assign(log, { pod, offset: null, lines: [] });
+  byId("logs").hidden = false;
+  byId("log-name").textContent = pod;
+  byId("log-search").value = "";
+  byId("log-text").textContent = "";
+  await readLog();
+  byId("logs").scrollIntoView({ block: "nearest" });
+  byId("log-search").focus({ preventScroll: true });
+}
+
+async function readLog() {
+  if (!log.pod || byId("log-search").value) return;
+  const { pod } = log;
+  const since = log.offset === null ? "" : `?since=${log.offset}`;
+  const answer = await fetch(`${base}/logs/${encodeURIComponent(pod)}${since}`);
+  if (pod !== log.pod || byId("log-search").value) return;
+  if (!answer.ok) {
+    byId("log-note").textContent = await answer.text();
+    return;
+  }
+  const { lines, offset, isWhole } = await answer.json();
+  const text = byId("log-text");
+  if (log.offset === null || !lines.length || log.lines.length + lines.length > SHOWN_LINES) {
+    log.lines = [...log.lines, ...lines].slice(-SHOWN_LINES);
+    if (lines.length || log.offset === null) text.textContent = log.lines.join("\n");
+  } else {
+    log.lines.push(...lines);
+    text.append(`\n${lines.join("\n")}`);
+  }
+  if (log.offset === null) byId("log-note").textContent = isWhole ? "" : `The last ${log.lines.length.toLocaleString("en-US")} lines; search looks at all of them.`;
+  log.offset = offset;
+  if (lines.length && byId("log-follow").checked) text.scrollTop = text.scrollHeight;
+}
+
+async function searchLog() {
+  const wanted = byId("log-search").value;
+  if (!wanted) {
+    log.offset = null;
+    log.lines = [];
+    await readLog();
+    return;
+  }
+  const answer = await fetch(`${base}/logs/${encodeURIComponent(log.pod)}?search=${encodeURIComponent(wanted)}`);
+  if (!answer.ok || wanted !== byId("log-search").value) return;
+  const { found, total } = await answer.json();
+  byId("log-note").textContent = `${total.toLocaleString("en-US")} ${total === 1 ? "line" : "lines"} found${total > found.length ? `, the last ${found.length.toLocaleString("en-US")} are shown` : ""}.`;
+  const text = byId("log-text");
+  text.replaceChildren(...found.flatMap(([number, line]) => [`${String(number).padStart(7)}  `, ...marked(line, wanted), "\n"]));
+}
+
+function* marked(line, wanted) {
+  const at = line.toLowerCase().indexOf(wanted.toLowerCase());
+  if (at < 0) {
+    yield line;
+    return;
+  }
+  const mark = document.createElement("mark");
+  mark.textContent = line.slice(at, at + wanted.length);
+  yield line.slice(0, at);
+  yield mark;
+  yield line.slice(at + wanted.length);
+}
+
+byId("pods").addEventListener("click", (event) => {
+  const button = event.target.closest("button.log");
+  if (button) openLog(button.dataset.pod);
+});
+byId("log-close").addEventListener("click", () => {
+  const { pod } = log;
+  log.pod = null;
+  byId("logs").hidden = true;
+  document.querySelector(`button.log[data-pod="${CSS.escape(pod)}"]`)?.focus();
+});
+byId("log-search").addEventListener("input", () => {
+  clearTimeout(log.timer);
+  log.timer = setTimeout(searchLog, 150);
+});
+
+// --- Stopping
+
+byId("head").addEventListener("click", (event) => {
+  if (event.target.id === "stop") byId("stop-dialog").showModal();
+});
+byId("stop-yes").addEventListener("click", async () => {
+  byId("stop-yes").disabled = true;
+  byId("stop-answer").textContent = "Stopping; this takes as long as the clean-up …";
+  try {
+    const answer = await fetch(`${base}/stop`, { method: "POST", headers: { "x-trainflow-token": token } });
+    if (!answer.ok) throw new Error(await answer.text());
+    byId("stop-dialog").close();
+  } catch (refused) {
+    byId("stop-answer").textContent = `It was not stopped: ${refused.message}`;
+  } finally {
+    byId("stop-yes").disabled = false;
+  }
+});
+
+// --- What changes
+
+function sayConnection(sentence) {
+  byId("connection").textContent = sentence;
+  byId("connection").hidden = !sentence;
+}
+
+function listen() {
+  const events = new EventSource(`${base}/events`);
+  let announced = null;
+  events.addEventListener("news", ({ data }) => {
+    sayConnection("");
+    const { parts = {}, announcement, curves } = JSON.parse(data);
+    for (const [id, html] of Object.entries(parts)) morph(byId(id), html);
+    if (announcement && announced !== null && announcement !== announced) byId("live").textContent = announcement;
+    announced = announcement ?? announced;
+    if (curves !== undefined) refreshCurves();
+    readLog();
+  });
+  events.addEventListener("trouble", ({ data }) => sayConnection(JSON.parse(data).message));
+  events.addEventListener("end", () => {
+    events.close();
+    refreshCurves();
+    readLog();
+    document.body.dataset.ended = "yes";
+  });
+  events.addEventListener("error", () => {
+    sayConnection(LOST);
+  });
+}
+
+refreshCurves();
+if (running === "yes") listen();

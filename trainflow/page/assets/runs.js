@@ -1,0 +1,48 @@
+// The list of runs: filter, choice for a comparison, and new lines as they come.
+import { morph } from "./morph.js";
+
+const byId = (id) => document.getElementById(id);
+const SECONDS = 3;
+const most = Number(byId("compare").dataset.max);
+
+function filter() {
+  const name = byId("filter-name").value.trim().toLowerCase();
+  const status = byId("filter-status").value;
+  const rows = [...document.querySelectorAll("tr[data-name]")];
+  for (const row of rows) {
+    row.hidden = !row.dataset.name.toLowerCase().includes(name) || (status !== "" && row.dataset.status !== status);
+  }
+  if (byId("none-left")) byId("none-left").hidden = rows.some((row) => !row.hidden);
+}
+
+function choose() {
+  const chosen = document.querySelectorAll("input[name=run]:checked").length;
+  byId("compare-button").disabled = chosen < 2 || chosen > most;
+  byId("compare-button").textContent = chosen > 1 ? `Compare ${chosen} runs` : "Compare";
+  byId("compare-hint").textContent = chosen > most ? `No more than ${most} runs fit on one plot.` : `Choose two to ${most} runs to compare them.`;
+}
+
+async function refresh() {
+  if (document.hidden) return;
+  try {
+    const answer = await fetch("/list");
+    if (!answer.ok) throw new Error();
+    const chosen = new Set([...document.querySelectorAll("input[name=run]:checked")].map(({ value }) => value));
+    morph(byId("list"), await answer.text());
+    for (const box of document.querySelectorAll("input[name=run]")) box.checked = chosen.has(box.value);
+    byId("connection").hidden = true;
+    filter();
+    choose();
+  } catch {
+    byId("connection").textContent = "The connection to Trainflow is lost: the command that showed this page has ended. What you see is not current.";
+    byId("connection").hidden = false;
+  }
+}
+
+byId("filter-name").addEventListener("input", filter);
+byId("filter-status").addEventListener("change", filter);
+byId("compare").addEventListener("change", choose);
+byId("filter-name").addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault());
+setInterval(refresh, SECONDS * 1000);
+filter();
+choose();

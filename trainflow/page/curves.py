@@ -1,0 +1,189 @@
+"""The curves of one run, kept up to date as its steps come in, and the part of them that a screen shows."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, cast
+
+from trainflow.page.series import Series
+from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.record.wording import count, significant
+from trainflow.report.scales import smoothed
+
+MAX_METRICS = 24
+"""Most curves of a run; a program that reports more has its first ones shown."""
+
+MAX_BUCKETS = 2000
+"""Most points of a curve that are sent: more than a screen has columns."""
+
+MAX_SMOOTHING = 50
+"""Strongest smoothing, in per cent of what is shown, that a mean reaches to both sides together."""
+
+DIGITS = 7
+"""Significant digits of what is sent: more than a plot shows."""
+
+OWN = {
+    "loss": ("Loss", ""),
+    "throughput": ("Throughput", "sequences/s"),
+    "learning_rate": ("Learning rate", ""),
+}
+"""Title and unit of the figures that every step may have: fields of `StepMetrics`."""
+
+TITLES = {
+    "tokens_per_second": ("Throughput", "tokens/s"),
+    "mfu_percent": ("Utilization of the devices", "% of peak FLOP/s"),
+    "grad_norm": ("Norm of the gradients", "before clipping"),
+    "data_wait_percent": ("Waiting for data", "% of the time"),
+    "memory_mib": ("Memory", "MiB"),
+}
+"""Title and unit of the further figures that are known; others have their own name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """What is asked of the curves."""
+
+    first: float = -math.inf
+    last: float = math.inf
+    """Steps between which they are shown."""
+    points: int = 600
+    """Points of each curve."""
+    smoothing: float = 0.0
+    """Per cent of what is shown that each point is the mean of."""
+
+
+class RunCurves:
+    """Curves of one run."""
+
+    def __init__(self) -> None:
+        self._steps: tuple[StepMetrics, ...] = ()
+        self._series: dict[str, Series] = {}
+        self._lock = threading.Lock()
+        self.version = 0
+        """Grows with each change."""
+
+    def titles(self) -> dict[str, str]:
+        """Title with its unit of each metric that has a value."""
+        return {name: " ".join(part for part in title_of(name) if part) for name in list(self._series)}
+
+    def update(self, steps: Sequence[StepMetrics]) -> None:
+        """Take over the steps that are known now; only those behind the first difference are read.
+
+        Args:
+            steps: All steps in their order, each once.
+        """
+        with self._lock:
+            self._update(tuple(steps))
+
+    def _update(self, steps: tuple[StepMetrics, ...]) -> None:
+        if steps is self._steps:
+            return
+        same = _same_length(self._steps, steps)
+        if same == len(steps) == len(self._steps):
+            return
+        if same < len(self._steps):
+            for series in self._series.values():
+                series.cut(self._steps[same].step)
+        new = steps[same:]
+        numbers = [step.step for step in new]
+        for key in OWN:
+            self._extend(key, numbers, list(map(attrgetter(key), new)))
+        for name in dict.fromkeys(name for step in new if step.metrics for name in step.metrics):
+            self._extend(name, numbers, [step.metrics.get(name) for step in new])
+        self._steps = steps
+        self.version += 1
+
+    def payload(self, window: Window) -> dict[str, Any]:
+        """The curves in a window, as JSON has them."""
+        with self._lock:
+            return {
+                "version": self.version,
+                "metrics": [metric_payload(name, each, window) for name, each in self._series.items() if len(each)],
+            }
+
+    def metric(self, name: str, window: Window) -> dict[str, Any] | None:
+        """One curve in a window; None if the run has none of this name."""
+        with self._lock:
+            series = self._series.get(name)
+            return metric_payload(name, series, window) if series else None
+
+    def not_finite(self) -> list[tuple[str, int]]:
+        """Titles of the metrics with values that are not finite, and how many."""
+        odd = ((name, len(series.not_finite)) for name, series in list(self._series.items()))
+        return [(title_of(name)[0], amount) for name, amount in odd if amount]
+
+    def _extend(self, name: str, numbers: Sequence[int], values: Sequence[float | None]) -> None:
+        if None in values:
+            said = [(number, value) for number, value in zip(numbers, values, strict=True) if value is not None]
+            numbers, values = [number for number, _ in said], [value for _, value in said]
+        if values and (name in self._series or len(self._series) < MAX_METRICS):
+            self._series.setdefault(name, Series()).extend(numbers, cast("Sequence[float]", values))
+
+
+def metric_payload(name: str, series: Series, window: Window) -> dict[str, Any]:
+    """One curve: `low` and `high` are of each bucket, `mean` is smoothed."""
+    points = max(2, min(MAX_BUCKETS, window.points))
+    buckets = series.buckets(points, first=window.first, last=window.last)
+    means = [bucket.mean for bucket in buckets]
+    reach = round(len(buckets) * max(0.0, min(MAX_SMOOTHING, window.smoothing)) / 200)
+    title, unit = title_of(name)
+    odd = [x for x in series.not_finite if window.first <= x <= window.last]
+    return {
+        "key": name,
+        "title": title,
+        "unit": unit,
+        "description": _in_words(title, unit, series, len(odd)),
+        "x": _rounded(bucket.x for bucket in buckets),
+        "low": _rounded(bucket.low for bucket in buckets),
+        "high": _rounded(bucket.high for bucket in buckets),
+        "mean": _rounded(smoothed(means, reach) if reach else means),
+        "notFinite": odd[:: max(1, len(odd) // 100)],
+    }
+
+
+def title_of(name: str) -> tuple[str, str]:
+    """Title and unit of a metric."""
+    if name in OWN:
+        return OWN[name]
+    return TITLES.get(name, (name, ""))
+
+
+def _in_words(title: str, unit: str, series: Series, num_not_finite: int) -> str:
+    """The curve for those who do not see it."""
+    if series.last is None or series.last_x is None:
+        return f"{title}: no finite value."
+    [whole] = series.buckets(1)[:1]
+    unit = f" {unit}" if unit else ""
+    odd = f" {count(num_not_finite, 'value')} not finite." if num_not_finite else ""
+    return (
+        f"{title}: {significant(series.last)}{unit} at step {series.last_x:,.0f}, the newest of {len(series):,}; "
+        f"lowest {significant(whole.low)}, highest {significant(whole.high)}.{odd}"
+    )
+
+
+def _rounded(values: Iterable[float]) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values]
+
+
+def _same_length(old: tuple[StepMetrics, ...], new: tuple[StepMetrics, ...]) -> int:
+    """Number of steps at the beginning that are the same in both.
+
+    A training that goes on adds steps behind its newest one. One that was started again replaces steps up to the newest
+    one before it adds others; until then nothing is added, and all steps are compared.
+    """
+    low, high = 0, min(len(old), len(new))
+    if len(new) > len(old) > 0 and new[high - 1] is old[-1]:
+        return high
+    if old[:high] == new[:high]:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[low:middle] == new[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,287 @@
+"""The runs that the page shows: those of a place, as they go on, and those that left a folder."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from trainflow.client.observe.snapshot import RunSnapshot
+from trainflow.client.place import FollowedRun, RunNotFound, Runs, RunSummary
+from trainflow.models.run import Stage
+from trainflow.models.run_record import RunStatus
+from trainflow.page.curves import RunCurves
+from trainflow.page.ended import EndedRuns, is_name
+from trainflow.page.marks import Mark, marks
+from trainflow.page.workflow import Layout, layout
+from trainflow.record.failure import explained
+from trainflow.record.steps import KeptSteps
+from trainflow.state_machines import InvalidDefinition, definition
+
+SNAPSHOT_SECONDS = 0.4
+"""Age at which a run is asked again: two views of it, or two tabs, share what was learned."""
+
+LIST_SECONDS = 3.0
+"""The same for the list of runs, which costs a request to AWS."""
+
+KEPT_SECONDS = 5.0
+"""The same for the steps that a deployment keeps."""
+
+STOPPED = explained("Aborted", "The run was stopped from the page.")
+
+
+@runtime_checkable
+class KeepsSteps(Protocol):
+    """A place that has the steps of a run beside its logs: `trainflow.client.runs.DeployedRuns`."""
+
+    def kept_steps(self, run_id: str) -> KeptSteps | None:
+        """The steps that the workflow kept of a run; None if there are none."""
+
+
+class Snapshots(Protocol):
+    """What the page asks of a run that goes on: a `FollowedRun`, or a test's replay."""
+
+    def snapshot(self) -> RunSnapshot:
+        """What is known now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNow:
+    """A run at one moment, with its curves."""
+
+    snapshot: RunSnapshot
+    known_curves: RunCurves
+    """The curves as they were asked for last."""
+    steps_version: int
+    """Grows when there may be new steps."""
+    marks: tuple[Mark, ...]
+    log_dir: Path
+    can_stop: bool
+    report: Path | None = None
+
+    def curves(self) -> RunCurves:
+        """The curves with all steps; reading a million for the first time takes a second."""
+        self.known_curves.update(self.snapshot.steps)
+        return self.known_curves
+
+    def logs(self) -> list[str]:
+        """Names of the pods with a log."""
+        return sorted(log.stem for log in self.log_dir.glob("*.log"))
+
+    def log(self, pod: str) -> Path | None:
+        """The log of a pod; None if it has none here."""
+        path = self.log_dir / f"{pod}.log"
+        return path if is_name(pod) and path.is_file() else None
+
+
+class WatchedRun:
+    """One run, asked no more often than is shown."""
+
+    def __init__(self, *, source: Callable[[], RunSnapshot], log_dir: Path, can_stop: bool, report: Path) -> None:
+        self._source, self._log_dir, self._can_stop, self._report = source, log_dir, can_stop, report
+        self._curves = RunCurves()
+        self._lock = threading.Lock()
+        self._now: RunNow | None = None
+        self._steps_version = 0
+        self._asked_at = 0.0
+
+    def now(self) -> RunNow:
+        """The run as it is now, or was a moment ago."""
+        with self._lock:
+            if self._now is None or (
+                self._now.snapshot.status is RunStatus.RUNNING and time.monotonic() >= self._asked_at + SNAPSHOT_SECONDS
+            ):
+                self._now = self._asked()
+                self._asked_at = time.monotonic()
+            return self._now
+
+    def ask_again(self) -> None:
+        """Let the next view of the run be a new one."""
+        with self._lock:
+            self._asked_at = 0.0
+
+    def _asked(self) -> RunNow:
+        snapshot = self._source()
+        before = self._now.snapshot.steps if self._now else ()
+        # A training that was started again replaces steps amid the others.
+        is_repeating = any(pod.stage == Stage.TRAINING and pod.attempt > 1 for pod in snapshot.pods)
+        if is_repeating or len(before) != len(snapshot.steps) or (before and before[-1] is not snapshot.steps[-1]):
+            self._steps_version += 1
+        if self._curves.version:  # they are drawn somewhere
+            self._curves.update(snapshot.steps)
+        return RunNow(
+            snapshot=snapshot,
+            known_curves=self._curves,
+            steps_version=self._steps_version,
+            marks=marks(snapshot),
+            log_dir=self._log_dir,
+            can_stop=self._can_stop and snapshot.status is RunStatus.RUNNING,
+            report=self._report if self._report.is_file() else None,
+        )
+
+
+class RunLibrary:
+    """Runs by their ids. All methods may be called from several threads; those that ask AWS take their time."""
+
+    def __init__(
+        self, *, folder: Path, place: Runs | None = None, workflow: Mapping[str, Any] | None = None, name: str = ""
+    ) -> None:
+        """Asks nothing yet.
+
+        Args:
+            folder: Where ended runs have left their folders.
+            place: Where runs go on; None to show ended ones alone.
+            workflow: Definition of the state machine that the runs execute. Default: the repository's.
+            name: Name of the place, for the title.
+        """
+        self.name = name
+        self._ended, self._place = EndedRuns(folder), place
+        self._workflow = workflow
+        self._layout: Layout | None = None
+        self._watched: dict[str, WatchedRun] = {}
+        self._followed: dict[str, Snapshots] = {}
+        self._listed: list[RunSummary] = []
+        self._listed_at = -LIST_SECONDS
+        self._lock = threading.Lock()
+        self._open = ExitStack()
+
+    def __enter__(self) -> RunLibrary:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End observing the runs that were looked at."""
+        self._open.close()
+
+    def adopt(self, run_id: str, followed: Snapshots, *, log_dir: Path) -> None:
+        """Show a run that the caller observes already.
+
+        Args:
+            run_id: The run.
+            followed: Its observer, which stays the caller's.
+            log_dir: Folder that the observer writes the pods' logs to.
+        """
+        with self._lock:
+            self._followed[run_id] = followed
+            self._watched[run_id] = self._watch(run_id, followed.snapshot, log_dir)
+
+    def layout(self) -> Layout | None:
+        """The drawing of the state machine; None where there is no definition, as in an installed client."""
+        if self._layout is None:
+            try:
+                self._layout = layout(self._workflow or definition("training"))
+            except (OSError, InvalidDefinition):
+                return None
+        return self._layout
+
+    def summaries(self) -> list[RunSummary]:
+        """All runs, the newest first.
+
+        Raises:
+            TrainflowError: If the place cannot be asked.
+        """
+        ended = [
+            RunSummary(
+                run_id=record.run_id, status=record.status, started_at=record.started_at, ended_at=record.ended_at
+            )
+            for record in self._ended.records()
+        ]
+        adopted = [summary for run_id in list(self._followed) if (summary := self._summary_of(run_id)) is not None]
+        found = {summary.run_id: summary for summary in (*ended, *adopted, *self._of_place())}
+        return sorted(found.values(), key=lambda summary: summary.started_at, reverse=True)
+
+    def run(self, run_id: str) -> RunNow:
+        """One run.
+
+        Raises:
+            RunNotFound: If there is none of this id.
+            TrainflowError: If the place cannot be asked.
+        """
+        with self._lock:
+            watched = self._watched.get(run_id)
+            if watched is None:
+                watched = self._watched[run_id] = self._found(run_id)
+        return watched.now()
+
+    def stop(self, run_id: str) -> None:
+        """Stop a run, and wait until it has released what it holds.
+
+        Raises:
+            TrainflowError: If it cannot be stopped.
+        """
+        if self._place is None:
+            raise RunNotFound(f"The run '{run_id}' has ended: there is nothing to stop.")
+        self._place.stop(run_id, reason=STOPPED)
+        with self._lock:
+            watched = self._watched.get(run_id)
+        if watched is not None:
+            watched.ask_again()
+
+    def ask_again(self) -> None:
+        """Let the next view of each run be a new one."""
+        with self._lock:
+            watched = list(self._watched.values())
+        for each in watched:
+            each.ask_again()
+
+    def _of_place(self) -> list[RunSummary]:
+        if self._place is None:
+            return []
+        with self._lock:
+            is_old = time.monotonic() >= self._listed_at + LIST_SECONDS
+        if is_old:
+            listed = self._place.runs()
+            with self._lock:
+                self._listed, self._listed_at = listed, time.monotonic()
+        return self._listed
+
+    def _summary_of(self, run_id: str) -> RunSummary | None:
+        snapshot = self.run(run_id).snapshot
+        if snapshot.started_at is None:
+            return None
+        return RunSummary(
+            run_id=run_id, status=snapshot.status, started_at=snapshot.started_at, ended_at=snapshot.ended_at
+        )
+
+    def _found(self, run_id: str) -> WatchedRun:
+        ended = self._ended.snapshot(run_id)
+        if ended is not None:
+            return self._watch(run_id, lambda: ended, self._ended.log_dir(run_id))
+        if self._place is None or not is_name(run_id):
+            raise RunNotFound(f"There is no run '{run_id}' in {self._ended.folder}.")
+        # The place's own observer may be writing the run's folder: this one writes to a folder of its own.
+        log_dir = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="trainflow-page-")))
+        followed = self._open.enter_context(self._place.follow(run_id, log_dir=log_dir))
+        return self._watch(run_id, _Supplemented(self._place, run_id, followed).snapshot, log_dir)
+
+    def _watch(self, run_id: str, source: Callable[[], RunSnapshot], log_dir: Path) -> WatchedRun:
+        return WatchedRun(
+            source=source,
+            log_dir=log_dir,
+            can_stop=self._place is not None,
+            report=self._ended.report(run_id) if is_name(run_id) else self._ended.folder,
+        )
+
+
+class _Supplemented:
+    """A followed run whose steps and checkpoints come from the workflow where its logs cannot be read, or are gone."""
+
+    def __init__(self, place: Runs, run_id: str, followed: FollowedRun) -> None:
+        self._place, self._run_id, self._followed = place, run_id, followed
+        self._kept: KeptSteps | None = None
+        self._asked_at = -KEPT_SECONDS
+
+    def snapshot(self) -> RunSnapshot:
+        """What is known now."""
+        snapshot = self._followed.snapshot()
+        if snapshot.steps or not isinstance(self._place, KeepsSteps):
+            return snapshot
+        if time.monotonic() >= self._asked_at + KEPT_SECONDS:
+            self._kept, self._asked_at = self._place.kept_steps(self._run_id), time.monotonic()
+        if self._kept is None:
+            return snapshot
+        return replace(snapshot, steps=self._kept.steps, checkpoints=self._kept.checkpoints)

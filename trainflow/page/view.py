@@ -1,0 +1,248 @@
+"""What the templates show of a run: the answers to "which state, which loss, which node, what cost, when done"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from trainflow.client.observe.snapshot import RunSnapshot
+from trainflow.client.place import RunSummary
+from trainflow.models.run_record import RunStatus
+from trainflow.page.cost import Forecast, forecast
+from trainflow.page.library import RunNow
+from trainflow.page.workflow import Layout, StateRow, state_rows
+from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
+from trainflow.record.pods import PodView
+from trainflow.record.steps import median_throughput
+from trainflow.record.wording import count, duration, number, rate, significant, speed_of
+from trainflow.report.page import STATUS_IN_WORDS, KeyFigure
+
+MAX_POD_ROWS = 64
+"""Pods that are listed: of more, failed ones and the youngest come first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodRow:
+    """A line of the pods' table."""
+
+    pod: PodView
+    label: str
+    """Its name without the run id that all of them begin with."""
+    ran_for: str
+    note: str
+    has_log: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingRow:
+    """A line of a scaling study."""
+
+    run_id: str
+    num_nodes: int
+    throughput: str
+    per_node: str
+    efficiency: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListRow:
+    """A line of the list of runs."""
+
+    run_id: str
+    status: str
+    status_in_words: str
+    started: str
+    """Moment in UTC."""
+    took: str
+
+
+def run_context(now: RunNow, layout: Layout | None) -> dict[str, Any]:
+    """Values of the template of a run's page."""
+    snapshot = now.snapshot
+    states = state_rows(snapshot, layout)
+    cost = forecast(snapshot)
+    return {
+        "run_id": snapshot.run_id,
+        "name": snapshot.spec.get("name") or snapshot.run_id,
+        "snapshot": snapshot,
+        "status": snapshot.status.value,
+        "status_in_words": STATUS_IN_WORDS[snapshot.status],
+        "is_running": snapshot.status is RunStatus.RUNNING,
+        "period": _period(snapshot),
+        "figures": figures(snapshot, states, cost),
+        "cost_basis": cost.basis if cost else "",
+        "states": states,
+        "layout": layout,
+        "tones": {row.name: row for row in states},
+        "pods": pod_rows(snapshot, set(now.logs())),
+        "hidden_pods": max(0, len(snapshot.pods) - MAX_POD_ROWS),
+        "notices": notices(now),
+        "can_stop": now.can_stop,
+        "has_report": now.report is not None,
+        "announcement": announcement(snapshot, states),
+        "workflow_in_words": _workflow_in_words(states),
+    }
+
+
+def figures(snapshot: RunSnapshot, states: Sequence[StateRow], cost: Forecast | None) -> list[KeyFigure]:
+    """The numbers at the head of the page."""
+    found = [_state_figure(snapshot, states)]
+    if snapshot.steps:
+        step = snapshot.steps[-1]
+        of = f"of {snapshot.total_steps:,}" if snapshot.total_steps else "the length is not known"
+        share = f", {min(1.0, step.step / snapshot.total_steps):.0%}" if snapshot.total_steps else ""
+        found.append(KeyFigure("Step", f"{step.step:,}", of + share))
+        if step.loss is not None:
+            first = snapshot.steps[0].loss
+            found.append(KeyFigure("Loss", significant(step.loss), f"{significant(first)} at first" if first else ""))
+        if speed := speed_of(snapshot.sequences_per_second, step.metrics):
+            figure, _, unit = speed.partition(" ")
+            found.append(KeyFigure("Speed", figure, f"{unit}, median of the latest"))
+    found.append(_time_figure(snapshot))
+    found += _cost_figures(cost, is_running=snapshot.status is RunStatus.RUNNING)
+    nodes = [pod.node for pod in snapshot.pods if pod.node and not pod.finished]
+    if nodes:
+        distinct = sorted(set(nodes))
+        names = ", ".join(distinct[:2]) + (" …" if len(distinct) > 2 else "")
+        found.append(KeyFigure("Nodes", str(len(distinct)), names))
+    return found
+
+
+def notices(now: RunNow) -> list[str]:
+    """Sentences about what is not as it should be, the error's own apart."""
+    odd = [f"{title}: {count(amount, 'value')} not finite." for title, amount in now.known_curves.not_finite()]
+    trouble = [now.snapshot.trouble] if now.snapshot.trouble else []
+    return [*now.snapshot.warnings, *odd, *trouble]
+
+
+def pod_rows(snapshot: RunSnapshot, logs: set[str]) -> list[PodRow]:
+    """The pods of a run in the order in which they appeared."""
+    pods = list(snapshot.pods)
+    if len(pods) > MAX_POD_ROWS:
+        by_weight = sorted(range(len(pods)), key=lambda at: (pods[at].phase != "Failed", pods[at].finished, -at))
+        pods = [pods[at] for at in sorted(by_weight[:MAX_POD_ROWS])]
+    end = snapshot.ended_at or snapshot.observed_at
+    return [
+        PodRow(
+            pod=pod,
+            label=pod.name.removeprefix(f"{snapshot.run_id}-"),
+            ran_for=duration(((pod.finished_at or end) - pod.started_at).total_seconds()) if pod.started_at else "–",
+            note=(pod.message or pod.reason or "") if pod.phase != "Succeeded" else "",
+            has_log=pod.name in logs,
+        )
+        for pod in pods
+    ]
+
+
+def field_rows(snapshots: Sequence[RunSnapshot]) -> list[tuple[str, list[str]]]:
+    """The fields in which the specs of runs differ, with the value of each run."""
+    differing = differing_fields([snapshot.spec for snapshot in snapshots])
+    return [(name, [value_text(value) or "–" for value in values]) for name, values in differing.items()]
+
+
+def scaling_rows(snapshots: Sequence[RunSnapshot]) -> list[ScalingRow]:
+    """The scaling efficiency of runs that differ in the number of their nodes alone; empty for others."""
+    study = scaling(
+        [
+            Measured(
+                run_id=snapshot.run_id,
+                spec=snapshot.spec,
+                instance_type=snapshot.instance_type,
+                throughput=median_throughput(snapshot.steps),
+            )
+            for snapshot in snapshots
+        ]
+    )
+    return [
+        ScalingRow(
+            run_id=run.run_id,
+            num_nodes=run.num_nodes,
+            throughput=rate(run.throughput),
+            per_node=rate(run.per_node),
+            efficiency=f"{run.efficiency:.0%}",
+        )
+        for run in study
+    ]
+
+
+def list_rows(summaries: Sequence[RunSummary], now: datetime) -> list[ListRow]:
+    """The lines of the list of runs."""
+    return [
+        ListRow(
+            run_id=summary.run_id,
+            status=summary.status.value,
+            status_in_words=STATUS_IN_WORDS[summary.status],
+            started=f"{summary.started_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+            took=duration(((summary.ended_at or now) - summary.started_at).total_seconds()),
+        )
+        for summary in summaries
+    ]
+
+
+def announcement(snapshot: RunSnapshot, states: Sequence[StateRow]) -> str:
+    """What a screen reader says when it changes: the state, and the end."""
+    if snapshot.status is not RunStatus.RUNNING:
+        why = f" {snapshot.error.name}: {snapshot.error.message}" if snapshot.error else ""
+        return f"The run has ended: {STATUS_IN_WORDS[snapshot.status]}.{why}"
+    current = next((row.name for row in states if row.tone == "current"), None)
+    return f"The run is in the state {current}." if current else "The run is running."
+
+
+def _state_figure(snapshot: RunSnapshot, states: Sequence[StateRow]) -> KeyFigure:
+    current = next((row for row in states if row.tone == "current"), None)
+    if current is not None:
+        return KeyFigure("State", current.name, f"for {current.time}" if current.time else "")
+    tone = {RunStatus.SUCCEEDED: "good", RunStatus.FAILED: "bad"}.get(snapshot.status, "")
+    return KeyFigure("State", STATUS_IN_WORDS[snapshot.status], f"after {duration(snapshot.seconds)}", tone)
+
+
+def _time_figure(snapshot: RunSnapshot) -> KeyFigure:
+    left = snapshot.seconds_left
+    if snapshot.status is not RunStatus.RUNNING:
+        return KeyFigure("Duration", duration(snapshot.seconds), "from start to end")
+    if left is None:
+        return KeyFigure("Time left", "not known yet", f"running for {duration(snapshot.seconds)}")
+    done = (snapshot.observed_at + timedelta(seconds=left)).astimezone(UTC)
+    day = "" if done.date() == snapshot.observed_at.astimezone(UTC).date() else f"{done:%b %d} "
+    return KeyFigure("Training done in", duration(left), f"at {day}{done:%H:%M} UTC, at the present speed")
+
+
+def _cost_figures(cost: Forecast | None, *, is_running: bool) -> list[KeyFigure]:
+    if cost is None:
+        return []
+    if cost.so_far is None:
+        return [KeyFigure("Node hours", number(cost.node_hours), "nodes times hours; their price is not known")]
+    if not is_running:
+        return [KeyFigure("Cost, estimated", _usd(cost.so_far), f"{number(cost.node_hours)} hours of nodes")]
+    rate = f"{_usd(cost.per_hour or 0.0)} an hour while nodes are held"
+    ahead = f"{_usd(cost.at_the_end)} at the end of the training; " if cost.at_the_end is not None else ""
+    return [KeyFigure("Cost so far, estimated", _usd(cost.so_far), ahead + rate)]
+
+
+def _usd(amount: float) -> str:
+    return f"${number(amount)}" if amount >= 0.005 or amount == 0 else "< $0.01"
+
+
+def _period(snapshot: RunSnapshot) -> str:
+    if snapshot.started_at is None:
+        return "not started yet"
+    start = snapshot.started_at.astimezone(UTC)
+    if snapshot.ended_at is None:
+        return f"since {start:%Y-%m-%d %H:%M:%S} UTC"
+    end = snapshot.ended_at.astimezone(UTC)
+    day = "" if end.date() == start.date() else f"{end:%Y-%m-%d} "
+    return f"{start:%Y-%m-%d %H:%M:%S} – {day}{end:%H:%M:%S} UTC"
+
+
+def _workflow_in_words(states: Sequence[StateRow]) -> str:
+    visited = [row for row in states if row.tone != "idle"]
+    current = next((row.name for row in states if row.tone == "current"), None)
+    failed = ", ".join(row.name for row in states if row.tone == "failed")
+    parts = [f"State machine: {len(visited)} of {len(states)} states entered"]
+    if current:
+        parts.append(f"the current one is {current}")
+    if failed:
+        parts.append(f"failed: {failed}")
+    return ", ".join(parts) + ". The same is in the table of states."
