@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+from benchmarks import failures
 from benchmarks.registry import BENCHMARKS
 from benchmarks.result import BenchmarkFailed
 
@@ -20,9 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure one part of the project.")
     parser.add_argument("name", choices=sorted(BENCHMARKS), help="what to measure")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the result there, too (benchmarks/results/)")
+    parser.add_argument("--corpus", type=Path, metavar="FILE", help="for failures: judge this file's cases instead")
     chosen = parser.parse_args(arguments)
+    if chosen.corpus is not None and chosen.name != "failures":
+        parser.error("--corpus is for the benchmark failures.")
+    measure = BENCHMARKS[chosen.name] if chosen.corpus is None else partial(failures.run, chosen.corpus)
     try:
-        text = BENCHMARKS[chosen.name]().to_json()
+        text = measure().to_json()
     except BenchmarkFailed as failed:
         print(f"{chosen.name}: {failed}", file=sys.stderr)
         return 1

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from trainflow.client.files import read_record
 from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.record import overhead_by_state
+from trainflow.record.build import overhead_by_state
 
 REPOSITORY = Path(__file__).parent.parent
 SPEC = REPOSITORY / "runs" / "demo.yaml"

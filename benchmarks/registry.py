@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks import cli, overhead, rehearsal, scale, scaling, staging, trainer
+from benchmarks import cli, failures, overhead, page, rehearsal, scale, scaling, staging, trainer
 from benchmarks.result import Result
 
 BENCHMARKS: Mapping[str, Callable[[], Result]] = {
     "cli": cli.run,
+    "failures": failures.run,
     "overhead": overhead.run,
+    "page": page.run,
     "rehearsal": rehearsal.run,
     "scale": scale.run,
     "scaling": scaling.run,

@@ -18,6 +18,8 @@ from rich.console import Console
 from local.aws import deployment, folder_buckets
 from local.twin import Twin
 from tests.integration.running import follow_run
+from trainflow.cli.run import exit_status
+from trainflow.client.code import PackedCode, pack
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import parse_run_spec
 
@@ -228,6 +230,17 @@ def test_a_script_that_exits_at_once_is_its_authors_to_mend(run: Run, twin: Twin
     assert_nothing_is_left(twin, record.run_id)
 
 
+def test_a_program_that_ends_with_a_loss_that_is_not_finite_has_diverged_whatever_its_exit_code(
+    run: Run, twin: Twin
+) -> None:
+    record = run(steps_spec(max_steps=5, diverges_at=4), "steps-00000000nan")
+    assert (record.status, record.error and record.error.name) == ("FAILED", "LossNotFinite")
+    assert record.error is not None
+    assert "at its last 2 logged steps; the first such step of the run was 4" in record.error.message
+    assert exit_status(record) == 3
+    assert_nothing_is_left(twin, record.run_id)
+
+
 def test_a_truncated_archive_is_an_invalid_data_set_and_leaves_nothing_behind(run: Run, twin: Twin, home: Path) -> None:
     spec = {**steps_spec(), "dataset": {"url": "s3://tests/truncated.tar"}}
     record = run(spec, "steps-000000000bad")
@@ -237,6 +250,25 @@ def test_a_truncated_archive_is_an_invalid_data_set_and_leaves_nothing_behind(ru
     left = [path.name for path in (home / "volumes" / "data").glob("*truncated*")]
     assert left in ([], [".truncated.lock"])
     assert "training" not in record.jobs
+
+
+def test_code_that_was_replaced_in_the_bucket_is_not_run(run: Run, twin: Twin, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "mine.py").write_text("print('mine')")
+    document = steps_spec()
+    spec = {**document, "workload": {"image": "trainer:test", "script": "mine.py", "code": "."}}
+    code = pack(parse_run_spec(spec).workload, beside=project)
+    assert code is not None
+    PackedCode(content=b"another", sha256=code.sha256).upload(twin.client("s3"), bucket=deployment.ARTIFACT_BUCKET)
+    named = code.named_in(parse_run_spec(spec), bucket=deployment.ARTIFACT_BUCKET)
+
+    record = run(named.model_dump(mode="json", exclude_none=True), "replaced-000000")
+
+    assert record.error is not None
+    assert record.error.name == "CodeInvalid"
+    assert f"{code.sha256}.tar.gz has the SHA-256" in record.error.message
+    assert set(record.jobs) == {"preflight"}, "no node was asked for"
 
 
 def test_two_runs_at_once_do_not_mix(run: Run) -> None:
