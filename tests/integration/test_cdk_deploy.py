@@ -11,9 +11,8 @@ import json
 import os
 import subprocess
 import sys
-import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +29,7 @@ from local.twin import REPOSITORY, Twin
 from stacks.orchestration.bundling import LEFT_OUT, PACKAGES, SOURCES
 from tests.integration.make_command import CONFIGURATION, Make
 from tests.integration.test_runs import demo_spec, steps_spec
+from tests.waiting import wait_until
 from trainflow.models.functions import FUNCTIONS
 
 TIME_SCALE = 60
@@ -79,13 +79,6 @@ class Account:
         while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", ()):
             self.subjects.extend(json.loads(message["Body"])["Subject"] for message in messages)
         return any(words in subject for subject in self.subjects)
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

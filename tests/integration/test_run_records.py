@@ -6,7 +6,6 @@ import io
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from local.aws.server import REGION
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import TIME_SCALE, steps_spec, subscription
+from tests.waiting import wait_until
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import parse_run_spec
 
@@ -145,7 +145,7 @@ def test_of_a_spec_that_is_refused(run: Run, twin: Twin) -> None:
     arn = stepfunctions.start_execution(
         stateMachineArn=twin.deployment.address.state_machine_arn, name="refused", input='{"version": 1}'
     )["executionArn"]
-    wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] == "FAILED")
+    wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] == "FAILED", seconds=90)
     twin.aws.targets.drain(30)
     record = RunRecord.model_validate_json(content(twin, "runs/refused/run.json"))
     assert (record.status, record.error and record.error.name) == (RunStatus.FAILED, "InvalidRunSpec")
@@ -160,7 +160,7 @@ def test_of_a_run_that_is_ended_from_outside(run: Run, twin: Twin, number: int, 
     arn = twin.deployment.address.state_machine_arn.replace(":stateMachine:", ":execution:") + f":{run_id}"
 
     def end() -> None:
-        wait_until(lambda: f"runs/{run_id}/steps.json" in keys(twin))
+        wait_until(lambda: f"runs/{run_id}/steps.json" in keys(twin), seconds=90)
         if status is RunStatus.ABORTED:
             twin.client("stepfunctions").stop_execution(executionArn=arn, error="Mistaken", cause="The wrong data.")
         else:
@@ -190,10 +190,3 @@ def time_out(arn: str) -> None:
 def keys(twin: Twin) -> set[str]:
     found = twin.client("s3").list_objects_v2(Bucket=ARTIFACT_BUCKET).get("Contents", ())
     return {each["Key"] for each in found}
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ from botocore.exceptions import ClientError
 from local.aws.deployment import create_bucket, empty_archive
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
+from tests.waiting import wait_until
 
 TIME_SCALE = 600
 NOBODY = json.dumps({"Version": "2012-10-17", "Statement": []})
@@ -328,10 +328,3 @@ def state_machine(aws: AwsServer, name: str, states: dict[str, Any]) -> str:
     definition = json.dumps({"StartAt": next(iter(states)), "States": states})
     created = aws.client("stepfunctions").create_state_machine(name=name, roleArn=role, definition=definition)
     return str(created["stateMachineArn"])
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
