@@ -36,6 +36,7 @@ def apply_all() -> None:
     timestamps()
     atomic_writes()
     reasons_for_stopping()
+    stopped_stays_stopped()
 
 
 def context_start_time() -> None:
@@ -241,6 +242,25 @@ def reasons_for_stopping() -> None:
 
     replace(StepFunctionResponse, "stop_execution", stop_execution)
     replace(Execution, "stop", stop_for_a_reason)
+
+
+def stopped_stays_stopped() -> None:
+    """A function that is still working when its execution is stopped answers an execution that has no next state; moto
+    makes that an error, and of the stopped execution a failed one."""
+    from moto.stepfunctions.parser.asl.eval.environment import Environment
+    from moto.stepfunctions.parser.asl.eval.program_state import ProgramStopped
+
+    def unless_stopped(present: Callable[..., None]) -> Callable[..., None]:
+        @wraps(present)
+        def end(self: Any, *arguments: Any, **named: Any) -> None:
+            with self._state_mutex:  # an RLock, which the method takes again
+                if not isinstance(self._program_state, ProgramStopped):
+                    present(self, *arguments, **named)
+
+        return end
+
+    replace(Environment, "set_error", unless_stopped(Environment.set_error))
+    replace(Environment, "set_timed_out", unless_stopped(Environment.set_timed_out))
 
 
 def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, str]]) -> None:

@@ -22,6 +22,7 @@ from local.aws import lambda_runtime
 from local.aws.deployment import create_bucket, empty_archive
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime, Worker
 from local.aws.server import AwsServer
+from tests.waiting import wait_until
 
 ROLE_POLICY = json.dumps({"Version": "2012-10-17", "Statement": []})
 
@@ -357,6 +358,46 @@ def test_the_state_machine_catches_a_functions_error_by_its_name(
     )
     assert (ended["status"], ended["error"]) == ("FAILED", "GraphsMelted")
     assert json.loads(ended["cause"])["errorMessage"] == "too hot"
+
+
+@pytest.mark.parametrize("then", ["Next", "Raise"])
+def test_an_execution_that_is_stopped_while_a_function_works_stays_stopped(
+    then: str, aws: AwsServer, runtime: LambdaRuntime, role: str
+) -> None:
+    function = aws.client("lambda").create_function(
+        FunctionName=f"working-{then}",
+        Runtime="python3.12",
+        Role=role,
+        Handler="tests.integration.handlers.sample.lambda_handler",
+        Timeout=20,
+        MemorySize=512,
+        Code={"ZipFile": empty_archive()},
+    )["FunctionArn"]
+    call = {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::lambda:invoke",
+        "Parameters": {"FunctionName": function, "Payload": {"do": "sleep", "seconds": 1, "then": then}},
+        "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "End"}],
+        "Next": "End",
+    }
+    stepfunctions = aws.client("stepfunctions")
+    arn = stepfunctions.start_execution(
+        stateMachineArn=stepfunctions.create_state_machine(
+            name=f"stopped-{then}",
+            roleArn=role,
+            definition=json.dumps({"StartAt": "Call", "States": {"Call": call, "End": {"Type": "Succeed"}}}),
+        )["stateMachineArn"]
+    )["executionArn"]
+
+    def history() -> list[str]:
+        return [event["type"] for event in stepfunctions.get_execution_history(executionArn=arn)["events"]]
+
+    wait_until(lambda: "TaskStarted" in history(), seconds=20)
+    stepfunctions.stop_execution(executionArn=arn, error="Mistaken", cause="The wrong data.")
+
+    wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING", seconds=20)
+    ended = stepfunctions.describe_execution(executionArn=arn)
+    assert (ended["status"], ended["error"]) == ("ABORTED", "Mistaken")
 
 
 def test_stopping_ends_what_is_being_invoked(aws: AwsServer, tmp_path: Path) -> None:

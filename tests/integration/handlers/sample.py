@@ -16,7 +16,9 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         case "raise":
             raise GraphsMelted("too hot")
         case "sleep":
-            time.sleep(60)
+            time.sleep(event.get("seconds", 60))
+            if event.get("then") == "Raise":
+                raise GraphsMelted("too late")
         case "exit":
             os._exit(3)
         case "allocate":
