@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from local.aws.replacements import replace
+from local.aws.stopping import once
 from local.aws.targets import Target, Targets
 
 Event = dict[str, Any]
@@ -125,7 +126,7 @@ def status_changes(targets: Targets) -> None:
             _tell(self.execution)
 
     replace(Execution, "start", started)
-    replace(BaseExecutionWorkerCommunication, "terminated", ended)
+    replace(BaseExecutionWorkerCommunication, "terminated", once(ended))
 
 
 def _tell_why_it_was_stopped(execution: Any) -> None:

@@ -22,6 +22,7 @@ import botocore.session
 from botocore import xform_name
 from botocore.model import OperationModel
 
+from local.aws import stopping
 from local.aws.replacements import replace
 
 
@@ -35,8 +36,7 @@ def apply_all() -> None:
     comparisons_with_variables()
     timestamps()
     atomic_writes()
-    reasons_for_stopping()
-    stopped_stays_stopped()
+    stopping.apply_all()
 
 
 def context_start_time() -> None:
@@ -215,52 +215,6 @@ def _one_at_a_time(function: Callable[..., Any], lock: threading.RLock) -> Calla
             return function(*arguments, **named)
 
     return call
-
-
-def reasons_for_stopping() -> None:
-    """StopExecution passes on neither the error nor the cause that it is given."""
-    from moto.stepfunctions.parser.backend.execution import Execution
-    from moto.stepfunctions.responses import StepFunctionResponse
-
-    answer, stop = StepFunctionResponse.stop_execution, Execution.stop
-    given = threading.local()
-
-    def stop_execution(self: Any) -> Any:
-        given.error, given.cause = self._get_param("error"), self._get_param("cause")
-        try:
-            return answer(self)
-        finally:
-            del given.error, given.cause
-
-    def stop_for_a_reason(self: Any, stop_date: Any, error: str | None, cause: str | None) -> None:
-        stop(
-            self,
-            stop_date=stop_date,
-            error=error or getattr(given, "error", None),
-            cause=cause or getattr(given, "cause", None),
-        )
-
-    replace(StepFunctionResponse, "stop_execution", stop_execution)
-    replace(Execution, "stop", stop_for_a_reason)
-
-
-def stopped_stays_stopped() -> None:
-    """A function that is still working when its execution is stopped answers an execution that has no next state; moto
-    makes that an error, and of the stopped execution a failed one."""
-    from moto.stepfunctions.parser.asl.eval.environment import Environment
-    from moto.stepfunctions.parser.asl.eval.program_state import ProgramStopped
-
-    def unless_stopped(present: Callable[..., None]) -> Callable[..., None]:
-        @wraps(present)
-        def end(self: Any, *arguments: Any, **named: Any) -> None:
-            with self._state_mutex:  # an RLock, which the method takes again
-                if not isinstance(self._program_state, ProgramStopped):
-                    present(self, *arguments, **named)
-
-        return end
-
-    replace(Environment, "set_error", unless_stopped(Environment.set_error))
-    replace(Environment, "set_timed_out", unless_stopped(Environment.set_timed_out))
 
 
 def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, str]]) -> None:

@@ -395,9 +395,19 @@ def test_an_execution_that_is_stopped_while_a_function_works_stays_stopped(
     wait_until(lambda: "TaskStarted" in history(), seconds=20)
     stepfunctions.stop_execution(executionArn=arn, error="Mistaken", cause="The wrong data.")
 
-    wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING", seconds=20)
-    ended = stepfunctions.describe_execution(executionArn=arn)
-    assert (ended["status"], ended["error"]) == ("ABORTED", "Mistaken")
+    def end() -> tuple[str, ...]:
+        found = stepfunctions.describe_execution(executionArn=arn)
+        return found["status"], found["error"], found["cause"], str(found["stopDate"])
+
+    ended = end()
+    assert ended[:3] == ("ABORTED", "Mistaken", "The wrong data.")
+    before = history()
+    assert before[-1] == "ExecutionAborted"
+    wait_until(lambda: not runtime._busy, seconds=20)
+    stepfunctions.stop_execution(executionArn=arn, error="Other", cause="Another one.")
+    time.sleep(0.2)  # the thread of the execution reads the answer
+    assert end() == ended
+    assert history() == before
 
 
 def test_stopping_ends_what_is_being_invoked(aws: AwsServer, tmp_path: Path) -> None:
