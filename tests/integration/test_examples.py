@@ -46,8 +46,7 @@ for step in range(1, flags.max_steps + 1):
     )
 """
 """Prints both forms of the tutorial's log line, with the same flag (aws-neuron-samples, torch-neuronx/training/
-dp_bert_hf_pretrain/dp_bert_large_hf_pretrain_hdf5.py, `Logger.log`). The script itself needs torch-xla, a transformers
-that still has AdamW, and weights from the network, so it cannot run here."""
+dp_bert_hf_pretrain/dp_bert_large_hf_pretrain_hdf5.py, `Logger.log`). test_tutorial_script.py runs the script itself."""
 
 
 class Ran(NamedTuple):
