@@ -144,6 +144,7 @@ class TriggersStack(cdk.Stack):
                     allow("eks:ListNodegroups", on=self._cluster.arn),
                     shared.describe_runs(self),
                     *shared.use_table("dynamodb:GetItem", "dynamodb:PutItem"),
+                    *shared.release_caches(),
                     shared.policies.publish_metrics,
                     shared.send_messages(),
                 ]

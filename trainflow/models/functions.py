@@ -110,8 +110,9 @@ EVENT_HANDLERS = (
     Function(
         name="SurveyFleet",
         module="survey_fleet",
-        settings=CLUSTER + NOTIFICATIONS + RUNS + REAPING + METRICS,
+        settings=CLUSTER + NOTIFICATIONS + RUNS + REAPING + METRICS + CACHES + ARTIFACTS,
         access=Access.SURVEY,
+        timeout_seconds=180,
     ),
 )
 """Functions that EventBridge, its schedules and the queue of run requests invoke."""
