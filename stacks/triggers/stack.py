@@ -23,7 +23,7 @@ from stacks.shared.acknowledgements import Reason, acknowledge
 from stacks.triggers.queues import DeadLetterQueues, RequestQueue
 from stacks.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_AT, Schedules
 from trainflow.configuration.deployment import Configuration, Schedule, scheduled_spec
-from trainflow.models.functions import EVENT_HANDLERS, Function
+from trainflow.models.functions import EVENT_HANDLERS, LIVE, Function
 from trainflow.models.run_ended import DETAIL_TYPE, SOURCE
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ START_RUN = next(function for function in EVENT_HANDLERS if function.name == "St
 
 READING_A_QUEUE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """What Lambda's poller does with the function's role."""
-
-LIVE = "live"
-"""The alias by which events reach a function: it moves to a new version once that version's snapshot has been taken."""
 
 SURVEY_EVERY = "rate(5 minutes)"
 """How often nodes are counted; idle ones cost money for this much longer than IDLE_MINUTES at most."""

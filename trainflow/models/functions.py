@@ -23,6 +23,15 @@ from trainflow.models.environment import (
 )
 from trainflow.models.kubernetes_access import Access
 
+LIVE = "live"
+"""The alias by which events reach a function: it moves to a new version once that version's snapshot has been taken."""
+
+
+def deployed_name(deployment: str, function: str) -> str:
+    """Name of a function in the account."""
+    return f"{deployment}-{function}"
+
+
 CLUSTER = (ClusterEnvironment, SlurmEnvironment)
 """Settings of functions that reach what runs the jobs, EKS or Slurm: the run says which of the two it is."""
 METRICS = (DeploymentEnvironment,)
