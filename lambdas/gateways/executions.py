@@ -71,9 +71,10 @@ def _described(execution_arn: str) -> Execution:
     with translated("states:DescribeExecution"):
         # Input and output may be encrypted with a key that this function may not use.
         found = client("stepfunctions").describe_execution(executionArn=execution_arn, includedData="METADATA_ONLY")
+    redriven_at = found.get("redriveDate")
     if found["status"] in ("RUNNING", "PENDING_REDRIVE"):
-        return Execution(status=RunStatus.RUNNING)
-    return Execution(status=RunStatus(found["status"]), ended_at=found.get("stopDate"))
+        return Execution(status=RunStatus.RUNNING, redriven_at=redriven_at)
+    return Execution(status=RunStatus(found["status"]), ended_at=found.get("stopDate"), redriven_at=redriven_at)
 
 
 def history(execution_arn: str) -> ExecutionHistory:

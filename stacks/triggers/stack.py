@@ -125,6 +125,7 @@ class TriggersStack(cdk.Stack):
                 return [
                     shared.resize_nodegroups,
                     *shared.write_records(),
+                    shared.describe_runs(self),
                     *shared.find_rank0(),
                     *shared.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
                     *shared.release_caches(),

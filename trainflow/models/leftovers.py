@@ -51,6 +51,8 @@ class Execution:
     status: RunStatus
     ended_at: datetime | None = None
     """None while it runs."""
+    redriven_at: datetime | None = None
+    """When it was redriven the last time; None if it never was."""
 
 
 class LeftoverState(StrEnum):
