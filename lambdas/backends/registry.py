@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from lambdas.backends import job, jobset, pod, pytorchjob, volcano
 from lambdas.backends.backend import Backend
 from lambdas.backends.deployment import Deployment
-from lambdas.backends.kubernetes.backend import KubernetesBackend
+from lambdas.backends.holder import Holder
+from lambdas.backends.kubernetes.backend import KubernetesBackend, held_objects
 from lambdas.backends.kubernetes.kind import JobKind
-from lambdas.backends.slurm.backend import SlurmBackend
+from lambdas.backends.slurm.backend import SlurmBackend, SlurmHolder
 from trainflow.models.backends import BackendName
 
 KINDS: Mapping[BackendName, JobKind] = {
@@ -23,3 +24,6 @@ BACKENDS: Mapping[BackendName, Callable[[Deployment], Backend]] = {
     "slurm": SlurmBackend,
 }
 """All backends, by the value of `compute.backend`, as functions of the deployment."""
+
+HOLDERS: Sequence[Callable[[Deployment], Holder]] = (held_objects, SlurmHolder)
+"""The systems that the backends above run jobs in, each once, as functions of the deployment."""

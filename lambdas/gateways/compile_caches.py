@@ -107,6 +107,10 @@ class CompileCaches:
         conditions = {"ConditionExpression": COMPILED_BY, **_names_and(values)}
         return [key for key in held if self._change("DeleteItem", Key=_key(key), **conditions)]
 
+    def leases(self) -> list[CacheRecord]:
+        """The caches that runs are compiling."""
+        return list(self._scan("#state = :compiling", _names_and({":compiling": CacheState.COMPILING.value})))
+
     def _scan(self, condition: str, values: Mapping[str, Any]) -> Iterator[CacheRecord]:
         """The records that meet a condition. There is one small item per key, so the whole table is a page or two."""
         with translated("dynamodb:Scan"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lambdas.gateways.aws import client, translated
+from trainflow.models.leftovers import Execution
 from trainflow.models.run_record import RunStatus
 from trainflow.record.history import ExecutionHistory
 
@@ -49,23 +50,31 @@ def start(state_machine_arn: str, *, name: str, document: str) -> Started:
 
 def status(execution_arn: str) -> RunStatus:
     """Status of an execution."""
-    with translated("states:DescribeExecution"):
-        # Input and output may be encrypted with a key that this function may not use.
-        found = client("stepfunctions").describe_execution(executionArn=execution_arn, includedData="METADATA_ONLY")
-    return RunStatus.RUNNING if found["status"] == "PENDING_REDRIVE" else RunStatus(found["status"])
+    return _described(execution_arn).status
 
 
-def status_if_known(execution_arn: str) -> RunStatus | None:
-    """Status of an execution; None if Step Functions does not know it (any more, 90 days after its end)."""
+def describe(execution_arn: str) -> Execution | None:
+    """An execution's status and end; None if Step Functions does not know it (any more, 90 days after its end)."""
     try:
-        return status(execution_arn)
+        return _described(execution_arn)
     except client("stepfunctions").exceptions.ExecutionDoesNotExist:
         return None
 
 
 def is_running(execution_arn: str) -> bool:
     """Whether an execution is running; one that Step Functions does not know (any more) is not."""
-    return status_if_known(execution_arn) is RunStatus.RUNNING
+    found = describe(execution_arn)
+    return found is not None and found.status is RunStatus.RUNNING
+
+
+def _described(execution_arn: str) -> Execution:
+    with translated("states:DescribeExecution"):
+        # Input and output may be encrypted with a key that this function may not use.
+        found = client("stepfunctions").describe_execution(executionArn=execution_arn, includedData="METADATA_ONLY")
+    redriven_at = found.get("redriveDate")
+    if found["status"] in ("RUNNING", "PENDING_REDRIVE"):
+        return Execution(status=RunStatus.RUNNING, redriven_at=redriven_at)
+    return Execution(status=RunStatus(found["status"]), ended_at=found.get("stopDate"), redriven_at=redriven_at)
 
 
 def history(execution_arn: str) -> ExecutionHistory:

@@ -13,7 +13,8 @@ from typing import Any
 
 from lambdas.gateways import eks
 from lambdas.gateways.examination import Examination
-from lambdas.gateways.kubernetes_objects import claim_of, log_lines, pending_reason, worker_pod
+from lambdas.gateways.held_objects import HeldObjects
+from lambdas.gateways.kubernetes_objects import claim_of, grants_name, log_lines, pending_reason, worker_pod
 from trainflow.errors import BackendNotInstalled, InvalidRunSpec, JobConflict, JobNotFound
 from trainflow.kubernetes.connection import from_endpoint
 from trainflow.kubernetes.faults import AlreadyExists, NotFound, RequestRefused
@@ -76,6 +77,12 @@ def examine(cluster: str, *, namespace: str) -> Examination:
     """A connection to the cluster for the preflight, with the same client and token."""
     api = RenewableApi(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), forget=_forget_connection)
     return Examination(api, namespace=namespace)
+
+
+def held_objects(cluster: str, *, namespace: str) -> HeldObjects:
+    """A connection to the cluster for the survey, with the same client and token."""
+    api = RenewableApi(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), forget=_forget_connection)
+    return HeldObjects(api, namespace=namespace)
 
 
 class KubernetesCluster:
@@ -204,7 +211,7 @@ class KubernetesCluster:
 
     def grants(self, instance_type: str) -> Grants:
         """The nodes of a type that runs have been granted."""
-        found = self._api.find(f"{self._core('configmaps')}/{_grants_name(instance_type)}")
+        found = self._api.find(f"{self._core('configmaps')}/{grants_name(instance_type)}")
         if found is None:
             return Grants(by_run={})
         by_run = {run_id: int(num_nodes) for run_id, num_nodes in (found.get("data") or {}).items()}
@@ -216,7 +223,7 @@ class KubernetesCluster:
         Returns:
             Whether they were stored; False if another run has stored its own meanwhile.
         """
-        path, name = self._core("configmaps"), _grants_name(instance_type)
+        path, name = self._core("configmaps"), grants_name(instance_type)
         metadata = {"name": name, "labels": dict(MANAGED_BY)}
         if grants.version is not None:
             metadata["resourceVersion"] = grants.version
@@ -230,10 +237,6 @@ class KubernetesCluster:
         except (AlreadyExists, NotFound):
             return False
         return True
-
-    def drop_claim(self, claim: Claim) -> None:
-        """Delete the claim of a run that has ended. Safe to repeat."""
-        self._api.delete(f"{self._core('configmaps')}/{claim.name}")
 
     def pods_by_phase(self) -> Counter[str]:
         """Number of pods of all runs by phase."""
@@ -294,10 +297,6 @@ class KubernetesCluster:
 
     def _pods(self, label_selector: str, *, field_selector: str = "", limit: int = 0) -> list[Any]:
         return self._api.list(self._core("pods"), label_selector, field_selector=field_selector, limit=limit)
-
-
-def _grants_name(instance_type: str) -> str:
-    return f"granted-{instance_type}"
 
 
 def _selector(labels: Mapping[str, str]) -> str:

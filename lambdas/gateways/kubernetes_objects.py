@@ -37,6 +37,11 @@ def claim_of(config_map: Any) -> Claim:
     )
 
 
+def grants_name(instance_type: str) -> str:
+    """Name of the ConfigMap with the grants of an instance type."""
+    return f"granted-{instance_type}"
+
+
 def worker_pod(pod: Any) -> WorkerPod:
     """A pod of a job, with the result of its container, or of an init container that failed before it."""
     status = pod.get("status", {})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lambdas.backends.backend import Backend
-from lambdas.backends.registry import BACKENDS
+from lambdas.backends.holder import Holder
+from lambdas.backends.registry import BACKENDS, HOLDERS
 from lambdas.gateways import kubernetes
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.handlers.environment import read
@@ -39,6 +40,11 @@ def connect(name: BackendName) -> Backend:
             gang, which their `JobRef` names.
     """
     return BACKENDS[name](_Deployment())
+
+
+def holders() -> list[Holder]:
+    """The systems in which runs of the deployment hold something."""
+    return [connect_to(_Deployment()) for connect_to in HOLDERS]
 
 
 def connect_cluster() -> KubernetesCluster:

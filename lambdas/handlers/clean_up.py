@@ -9,6 +9,9 @@ EventBridge leaves the input out where the state machine is encrypted with a cus
 When the record has been written, an event of Trainflow's own says how the run ended; it is sent again if the function
 is repeated.
 
+A run may have been redriven since the end that the event is about. It goes on then, and nothing is done; its next end
+has an event of its own.
+
 A run that a person stops is torn down whatever its spec says; the others follow `teardown`.
 """
 
@@ -19,7 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from lambdas.gateways import event_bus
+from lambdas.gateways import event_bus, executions
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends, recording
 from lambdas.handlers.environment import read
@@ -63,6 +66,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if row is None:
         _announce(_record(run_id, detail), detail)
         return _answer(run_id, NOTHING)
+    if _goes_on(detail):
+        return _answer(run_id, NOTHING)
     release_caches(run_id)
     ended = row.model_copy(update={"status": detail.status})
     released = NOTHING if ended.needs_nodes else _release(row)
@@ -70,7 +75,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         _announce(_record(run_id, detail), detail)
         return _answer(run_id, released)
     record, failure = _try_to_record(run_id, detail)
-    if row.status is not detail.status:
+    if not _is_noted(row, detail):
         # The message is sent before the row is written: a repeated message is better than none.
         _notify(ended, detail, released, recorded=failure is None)
         error_name = detail.error or ended.status.value
@@ -84,7 +89,24 @@ def lambda_handler(event: Event) -> dict[str, Any]:
 
 def _has_ended_by_itself(row: RunRow, status: RunStatus) -> bool:
     """Whether the execution did its own tear-down, as far as it could, and sent the message."""
-    return status is RunStatus.SUCCEEDED or (status is RunStatus.FAILED and row.status is not RunStatus.RUNNING)
+    return status is RunStatus.SUCCEEDED or (status is RunStatus.FAILED and row.status is RunStatus.FAILED)
+
+
+def _goes_on(detail: Detail) -> bool:
+    """Whether the execution has been redriven since this end, and runs.
+
+    The description alone may be older than the event: a running execution that was not redriven has ended.
+    """
+    found = executions.describe(detail.execution_arn)
+    if found is None or found.status is not RunStatus.RUNNING or found.redriven_at is None:
+        return False
+    return detail.stop_date is None or found.redriven_at > detail.stop_date
+
+
+def _is_noted(row: RunRow, detail: Detail) -> bool:
+    """Whether the table has this end, and so the message was sent. A redriven run may end twice in the same way."""
+    is_earlier_end = detail.stop_date is not None and row.ended_at is not None and row.ended_at < detail.stop_date
+    return row.status is detail.status and not is_earlier_end
 
 
 def _answer(run_id: str | None, released: Released) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lambdas.gateways import objects
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers import backends
 from lambdas.handlers.environment import read
-from lambdas.handlers.program import outcome_of_program
+from lambdas.handlers.program import next_attempt, outcome_of_program
 from lambdas.handlers.task import task
 from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.jobs import Job, job_of
@@ -34,7 +34,7 @@ from lambdas.logic.preflight.probe import (
     secret_out_of_reach,
 )
 from lambdas.logic.watching import gang_is_overdue
-from trainflow.errors import SecretUnavailable
+from trainflow.errors import SecretUnavailable, TrainflowError
 from trainflow.models.environment import ArtifactEnvironment, CacheEnvironment
 from trainflow.models.preflight import DatasetFacts, Probed, Unknown
 from trainflow.models.run import Run, Stage
@@ -50,6 +50,8 @@ class Event(BaseModel):
     run: Run
     waited_seconds: int = 0
     """Seconds waited before this poll."""
+    attempt: int = 1
+    """Attempt of the probe."""
 
 
 @task(Event)
@@ -61,8 +63,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         PreflightFailed: If the run cannot start. The message names every reason.
     """
     run, now = event.run, datetime.now(UTC)
-    job = job_of(run, Stage.PREFLIGHT, 1, artifacts_url=read(ArtifactEnvironment).url_of(run.run_id))
-    answer = _examined(run, job, now=now)
+    job = job_of(run, Stage.PREFLIGHT, event.attempt, artifacts_url=read(ArtifactEnvironment).url_of(run.run_id))
+    answer = {"attempt": event.attempt, **_examined(run, job, now=now)}
     pause = pause_seconds(event.waited_seconds, shortest=run.spec.limits.poll_seconds)
     return {**answer, "wait_seconds": 0 if answer["finished"] else pause}
 
@@ -75,6 +77,8 @@ def _examined(run: Run, probe: Job, *, now: datetime) -> dict[str, Any]:
     seen = _seen_by_probe(probing, probe, run, now=now)
     if seen is None:
         return UNFINISHED
+    if isinstance(seen, int):
+        return {**UNFINISHED, "attempt": seen}
     digest = backend.program_digest(probe.ref, seen)
     return _concluded(run, [*examined.findings], seen, digest=digest)
 
@@ -90,14 +94,13 @@ def _concluded(run: Run, found: list[Finding], seen: Probed | Finding, *, digest
     return {"finished": True, "image_digest": digest, "versions": versions, "notes": notes(found)}
 
 
-def _seen_by_probe(backend: Backend, job: Job, run: Run, *, now: datetime) -> Probed | Problem | None:
-    """The probe's result, or the problem that prevented it; None while the probe may still run."""
+def _seen_by_probe(backend: Backend, job: Job, run: Run, *, now: datetime) -> Probed | Problem | int | None:
+    """The probe's result, or the problem that prevented it; None while the probe may still run, and the number of the
+    next attempt where another one is to be made."""
     try:
         result = outcome_of_program(backend, job)
-    except SecretUnavailable as failed:
-        return Problem(str(failed))
-    except FAILURES as failed:
-        return of_failure(run.spec, failed)
+    except TrainflowError as failed:
+        return _after_failure(job, run, failed)
     if result is not None:
         return probed(result)
     pending_reason = backend.pending_reason(job.ref)
@@ -107,6 +110,16 @@ def _seen_by_probe(backend: Backend, job: Job, run: Run, *, now: datetime) -> Pr
     if gang_is_overdue(backend.status(job.ref), limits=run.spec.limits, now=now):
         return never_ran(run.spec, pending_reason)
     return None
+
+
+def _after_failure(job: Job, run: Run, failed: TrainflowError) -> Problem | int:
+    """The next attempt of the probe, or what is wrong with the run."""
+    try:
+        return next_attempt(job, failed)
+    except SecretUnavailable:
+        return Problem(str(failed))
+    except FAILURES:
+        return of_failure(run.spec, failed)
 
 
 def _data(dataset: Dataset | None) -> DatasetFacts:

@@ -22,22 +22,26 @@ class Event(BaseModel):
     training: JobRef
     waited_seconds: int = 0
     """Seconds waited before this poll."""
+    attempt: int = 1
+    """Attempt of the publishing job."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
     """Whether publishing is finished, the URL of the artifacts, and the number of steps that the program reports."""
     url = read(ArtifactEnvironment).url_of(event.run.run_id)
-    job = job_of(event.run, Stage.PUBLISH, 1, artifacts_url=url)
-    artifacts = advance_program(backends.connect(job.ref.backend), job)
-    if artifacts is None:
+    publish = advance_program(
+        lambda attempt: job_of(event.run, Stage.PUBLISH, attempt, artifacts_url=url), event.attempt
+    )
+    if publish.result is None:
         pause = pause_seconds(event.waited_seconds, shortest=event.run.spec.limits.poll_seconds)
-        return {"finished": False, "artifacts": None, "wait_seconds": pause}
+        return {"finished": False, "artifacts": None, "attempt": publish.attempt, "wait_seconds": pause}
     backend = backends.connect(event.training.backend)
     trained = read_result(backend.result(event.training, pod=backend.rank0(event.training))).get("result")
     return {
         "finished": True,
-        "artifacts": {"url": url, **artifacts},
+        "artifacts": {"url": url, **publish.result},
+        "attempt": publish.attempt,
         "trained_steps": trained.get("steps") if isinstance(trained, dict) else None,
         "wait_seconds": 0,
     }

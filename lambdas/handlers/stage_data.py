@@ -37,6 +37,8 @@ class Event(BaseModel):
     """Progress at the previous poll; None before the first."""
     waited_seconds: int = 0
     """Seconds waited before this poll."""
+    attempt: int = 1
+    """Attempt of the staging job."""
 
 
 @task(Event)
@@ -46,26 +48,26 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if event.progress is None or event.progress.importing:
         importing = _import_progress(run, event.progress, now=now)
         if importing is not None:
-            return _answer(event, None, importing)
+            return _answer(event, None, importing, attempt=event.attempt)
     so_far = event.progress if event.progress and not event.progress.importing else StagingProgress()
-    job = job_of(run, Stage.STAGE, 1, artifacts_url=read(ArtifactEnvironment).url_of(run.run_id))
-    backend = backends.connect(job.ref.backend)
-    result = advance_program(backend, job)
-    report = _report(backend, job.ref)
+    url = read(ArtifactEnvironment).url_of(run.run_id)
+    stage = advance_program(lambda attempt: job_of(run, Stage.STAGE, attempt, artifacts_url=url), event.attempt)
+    job = stage.job.ref
+    report = _report(backends.connect(job.backend), job)
     if report is not None:
         metrics.publish(
             metric_data.of_staging(run.run_id, report, now=now), deployment=read(DeploymentEnvironment).deployment
         )
     progress = advanced(so_far, report, now=now)
-    if result is None:
-        require_progress(job.ref, progress, limits=run.spec.limits, now=now)
-    return _answer(event, result, progress)
+    if stage.result is None:
+        require_progress(job, progress, limits=run.spec.limits, now=now)
+    return _answer(event, stage.result, progress, attempt=stage.attempt)
 
 
-def _answer(event: Event, result: dict[str, Any] | None, progress: StagingProgress) -> dict[str, Any]:
+def _answer(event: Event, result: dict[str, Any] | None, progress: StagingProgress, *, attempt: int) -> dict[str, Any]:
     pause = pause_seconds(event.waited_seconds, shortest=event.run.spec.limits.poll_seconds)
     finished = result is not None
-    facts = {"finished": finished, "dataset": result, "progress": progress.model_dump(mode="json")}
+    facts = {"finished": finished, "dataset": result, "attempt": attempt, "progress": progress.model_dump(mode="json")}
     return {**facts, "wait_seconds": 0 if finished else pause}
 
 

@@ -1,25 +1,27 @@
-"""Surveys the fleet every few minutes: publishes node counts and cost, drops the claims of runs that have ended, and
-releases nodes that no run has claimed for too long."""
+"""Surveys the fleet every few minutes: publishes node counts and cost, deletes what ended runs have left, and releases
+nodes that no run has claimed for too long.
+
+`trainflow sweep` invokes it for the second of these alone, or for a list of what would be deleted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from lambdas.backends.kubernetes.node_groups import release_nodes
-from lambdas.gateways import executions, metrics
+from lambdas.gateways import metrics
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.gateways.runs import RunTable
-from lambdas.handlers import backends
+from lambdas.handlers import backends, sweeping
 from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
-from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, no_price, obsolete, survey
+from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, no_price, survey
 from lambdas.logic.messages import idle_nodes_released
 from trainflow.models.environment import (
     ClusterEnvironment,
@@ -28,24 +30,33 @@ from trainflow.models.environment import (
     RegionEnvironment,
     RunTableEnvironment,
 )
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_table import RunRow
-from trainflow.models.training_nodes import Claim, Nodegroup
+from trainflow.models.training_nodes import Nodegroup
 
 
 class Event(BaseModel):
-    """The schedule's event, none of whose fields is needed."""
+    """The schedule's event, which is empty, or a request of `trainflow sweep`."""
+
+    sweep: Literal["list", "delete"] | None = None
 
 
 @task(Event)
-def lambda_handler(_event: Event) -> dict[str, Any]:
-    """The counts of nodes and pods, the cost, and what was dropped and released."""
+def lambda_handler(event: Event) -> dict[str, Any]:
+    """The counts of nodes and pods, the cost, and what was deleted and released; for a sweep its `SweepReport`."""
+    table, now = RunTable(read(RunTableEnvironment).run_table), datetime.now(UTC)
+    if event.sweep is not None:
+        found = sweeping.find(table, now=now)
+        report = sweeping.delete(found) if event.sweep == "delete" else sweeping.listed(found)
+        return report.model_dump(mode="json")
+    return _survey(table, now=now)
+
+
+def _survey(table: RunTable, *, now: datetime) -> dict[str, Any]:
     cluster = read(ClusterEnvironment).cluster_name
     nodegroups, backend = Nodegroups(cluster), backends.connect_cluster()
-    table, now = RunTable(read(RunTableEnvironment).run_table), datetime.now(UTC)
     last = table.last_survey()
     groups = _groups(nodegroups)  # before the claims: a run claims nodes before it asks for them
-    claims, dropped = _current_claims(backend, table)
+    found = sweeping.find(table, now=now)
+    claims = [claim for claim in backend.claims() if claim.run_id not in found.left]
     region = read(RegionEnvironment).aws_region
     fleet = survey(groups, claims, last=last, now=now, idle_time=read(ReapingEnvironment).idle_time, region=region)
     for instance_type in fleet.unpriced:
@@ -56,40 +67,21 @@ def lambda_handler(_event: Event) -> dict[str, Any]:
     metrics.publish(
         metric_data.of_fleet(cluster, fleet, pods, now=now), deployment=read(DeploymentEnvironment).deployment
     )
+    swept = sweeping.delete(found)  # before nodes are released: a claim keeps them
     released = {idle.instance_type: _release(backend, nodegroups, idle, now=now) for idle in fleet.idle}
     return {
         "nodes_up": fleet.nodes_up,
         "nodes_without_run": fleet.nodes_without_run,
         "usd": None if fleet.usd is None else round(fleet.usd, 4),
         "pods": dict(pods),
-        "claims_dropped": [claim.run_id for claim in dropped],
+        "leftovers": {run.run_id: run.state.value for run in swept.runs},
         "nodes_released": released,
+        "trouble": list(swept.trouble),
     }
 
 
 def _groups(nodegroups: Nodegroups) -> list[Nodegroup]:
     return [nodegroups.size(name) for name in nodegroups.names() if name in BY_NODEGROUP]
-
-
-def _current_claims(backend: KubernetesCluster, table: RunTable) -> tuple[list[Claim], Sequence[Claim]]:
-    """The claims of runs that need their nodes, and those of other runs, which were deleted."""
-    claims = backend.claims()
-    dropped = obsolete(claims, {claim.run_id: _row_as_of_now(table, claim.run_id) for claim in claims})
-    for claim in dropped:
-        backend.drop_claim(claim)
-    return [claim for claim in claims if claim not in dropped], dropped
-
-
-def _row_as_of_now(table: RunTable, run_id: str) -> RunRow | None:
-    """A run's row; if the table has it as running, with the status that Step Functions reports.
-
-    An execution may end without updating its row, and the clean-up after it may fail.
-    """
-    row = table.find(run_id)
-    if row is None or row.status is not RunStatus.RUNNING:
-        return row
-    status = executions.status_if_known(row.execution_arn) or RunStatus.FAILED
-    return row.model_copy(update={"status": status})
 
 
 def _release(backend: KubernetesCluster, nodegroups: Nodegroups, idle: IdleNodes, *, now: datetime) -> int:

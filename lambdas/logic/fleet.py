@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
 from trainflow.models.prices import usd_per_hour
-from trainflow.models.run_table import LastSurvey, RunRow
+from trainflow.models.run_table import LastSurvey
 from trainflow.models.training_nodes import Claim, Nodegroup
 
 LONGEST_GAP = timedelta(hours=1)
@@ -41,14 +41,6 @@ class Fleet:
     """Nodes to release."""
     memory: LastSurvey
     """State that the next survey starts from."""
-
-
-def obsolete(claims: Iterable[Claim], rows: Mapping[str, RunRow | None]) -> list[Claim]:
-    """Claims of runs that are over and do not keep their nodes.
-
-    A claim whose run is not in the table stays: a wrong guess would terminate the nodes of a training.
-    """
-    return [claim for claim in claims if (row := rows[claim.run_id]) is not None and not row.needs_nodes]
 
 
 def survey(

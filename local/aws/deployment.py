@@ -145,6 +145,7 @@ def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deploym
     role = _role(aws, "states")
     watch_job = _state_machine(aws, role, "watch_job", functions)
     training = _state_machine(aws, role, "training", {**functions, "WatchJob": watch_job})
+    functions |= _functions(aws, EVENT_HANDLERS, {**settings, "TRAINING_STATE_MACHINE_ARN": training})
     address = DeploymentAddress(
         deployment=DEPLOYMENT_NAME,
         state_machine_arn=training,
@@ -152,11 +153,11 @@ def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deploym
         data_bucket=DATA_BUCKET,
         cluster=CLUSTER_NAME,
         namespace=NAMESPACE,
+        survey_function=functions["SurveyFleet"],
     )
     aws.client("ssm").put_parameter(
         Name=parameter_name(DEPLOYMENT_NAME), Value=address.model_dump_json(), Type="String"
     )
-    functions |= _functions(aws, EVENT_HANDLERS, {**settings, "TRAINING_STATE_MACHINE_ARN": training})
     triggers.make(aws, functions, data_bucket=DATA_BUCKET, training_state_machine_arn=training, role=role)
     return Deployment(address=address, topic_arn=topic_arn, functions=functions, tools_image=tools_image)
 

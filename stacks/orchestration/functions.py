@@ -23,7 +23,7 @@ from constructs import Construct
 
 from stacks.orchestration.bundling import PYTHON
 from stacks.orchestration.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, as_it_is, role
-from trainflow.models.functions import Function
+from trainflow.models.functions import Function, deployed_name
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference
@@ -122,7 +122,7 @@ class TrainflowFunction(Construct):
         function = lambda_.Function(
             self,
             "Function",
-            function_name=f"{shared.deployment}-{entry.name}",
+            function_name=deployed_name(shared.deployment, entry.name),
             description=f"Trainflow: {entry.name}",
             runtime=RUNTIME,
             architecture=lambda_.Architecture.ARM_64,

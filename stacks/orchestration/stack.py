@@ -26,7 +26,7 @@ from stacks.shared.acknowledgements import Reason, acknowledge
 from stacks.slurm.access import NOWHERE, SlurmReference, let_functions_in
 from trainflow.configuration.deployment import Configuration
 from trainflow.models.deployment_address import DeploymentAddress, parameter_name
-from trainflow.models.functions import LINK, TASKS
+from trainflow.models.functions import LINK, LIVE, TASKS, deployed_name
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference
@@ -208,6 +208,7 @@ class OrchestrationStack(cdk.Stack):
             data_bucket=self._storage.data_bucket.bucket_name,
             cluster=self._cluster.name,
             namespace=self._configuration.namespace,
+            survey_function=f"{deployed_name(self._configuration.name, 'SurveyFleet')}:{LIVE}",
         )
         ssm.StringParameter(
             self,

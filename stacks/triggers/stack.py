@@ -23,7 +23,7 @@ from stacks.shared.acknowledgements import Reason, acknowledge
 from stacks.triggers.queues import DeadLetterQueues, RequestQueue
 from stacks.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_AT, Schedules
 from trainflow.configuration.deployment import Configuration, Schedule, scheduled_spec
-from trainflow.models.functions import EVENT_HANDLERS, Function
+from trainflow.models.functions import EVENT_HANDLERS, LIVE, Function
 from trainflow.models.run_ended import DETAIL_TYPE, SOURCE
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ START_RUN = next(function for function in EVENT_HANDLERS if function.name == "St
 
 READING_A_QUEUE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """What Lambda's poller does with the function's role."""
-
-LIVE = "live"
-"""The alias by which events reach a function: it moves to a new version once that version's snapshot has been taken."""
 
 SURVEY_EVERY = "rate(5 minutes)"
 """How often nodes are counted; idle ones cost money for this much longer than IDLE_MINUTES at most."""
@@ -128,6 +125,7 @@ class TriggersStack(cdk.Stack):
                 return [
                     shared.resize_nodegroups,
                     *shared.write_records(),
+                    shared.describe_runs(self),
                     *shared.find_rank0(),
                     *shared.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
                     *shared.release_caches(),
@@ -144,6 +142,7 @@ class TriggersStack(cdk.Stack):
                     allow("eks:ListNodegroups", on=self._cluster.arn),
                     shared.describe_runs(self),
                     *shared.use_table("dynamodb:GetItem", "dynamodb:PutItem"),
+                    *shared.release_caches(),
                     shared.policies.publish_metrics,
                     shared.send_messages(),
                 ]

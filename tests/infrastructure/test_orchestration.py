@@ -233,7 +233,12 @@ def test_the_record_of_a_run_is_written_by_few_functions_and_deleted_by_none() -
 def test_leases_are_taken_by_one_function_and_released_by_those_that_clean_up() -> None:
     assert deployed().who_may("dynamodb:PutItem", on="Caches") == {"AcquireCache"}
     assert deployed().who_may("dynamodb:UpdateItem", on="Caches") == {"AcquireCache", "CheckCompilation"}
-    assert deployed().who_may("dynamodb:DeleteItem", on="Caches") == {"AcquireCache", "TearDown", "CleanUp"}
+    assert deployed().who_may("dynamodb:DeleteItem", on="Caches") == {
+        "AcquireCache",
+        "TearDown",
+        "CleanUp",
+        "SurveyFleet",
+    }
     assert deployed().who_may("states:DescribeExecution", on="blue-training:*") >= {"AcquireCache"}
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trainflow.client.local_start import LocalStart
     from trainflow.client.pod_logs import LogRequest
     from trainflow.client.runs import DeployedRuns
+    from trainflow.models.leftovers import SweepReport
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
     from trainflow.protocol.metrics_line import StepMetrics
@@ -107,6 +108,18 @@ class LocalRuns:
         if found.status is RunStatus.RUNNING or _record(self._folder(run_id)) is not None or start is None:
             return spec_continuing(self.record(run_id), changes)
         return continued_spec(found.run_id, start.spec, status=found.status, changes=changes)
+
+    def sweep(self, *, delete: bool) -> SweepReport:
+        """See `RunReader`. Asks every twin that lives; what runs of another one held has ended with it."""
+        from trainflow.models.leftovers import SweepReport
+
+        twins = {found.endpoint: found for folder in self._folders() if (found := read_address(folder)) is not None}
+        reports = [_deployment_of(twin).sweep(delete=delete) for twin in twins.values()]
+        return SweepReport(
+            deleted=delete,
+            runs=tuple(run for report in reports for run in report.runs),
+            trouble=tuple(sentence for report in reports for sentence in report.trouble),
+        )
 
     def report(self, run_id: str) -> str:
         """See `RunReader`."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a list of runs imports no model of a spec
     from trainflow.client.details import RunDetails
     from trainflow.client.observe.snapshot import RunSnapshot
     from trainflow.client.pod_logs import LogRequest
+    from trainflow.models.leftovers import SweepReport
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
     from trainflow.protocol.metrics_line import StepMetrics
@@ -184,6 +185,13 @@ class RunReader(Runs, Protocol):
             request: Which pod.
             command: Program and its words; no shell is in between.
             write: Called with what the command prints, as it comes; first whether that is standard error.
+        """
+
+    def sweep(self, *, delete: bool) -> SweepReport:
+        """What ended runs have left in the clusters and tables of the place.
+
+        Args:
+            delete: Whether it is deleted; otherwise it is listed.
         """
 
     def artifacts(self, run_id: str) -> list[Artifact]:

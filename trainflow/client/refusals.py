@@ -27,6 +27,7 @@ ACTIONS = {
     "PutObject": "s3:PutObject",
     "ListObjectsV2": "s3:ListBucket",
     "DescribeCluster": "eks:DescribeCluster",
+    "Invoke": "lambda:InvokeFunction",
     "FilterLogEvents": "logs:FilterLogEvents",
 }
 """The IAM action of each operation that the client calls (Service Authorization Reference)."""

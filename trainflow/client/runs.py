@@ -34,11 +34,13 @@ from trainflow.client.place import (
 from trainflow.client.pod_logs import LogRequest, PodNotFound, chosen_pod, log_lines
 from trainflow.client.refusals import told
 from trainflow.client.stored_logs import LATE, StoredLogs, StoredPod
+from trainflow.client.sweeping import sweep
 from trainflow.errors import InvalidRunSpec, TrainflowError
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.faults import CommandNotRun
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.deployment_address import DeploymentAddress, container_log
+from trainflow.models.leftovers import SweepReport
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec, parse_run_spec, with_present_names
@@ -75,6 +77,7 @@ class DeployedRuns:
             poll_seconds: Time between two polls of an execution's history.
         """
         self.name = self._deployment = address.deployment
+        self._address = address
         self._client, self._stepfunctions = client, client("stepfunctions")
         self._state_machine_arn, self._bucket = address.state_machine_arn, address.artifact_bucket
         self._log_group = container_log(address.cluster, "application")
@@ -99,6 +102,11 @@ class DeployedRuns:
     def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
         """See `Place`. The new run's preflight, which sees the file system, tells whether there is a checkpoint."""
         return self.start(spec_continuing(self.record(run_id), changes))
+
+    @told
+    def sweep(self, *, delete: bool) -> SweepReport:
+        """See `RunReader`."""
+        return sweep(self._client("lambda"), self._address, delete=delete)
 
     @told
     def runs(self) -> list[RunSummary]:

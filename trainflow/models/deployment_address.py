@@ -31,6 +31,8 @@ class DeploymentAddress(BaseModel):
     """Name of the EKS cluster."""
     namespace: str
     """Namespace of the runs' pods."""
+    survey_function: str = ""
+    """Function that finds and deletes what ended runs have left; empty in deployments from before there was one."""
 
 
 def container_log(cluster: str, kind: str) -> str:

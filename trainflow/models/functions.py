@@ -23,6 +23,15 @@ from trainflow.models.environment import (
 )
 from trainflow.models.kubernetes_access import Access
 
+LIVE = "live"
+"""The alias by which events reach a function: it moves to a new version once that version's snapshot has been taken."""
+
+
+def deployed_name(deployment: str, function: str) -> str:
+    """Name of a function in the account."""
+    return f"{deployment}-{function}"
+
+
 CLUSTER = (ClusterEnvironment, SlurmEnvironment)
 """Settings of functions that reach what runs the jobs, EKS or Slurm: the run says which of the two it is."""
 METRICS = (DeploymentEnvironment,)
@@ -110,8 +119,9 @@ EVENT_HANDLERS = (
     Function(
         name="SurveyFleet",
         module="survey_fleet",
-        settings=CLUSTER + NOTIFICATIONS + RUNS + REAPING + METRICS,
+        settings=CLUSTER + NOTIFICATIONS + RUNS + REAPING + METRICS + CACHES + ARTIFACTS,
         access=Access.SURVEY,
+        timeout_seconds=180,
     ),
 )
 """Functions that EventBridge, its schedules and the queue of run requests invoke."""

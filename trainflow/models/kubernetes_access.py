@@ -30,7 +30,7 @@ class Access(StrEnum):
     CLEAN_UP = "trainflow:clean-up"
     """Deletes a run's jobs, services and claim, once it has read the last lines of its logs."""
     SURVEY = "trainflow:survey"
-    """Counts pods and claims; deletes the claims of runs that are over, and nothing else."""
+    """Lists what runs hold; deletes what ended runs have left, and withdraws their grants of nodes."""
 
 
 Rule = Mapping[str, list[str]]
@@ -72,7 +72,11 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
         _rule("", "services", "list", "delete"),
         _rule("", "configmaps", "list", "delete"),
     ),
-    Access.SURVEY: (_rule("", "pods", "list"), _rule("", "configmaps", "list", "delete")),
+    Access.SURVEY: (
+        *_jobs("list", "delete", pods=()),
+        _rule("", "services", "list", "delete"),
+        _rule("", "configmaps", "list", "update", "delete"),
+    ),
 }
 """Rules that hold in the runs' namespace only."""
 

@@ -14,6 +14,7 @@ from lambdas.backends.kubernetes.preflight import can_run_pods, of_cluster
 from lambdas.gateways import account, kubernetes, objects
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.examination import Examination
+from lambdas.gateways.held_objects import HeldObjects
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.account import of_account, of_tools_image
@@ -149,6 +150,11 @@ class KubernetesBackend:
             )
             return
         yield from of_account(spec, nodegroup, _account_facts(spec, nodegroup), named="compute.fallback names")
+
+
+def held_objects(deployment: Deployment) -> HeldObjects:
+    """Objects of all runs in the deployment's cluster, which implements `lambdas.backends.holder.Holder`."""
+    return kubernetes.held_objects(deployment.cluster_name, namespace=deployment.namespace)
 
 
 def _account_facts(spec: RunSpec, nodegroup: Nodegroup) -> AccountFacts:

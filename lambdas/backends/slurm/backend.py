@@ -15,6 +15,7 @@ from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.findings import Finding
 from trainflow.errors import BackendNotInstalled
 from trainflow.models.job_status import JobStatus, WorkerPod
+from trainflow.models.leftovers import Held
 from trainflow.models.log_line import LogLine
 from trainflow.models.preflight import Probed
 from trainflow.models.run import JobRef, Run
@@ -33,16 +34,10 @@ class SlurmBackend:
         Raises:
             BackendNotInstalled: If the deployment has no Slurm cluster.
         """
-        slurm = self._deployment.slurm
-        if not slurm.slurm_api_url:
+        found = _connected(self._deployment)
+        if found is None:
             raise BackendNotInstalled("compute.backend is 'slurm', but this deployment has no Slurm cluster.")
-        return cluster.connect(
-            slurm.slurm_api_url,
-            key_secret=slurm.slurm_key_secret,
-            user=slurm.slurm_user,
-            claims=slurm.slurm_claims,
-            bucket=self._deployment.artifacts.artifact_bucket,
-        )
+        return found
 
     def submit(self, job: Job) -> None:
         """Put the job's script into the queue."""
@@ -109,3 +104,35 @@ class SlurmBackend:
     def program_digest(self, _probe: JobRef, seen: Probed | Finding) -> str | None:
         """Digest of the installed Python packages: there is no image."""
         return seen.packages if isinstance(seen, Probed) else None
+
+
+class SlurmHolder:
+    """Jobs of all runs in the deployment's Slurm cluster, if any. Implements `lambdas.backends.holder.Holder`."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+
+    def held(self) -> list[Held]:
+        """Jobs that have not ended."""
+        connected = _connected(self._deployment)
+        return connected.held() if connected is not None else []
+
+    def delete(self, held: Held) -> None:
+        """Cancel a job."""
+        connected = _connected(self._deployment)
+        if connected is not None:
+            connected.cancel_named(held.thing.name)
+
+
+def _connected(deployment: Deployment) -> SlurmCluster | None:
+    """The deployment's Slurm cluster; None if it has none."""
+    slurm = deployment.slurm
+    if not slurm.slurm_api_url:
+        return None
+    return cluster.connect(
+        slurm.slurm_api_url,
+        key_secret=slurm.slurm_key_secret,
+        user=slurm.slurm_user,
+        claims=slurm.slurm_claims,
+        bucket=deployment.artifacts.artifact_bucket,
+    )

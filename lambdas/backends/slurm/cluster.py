@@ -19,9 +19,10 @@ from lambdas.backends.slurm.ssm import SCHEME, SsmController
 from lambdas.backends.slurm.status import is_over, job_status, pending_reason, was_cancelled
 from trainflow.errors import JobConflict, JobNotFound
 from trainflow.models.job_status import NO_RECORD, JobStatus, WorkerPod
+from trainflow.models.leftovers import SLURM_JOB, Held, HeldObject
 from trainflow.models.log_line import LogLine
-from trainflow.models.run import JobPhase, JobRef
-from trainflow.models.slurm import Partition, SlurmJob, Submission, default_of
+from trainflow.models.run import JobPhase, JobRef, Stage
+from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission, default_of
 from trainflow.protocol.slurm_job import JobRecord
 
 MAX_PODS_TO_DIAGNOSE = 10
@@ -139,9 +140,17 @@ class SlurmCluster:
             self._controller.cancel(job.job_id)
         return [job.name for job in jobs]
 
+    def held(self) -> list[Held]:
+        """Jobs of all runs that have not ended."""
+        return [_held(job, job.comment) for job in self._ours() if job.comment and not is_over(job)]
+
     def delete(self, job: JobRef) -> None:
         """Cancel one job. Its end may take a while; the next job of its stage waits for it."""
-        for found in self._named(job.name):
+        self.cancel_named(job.name)
+
+    def cancel_named(self, name: str) -> None:
+        """Cancel the jobs of a name that have not ended."""
+        for found in self._named(name):
             if not is_over(found):
                 self._controller.cancel(found.job_id)
 
@@ -184,6 +193,12 @@ class SlurmCluster:
 
     def _ours(self) -> list[SlurmJob]:
         return [job for job in self._controller.jobs() if job.user == self._user]
+
+
+def _held(job: SlurmJob, comment: JobComment) -> Held:
+    """A job as something that its run holds. Slurm keeps the nodes of a gang up for it."""
+    num_nodes = None if comment.stage in (Stage.PRECOMPILE, Stage.TRAINING) else 0
+    return Held(thing=HeldObject(kind=SLURM_JOB, name=job.name), run_id=comment.run_id, num_nodes=num_nodes)
 
 
 def _require_same(job: Submission, hashes: Sequence[str | None]) -> None:

@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError
 from lambdas.backends import pytorchjob
 from lambdas.backends.job import render
 from lambdas.backends.kubernetes import pods
+from lambdas.gateways import executions
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.handlers import clean_up, notify, tear_down, validate_run
 from lambdas.logic.jobs import job_of
@@ -22,6 +23,7 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
 from trainflow.errors import InvalidRunSpec, ServiceUnavailable
+from trainflow.models.leftovers import Execution
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_ended import RunEnded
 from trainflow.models.run_record import RunRecord, RunStatus
@@ -474,3 +476,58 @@ def test_a_log_that_cannot_be_had_keeps_no_node(
         clean(run)
     assert aws.desired(TYPE) == 0
     assert kept_logs(aws, run) == {}
+
+
+STOPPED_AT = datetime.fromtimestamp(1795266000, UTC)
+"""The end that the events above are about."""
+
+
+def redriven(monkeypatch: pytest.MonkeyPatch, *, status: RunStatus, at: datetime | None) -> None:
+    found = Execution(status=status, redriven_at=at)
+    monkeypatch.setattr(executions, "describe", lambda _arn: found)
+
+
+def test_a_late_clean_up_takes_nothing_from_a_redriven_run(
+    aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = running(aws, cluster)
+    of_run = dict(cluster.objects)
+    redriven(monkeypatch, status=RunStatus.RUNNING, at=STOPPED_AT + timedelta(minutes=5))
+    assert clean(run) == {"run_id": run.run_id, "deleted_jobs": [], "nodes_released": 0}
+    assert cluster.objects == of_run
+    assert (aws.desired(TYPE), aws.messages) == (2, [])
+
+
+@pytest.mark.parametrize("at", [None, STOPPED_AT - timedelta(hours=1)], ids=["never redriven", "redriven before"])
+def test_a_description_that_is_older_than_the_event_stops_no_clean_up(
+    aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch, at: datetime | None
+) -> None:
+    run = running(aws, cluster)
+    redriven(monkeypatch, status=RunStatus.RUNNING, at=at)
+    assert clean(run)["deleted_jobs"] == [f"{run.run_id}-training-1"]
+    assert cluster.objects == {}
+
+
+def test_a_run_that_is_stopped_redriven_and_stopped_again_is_told_of_twice(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    run = running(aws, cluster)
+    clean(run)
+    again = event_of(run, "ABORTED")
+    again["detail"]["stopDate"] = round((datetime.now(UTC) + timedelta(hours=1)).timestamp() * 1000)
+    backend = KubernetesCluster(cluster, namespace=NAMESPACE)
+    backend.claim_nodes(run.run_id, TYPE, 2)
+    assert clean_up.lambda_handler(again, CONTEXT)["deleted_jobs"] == []
+    assert cluster.objects == {}
+    assert len(aws.messages) == 2
+
+
+def test_nothing_is_taken_while_step_functions_does_not_answer(
+    aws: Aws, cluster: FakeKubernetesApi, refusing: Callable[[str, str | None], None]
+) -> None:
+    run = running(aws, cluster)
+    of_run = dict(cluster.objects)
+    refusing("DescribeExecution", "ThrottlingException")
+    with pytest.raises(ServiceUnavailable):
+        clean(run)
+    assert cluster.objects == of_run

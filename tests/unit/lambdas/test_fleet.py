@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lambdas.logic.fleet import Fleet, IdleNodes, obsolete, survey, usd
+from lambdas.logic.fleet import Fleet, IdleNodes, survey, usd
 from lambdas.logic.messages import idle_nodes_released
 from tests.fakes.runs import STARTED_AT as NOW
 from tests.fakes.runs import run_of, spec_with
@@ -123,30 +123,6 @@ def test_groups_idle_each_for_itself() -> None:
     fleet = surveyed(group(BIG, 1), group(SMALL, 1), last=last)
     assert [nodes.instance_type for nodes in fleet.idle] == [BIG]
     assert fleet.memory.idle_since == {BIG: NOW - timedelta(hours=1), SMALL: NOW}
-
-
-@pytest.mark.parametrize(
-    ("row", "dropped"),
-    [
-        (ended(RunStatus.RUNNING), False),
-        (ended(RunStatus.RUNNING, on_success=False, on_failure=False), False),
-        (ended(RunStatus.SUCCEEDED), True),
-        (ended(RunStatus.SUCCEEDED, on_success=False), False),
-        (ended(RunStatus.SUCCEEDED, on_failure=False), True),
-        (ended(RunStatus.FAILED), True),
-        (ended(RunStatus.FAILED, on_success=False), True),
-        (ended(RunStatus.FAILED, on_failure=False), False),
-        (ended(RunStatus.TIMED_OUT), True),
-        (ended(RunStatus.TIMED_OUT, on_failure=False), False),
-        (ended(RunStatus.ABORTED), True),
-        (ended(RunStatus.ABORTED, on_success=False, on_failure=False), True),
-        (None, False),
-    ],
-    ids=lambda value: "unknown" if value is None else None,
-)
-def test_a_claim_stands_while_its_run_needs_the_nodes_or_keeps_them(row: RunRow | None, dropped: bool) -> None:
-    found = claim(BIG, 2)
-    assert obsolete([found], {found.run_id: row}) == ([found] if dropped else [])
 
 
 @settings(deadline=None)

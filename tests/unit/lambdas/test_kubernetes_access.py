@@ -28,6 +28,7 @@ from trainflow.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL
 from trainflow.models.run import MetricsCursor, Run, Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import row_of
+from trainflow.models.training_nodes import Grants
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 
 RUN = run_of()
@@ -95,6 +96,9 @@ def meet_everything(function: Function, cluster: FakeKubernetesApi, run: Run) ->
             )
         if function.access is not Access.SCALE:
             others.claim_nodes(run.run_id, TYPE, 2)
+        if function.access is Access.SURVEY:
+            granted_before = others.grants(TYPE)
+            others.store_grants(TYPE, Grants(by_run={run.run_id: 2}, version=granted_before.version))
         put_jobs_into(cluster, run, status)
         try:
             handler(events(run)[function.name], CONTEXT)
@@ -154,14 +158,15 @@ def test_a_function_has_access_if_it_talks_to_the_cluster(function: Function) ->
     assert (function.access is not None) == (function.name in EVENTS)
 
 
-def test_only_clean_up_and_the_survey_may_delete_and_only_clean_up_jobs() -> None:
+def test_only_clean_up_and_the_survey_may_delete() -> None:
     deletes = {
         access: {use.resource for use in granted(rules) if use.verb == "delete"}
         for access, rules in IN_NAMESPACE.items()
     }
+    of_runs = {"services", "configmaps", *(backend.plural for backend in KUBERNETES_KINDS.values())}
     assert {access: resources for access, resources in deletes.items() if resources} == {
-        Access.CLEAN_UP: {"services", "configmaps", *(backend.plural for backend in KUBERNETES_KINDS.values())},
-        Access.SURVEY: {"configmaps"},
+        Access.CLEAN_UP: of_runs,
+        Access.SURVEY: of_runs,
     }
 
 

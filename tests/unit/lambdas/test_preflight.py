@@ -412,7 +412,14 @@ def call(run: Run) -> dict[str, Any]:
 def test_a_good_run_waits_for_its_probe_and_learns_the_images_digest(ready: FakeKubernetesApi) -> None:
     run, digest = without_data(), f"sha256:{'ab' * 32}"
     for _ in range(2):  # safe to repeat
-        waiting = {"finished": False, "image_digest": None, "versions": {}, "notes": [], "wait_seconds": 30}
+        waiting = {
+            "finished": False,
+            "attempt": 1,
+            "image_digest": None,
+            "versions": {},
+            "notes": [],
+            "wait_seconds": 30,
+        }
         assert call(run) == waiting
     assert ready.names("jobs") == [f"{run.run_id}-preflight-1"]
     seen = dataclasses.replace(PROBED, versions={"python": "3.12.4", "torch": "2.9.0"})

@@ -28,7 +28,7 @@ from trainflow.errors import (
 )
 from trainflow.models.functions import SLURM
 from trainflow.models.run import JobPhase, JobRef, Run, Stage
-from trainflow.models.slurm import Partition, Site, Submission
+from trainflow.models.slurm import JobComment, Partition, Site, Submission
 
 SITE = Site(shared_folder="/fsx", environment="/opt/venv", program_folder="/opt/trainflow")
 URL = f"s3://{ARTIFACT_BUCKET}/runs/bert-slurm-0123456789ab/"
@@ -375,3 +375,22 @@ def test_a_deployment_without_slurm_is_a_named_error(aws: Aws, monkeypatch: pyte
         monkeypatch.setenv(name, "")
     with pytest.raises(BackendNotInstalled, match="this deployment has no Slurm cluster"):
         backends.connect("slurm").cancel("bert-slurm-0123456789ab")
+
+
+def test_what_runs_hold_are_their_jobs_that_have_not_ended_and_no_job_of_others() -> None:
+    controller = FakeController()
+    comment = JobComment(run_id="bert", stage="training", attempt=1, spec_hash="0")
+    small = JobComment(run_id="bert", stage="publish", attempt=1, spec_hash="0")
+    controller.queue = [
+        job_in_queue("bert-training-1", 1, comment=comment),
+        job_in_queue("bert-publish-1", 2, comment=small),
+        job_in_queue("bert-stage-1", 3, comment=small, states=frozenset({"COMPLETED"})),
+        job_in_queue("of-a-person", 4),
+    ]
+    cluster = SlurmCluster(controller, JobFiles("artifacts"), user=USER)
+    assert [(held.thing.name, held.run_id, held.num_nodes) for held in cluster.held()] == [
+        ("bert-training-1", "bert", None),
+        ("bert-publish-1", "bert", 0),
+    ]
+    cluster.cancel_named("bert-training-1")
+    assert [held.thing.name for held in cluster.held()] == ["bert-publish-1"]

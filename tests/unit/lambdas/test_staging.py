@@ -233,7 +233,13 @@ def test_a_run_submits_its_staging_once_and_reports_its_progress(aws: Aws, clust
     run = run_of()
     first, pause = poll(run), run.spec.limits.poll_seconds
     nothing = StagingProgress().model_dump(mode="json")
-    assert first == {"finished": False, "dataset": None, "progress": nothing, "wait_seconds": pause}
+    assert first == {
+        "finished": False,
+        "dataset": None,
+        "attempt": 1,
+        "progress": nothing,
+        "wait_seconds": pause,
+    }
     assert published(aws, run) == {}
 
     report = StagingReport(done_bytes=12 * GIB, total_bytes=48 * GIB, files=7, bytes_per_second=1e9)

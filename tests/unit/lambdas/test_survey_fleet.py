@@ -8,17 +8,24 @@ from typing import Any
 
 import pytest
 
+from lambdas.backends.registry import KINDS
 from lambdas.gateways import executions
+from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.handlers.survey_fleet import lambda_handler
+from lambdas.logic.jobs import job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
-from tests.fakes.runs import run_of, spec_with
-from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, NAMESPACE, Aws
+from tests.fakes.runs import run_of, run_on, spec_with
+from tests.unit.lambdas.conftest import CACHE_TABLE, CLUSTER, CONTEXT, NAMESPACE, Aws
 from trainflow.errors import ServiceUnavailable
-from trainflow.models.run import Run
+from trainflow.models.compile_cache import lease_of
+from trainflow.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL, STAGE_LABEL
+from trainflow.models.leftovers import HeldObject, LeftoverState, SweepReport
+from trainflow.models.run import Run, Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import LastSurvey, row_of
+from trainflow.models.training_nodes import Grants
 
 TYPE = "trn1.32xlarge"
 
@@ -45,9 +52,11 @@ def published(aws: Aws) -> dict[str, float]:
     }
 
 
-def started(aws: Aws, cluster: FakeKubernetesApi, *, nodes: int = 2, **fields: Any) -> Run:
+def started(
+    aws: Aws, cluster: FakeKubernetesApi, *, run_id: str = "bert-0123456789ab", nodes: int = 2, **fields: Any
+) -> Run:
     """A run that has claimed its nodes."""
-    run = run_of(spec_with(**fields))
+    run = run_of(spec_with(**fields), run_id=run_id)
     execution = executions.start(aws.state_machine_arn, name=run.run_id, document="{}")
     run = run.model_copy(update={"execution_arn": execution.arn})
     aws.table.begin(row_of(run))
@@ -120,48 +129,119 @@ def test_nodes_stay_for_the_idle_time(aws: Aws, cluster: FakeKubernetesApi) -> N
     assert aws.desired(TYPE) == 2
 
 
-def test_the_claim_of_a_run_that_is_over_is_forgotten_and_its_nodes_idle_from_then_on(
-    aws: Aws, cluster: FakeKubernetesApi
+LONG_AGO = timedelta(days=100)
+"""Longer than Step Functions knows an execution."""
+
+
+def forgotten(aws: Aws, cluster: FakeKubernetesApi, *, status: RunStatus = RunStatus.FAILED, **fields: Any) -> Run:
+    """A run that has ended so long ago that Step Functions does not have its execution any more."""
+    run = started(aws, cluster, **fields)
+    aws.client("dynamodb").delete_item(TableName="runs", Key={"run_id": {"S": run.run_id}})
+    started_at = datetime.now(UTC) - LONG_AGO
+    gone = {"execution_arn": f"{run.execution_arn}-gone", "started_at": started_at}
+    aws.table.begin(row_of(run).model_copy(update=gone))
+    if status is not RunStatus.RUNNING:
+        aws.table.finish(run.run_id, status=status, ended_at=started_at)
+    return run
+
+
+@pytest.mark.parametrize("status", [RunStatus.FAILED, RunStatus.RUNNING], ids=["noted", "end not noted"])
+def test_the_claim_of_a_run_that_is_over_is_deleted_and_its_nodes_idle_from_then_on(
+    aws: Aws, cluster: FakeKubernetesApi, status: RunStatus
 ) -> None:
     aws.add_nodegroup(TYPE, desired=2)
-    run = started(aws, cluster)
-    aws.table.finish(run.run_id, status=RunStatus.FAILED, ended_at=datetime.now(UTC))
+    run = forgotten(aws, cluster, status=status)
     answer = run_survey()
-    assert answer["claims_dropped"] == [run.run_id]
+    assert answer["leftovers"] == {run.run_id: "left"}
     assert answer["nodes_without_run"] == 2
     assert cluster.names("configmaps") == []
     assert aws.desired(TYPE) == 2
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["stopped", "forgotten"])
-def test_a_run_that_ended_without_writing_it_down_claims_nothing_any_more(
-    aws: Aws, cluster: FakeKubernetesApi, known: bool
-) -> None:
-    aws.add_nodegroup(TYPE, desired=2)
+def test_a_run_that_has_just_been_stopped_is_left_to_its_clean_up(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = started(aws, cluster)
-    assert run_survey()["claims_dropped"] == []
-    if known:
-        aws.client("stepfunctions").stop_execution(executionArn=run.execution_arn)
-    else:
-        aws.client("stepfunctions").delete_state_machine(stateMachineArn=aws.state_machine_arn)
-        forgotten = row_of(run).model_copy(update={"execution_arn": f"{run.execution_arn}-forgotten"})
-        aws.client("dynamodb").delete_item(TableName="runs", Key={"run_id": {"S": run.run_id}})
-        aws.table.begin(forgotten)
-    assert run_survey()["claims_dropped"] == [run.run_id]
-    assert cluster.names("configmaps") == []
-
-
-@pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.FAILED])
-def test_nodes_of_a_run_that_runs_or_keeps_them_stay_for_ever(
-    aws: Aws, cluster: FakeKubernetesApi, status: RunStatus
-) -> None:
-    aws.add_nodegroup(TYPE, desired=2)
-    run = started(aws, cluster, teardown__on_failure=False)
-    if status is not RunStatus.RUNNING:
-        aws.table.finish(run.run_id, status=status, ended_at=datetime.now(UTC))
-    seen_before(aws, idle_minutes=500)
-    assert run_survey()["claims_dropped"] == []
+    assert run_survey()["leftovers"] == {}
+    aws.client("stepfunctions").stop_execution(executionArn=run.execution_arn)
+    assert run_survey()["leftovers"] == {run.run_id: "ending"}
     assert cluster.names("configmaps") == [f"{run.run_id}-nodes"]
+
+
+def hold_everything(aws: Aws, cluster: FakeKubernetesApi, run: Run) -> None:
+    """Let a run have a job of each kind, pods, a service, grants, and the lease of a cache."""
+    gateway = KubernetesCluster(cluster, namespace=NAMESPACE)
+    for backend in KINDS:
+        on_backend = run_on(backend).model_copy(update={"run_id": f"{run.run_id}"})
+        job = job_of(on_backend, Stage.TRAINING, 1, artifacts_url="s3://a/")
+        gateway.submit(KINDS[backend].render(job))
+    for (resource, _), manifest in cluster.objects.items():
+        if resource == "pods":
+            manifest.setdefault("status", {"phase": "Running"})
+    labels = {**MANAGED_BY, RUN_LABEL: run.run_id, JOB_LABEL: f"{run.run_id}-training-7", STAGE_LABEL: "training"}
+    alone = {"metadata": {"name": f"{run.run_id}-alone", "labels": labels}, "spec": {"nodeName": "node-1"}}
+    cluster.add("pods", {**alone, "status": {"phase": "Running"}})
+    grants = gateway.grants(TYPE)
+    assert gateway.store_grants(TYPE, Grants(by_run={**grants.by_run, run.run_id: 2}, version=grants.version))
+    assert CompileCaches(CACHE_TABLE).lease(
+        lease_of(run, f"key-of-{run.run_id}", now=datetime.now(UTC)), instead_of=None
+    )
+
+
+def test_nothing_of_an_ended_run_is_left_and_everything_of_a_running_one_stays(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    running = started(aws, cluster, run_id="running")
+    hold_everything(aws, cluster, running)
+    of_running = dict(cluster.objects)
+    ended = forgotten(aws, cluster, run_id="ended")
+    hold_everything(aws, cluster, ended)
+    assert run_survey()["leftovers"] == {ended.run_id: "left"}
+    assert cluster.objects.keys() == of_running.keys()
+    assert KubernetesCluster(cluster, namespace=NAMESPACE).grants(TYPE).by_run == {running.run_id: 2}
+    assert [lease.run_id for lease in CompileCaches(CACHE_TABLE).leases()] == [running.run_id]
+
+
+def test_what_belongs_to_no_known_run_is_reported_and_stays(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    KubernetesCluster(cluster, namespace=NAMESPACE).claim_nodes("somebodys", TYPE, 2)
+    assert run_survey()["leftovers"] == {"somebodys": "unknown"}
+    assert cluster.names("configmaps") == ["somebodys-nodes"]
+
+
+def test_nothing_is_deleted_while_step_functions_does_not_answer(
+    aws: Aws, cluster: FakeKubernetesApi, refusing: Callable[[str, str | None], None]
+) -> None:
+    run = forgotten(aws, cluster)
+    refusing("DescribeExecution", "ThrottlingException")
+    assert run_survey()["leftovers"] == {run.run_id: "unseen"}
+    assert cluster.names("configmaps") == [f"{run.run_id}-nodes"]
+
+
+@pytest.mark.parametrize("request_", ["list", "delete"])
+def test_a_sweep_lists_or_deletes_and_counts_no_money(aws: Aws, cluster: FakeKubernetesApi, request_: str) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    run = forgotten(aws, cluster)
+    report = SweepReport.model_validate(lambda_handler({"sweep": request_}, CONTEXT))
+    (of_run,) = report.runs
+    assert (of_run.run_id, of_run.state, of_run.num_nodes) == (run.run_id, LeftoverState.LEFT, 2)
+    assert of_run.objects == (HeldObject(kind="claim", name=f"{run.run_id}-nodes"),)
+    assert report.deleted is (request_ == "delete")
+    assert cluster.names("configmaps") == ([] if request_ == "delete" else [f"{run.run_id}-nodes"])
+    assert aws.table.last_survey() is None
+
+
+def test_the_nodes_of_a_run_that_keeps_them_stay_for_ever(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    run = forgotten(aws, cluster, teardown__on_failure=False)
+    seen_before(aws, idle_minutes=500)
+    assert run_survey()["leftovers"] == {run.run_id: "kept"}
+    assert cluster.names("configmaps") == [f"{run.run_id}-nodes"]
+    assert aws.desired(TYPE) == 2
+
+
+def test_the_nodes_of_a_running_run_stay_for_ever(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    started(aws, cluster)
+    seen_before(aws, idle_minutes=500)
+    assert run_survey()["leftovers"] == {}
     assert aws.desired(TYPE) == 2
 
 

@@ -36,6 +36,7 @@ from trainflow.cli.operate.place import (
     open_reader,
 )
 from trainflow.cli.operate.resume import resume
+from trainflow.cli.operate.sweep import sweep
 from trainflow.cli.operate.top import top
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
@@ -63,7 +64,7 @@ class Export(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     reading = (plan, list_, status, watch, logs, metrics, compare, report, artifacts, tensorboard, export, places)
-    for command in (*reading, top, exec_, stop, resume, grid):
+    for command in (*reading, top, exec_, stop, resume, grid, sweep):
         app.command(command.__name__.rstrip("_"))(_plain_errors(command))
 
 

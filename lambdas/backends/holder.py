@@ -1,0 +1,17 @@
+"""Protocol of a system in which runs hold something, so that what ended runs have left is found and deleted."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from trainflow.models.leftovers import Held
+
+
+class Holder(Protocol):
+    """A cluster, with the things of all runs of the deployment."""
+
+    def held(self) -> list[Held]:
+        """Everything that runs hold there."""
+
+    def delete(self, held: Held) -> None:
+        """Delete a listed thing. Safe to repeat."""

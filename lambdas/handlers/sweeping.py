@@ -1,0 +1,109 @@
+"""Finding and deleting what ended runs have left, for the survey and for `trainflow sweep`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lambdas.backends.holder import Holder
+from lambdas.gateways import executions
+from lambdas.gateways.compile_caches import CompileCaches
+from lambdas.gateways.runs import RunTable
+from lambdas.handlers import backends
+from lambdas.handlers.environment import read
+from lambdas.handlers.task import logger
+from lambdas.logic.leftovers import Owner, leftovers
+from trainflow.errors import TrainflowError
+from trainflow.models.environment import CacheEnvironment, RegionEnvironment
+from trainflow.models.leftovers import LEASE, Held, HeldObject, LeftoverState, RunLeftovers, SweepReport
+
+UNREACHABLE = (TrainflowError, BotoCoreError, ClientError)
+"""Errors of a service that cannot be asked, or does not let this function ask."""
+
+
+class _Leases:
+    """The compile caches that runs hold a lease of. Implements `Holder`."""
+
+    def __init__(self) -> None:
+        self._caches = CompileCaches(read(CacheEnvironment).cache_table)
+
+    def held(self) -> list[Held]:
+        """One lease for each cache that is being compiled."""
+        return [
+            Held(thing=HeldObject(kind=LEASE, name=lease.cache_key), run_id=lease.run_id)
+            for lease in self._caches.leases()
+        ]
+
+    def delete(self, held: Held) -> None:
+        """Release the leases of the run."""
+        self._caches.release(held.run_id)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What runs hold, and what of it runs hold that do not run."""
+
+    held: Sequence[tuple[Holder, Held]]
+    runs: Sequence[RunLeftovers]
+    trouble: Sequence[str]
+    """What could not be listed."""
+
+    @property
+    def left(self) -> frozenset[str]:
+        """Runs whose things are deleted."""
+        return frozenset(run.run_id for run in self.runs if run.state is LeftoverState.LEFT)
+
+
+def find(table: RunTable, *, now: datetime) -> Found:
+    """Everything that runs hold, judged by whether the runs go on. Deletes nothing."""
+    held: list[tuple[Holder, Held]] = []
+    trouble = []
+    for holder in (*backends.holders(), _Leases()):
+        try:
+            held += [(holder, each) for each in holder.held()]
+        except UNREACHABLE as error:
+            logger.exception("what runs hold could not be listed")
+            trouble.append(str(error))
+    things = [each for _, each in held]
+    owners = {run_id: _owner(table, run_id) for run_id in dict.fromkeys(each.run_id for each in things)}
+    runs = leftovers(things, owners, now=now, region=read(RegionEnvironment).aws_region)
+    return Found(held, runs, trouble)
+
+
+def delete(found: Found) -> SweepReport:
+    """Delete what ended runs have left. Safe to repeat."""
+    failed = list(_failures(found))
+    for run in found.runs:
+        if run.state is LeftoverState.LEFT:
+            logger.info("deleted what an ended run had left", extra={"leftovers": run.model_dump(mode="json")})
+    return SweepReport(deleted=True, runs=tuple(found.runs), trouble=(*found.trouble, *failed))
+
+
+def listed(found: Found) -> SweepReport:
+    """The report of a sweep that deletes nothing."""
+    return SweepReport(deleted=False, runs=tuple(found.runs), trouble=tuple(found.trouble))
+
+
+def _failures(found: Found) -> Iterator[str]:
+    for holder, each in found.held:
+        if each.run_id not in found.left:
+            continue
+        try:
+            holder.delete(each)
+        except UNREACHABLE as error:
+            logger.exception("what an ended run has left could not be deleted", extra={"held": each.thing.name})
+            yield f"The {each.thing.kind} '{each.thing.name}' of {each.run_id} could not be deleted: {error}"
+
+
+def _owner(table: RunTable, run_id: str) -> Owner:
+    row = table.find(run_id)
+    if row is None:
+        return Owner(row=None)
+    try:
+        return Owner(row=row, execution=executions.describe(row.execution_arn))
+    except UNREACHABLE:
+        logger.exception("Step Functions could not be asked for a run", extra={"run_id": run_id})
+        return Owner(row=row, seen=False)
