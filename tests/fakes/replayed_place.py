@@ -66,6 +66,8 @@ class ReplayedRun:
 class ReplayedPlace:
     """A `Place` of recorded runs, which go on from the moment at which they are looked at."""
 
+    name = "replay"
+
     def __init__(self, runs: Sequence[RecordedRun], *, polls: int, folder: Path) -> None:
         self._runs = {run.run_id: run for run in runs}
         self._polls, self._folder = polls, folder

@@ -199,6 +199,7 @@ def validate(
     from trainflow.cli.spec_file import read_spec
     from trainflow.client.code import require_code
     from trainflow.client.programs import doubts_about
+    from trainflow.record.wording import count
 
     try:
         valid = read_spec(spec, override or ())
@@ -208,7 +209,7 @@ def validate(
     compute = valid.compute
     print(
         f"{spec}: valid. {valid.name}: {compute.num_nodes} × {compute.instance_type}, "
-        f"{compute.world_size} processes, backend {compute.backend}.\n"
+        f"{count(compute.world_size, 'process')}, backend {compute.backend}.\n"
         f"Precompilation: {'on' if valid.precompiles else 'off'}, since {valid.precompile_reason}."
     )
     for doubt in (_doubts_by_help if run_help else doubts_about)(valid.workload, folder=spec.parent):
