@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import os
@@ -15,7 +16,7 @@ import typer
 
 from trainflow.cli.exit_status import ABORTED, refuse
 from trainflow.cli.operate.commands import register
-from trainflow.cli.operate.place import PlaceName
+from trainflow.cli.operate.place import HOME, Home, PlaceName
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
 
@@ -155,6 +156,7 @@ register(app)
 def ui(
     place: PlaceName = None,
     out: Annotated[Path, typer.Option(help="Folder with the folders of this machine's runs.")] = Path("out"),
+    home: Home = HOME,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 0,
 ) -> None:
     """Show runs on a page in the browser.
@@ -166,15 +168,20 @@ def ui(
 
     from rich.console import Console
 
-    from trainflow.cli.operate.place import open_reader
-    from trainflow.cli.page import serve
+    from trainflow.cli.operate.place import open_deployment_named, open_reader
+    from trainflow.cli.page import resume_in_background, serve
     from trainflow.page.library import RunLibrary
 
     with tempfile.TemporaryDirectory(prefix="trainflow-page-") as nothing:
         try:
-            runs = open_reader(local=place is None, place=place, out=out)
-            # The folders of this machine say nothing of a deployment's runs.
-            library = RunLibrary(folder=Path(nothing) if place else out, place=runs, name=place or "")
+            if place is None:
+                here = open_reader(local=True, place=None, out=out, home=home)
+                resume = functools.partial(resume_in_background, out=out, home=home)
+                library = RunLibrary(folder=out, place=here, resume=resume)
+            else:
+                # The folders of this machine say nothing of a deployment's runs.
+                runs = open_deployment_named(place)
+                library = RunLibrary(folder=Path(nothing), place=runs, resume=runs.resume, name=place)
             serve(library, port=port, console=Console())
         except TrainflowError as error:
             refuse(str(error))

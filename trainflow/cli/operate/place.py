@@ -12,6 +12,7 @@ from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
     from trainflow.client.place import RunReader
+    from trainflow.client.runs import DeployedRuns
 
 RunId = Annotated[str, typer.Argument(help="The run's id.", show_default=False, metavar="RUN")]
 Local = Annotated[bool, typer.Option("--local", help="Runs of the twin, on this machine.")]
@@ -50,6 +51,15 @@ def open_reader(*, local: bool, place: str | None, out: Path = OUT, home: Path =
         from trainflow.client.local_runs import LocalOptions, LocalRuns
 
         return LocalRuns(LocalOptions(out=out, home=home))
+    return open_deployment_named(place)
+
+
+def open_deployment_named(place: str | None) -> DeployedRuns:
+    """The runs of the deployment of this name; without one, of the default.
+
+    Raises:
+        TrainflowError: If it cannot be reached.
+    """
     from trainflow.client.place_names import read_names
     from trainflow.client.places import open_deployment
 
