@@ -10,7 +10,7 @@ import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -197,7 +197,13 @@ def test_ctrl_c_on_a_terminal_asks_and_a_detached_run_goes_on(detached: Detached
 def test_a_run_is_stopped_from_another_process(detached: Detached) -> None:
     """The last one of those that share the run."""
     command, run_id = Commands(detached.folder), detached.run_id
+    following = command.begin("logs", run_id, "--local", "--follow", "--since", "1s")
+    assert following.stdout is not None
+    assert "step_loss" in following.stdout.readline()
     assert command("stop", run_id, "--local") == f"Stopped {run_id}.\n"
+    _, said = following.communicate(timeout=DEADLINE_SECONDS)
+    outcome = f"The run {run_id} has ended: ABORTED.\nAborted: The run was stopped with `trainflow stop`.\n"
+    assert (following.returncode, said.startswith(outcome)) == (1, True), said
     assert processes_of(run_id) == []
     found = json.loads(command("status", run_id, "--local", "--json", status=1))
     assert (found["status"], found["error"]["message"]) == (
@@ -205,7 +211,11 @@ def test_a_run_is_stopped_from_another_process(detached: Detached) -> None:
         "The run was stopped with `trainflow stop`.",
     )
     assert command("report", run_id, "--local") == f"out/{run_id}/report.html\n"
-    assert "step_loss" in command("logs", run_id, "--local")
+    whole = command("logs", run_id, "--local").splitlines()
+    latest = command("logs", run_id, "--local", "--since", (datetime.now(UTC) - timedelta(minutes=1)).isoformat())
+    assert set(latest.splitlines()) <= set(whole)
+    assert command("logs", run_id, "--local", "--since", "1d").splitlines() == whole
+    assert command("logs", run_id, "--local", "--since", datetime.now(UTC).isoformat()) == ""
     assert command("stop", run_id, "--local") == f"{run_id} has ended already: ABORTED.\n"
 
 

@@ -31,7 +31,7 @@ from trainflow.client.place import (
     RunSummary,
     new_run_id,
 )
-from trainflow.client.pod_logs import LogRequest, PodNotFound, chosen_pod, log_lines
+from trainflow.client.pod_logs import LogRequest, PodNotFound, chosen_pod, followed_lines, log_lines
 from trainflow.client.refusals import told
 from trainflow.client.stored_logs import LATE, StoredLogs, StoredPod
 from trainflow.errors import InvalidRunSpec, TrainflowError
@@ -174,7 +174,17 @@ class DeployedRuns:
         execution = self._execution(run_id)
         source = self._pods_of(execution)
         try:
-            return log_lines(source, run_id, chosen_pod(source, run_id, request), request)
+            pod = chosen_pod(source, run_id, request)
+            if not request.follow or request.pod is not None:
+                return log_lines(source, run_id, pod, request)
+            return followed_lines(
+                source,
+                run_id,
+                pod,
+                request,
+                has_run_ended=lambda: self.describe(run_id).status is not RunStatus.RUNNING,
+                poll_seconds=self._poll_seconds,
+            )
         except TrainflowError as unseen:
             if isinstance(unseen, LogNotFound) and not isinstance(unseen, PodNotFound):
                 raise

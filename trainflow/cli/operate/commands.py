@@ -41,6 +41,7 @@ from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
+    from trainflow.client.details import RunDetails
     from trainflow.client.place import RunReader
 
 _P = ParamSpec("_P")
@@ -166,12 +167,17 @@ def logs(
     out: Out = OUT,
     rank: Annotated[int, typer.Option(min=0, help="Node of the gang whose output to print.")] = 0,
     pod: Annotated[str | None, typer.Option(help="A pod by its name instead.", show_default=False)] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until the pod ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until the run ends.")] = False,
     since: Annotated[
         str | None, typer.Option(help="From this time on: 10m, 2h, or 2026-11-22T08:00.", show_default=False)
     ] = None,
 ) -> None:
-    """Print the log of RUN's training."""
+    """Print the log of RUN's training.
+
+    With --follow it goes on through restarts, and ends with the run or with the --pod.
+
+    Exit status: 0; with --follow 1 if the run has ended and has not succeeded.
+    """
     from trainflow.client.pod_logs import LogRequest, parse_since
 
     try:
@@ -179,9 +185,26 @@ def logs(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--since") from None
     request = LogRequest(rank=rank, pod=pod, since=begin, follow=follow)
+    reader = open_reader(local=local, place=place, out=out)
     with _until_interrupted():
-        for line in open_reader(local=local, place=place, out=out).log(run, request):
+        for line in reader.log(run, request):
             print(line, flush=follow)
+        if follow:
+            _tell_outcome(reader.details(run))
+
+
+def _tell_outcome(run: RunDetails) -> None:
+    """Say how a run ended whose log was followed, beside the log; the exit status tells it, too."""
+    from trainflow.models.run_status import RunStatus
+
+    if run.status is RunStatus.RUNNING:
+        typer.echo(f"The pod has ended; the run {run.run_id} goes on.", err=True)
+        return
+    typer.echo(f"The run {run.run_id} has ended: {run.status.value}.", err=True)
+    if run.error:
+        typer.echo(f"{run.error.name}: {run.error.message}\n{run.error.what_to_do}".rstrip(), err=True)
+    if run.status is not RunStatus.SUCCEEDED:
+        raise typer.Exit(FAILED)
 
 
 def exec_(
