@@ -16,6 +16,7 @@ import typer
 
 from trainflow.cli.exit_status import ABORTED, refuse
 from trainflow.cli.operate.commands import register
+from trainflow.cli.operate.completion import run_ids
 from trainflow.cli.operate.place import HOME, Home, PlaceName
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
@@ -297,7 +298,7 @@ def schema(
 
 @app.command()
 def doctor(
-    run: Annotated[str, typer.Option(help="The run's id.")],
+    run: Annotated[str, typer.Option(help="The run's id.", autocompletion=run_ids)],
     kubeconfig: Annotated[Path | None, typer.Option(help="The run's cluster. Default: as kubectl chooses.")] = None,
     namespace: Annotated[str, typer.Option(help="Where runs live.")] = "training",
 ) -> None:

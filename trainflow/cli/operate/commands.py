@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from trainflow.cli.exit_status import ABORTED, FAILED, refuse
+from trainflow.cli.operate.completion import run_ids
 from trainflow.cli.operate.export import export
 from trainflow.cli.operate.grid import grid
 from trainflow.cli.operate.place import (
@@ -278,7 +279,10 @@ def stop(run: RunId, local: Local = False, place: PlaceName = None, out: Out = O
 
 def compare(
     runs: Annotated[
-        list[str], typer.Argument(help="Two runs or more, or the id of a grid.", metavar="RUN...", show_default=False)
+        list[str],
+        typer.Argument(
+            help="Two runs or more, or the id of a grid.", metavar="RUN...", show_default=False, autocompletion=run_ids
+        ),
     ],
     local: Local = False,
     place: PlaceName = None,
@@ -320,7 +324,10 @@ def _expanded(reader: RunReader, name: str) -> list[str]:
 
 def report(
     runs: Annotated[
-        list[str], typer.Argument(help="A run, or several to compare.", metavar="RUN...", show_default=False)
+        list[str],
+        typer.Argument(
+            help="A run, or several to compare.", metavar="RUN...", show_default=False, autocompletion=run_ids
+        ),
     ],
     local: Local = False,
     place: PlaceName = None,
@@ -390,7 +397,10 @@ def artifacts(
 
 
 def tensorboard(
-    runs: Annotated[list[str], typer.Argument(help="One run or more.", metavar="RUN...", show_default=False)],
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="One run or more.", metavar="RUN...", show_default=False, autocompletion=run_ids),
+    ],
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainflow.cli.operate.completion import OUT, place_names, run_ids
 from trainflow.client.place_names import VARIABLE
 from trainflow.errors import TrainflowError
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from trainflow.client.place import RunReader
     from trainflow.client.runs import DeployedRuns
 
-RunId = Annotated[str, typer.Argument(help="The run's id.", show_default=False, metavar="RUN")]
+RunId = Annotated[str, typer.Argument(help="The run's id.", show_default=False, metavar="RUN", autocompletion=run_ids)]
 Local = Annotated[bool, typer.Option("--local", help="Runs of the twin, on this machine.")]
 PlaceName = Annotated[
     str | None,
@@ -23,13 +24,13 @@ PlaceName = Annotated[
         help="Deployment: a name from ~/.config/trainflow/config.toml, or its own. Default: "
         f"{VARIABLE}, the file's default, or the only deployment of the Region.",
         show_default=False,
+        autocompletion=place_names,
     ),
 ]
 Out = Annotated[Path, typer.Option(help="With --local: folder of the runs' folders.")]
 Home = Annotated[Path, typer.Option(help="With --local: the twin's S3 buckets and shared file system.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
 
-OUT = Path("out")
 HOME = Path(".trainflow")
 
 
