@@ -20,6 +20,7 @@ import pytest
 import yaml
 from torch.utils.tensorboard import SummaryWriter
 
+from tests.integration.browsing import chromium, opened
 from tests.integration.commands import DEADLINE_SECONDS, Commands, account_of, until
 from tests.integration.terminal import Terminal
 from tests.integration.test_runs import processes_of, steps_spec
@@ -161,6 +162,40 @@ def test_an_account_lists_its_deployments(detached: Detached) -> None:
         {"name": "local", "what": "the twin, on this machine: --local"},
         {"name": "twin", "what": "deployment in us-west-2"},
     ]
+
+
+def test_the_page_of_a_deployment_shows_a_run_to_its_end(detached: Detached) -> None:
+    """With nothing but an account's endpoints and credentials: which state, which loss, which node, what cost."""
+    folder = detached.folder
+    spec = steps_spec(max_steps=150, seconds_per_step=0.1) | {"name": "shown"}
+    spec["compute"] = {"instance_type": "c7i.xlarge", "num_nodes": 1, "processes_per_node": 1}
+    (folder / "shown.yaml").write_text(yaml.safe_dump(spec))
+    command = Commands(folder, account_of(folder, detached.run_id))
+    with chromium() as browser:
+        from playwright.sync_api import expect
+
+        run_id = command("run", "shown.yaml", "--place", "twin", "--detach").splitlines()[-1]
+        serving = command.begin("ui", "--place", "twin")
+        assert serving.stdout is not None
+        address = serving.stdout.readline().removeprefix("page").strip()
+        with opened(browser) as page:
+            page.goto(address)
+            expect(page.get_by_role("link", name=detached.run_id)).to_be_visible()
+            page.get_by_role("link", name=run_id).click()
+            figures, pods = page.locator("#figures"), page.locator("#pods")
+            expect(page.locator(".state-current .state-name")).to_have_text("WatchTraining", timeout=60_000)
+            expect(figures).to_contain_text(re.compile(r"Step\s+\d+\s+of 150, \d+%"), timeout=60_000)
+            expect(figures).to_contain_text(re.compile(r"Loss\s+8\.\d+"))
+            expect(figures).to_contain_text(re.compile(r"Training done in\s.* at the present speed", re.DOTALL))
+            expect(figures).to_contain_text(re.compile(r"Cost so far, estimated\s+(\$|< \$)"))
+            expect(figures).to_contain_text(re.compile(r"Nodes\s+1\s+c7i-xlarge-\d"))
+            expect(pods.get_by_role("row", name="training-1-0")).to_contain_text(re.compile(r"c7i-xlarge-\d\s+Running"))
+            expect(page.locator(".pill")).to_have_text("Succeeded", timeout=60_000)
+            expect(figures).to_contain_text(re.compile(r"Loss\s+7\.5"))
+            expect(figures).to_contain_text(re.compile(r"Cost, estimated\s+(\$|< \$)"))
+        serving.send_signal(signal.SIGINT)
+        _, said = serving.communicate(timeout=30)
+        assert (serving.returncode, said) == (0, "")
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The page in a real Chromium: a run watched to its end, a failure, a stop, a comparison, a million steps.
 
 The runs are replayed, so that a minute of a run passes in a second; page, server and browser are the real ones.
-Playwright (requirements/dev.in) drives Debian's chromium.
 """
 
 from __future__ import annotations
@@ -9,24 +8,23 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from recorded_runs import recorded
 
 from benchmarks.page import LongRun
 from tests.fakes.replayed_place import ReplayedPlace
+from tests.integration.browsing import WIDE, chromium, opened
 from trainflow.client.continuing import CannotContinue
 from trainflow.client.files import write_record, write_steps
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.lengthy
 
@@ -36,37 +34,16 @@ PICTURE = REPOSITORY / "docs" / "images" / "page.png"
 REDRAW_PICTURE = "TRAINFLOW_DRAW_PAGE"
 """Set to write the picture in docs/ anew."""
 
-CHROMIUM = shutil.which("chromium")
-
 RUN, FAILED = recorded("succeeded"), recorded("worker_failed")
 LONG = "long-0123456789ab"
 
-WIDE, PHONE = {"width": 1320, "height": 900}, {"width": 390, "height": 844}
+PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed: `apt-get install chromium` (.ci/run does it)")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (requirements/dev.in)")
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses its sandbox to root
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+    with chromium() as browser:
         yield browser
-        browser.close()
-
-
-@contextmanager
-def opened(browser: Browser, **options: Any) -> Iterator[Page]:
-    """A page in a browser of its own; whatever goes wrong in it fails the test."""
-    context: BrowserContext = browser.new_context(**{"viewport": WIDE, **options})
-    page = context.new_page()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-    yield page
-    context.close()
-    assert faults == []
 
 
 @pytest.fixture

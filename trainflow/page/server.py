@@ -66,7 +66,8 @@ class PageServer:
         if self._server is not None:
             self._server.should_exit = True
         self._thread.join(GOODBYE_SECONDS)
-        self._socket.close()
+        if not self._thread.is_alive():  # otherwise it still uses the port, which goes with the process then
+            self._socket.close()
 
     def wait(self) -> None:
         """Serve until the thread ends, or Ctrl-C."""

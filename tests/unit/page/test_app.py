@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -289,6 +290,20 @@ def test_the_server_prints_its_address_before_it_serves_and_ends_with_its_contex
     assert "page" not in [thread.name for thread in threading.enumerate()]
     with pytest.raises(urllib.error.URLError):
         opener.open(server.url, timeout=2)
+
+
+def test_a_server_that_is_slow_to_end_keeps_its_port_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainflow.page.server.GOODBYE_SECONDS", 0.0)
+    faults: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", faults.append)
+    with RunLibrary(folder=tmp_path) as library, PageServer(library) as server:
+        while server._server is None or not server._server.started:
+            time.sleep(0.01)
+    server._thread.join(20)
+
+    assert (server._thread.is_alive(), faults) == (False, [])
 
 
 def _events(text: str) -> list[tuple[str, dict[str, Any]]]:
