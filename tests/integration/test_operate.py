@@ -164,6 +164,14 @@ def test_an_account_lists_its_deployments(detached: Detached) -> None:
     ]
 
 
+def test_a_plan_for_an_account_asks_it_for_spot_prices(detached: Detached) -> None:
+    command = Commands(detached.folder, account_of(detached.folder, detached.run_id))
+    plan = command.json("plan", "spec.yaml", "--place", "twin")
+    (candidate,) = plan["candidates"]
+    assert (plan["region"], plan["spot_trouble"], candidate["spot_zone"][:-1]) == ("us-west-2", None, "us-west-2")
+    assert candidate["spot_usd_per_hour"] is not None
+
+
 def test_the_page_of_a_deployment_shows_a_run_to_its_end(detached: Detached) -> None:
     """With nothing but an account's endpoints and credentials: which state, which loss, which node, what cost."""
     folder = detached.folder

@@ -28,6 +28,7 @@ ACTIONS = {
     "ListObjectsV2": "s3:ListBucket",
     "DescribeCluster": "eks:DescribeCluster",
     "FilterLogEvents": "logs:FilterLogEvents",
+    "DescribeSpotPriceHistory": "ec2:DescribeSpotPriceHistory",
 }
 """The IAM action of each operation that the client calls (Service Authorization Reference)."""
 

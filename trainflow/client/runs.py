@@ -33,6 +33,7 @@ from trainflow.client.place import (
 )
 from trainflow.client.pod_logs import LogRequest, PodNotFound, chosen_pod, followed_lines, log_lines
 from trainflow.client.refusals import told
+from trainflow.client.spot_prices import SpotPrice, spot_prices
 from trainflow.client.stored_logs import LATE, StoredLogs, StoredPod
 from trainflow.errors import InvalidRunSpec, TrainflowError
 from trainflow.kubernetes.api import KubernetesApi
@@ -99,6 +100,15 @@ class DeployedRuns:
     def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
         """See `Place`. The new run's preflight, which sees the file system, tells whether there is a checkpoint."""
         return self.start(spec_continuing(self.record(run_id), changes))
+
+    @property
+    def region(self) -> str:
+        """The Region of the deployment."""
+        return str(self._stepfunctions.meta.region_name)
+
+    def spot_prices(self, instance_types: Sequence[str]) -> dict[str, SpotPrice]:
+        """See `trainflow.client.spot_prices`."""
+        return spot_prices(self._client("ec2"), instance_types, now=datetime.now(UTC))
 
     @told
     def runs(self) -> list[RunSummary]:

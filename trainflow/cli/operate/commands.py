@@ -51,6 +51,9 @@ _R = TypeVar("_R")
 COMPARISON = "comparison.html"
 """Name of the page that compares several runs, below `--out`."""
 
+REGION = "us-west-2"
+"""Region whose prices `plan` shows where none is named: a region that offers trn1."""
+
 MAX_EARLIER = 20
 """Newest successful runs among which `plan` searches for one of the same program."""
 
@@ -75,27 +78,44 @@ def plan(
     place: PlaceName = None,
     out: Out = OUT,
     override: Overrides = None,
-    region: Annotated[str, typer.Option(envvar="AWS_REGION", help="Region whose prices count.")] = "us-west-2",
+    region: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AWS_REGION",
+            help=f"Region whose prices count. Default: that of --place, or {REGION}.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what SPEC would use and cost. Creates nothing.
 
-    Reads earlier runs for an estimate where --local or --place names a place.
+    Reads earlier runs for an estimate where --local or --place names a place, and the present Spot prices where --place
+    names one.
     """
     from trainflow.cli.operate.shown import plan_text
     from trainflow.cli.spec_file import read_spec
     from trainflow.client.code import require_code
+    from trainflow.client.local_runs import LocalRuns
     from trainflow.client.plan import plan_of
     from trainflow.models.run_status import RunStatus
 
     valid = read_spec(spec, override or ())
     require_code(valid.workload, beside=spec.parent)
-    earlier = []
+    earlier, spot, spot_trouble = [], None, None
     if local or place is not None:
         reader = open_reader(local=local, place=place, out=out)
+        if not isinstance(reader, LocalRuns):
+            region = region or reader.region
+            try:
+                spot = reader.spot_prices([valid.compute.instance_type, *valid.compute.fallback])
+            except TrainflowError as refused:
+                spot_trouble = str(refused)
         ended = [run.run_id for run in reader.runs() if run.status is RunStatus.SUCCEEDED]
         earlier = [reader.record(run_id) for run_id in ended[:MAX_EARLIER]]
-    found = plan_of(valid, region=region, earlier=earlier, of_twin=local)
+    found = plan_of(
+        valid, region=region or REGION, earlier=earlier, of_twin=local, spot=spot, spot_trouble=spot_trouble
+    )
     if as_json:
         _print_json(found.as_json())
     else:

@@ -12,7 +12,7 @@ from trainflow.client.place_names import VARIABLE
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
-    from trainflow.client.place import RunReader
+    from trainflow.client.local_runs import LocalRuns
     from trainflow.client.runs import DeployedRuns
 
 RunId = Annotated[str, typer.Argument(help="The run's id.", show_default=False, metavar="RUN", autocompletion=run_ids)]
@@ -40,7 +40,7 @@ class PlaceChoice(TrainflowError):
     input_at_fault = True
 
 
-def open_reader(*, local: bool, place: str | None, out: Path = OUT, home: Path = HOME) -> RunReader:
+def open_reader(*, local: bool, place: str | None, out: Path = OUT, home: Path = HOME) -> LocalRuns | DeployedRuns:
     """The runs of the place that the options name.
 
     Raises:

@@ -87,6 +87,15 @@ def plan_text(plan: Plan) -> str:
         ("price", f"{_price(first.usd_per_hour)} an hour in {plan.region}, on demand, while the nodes are up"),
         ("at most", f"{plan.max_hours:g} h a job (limits.max_duration_hours): {_price(plan.max_usd)}"),
     ]
+    facts += [
+        (
+            "spot",
+            f"{usd(one.spot_usd_per_hour)} an hour for {one.instance_type} in {one.spot_zone}, the cheapest now",
+        )
+        for one in plan.candidates
+        if one.spot_usd_per_hour is not None
+    ]
+    facts += [("spot", f"price not known: {plan.spot_trouble}")] if plan.spot_trouble else []
     facts += [("or", f"{one.instance_type}: {_price(one.usd_per_hour)} an hour") for one in others]
     if plan.estimate:
         took = duration(plan.estimate.hours * HOUR)
