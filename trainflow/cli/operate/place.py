@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainflow.cli.operate.completion import OUT, place_names, run_ids
+from trainflow.cli.operate import completion
+from trainflow.cli.operate.completion import place_names, run_ids
 from trainflow.client.place_names import VARIABLE
 from trainflow.errors import TrainflowError
 
@@ -31,6 +32,7 @@ Out = Annotated[Path, typer.Option(help="With --local: folder of the runs' folde
 Home = Annotated[Path, typer.Option(help="With --local: the twin's S3 buckets and shared file system.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
 
+OUT = completion.OUT
 HOME = Path(".trainflow")
 
 
