@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -304,6 +306,21 @@ def test_a_server_that_is_slow_to_end_keeps_its_port_until_then(
     server._thread.join(20)
 
     assert (server._thread.is_alive(), faults) == (False, [])
+
+
+def test_ctrl_c_lets_the_server_end_before_its_port_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", faults.append)
+    with RunLibrary(folder=tmp_path) as library, PageServer(library) as server:
+        while server._server is None or not server._server.started:
+            time.sleep(0.01)
+        threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            server.wait()
+    while server._thread.ident in sys._current_frames():  # what the thread itself says may be wrong
+        time.sleep(0.01)
+
+    assert (server._socket.fileno(), faults) == (-1, [])
 
 
 def _events(text: str) -> list[tuple[str, dict[str, Any]]]:
