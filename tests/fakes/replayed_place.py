@@ -66,10 +66,14 @@ class ReplayedRun:
 class ReplayedPlace:
     """A `Place` of recorded runs, which go on from the moment at which they are looked at."""
 
+    name = "replay"
+
     def __init__(self, runs: Sequence[RecordedRun], *, polls: int, folder: Path) -> None:
         self._runs = {run.run_id: run for run in runs}
         self._polls, self._folder = polls, folder
         self._followed: dict[str, ReplayedRun] = {}
+        self.resumed: list[str] = []
+        """Runs that were to be continued."""
 
     def start(self, spec: RunSpec, *, code: PackedCode | None = None) -> str:
         raise NotImplementedError
@@ -87,6 +91,11 @@ class ReplayedPlace:
         self.describe(run_id)
         self._followed[run_id] = ReplayedRun(self._runs[run_id], polls=self._polls, log_dir=log_dir)
         return self._followed[run_id]
+
+    def resume(self, run_id: str) -> str:
+        """The place's first run continues any other."""
+        self.resumed.append(run_id)
+        return next(iter(self._runs))
 
     def stop(self, run_id: str, *, reason: RunError) -> None:
         self._followed[run_id].stop(reason)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from local.slurm import packages
 from local.slurm.errors import SlurmMissing
+from local.twin import Twin
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -16,3 +20,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("slurm"):
                 item.add_marker(pytest.mark.skip(reason=f"{item.name}: {missing}"))
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Iterator[Twin]:
+    """A twin in this process, to be used as an account: through its endpoints and with its credentials."""
+    from tests.integration.test_runs import TIME_SCALE
+
+    with Twin(home=tmp_path / "home", log_dir=tmp_path / "logs", time_scale=TIME_SCALE) as running:
+        yield running

@@ -152,7 +152,7 @@ def test_the_command_starts_a_run_with_the_code_beside_its_spec(account: Account
     assert json.loads(run["input"])["workload"]["code"].startswith(f"s3://{account.outputs['ArtifactBucket']}/code/")
     assert (done.returncode, done.stderr) == (0, "")
     first, *_, last = done.stdout.splitlines()
-    assert first == f"Started {run['name']} in trainflow; Ctrl-C leaves it running or stops it."
+    assert first == f"Started {run['name']} in trainflow; Ctrl-C asks whether to stop it."
     assert f"Run succeeded: {run['name']}" in done.stdout.splitlines()
     assert last == f"report         out/{run['name']}/report.html"
     record = json.loads((tmp_path / "out" / run["name"] / "run.json").read_text())

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from local.twin import Twin
-from tests.integration.test_operate import Commands, until
-from tests.integration.test_runs import TIME_SCALE, steps_spec
+from tests.integration.commands import Commands, until
+from tests.integration.test_runs import steps_spec
 from trainflow.cli.operate import grid as command_module
 from trainflow.cli.operate.grid import _Deployed, _Words
 from trainflow.client.grid import grid_of
@@ -47,16 +46,10 @@ def test_a_grid_of_the_twin_goes_on_after_its_command_was_killed(tmp_path: Path)
     assert "Started" not in command(*words)
 
 
-@pytest.fixture
-def account(tmp_path: Path) -> Iterator[Twin]:
-    with Twin(home=tmp_path / "home", log_dir=tmp_path / "logs", time_scale=TIME_SCALE) as running:
-        yield running
-
-
 @pytest.mark.slow
 def test_a_grid_in_a_deployment_is_started_once_listed_and_compared(account: Twin, tmp_path: Path) -> None:
     write_spec(tmp_path)
-    command = Commands(tmp_path, dict(account.aws.client_environment))
+    command = Commands(tmp_path, account.aws.client_environment, alone=True)
     words = ("grid", "spec.yaml", "--over", "workload.arguments.max_steps=3,4")
     started = command.json(*words)
     run_ids = [run["run_id"] for run in started["runs"]]

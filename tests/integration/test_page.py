@@ -1,7 +1,6 @@
 """The page in a real Chromium: a run watched to its end, a failure, a stop, a comparison, a million steps.
 
 The runs are replayed, so that a minute of a run passes in a second; page, server and browser are the real ones.
-Playwright (requirements/dev.in) drives Debian's chromium.
 """
 
 from __future__ import annotations
@@ -9,23 +8,23 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from recorded_runs import recorded
 
 from benchmarks.page import LongRun
 from tests.fakes.replayed_place import ReplayedPlace
+from tests.integration.browsing import WIDE, chromium, opened
+from trainflow.client.continuing import CannotContinue
 from trainflow.client.files import write_record, write_steps
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.lengthy
 
@@ -35,37 +34,16 @@ PICTURE = REPOSITORY / "docs" / "images" / "page.png"
 REDRAW_PICTURE = "TRAINFLOW_DRAW_PAGE"
 """Set to write the picture in docs/ anew."""
 
-CHROMIUM = shutil.which("chromium")
-
 RUN, FAILED = recorded("succeeded"), recorded("worker_failed")
 LONG = "long-0123456789ab"
 
-WIDE, PHONE = {"width": 1320, "height": 900}, {"width": 390, "height": 844}
+PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed: `apt-get install chromium` (.ci/run does it)")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (requirements/dev.in)")
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses its sandbox to root
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+    with chromium() as browser:
         yield browser
-        browser.close()
-
-
-@contextmanager
-def opened(browser: Browser, **options: Any) -> Iterator[Page]:
-    """A page in a browser of its own; whatever goes wrong in it fails the test."""
-    context: BrowserContext = browser.new_context(**{"viewport": WIDE, **options})
-    page = context.new_page()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-    yield page
-    context.close()
-    assert faults == []
 
 
 @pytest.fixture
@@ -80,7 +58,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServ
     for pod in FAILED.pods:
         (folder / "logs" / f"{pod.name}.log").write_text("".join(f"{line}\n" for line in FAILED.log))
     place = ReplayedPlace([RUN], polls=40, folder=tmp_path)
-    with RunLibrary(folder=tmp_path / "out", place=place, name="replay") as library, PageServer(library) as server:
+    runs = RunLibrary(folder=tmp_path / "out", place=place, resume=place.resume, name="replay")
+    with runs as library, PageServer(library) as server:
         yield server
 
 
@@ -146,6 +125,49 @@ def test_a_run_is_stopped_after_a_question(browser: Browser, served: PageServer)
         expect(page.locator(".pill")).to_have_text("Aborted")
         expect(page.locator(".error")).to_contain_text("The run was stopped from the page.")
         expect(dialog).to_be_hidden()
+
+
+def test_a_failed_run_is_resumed_after_a_question(browser: Browser, served: PageServer) -> None:
+    from playwright.sync_api import expect
+
+    with opened(browser) as page:
+        page.goto(served.url_of(f"/runs/{FAILED.run_id}"))
+        page.get_by_role("button", name="Resume …").focus()
+        page.keyboard.press("Enter")
+        dialog = page.get_by_role("dialog", name=f"Resume {FAILED.run_id}?")
+        expect(dialog.get_by_role("button", name="Leave it ended")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(dialog).to_be_hidden()
+        expect(page.get_by_role("button", name="Resume …")).to_be_focused()
+        assert page.url.endswith(FAILED.run_id)
+
+        page.keyboard.press("Enter")
+        dialog.get_by_role("button", name="Resume the run").click()
+
+        page.wait_for_url(f"**/runs/{RUN.run_id}")
+        expect(page.locator(".pill")).to_have_text("Running")
+
+
+def test_a_run_that_cannot_be_resumed_says_why(
+    browser: Browser, served: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from playwright.sync_api import expect
+
+    def refuse(_library: RunLibrary, run_id: str) -> str:
+        raise CannotContinue(f"The run {run_id} made no checkpoint.")
+
+    monkeypatch.setattr(RunLibrary, "resume", refuse)
+    context = browser.new_context(viewport=WIDE)  # the browser itself reports the refusal as an error
+    page = context.new_page()
+    page.goto(served.url_of(f"/runs/{FAILED.run_id}"))
+    page.get_by_role("button", name="Resume …").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Resume the run").click()
+    expect(dialog.get_by_role("status")).to_have_text(
+        f"It was not resumed: The run {FAILED.run_id} made no checkpoint."
+    )
+    expect(dialog.get_by_role("button", name="Resume the run")).to_be_enabled()
+    context.close()
 
 
 def test_runs_are_filtered_chosen_and_compared(browser: Browser, served: PageServer) -> None:
@@ -236,6 +258,8 @@ def test_the_page_is_accessible(browser: Browser, served: PageServer, scheme: st
         for path in pages:
             page.goto(f"http://127.0.0.1:{served.port}{path}")
             page.wait_for_load_state("load")
+            for question in page.get_by_role("button", name=re.compile("^(Stop|Resume) …$")).all():
+                question.click()
             page.add_script_tag(path=str(AXE))
             result = page.evaluate(
                 "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']})"

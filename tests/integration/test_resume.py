@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ import pytest
 import yaml
 
 from local.twin import Twin
-from tests.integration.test_operate import Commands, until
-from tests.integration.test_runs import TIME_SCALE
+from tests.integration.commands import Commands, until
+from trainflow.cli.page import NotResumed, resume_in_background
+from trainflow.client.local_runs import LocalOptions, LocalRuns
+from trainflow.page.library import RunLibrary
 
 PROGRAM = """
 import argparse, json, os, time
@@ -56,7 +58,7 @@ SPEC: dict[str, Any] = {
     "checkpoint": {"path": "state-{step}.json", "resume": ["--load", "{checkpoint}"], "settled_seconds": 0},
     "limits": {"max_duration_hours": 1, "max_restarts": 0},
 }
-LAST_STEP = 1000
+LAST_STEP = 400
 """Beyond what a first run reaches before a test stops it, at five steps a second."""
 QUICKLY = ("--set", "workload.arguments.seconds_per_step=0", "--set", f"workload.arguments.max_steps={LAST_STEP}")
 
@@ -81,20 +83,6 @@ def uninterrupted(folder: Path) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in lines}
 
 
-def refused(command: Commands, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "trainflow", *words],
-        cwd=command.folder,
-        env=command.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, ""), done.stdout
-    (sentence,) = done.stderr.splitlines()
-    return sentence
-
-
 def losses(command: Commands, run_id: str, *at: str) -> dict[int, float]:
     return {each["step"]: each["loss"] for each in json.loads(command("metrics", run_id, *at, "--export", "json"))}
 
@@ -110,13 +98,16 @@ def kill_the_twin_of(folder: Path) -> None:
     twin.wait(30)
 
 
+START = ("run", "spec.yaml", "--local", "--detach", "--no-page", "--time-scale", "60")
+
+
 def test_a_run_whose_twin_was_killed_goes_on_where_its_checkpoint_is(tmp_path: Path) -> None:
     write_project(tmp_path)
     command = Commands(tmp_path)
-    first = command("run", "spec.yaml", "--local", "--detach").splitlines()[-1]
+    first = command(*START).splitlines()[-1]
     checkpoints = tmp_path / ".trainflow" / "volumes" / "runs" / first
     until(lambda: list(checkpoints.glob("state-10.json")))
-    assert "is still running; stop it first" in refused(command, "resume", first, "--local")
+    assert "is still running; stop it first" in command.refused("resume", first, "--local")
     kill_the_twin_of(tmp_path)
     assert json.loads(command("status", first, "--local", "--json", status=1))["status"] == "ABORTED"
     (tmp_path / "count.py").unlink()  # the code is what the first run was started with
@@ -136,28 +127,22 @@ def test_a_run_whose_twin_was_killed_goes_on_where_its_checkpoint_is(tmp_path: P
     differing = command.json("compare", second, second, "--local")["differing_fields"]
     assert differing == {}
 
-    assert "has succeeded; say with --set what is to differ" in refused(command, "resume", second, "--local")
-    assert "num_node: there is no such field" in refused(
-        command, "resume", first, "--local", "--set", "compute.num_node=2"
+    assert "has succeeded; say with --set what is to differ" in command.refused("resume", second, "--local")
+    assert "num_node: there is no such field" in command.refused(
+        "resume", first, "--local", "--set", "compute.num_node=2"
     )
     shutil.rmtree(checkpoints)
-    assert f"The folder of the run {first} is gone" in refused(command, "resume", first, "--local")
-
-
-@pytest.fixture
-def account(tmp_path: Path) -> Iterator[Twin]:
-    with Twin(home=tmp_path / "home", log_dir=tmp_path / "logs", time_scale=TIME_SCALE) as running:
-        yield running
+    assert f"The folder of the run {first} is gone" in command.refused("resume", first, "--local")
 
 
 @pytest.mark.slow
 def test_a_stopped_run_of_a_deployment_goes_on_until_its_folder_is_gone(account: Twin, tmp_path: Path) -> None:
     write_project(tmp_path)
-    command = Commands(tmp_path, dict(account.aws.client_environment))
+    command = Commands(tmp_path, account.aws.client_environment, alone=True)
     first = command("run", "spec.yaml", "--detach").splitlines()[-1]
     checkpoints = account.home / "volumes" / "runs" / first
     until(lambda: list(checkpoints.glob("state-10.json")))
-    assert f"is still running; stop it first: trainflow stop {first}" in refused(command, "resume", first)
+    assert f"is still running; stop it first: trainflow stop {first}" in command.refused("resume", first)
     command("stop", first)
 
     second = command("resume", first, "--detach", *QUICKLY).splitlines()[-1]
@@ -179,3 +164,26 @@ def test_a_stopped_run_of_a_deployment_goes_on_until_its_folder_is_gone(account:
     failed = json.loads(command("status", third, "--json", status=1))
     assert failed["error"]["name"] == "PreflightFailed"
     assert f"resume_from: the folder of {first} is gone from the shared file system." in failed["error"]["message"]
+
+
+@pytest.mark.slow
+def test_the_page_starts_a_run_of_this_machine_that_outlives_it(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    command = Commands(tmp_path)
+    first = command(*START).splitlines()[-1]
+    out, home = tmp_path / "out", tmp_path / ".trainflow"
+    until(lambda: list((home / "volumes" / "runs" / first).glob("state-10.json")))
+    with pytest.raises(NotResumed, match=f"^The run {first} is still running; stop it first"):
+        resume_in_background(first, out=out, home=home)
+    command("stop", first, "--local")
+
+    here = LocalRuns(LocalOptions(out=out, home=home))
+    resume = partial(resume_in_background, out=out, home=home)
+    with RunLibrary(folder=out, place=here, resume=resume) as library:
+        assert library.run(first).can_resume
+        second = library.resume(first)
+        assert library.resume(first) == second, "the page asks twice"
+    until(lambda: list((home / "volumes" / "runs" / second).glob("state-*.json")))
+    assert min(losses(command, second, "--local")) > 10
+    command("stop", second, "--local")
+    assert [run["run_id"] for run in command.json("list", "--local")] == [second, first]

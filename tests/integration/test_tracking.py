@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from local.twin import REPOSITORY
+from tests.integration.commands import Answer, Commands
 from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.models.run_record import Inputs, RunError, RunRecord, RunStatus
 from trainflow.protocol.metrics_line import StepMetrics
@@ -80,21 +81,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def export(folder: Path, *words: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "WANDB_"))}
-    settings = {"PYTHONPATH": str(REPOSITORY), "XDG_CONFIG_HOME": str(folder / "config"), **environment}
-    done = subprocess.run(
-        [str(PYTHON), "-m", "trainflow", "export", *words, "--local"],
-        cwd=folder,
-        env={**kept, **settings},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+def export(folder: Path, *words: str, status: int = 0, **environment: str) -> Answer:
+    """`trainflow export` in the trackers' environment."""
+    settings = {"PYTHONPATH": str(REPOSITORY), **environment}
+    answer = Commands(folder, settings, alone=True, python=PYTHON).answer("export", *words, "--local")
+    assert answer.status == status, answer.stderr
+    return answer
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,9 @@ from typing import NoReturn
 
 HOLD, SHOW, DETACH = b"hold\n", b"show\n", b"detach\n"
 
+STOP, LEAVE, GO_ON = "s", "d", "g"
+"""Answers to the question that follows Ctrl-C."""
+
 CONSOLE_LOG = "console.log"
 """File in the run's folder for what a detached run prints."""
 
@@ -125,11 +128,11 @@ def run_attended(arguments: Sequence[str]) -> int:
             return _exit_status(child.wait())
         except KeyboardInterrupt:
             run_id = run_id or _announced(announced)
-            answer = _asked(child) if run_id else "s"
-        if answer == "s":
+            answer = _asked(child) if run_id else STOP
+        if answer == STOP:
             child.send_signal(signal.SIGINT)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not stop the stopping
-        elif answer == "d":
+        elif answer == LEAVE:
             _say(child, DETACH)
             print(f"{SHOW_CURSOR}The run goes on: trainflow watch {run_id} --local, trainflow stop {run_id} --local")
             return 0
@@ -161,13 +164,26 @@ def _say(child: subprocess.Popen[bytes], word: bytes) -> None:
 
 
 def _asked(child: subprocess.Popen[bytes]) -> str:
-    """`s` for stop, `d` for detach, `g` for go on; Ctrl-C again and a closed input mean stop."""
+    """See `ask`; Ctrl-C again and a closed input mean stop: the run ends with its terminal unless it is detached."""
     _say(child, HOLD)
+    print(SHOW_CURSOR, end="")
+    return ask(otherwise=STOP)
+
+
+def ask(*, otherwise: str) -> str:
+    """Ask a person who has typed Ctrl-C what to do about the run.
+
+    Args:
+        otherwise: The answer where there is none: Ctrl-C again, or a closed input.
+
+    Returns:
+        `STOP`, `LEAVE` or `GO_ON`.
+    """
     try:
-        answer = input(f"{SHOW_CURSOR}\nStop the run, detach from it, or go on watching? [s/d/G] ")
+        answer = input("\nStop the run, detach from it, or go on watching? [s/d/G] ").strip().lower()[:1]
     except (KeyboardInterrupt, EOFError):
-        return "s"
-    return answer.strip().lower()[:1] or "g"
+        return otherwise
+    return answer if answer in (STOP, LEAVE) else GO_ON
 
 
 def _announced(descriptor: int) -> str:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import os
@@ -15,7 +16,8 @@ import typer
 
 from trainflow.cli.exit_status import ABORTED, refuse
 from trainflow.cli.operate.commands import register
-from trainflow.cli.operate.place import PlaceName
+from trainflow.cli.operate.completion import run_ids
+from trainflow.cli.operate.place import HOME, Home, PlaceName
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
 
@@ -155,6 +157,7 @@ register(app)
 def ui(
     place: PlaceName = None,
     out: Annotated[Path, typer.Option(help="Folder with the folders of this machine's runs.")] = Path("out"),
+    home: Home = HOME,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 0,
 ) -> None:
     """Show runs on a page in the browser.
@@ -166,15 +169,20 @@ def ui(
 
     from rich.console import Console
 
-    from trainflow.cli.operate.place import open_reader
-    from trainflow.cli.page import serve
+    from trainflow.cli.operate.place import open_deployment_named, open_reader
+    from trainflow.cli.page import resume_in_background, serve
     from trainflow.page.library import RunLibrary
 
     with tempfile.TemporaryDirectory(prefix="trainflow-page-") as nothing:
         try:
-            runs = open_reader(local=place is None, place=place, out=out)
-            # The folders of this machine say nothing of a deployment's runs.
-            library = RunLibrary(folder=Path(nothing) if place else out, place=runs, name=place or "")
+            if place is None:
+                here = open_reader(local=True, place=None, out=out, home=home)
+                resume = functools.partial(resume_in_background, out=out, home=home)
+                library = RunLibrary(folder=out, place=here, resume=resume)
+            else:
+                # The folders of this machine say nothing of a deployment's runs.
+                runs = open_deployment_named(place)
+                library = RunLibrary(folder=Path(nothing), place=runs, resume=runs.resume, name=place)
             serve(library, port=port, console=Console())
         except TrainflowError as error:
             refuse(str(error))
@@ -199,6 +207,7 @@ def validate(
     from trainflow.cli.spec_file import read_spec
     from trainflow.client.code import require_code
     from trainflow.client.programs import doubts_about
+    from trainflow.record.wording import count
 
     try:
         valid = read_spec(spec, override or ())
@@ -208,7 +217,7 @@ def validate(
     compute = valid.compute
     print(
         f"{spec}: valid. {valid.name}: {compute.num_nodes} × {compute.instance_type}, "
-        f"{compute.world_size} processes, backend {compute.backend}.\n"
+        f"{count(compute.world_size, 'process')}, backend {compute.backend}.\n"
         f"Precompilation: {'on' if valid.precompiles else 'off'}, since {valid.precompile_reason}."
     )
     for doubt in (_doubts_by_help if run_help else doubts_about)(valid.workload, folder=spec.parent):
@@ -289,7 +298,7 @@ def schema(
 
 @app.command()
 def doctor(
-    run: Annotated[str, typer.Option(help="The run's id.")],
+    run: Annotated[str, typer.Option(help="The run's id.", autocompletion=run_ids)],
     kubeconfig: Annotated[Path | None, typer.Option(help="The run's cluster. Default: as kubectl chooses.")] = None,
     namespace: Annotated[str, typer.Option(help="Where runs live.")] = "training",
 ) -> None:

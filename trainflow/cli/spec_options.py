@@ -7,10 +7,17 @@ from typing import Annotated
 
 import typer
 
-SpecPath = Annotated[Path, typer.Argument(help="Run spec: a YAML or JSON file.", show_default=False)]
+from trainflow.cli.operate.completion import spec_files
+
+SpecPath = Annotated[
+    Path, typer.Argument(help="Run spec: a YAML or JSON file.", show_default=False, autocompletion=spec_files)
+]
 Overrides = Annotated[
     list[Path] | None,
     typer.Option(
-        "--override", metavar="FILE", help="A file with fields that differ this time; may be given more than once."
+        "--override",
+        metavar="FILE",
+        help="A file with fields that differ this time; may be given more than once.",
+        autocompletion=spec_files,
     ),
 ]

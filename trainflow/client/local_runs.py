@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainflow.client.place import FollowedRun, LogNotFound, PlaceUnavailable, RunNotFound, RunSummary
 from trainflow.client.twin_address import TwinAddress, read_address
+from trainflow.errors import TrainflowError
 from trainflow.models.run_status import RunStatus
 
 if TYPE_CHECKING:
@@ -145,11 +146,26 @@ class LocalRuns:
         folder = self._folder(run_id)
         if (live := self._live(folder)) is not None and _record(folder) is None:
             try:
-                return live.log(folder.name, request)
+                lines = live.log(folder.name, request)
+                return self._until_recorded(folder, live, lines) if request.follow else lines
             except LogNotFound:
                 if request.pod not in self._logs(folder):  # a pod that is gone, whose log was written here
                     raise
         return _lines(self._log_file(folder, request), request)
+
+    def _until_recorded(self, folder: Path, live: DeployedRuns, lines: Iterator[str]) -> Iterator[str]:
+        """Lines of a log that is followed. Where the run ends with them, its record is awaited: the twin ends a moment
+        later, and cannot be asked any more how the run ended."""
+        try:
+            yield from lines
+            if live.describe(folder.name).status is RunStatus.RUNNING:
+                return
+        except TrainflowError:
+            if read_address(folder) is not None:
+                raise
+        deadline = time.monotonic() + END_SECONDS
+        while _record(folder) is None and read_address(folder) is not None and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def execute(
         self, run_id: str, request: LogRequest, command: Sequence[str], write: Callable[[bool, bytes], None]
@@ -268,11 +284,24 @@ def _pod_of_rank(record: RunRecord | None, rank: int) -> str:
 
 
 def _lines(path: Path, request: LogRequest) -> Iterator[str]:
-    if request.since is not None:
-        raise LogNotFound("The log of an ended run has no times; leave --since out.")
-    with path.open(encoding="utf-8", errors="replace") as file:
+    """Lines of a log that an ended run has left.
+
+    Raises:
+        LogNotFound: If their times are asked for and not known.
+    """
+    from trainflow.client.log_times import offset_since
+
+    begin = 0 if request.since is None else offset_since(path, request.since)
+    if begin is None:
+        raise LogNotFound(f"The times of {path.name} are not known: an earlier version wrote it; leave --since out.")
+    return _lines_from(path, begin)
+
+
+def _lines_from(path: Path, offset: int) -> Iterator[str]:
+    with path.open("rb") as file:
+        file.seek(offset)
         for line in file:
-            yield line.removesuffix("\n")
+            yield line.decode(errors="replace").removesuffix("\n")
 
 
 def _summary(folder: Path) -> RunSummary | None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -239,6 +238,8 @@ def open_place(name: str, options: PlaceOptions) -> AbstractContextManager[Place
     Raises:
         PlaceUnavailable: If no installed package offers it.
     """
+    from importlib.metadata import entry_points  # brings the modules of `email`; a list of runs opens no place
+
     found = next(iter(entry_points(group=GROUP, name=name)), None)
     if found is None:
         installed = ", ".join(sorted({each.name for each in entry_points(group=GROUP)})) or "none"

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainflow.client.details import VERSION
 from trainflow.client.observe.snapshot import total_steps
+from trainflow.client.spot_prices import SpotPrice
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
@@ -29,6 +30,9 @@ class Candidate:
     instance_type: str
     usd_per_hour: float | None
     """Price of all nodes together; None where the price in the region is not known."""
+    spot_usd_per_hour: float | None = None
+    """The same as Spot nodes, now, in the zone where they cost least; None if it was not asked or is not offered."""
+    spot_zone: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +66,23 @@ class Plan:
     total_steps: int | None
     estimate: Estimate | None
     """None without an earlier run of the same program on the same nodes, or without a number of steps."""
+    spot_trouble: str | None = None
+    """Why Spot prices are not known, if they were asked for."""
 
     def as_json(self) -> dict[str, Any]:
         """The document that `trainflow plan --json` prints."""
         return {"version": VERSION, **asdict(self)}
 
 
-def plan_of(spec: RunSpec, *, region: str, earlier: Sequence[RunRecord] = (), of_twin: bool = False) -> Plan:
+def plan_of(
+    spec: RunSpec,
+    *,
+    region: str,
+    earlier: Sequence[RunRecord] = (),
+    of_twin: bool = False,
+    spot: Mapping[str, SpotPrice] | None = None,
+    spot_trouble: str | None = None,
+) -> Plan:
     """What the spec asks for.
 
     Args:
@@ -76,10 +90,12 @@ def plan_of(spec: RunSpec, *, region: str, earlier: Sequence[RunRecord] = (), of
         region: Region whose prices count.
         earlier: Records of runs, the newest first.
         of_twin: Whether these were runs of the twin, whose times tell no price.
+        spot: Spot prices by instance type; None if they were not asked for.
+        spot_trouble: Why they are not known, if they were.
     """
     compute = spec.compute
     candidates = [
-        Candidate(instance_type=name, usd_per_hour=_times(usd_per_hour(name, region=region), compute.num_nodes))
+        _candidate(name, region=region, num_nodes=compute.num_nodes, spot=(spot or {}).get(name))
         for name in (compute.instance_type, *compute.fallback)
     ]
     price, document = candidates[0].usd_per_hour, spec.model_dump(mode="json")
@@ -97,6 +113,16 @@ def plan_of(spec: RunSpec, *, region: str, earlier: Sequence[RunRecord] = (), of
         max_usd=_times(price, spec.limits.max_duration_hours),
         total_steps=steps,
         estimate=_estimate(document, steps, None if of_twin else price, earlier) if steps else None,
+        spot_trouble=spot_trouble,
+    )
+
+
+def _candidate(name: str, *, region: str, num_nodes: int, spot: SpotPrice | None) -> Candidate:
+    return Candidate(
+        instance_type=name,
+        usd_per_hour=_times(usd_per_hour(name, region=region), num_nodes),
+        spot_usd_per_hour=_times(spot.usd_per_hour, num_nodes) if spot else None,
+        spot_zone=spot.zone if spot else None,
     )
 
 

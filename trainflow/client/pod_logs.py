@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -35,7 +36,7 @@ class LogRequest:
     since: datetime | None = None
     """Begin with lines of this time; None for the first line."""
     follow: bool = False
-    """Go on with new lines until the pod has ended."""
+    """Go on with new lines: of a rank until the run has ended, of a pod by its name until the pod has."""
 
 
 def parse_since(text: str, now: datetime) -> datetime:
@@ -78,6 +79,42 @@ def chosen(pods: list[PodView], run_id: str, request: LogRequest) -> PodView:
 def chosen_pod(source: PodSource, run_id: str, request: LogRequest) -> PodView:
     """See `chosen`; the pods are listed now."""
     return chosen(_pods(source, run_id), run_id, request)
+
+
+def followed_lines(
+    source: PodSource,
+    run_id: str,
+    pod: PodView,
+    request: LogRequest,
+    *,
+    has_run_ended: Callable[[], bool],
+    poll_seconds: float,
+) -> Iterator[str]:
+    """The lines of a rank's pod, and of each pod that takes its place after a restart, until the run has ended."""
+    current: PodView | None = pod
+    while current is not None:
+        yield from log_lines(source, run_id, current, request)
+        current = _successor(source, run_id, current, request, has_run_ended, poll_seconds)
+
+
+def _successor(
+    source: PodSource,
+    run_id: str,
+    pod: PodView,
+    request: LogRequest,
+    has_run_ended: Callable[[], bool],
+    poll_seconds: float,
+) -> PodView | None:
+    """The pod that takes the place of one that has ended, once it has begun; None if the run ends before."""
+    while True:
+        ended = has_run_ended()  # asked before the pods: one that has begun by then is found
+        with suppress(TrainflowError):
+            found = chosen_pod(source, run_id, request)
+            if found.uid != pod.uid:
+                return found
+        if ended:
+            return None
+        time.sleep(poll_seconds)
 
 
 def log_lines(source: PodSource, run_id: str, pod: PodView, request: LogRequest) -> Iterator[str]:

@@ -31,8 +31,9 @@ from trainflow.client.place import (
     RunSummary,
     new_run_id,
 )
-from trainflow.client.pod_logs import LogRequest, PodNotFound, chosen_pod, log_lines
+from trainflow.client.pod_logs import LogRequest, PodNotFound, chosen_pod, followed_lines, log_lines
 from trainflow.client.refusals import told
+from trainflow.client.spot_prices import SpotPrice, spot_prices
 from trainflow.client.stored_logs import LATE, StoredLogs, StoredPod
 from trainflow.client.sweeping import sweep
 from trainflow.errors import InvalidRunSpec, TrainflowError
@@ -102,6 +103,15 @@ class DeployedRuns:
     def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
         """See `Place`. The new run's preflight, which sees the file system, tells whether there is a checkpoint."""
         return self.start(spec_continuing(self.record(run_id), changes))
+
+    @property
+    def region(self) -> str:
+        """The Region of the deployment."""
+        return str(self._stepfunctions.meta.region_name)
+
+    def spot_prices(self, instance_types: Sequence[str]) -> dict[str, SpotPrice]:
+        """See `trainflow.client.spot_prices`."""
+        return spot_prices(self._client("ec2"), instance_types, now=datetime.now(UTC))
 
     @told
     def sweep(self, *, delete: bool) -> SweepReport:
@@ -182,7 +192,17 @@ class DeployedRuns:
         execution = self._execution(run_id)
         source = self._pods_of(execution)
         try:
-            return log_lines(source, run_id, chosen_pod(source, run_id, request), request)
+            pod = chosen_pod(source, run_id, request)
+            if not request.follow or request.pod is not None:
+                return log_lines(source, run_id, pod, request)
+            return followed_lines(
+                source,
+                run_id,
+                pod,
+                request,
+                has_run_ended=lambda: self.describe(run_id).status is not RunStatus.RUNNING,
+                poll_seconds=self._poll_seconds,
+            )
         except TrainflowError as unseen:
             if isinstance(unseen, LogNotFound) and not isinstance(unseen, PodNotFound):
                 raise

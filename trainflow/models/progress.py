@@ -18,7 +18,7 @@ RELATIVE = r"^(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\x00-\x1f]+$"
 class Format(DescribedFields):
     """How the lines of a program are read. Exactly one of the fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     pattern: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """Regular expression (Python's) that is searched in each line. Its named groups are the figures: `step` is

@@ -397,6 +397,7 @@ class RunSpec(Section):
 
     model_config = ConfigDict(
         title="Trainflow run spec",
+        defer_build=False,
         json_schema_extra={"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID},
     )
 

@@ -39,7 +39,8 @@ IN_WORDS = {
 class Section(DescribedFields):
     """Immutable part of a spec that refuses fields it does not have."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # The spec's validator holds those of its sections: a section's own is built when it is first used by itself.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def one_of(choices: Sequence[object]) -> str:

@@ -93,6 +93,7 @@ class PageApp:
                 Route("/runs/{run_id}/logs/{pod}", self.log),
                 Route("/runs/{run_id}/report", self.report),
                 Route("/runs/{run_id}/stop", self.stop, methods=["POST"]),
+                Route("/runs/{run_id}/resume", self.resume, methods=["POST"]),
             ],
             exception_handlers={RunNotFound: _not_found, TrainflowError: _unavailable},
         )
@@ -151,13 +152,20 @@ class PageApp:
 
     async def stop(self, request: Request) -> Response:
         """Stop a run."""
-        given = request.headers.get("x-trainflow-token", "")
-        if not hmac.compare_digest(given.encode(), self._form_token.encode()):
-            return PlainTextResponse("The page is of an earlier server: load it anew, and stop the run again.\n", 403)
+        if not self._is_from_page(request):
+            return _stale()
         run_id = request.path_params["run_id"]
         await run_in_threadpool(self._library.run, run_id)
         await run_in_threadpool(self._library.stop, run_id)
         return PlainTextResponse("Stopped.\n")
+
+    async def resume(self, request: Request) -> Response:
+        """Start a run that continues an ended one; its id."""
+        if not self._is_from_page(request):
+            return _stale()
+        run_id = request.path_params["run_id"]
+        await run_in_threadpool(self._library.run, run_id)
+        return JSONResponse({"run_id": await run_in_threadpool(self._library.resume, run_id)})
 
     async def compare(self, request: Request) -> Response:
         """Several runs on one plot, and the fields in which their specs differ."""
@@ -195,6 +203,11 @@ class PageApp:
             return PlainTextResponse("There is no such file.\n", status_code=404)
         content = await run_in_threadpool((files("trainflow.page") / "assets" / name).read_bytes)
         return Response(content, media_type=ASSETS[name])
+
+    def _is_from_page(self, request: Request) -> bool:
+        """Whether a request that changes something has the token that only the page knows."""
+        given = request.headers.get("x-trainflow-token", "")
+        return hmac.compare_digest(given.encode(), self._form_token.encode())
 
     async def _stream(self, run_id: str) -> AsyncIterator[str]:
         shown: dict[str, str] = {}
@@ -281,6 +294,10 @@ def _number(text: str | None, default: float) -> float:
 
 def _metric(now: RunNow, name: str, window: Window) -> dict[str, Any] | None:
     return now.curves().metric(name, window)
+
+
+def _stale() -> Response:
+    return PlainTextResponse("The page is of an earlier server: load it anew, and try again.\n", status_code=403)
 
 
 async def _not_found(_: Request, error: Exception) -> Response:

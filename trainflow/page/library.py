@@ -32,6 +32,9 @@ LIST_SECONDS = 3.0
 KEPT_SECONDS = 5.0
 """The same for the steps that a deployment keeps."""
 
+RESUMED = frozenset({RunStatus.FAILED, RunStatus.ABORTED, RunStatus.TIMED_OUT})
+"""Ends after which a run may be continued as it is; one that has succeeded needs another spec."""
+
 STOPPED = explained("Aborted", "The run was stopped from the page.")
 
 
@@ -62,6 +65,8 @@ class RunNow:
     marks: tuple[Mark, ...]
     log_dir: Path
     can_stop: bool
+    can_resume: bool = False
+    """Whether a run that continues this one may be started: it has ended, and not as it should."""
     report: Path | None = None
 
     def curves(self) -> RunCurves:
@@ -82,8 +87,11 @@ class RunNow:
 class WatchedRun:
     """One run, asked no more often than is shown."""
 
-    def __init__(self, *, source: Callable[[], RunSnapshot], log_dir: Path, can_stop: bool, report: Path) -> None:
-        self._source, self._log_dir, self._can_stop, self._report = source, log_dir, can_stop, report
+    def __init__(
+        self, *, source: Callable[[], RunSnapshot], log_dir: Path, can_stop: bool, can_resume: bool, report: Path
+    ) -> None:
+        self._source, self._log_dir, self._report = source, log_dir, report
+        self._can_stop, self._can_resume = can_stop, can_resume
         self._curves = RunCurves()
         self._lock = threading.Lock()
         self._now: RunNow | None = None
@@ -121,6 +129,7 @@ class WatchedRun:
             marks=marks(snapshot),
             log_dir=self._log_dir,
             can_stop=self._can_stop and snapshot.status is RunStatus.RUNNING,
+            can_resume=self._can_resume and snapshot.status in RESUMED,
             report=self._report if self._report.is_file() else None,
         )
 
@@ -129,18 +138,28 @@ class RunLibrary:
     """Runs by their ids. All methods may be called from several threads; those that ask AWS take their time."""
 
     def __init__(
-        self, *, folder: Path, place: Runs | None = None, workflow: Mapping[str, Any] | None = None, name: str = ""
+        self,
+        *,
+        folder: Path,
+        place: Runs | None = None,
+        resume: Callable[[str], str] | None = None,
+        workflow: Mapping[str, Any] | None = None,
+        name: str = "",
     ) -> None:
         """Asks nothing yet.
 
         Args:
             folder: Where ended runs have left their folders.
             place: Where runs go on; None to show ended ones alone.
+            resume: Starts a run at the place that continues an ended one, and returns its id; None where none can be
+                started.
             workflow: Definition of the state machine that the runs execute. Default: the repository's.
             name: Name of the place, for the title.
         """
         self.name = name
-        self._ended, self._place = EndedRuns(folder), place
+        self._ended, self._place, self._resume = EndedRuns(folder), place, resume
+        self._resumed: dict[str, str] = {}
+        self._resuming = threading.Lock()
         self._workflow = workflow
         self._layout: Layout | None = None
         self._watched: dict[str, WatchedRun] = {}
@@ -221,6 +240,25 @@ class RunLibrary:
         if watched is not None:
             watched.ask_again()
 
+    def resume(self, run_id: str) -> str:
+        """Start a run that continues an ended one; its id.
+
+        A page that asks again, because the answer was lost or the button was pressed twice, is told of the run that it
+        has started already, as long as that one goes on.
+
+        Raises:
+            TrainflowError: If it cannot be continued; nothing was started then.
+        """
+        if self._resume is None:
+            raise RunNotFound(f"The run '{run_id}' cannot be resumed from this page; use `trainflow resume {run_id}`.")
+        with self._resuming:
+            started = self._resumed.get(run_id)
+            if started is None or self.run(started).snapshot.status is not RunStatus.RUNNING:
+                started = self._resumed[run_id] = self._resume(run_id)
+        with self._lock:
+            self._listed_at = -LIST_SECONDS
+        return started
+
     def ask_again(self) -> None:
         """Let the next view of each run be a new one."""
         with self._lock:
@@ -263,6 +301,7 @@ class RunLibrary:
             source=source,
             log_dir=log_dir,
             can_stop=self._place is not None,
+            can_resume=self._resume is not None,
             report=self._ended.report(run_id) if is_name(run_id) else self._ended.folder,
         )
 

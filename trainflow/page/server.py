@@ -40,7 +40,7 @@ class PageServer:
         self._token = secrets.token_urlsafe(32)  # 256 bits
         self._socket = socket.create_server((LOOPBACK, port))
         self.port: int = self._socket.getsockname()[1]
-        self._closing = threading.Event()
+        self._closing, self._ended = threading.Event(), threading.Event()
         self._server: uvicorn.Server | None = None
         self._thread = threading.Thread(target=self._serve, name="page", daemon=True)
 
@@ -65,15 +65,24 @@ class PageServer:
         self._closing.set()
         if self._server is not None:
             self._server.should_exit = True
-        self._thread.join(GOODBYE_SECONDS)
-        self._socket.close()
+        if self._ended.wait(GOODBYE_SECONDS):  # otherwise it still uses the port, which goes with the process then
+            self._thread.join()
+            self._socket.close()
 
     def wait(self) -> None:
         """Serve until the thread ends, or Ctrl-C."""
-        while self._thread.is_alive():
-            self._thread.join(0.5)
+        # Not `Thread.join`: Python 3.11 takes a thread for ended when Ctrl-C interrupts that (threading.py,
+        # `_wait_for_tstate_lock`), and the port was closed while it was in use.
+        while not self._ended.wait(0.5):
+            pass
 
     def _serve(self) -> None:
+        try:
+            self._serve_until_closed()
+        finally:
+            self._ended.set()
+
+    def _serve_until_closed(self) -> None:
         import uvicorn
 
         from trainflow.page.app import PageApp

@@ -10,6 +10,7 @@ from typing import Any
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.place import RunSummary
 from trainflow.models.run_record import RunStatus
+from trainflow.models.run_spec import as_list
 from trainflow.page.cost import Forecast, forecast
 from trainflow.page.library import RunNow
 from trainflow.page.workflow import Layout, StateRow, state_rows
@@ -80,6 +81,8 @@ def run_context(now: RunNow, layout: Layout | None) -> dict[str, Any]:
         "hidden_pods": max(0, len(snapshot.pods) - MAX_POD_ROWS),
         "notices": notices(now),
         "can_stop": now.can_stop,
+        "can_resume": now.can_resume,
+        "continues": _continued(snapshot),
         "has_report": now.report is not None,
         "announcement": announcement(snapshot, states),
         "workflow_in_words": _workflow_in_words(states),
@@ -234,6 +237,12 @@ def _period(snapshot: RunSnapshot) -> str:
     end = snapshot.ended_at.astimezone(UTC)
     day = "" if end.date() == start.date() else f"{end:%Y-%m-%d} "
     return f"{start:%Y-%m-%d %H:%M:%S} – {day}{end:%H:%M:%S} UTC"
+
+
+def _continued(snapshot: RunSnapshot) -> str | None:
+    """The run that this one continues; None for most. An execution's input may be no spec."""
+    earlier = as_list(snapshot.spec.get("resume_from"))
+    return str(earlier[0]) if isinstance(earlier, list) and earlier else None
 
 
 def _workflow_in_words(states: Sequence[StateRow]) -> str:

@@ -57,7 +57,12 @@ def differing_fields(specs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]
     flat = [dict(flattened(spec)) for spec in specs]
     names = dict.fromkeys(name for spec in flat for name in spec)
     rows = {name: [spec.get(name) for spec in flat] for name in names}
-    return {name: values for name, values in rows.items() if any(value != values[0] for value in values)}
+    return {name: values for name, values in rows.items() if any(_said(value) != _said(values[0]) for value in values)}
+
+
+def _said(value: Any) -> Any:
+    """A value for comparison: a list or mapping without entries says as little as a field that is not there."""
+    return None if value in ([], {}) else value
 
 
 def value_text(value: Any) -> str:

@@ -75,5 +75,6 @@ def usd(amount: float | None) -> str:
 
 
 def count(number_of: int, noun: str) -> str:
-    """`1 pod`, `3 pods`, `25,000 events`."""
-    return f"{number_of:,} {noun}" if number_of == 1 else f"{number_of:,} {noun}s"
+    """`1 pod`, `3 pods`, `25,000 events`, `2 processes`."""
+    ending = "" if number_of == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number_of:,} {noun}{ending}"

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polling import eventually
 
+from trainflow.client.log_times import times_file
 from trainflow.client.observe.logs import LogFollower, Resumption
 
 STAMP = "2026-11-21T09:30:"
@@ -47,6 +48,19 @@ def test_lines_are_written_as_they_come(cluster: FakeCluster, log: FakeLog, tmp_
 
     log.end()
     assert follower.join(10)
+
+
+def test_the_times_of_the_lines_are_kept_beside_them(cluster: FakeCluster, log: FakeLog, tmp_path: Path) -> None:
+    path = tmp_path / "pod.log"
+    log.write(stamped(1, "first"), stamped(1, "second", fraction=9), "unable to retrieve\n", stamped(4, "third"))
+    log.break_after = [1, 2]
+    log.end()
+    follower = follower_of(cluster, path, log)
+
+    follower.start()
+
+    assert follower.join(20)
+    assert times_file(path).read_text() == f"{STAMP}01Z 0\n{STAMP}04Z {path.read_text().index('third')}\n"
 
 
 def test_a_broken_connection_loses_no_line_and_doubles_none(cluster: FakeCluster, log: FakeLog, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_of_a_large_gang_only_rank_0_and_failed_pods_are_followed(observed: Obse
     stream.lines.put(event("MODIFIED", finished_pod("train-07", index=7, exit_code=1)))
 
     eventually(lambda: observed.observer.snapshot().last_lines == {"train-07": ("last words",)})
-    assert {path.name for path in observed.log_dir.iterdir()} == {"train-00.log", "train-07.log"}
+    assert {path.name for path in observed.log_dir.glob("*.log")} == {"train-00.log", "train-07.log"}
 
 
 def test_how_far_staging_is_is_known_while_its_pod_runs(observed: Observed) -> None:

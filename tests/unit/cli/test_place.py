@@ -30,7 +30,8 @@ def offered(monkeypatch: pytest.MonkeyPatch, **entry_points: str) -> None:
     """Let the installed packages offer these places and no others."""
     found = [EntryPoint(name, value, places.GROUP) for name, value in entry_points.items()]
     monkeypatch.setattr(
-        places, "entry_points", lambda *, group, name=None: [each for each in found if name in (None, each.name)]
+        "importlib.metadata.entry_points",
+        lambda *, group, name=None: [each for each in found if group == places.GROUP and name in (None, each.name)],
     )
 
 

@@ -20,6 +20,14 @@ def test_specs_are_compared_field_by_field() -> None:
     assert differing_fields([one, one]) == {}
 
 
+def test_a_section_without_entries_is_the_same_as_none() -> None:
+    empty: dict[str, Any] = {"workload": {"secrets": {}, "env": {}}, "resume_from": []}
+    earlier: dict[str, Any] = {"workload": {"env": {"A": "1"}}, "resume_from": None}
+    assert differing_fields([empty, earlier]) == {"workload.env.A": [None, "1"]}
+    zeros: list[dict[str, Any]] = [{"limits": {"max_restarts": value}} for value in (0, False, None)]
+    assert differing_fields(zeros) == {"limits.max_restarts": [0, False, None]}
+
+
 def run(num_nodes: int, throughput: float | None, *, instance_type: str = "trn1.32xlarge", **spec: Any) -> Measured:
     described = {"name": f"bert-{num_nodes}", "compute": {"num_nodes": num_nodes}, **spec}
     return Measured(

@@ -46,3 +46,4 @@ def test_fast_trainings_need_no_decimals() -> None:
 
 def test_counts_agree_with_their_nouns() -> None:
     assert [count(1, "gap"), count(25_000, "event")] == ["1 gap", "25,000 events"]
+    assert [count(1, "process"), count(64, "process")] == ["1 process", "64 processes"]

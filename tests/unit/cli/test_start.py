@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,17 @@ SPEC = str(Path("runs/demo.yaml").resolve())
 AFTERWARDS = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
 
 
-def loaded(folder: Path, *arguments: str) -> set[str]:
+def loaded(folder: Path, *arguments: str, **environment: str) -> set[str]:
     """Modules that `trainflow` with these arguments has loaded at its end."""
     code = f"{AFTERWARDS}sys.argv = ['trainflow', *{list(arguments)!r}]; from trainflow.cli.main import app; app()"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return set(done.stderr.split())
 
@@ -34,6 +42,13 @@ def test_a_command_loads_what_it_needs_alone(tmp_path: Path, arguments: tuple[st
     modules = loaded(tmp_path, *arguments)
     assert "trainflow.cli.main" in modules
     assert modules & spared == set()
+
+
+def test_the_tab_key_waits_for_no_model_and_no_network(tmp_path: Path) -> None:
+    typed = {"COMP_WORDS": "trainflow status --place ", "COMP_CWORD": "3"}
+    modules = loaded(tmp_path, _TRAINFLOW_COMPLETE="complete_bash", **typed)
+    assert "trainflow.cli.operate.completion" in modules
+    assert modules & {"botocore", "http.client", "kubernetes", "rich", "yaml", "trainflow.models.run_spec"} == set()
 
 
 def test_descriptions_of_fields_are_the_docstrings_under_them() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.runs import SPEC
 from trainflow.client.files import write_record, write_steps
 from trainflow.client.local_runs import LocalOptions, LocalRuns
+from trainflow.client.log_times import LogTimes, times_file
 from trainflow.client.place import LogNotFound, RunNotFound, RunSummary
 from trainflow.client.pod_logs import LogRequest
 from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, read_address
@@ -86,8 +87,26 @@ def test_a_log_that_is_not_there_names_those_that_are(local: LocalRuns, tmp_path
     leave_run(tmp_path / "out", "a-1")
     with pytest.raises(LogNotFound, match="no log of a training pod of rank 7; --pod names one of: a-1-training-1-w"):
         local.log("a-1", LogRequest(rank=7))
-    with pytest.raises(LogNotFound, match="has no times"):
-        list(local.log("a-1", LogRequest(since=BEGAN)))
+    with pytest.raises(LogNotFound, match=r"times of a-1-training-2-workers-0\.log are not known"):
+        local.log("a-1", LogRequest(since=BEGAN))
+
+
+def test_the_log_of_an_ended_run_is_read_from_a_time_on(local: LocalRuns, tmp_path: Path) -> None:
+    leave_run(tmp_path / "out", "a-1")
+    path = tmp_path / "out" / "a-1" / "logs" / "a-1-training-2-workers-0.log"
+    with path.open("wb") as log, times_file(path).open("w") as times:
+        written = LogTimes(times)
+        for seconds, text in ((0.2, "ä first"), (0.9, "same second"), (5.0, "later"), (5.5, "last")):
+            written.add(BEGAN + timedelta(seconds=seconds), log)
+            log.write(f"{text}\n".encode())
+
+    def since(seconds: float) -> list[str]:
+        return list(local.log("a-1", LogRequest(since=BEGAN + timedelta(seconds=seconds))))
+
+    assert since(-60) == ["ä first", "same second", "later", "last"]
+    assert since(0.7) == ["ä first", "same second", "later", "last"], "whole seconds, as of the cluster"
+    assert since(1) == since(5.4) == ["later", "last"]
+    assert since(6) == []
 
 
 def test_the_beginning_of_an_id_is_enough_where_it_is_one_runs(local: LocalRuns, tmp_path: Path) -> None:

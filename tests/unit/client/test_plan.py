@@ -5,11 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import boto3
 import pytest
+from botocore.stub import Stubber
 
 from tests.fakes.runs import spec_with
 from trainflow.cli.operate.shown import plan_text
+from trainflow.client.place import PlaceRefused
 from trainflow.client.plan import Candidate, Estimate, plan_of
+from trainflow.client.spot_prices import SpotPrice, spot_prices
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import RunRecord, RunStatus, StateVisit, Training
 from trainflow.models.run_spec import parse_run_spec
@@ -87,3 +91,38 @@ def test_a_run_of_the_twin_tells_no_price() -> None:
 def test_a_run_that_never_trained_tells_nothing(training: Training | None) -> None:
     record = record_of(spec_of(max_steps=100)).model_copy(update={"training": training})
     assert plan_of(parse_run_spec(spec_of(max_steps=200)), region=REGION, earlier=[record]).estimate is None
+
+
+def stubbed_ec2(**answer: Any) -> Any:
+    client = boto3.client("ec2", region_name=REGION, aws_access_key_id="id", aws_secret_access_key="secret")
+    stubber = Stubber(client)
+    if "error" in answer:
+        stubber.add_client_error("describe_spot_price_history", answer["error"], "Not allowed.")
+    else:
+        asked = {"InstanceTypes": ["trn1.32xlarge"], "ProductDescriptions": ["Linux/UNIX"]}
+        asked |= {"StartTime": BEGAN, "EndTime": BEGAN}
+        stubber.add_response("describe_spot_price_history", {"SpotPriceHistory": answer["prices"]}, asked)
+    stubber.activate()
+    return client
+
+
+def spot(zone: str, usd: str, *, hour: int) -> dict[str, Any]:
+    at = BEGAN.replace(hour=hour)
+    return {"InstanceType": "trn1.32xlarge", "AvailabilityZone": zone, "SpotPrice": usd, "Timestamp": at}
+
+
+def test_the_spot_price_is_the_newest_one_of_the_zone_where_it_is_least() -> None:
+    prices = [spot("us-west-2a", "1.5", hour=3), spot("us-west-2a", "9.5", hour=7), spot("us-west-2b", "8.25", hour=5)]
+    found = spot_prices(stubbed_ec2(prices=prices), ["trn1.32xlarge", "trn1.32xlarge"], now=BEGAN)
+    assert found == {"trn1.32xlarge": SpotPrice(usd_per_hour=8.25, zone="us-west-2b")}
+    plan = plan_of(parse_run_spec(spec_of()), region=REGION, spot=found)
+    assert (plan.candidates[0].spot_usd_per_hour, plan.candidates[0].spot_zone) == (16.5, "us-west-2b")
+    assert "spot      16.50 USD an hour for trn1.32xlarge in us-west-2b, the cheapest now" in plan_text(plan)
+
+
+def test_spot_prices_that_the_caller_may_not_ask_for_are_one_sentence() -> None:
+    with pytest.raises(PlaceRefused, match=r"may not call ec2:DescribeSpotPriceHistory: Not allowed\."):
+        spot_prices(stubbed_ec2(error="UnauthorizedOperation"), ["trn1.32xlarge"], now=BEGAN)
+    plan = plan_of(parse_run_spec(spec_of()), region=REGION, spot_trouble="These credentials may not.")
+    assert plan.candidates[0].spot_usd_per_hour is None
+    assert "spot      price not known: These credentials may not." in plan_text(plan)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from starlette.testclient import TestClient
 
 from benchmarks.page import LongRun
 from tests.fakes.replayed_place import ReplayedPlace
+from trainflow.client.continuing import CannotContinue
 from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.models.run_record import RunStatus
 from trainflow.page.app import PageApp, compared, event, window_of
@@ -26,7 +30,12 @@ RUN, FAILED = recorded("succeeded"), recorded("worker_failed")
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Iterator[RunLibrary]:
+def place(tmp_path: Path) -> ReplayedPlace:
+    return ReplayedPlace([RUN], polls=20, folder=tmp_path)
+
+
+@pytest.fixture
+def library(tmp_path: Path, place: ReplayedPlace) -> Iterator[RunLibrary]:
     """A place with a run that goes on, and a folder with one that has failed."""
     record = FAILED.record()
     folder = tmp_path / "out" / FAILED.run_id
@@ -36,7 +45,7 @@ def library(tmp_path: Path) -> Iterator[RunLibrary]:
     (folder / "logs").mkdir()
     (folder / "logs" / f"{FAILED.pods[-1].name}.log").write_text("\n".join(FAILED.log) + "\n")
     (tmp_path / "out" / "latest").symlink_to(folder.name)
-    with RunLibrary(folder=tmp_path / "out", place=ReplayedPlace([RUN], polls=20, folder=tmp_path)) as library:
+    with RunLibrary(folder=tmp_path / "out", place=place, resume=place.resume) as library:
         yield library
 
 
@@ -116,6 +125,59 @@ def test_a_stop_needs_the_pages_own_token_and_no_other_sites_form(reader: TestCl
     stopped = library.run(RUN.run_id).snapshot
     assert stopped.error is not None
     assert (stopped.status, stopped.error.message) == (RunStatus.ABORTED, "The run was stopped from the page.")
+
+
+def test_a_run_is_resumed_with_the_pages_own_token_and_once(
+    reader: TestClient, library: RunLibrary, place: ReplayedPlace
+) -> None:
+    address, own = f"/runs/{FAILED.run_id}/resume", {"x-trainflow-token": FORM_TOKEN, "origin": BASE}
+
+    assert reader.post(address).status_code == 403
+    assert reader.post(address, headers={**own, "origin": "http://evil.example"}).status_code == 403
+    assert reader.get(address).status_code == 405
+    assert reader.post("/runs/absent-0123456789ab/resume", headers=own).status_code == 404
+    assert place.resumed == []
+
+    assert reader.post(address, headers=own).json() == {"run_id": RUN.run_id}
+    assert reader.post(address, headers=own).json() == {"run_id": RUN.run_id}, "the answer was lost on its way"
+    assert place.resumed == [FAILED.run_id]
+
+    library.stop(RUN.run_id)
+    reader.post(address, headers=own)
+    assert place.resumed == [FAILED.run_id, FAILED.run_id], "the run that it had started has ended"
+
+
+def test_a_run_that_cannot_be_resumed_is_one_sentence(tmp_path: Path, library: RunLibrary) -> None:
+    def refuse(run_id: str) -> str:
+        raise CannotContinue(f"The run {run_id} made no checkpoint.")
+
+    own = {"x-trainflow-token": FORM_TOKEN}
+    refusals = {refuse: f"The run {FAILED.run_id} made no checkpoint.\n", None: "cannot be resumed from this page"}
+    for resume, sentence in refusals.items():
+        with RunLibrary(folder=tmp_path / "out", resume=resume) as ended:
+            client = TestClient(PageApp(ended, form_token=FORM_TOKEN).asgi, base_url=BASE)
+            assert sentence in client.post(f"/runs/{FAILED.run_id}/resume", headers=own).text
+
+
+def test_resuming_is_offered_for_what_has_ended_badly_alone(reader: TestClient, tmp_path: Path) -> None:
+    assert 'id="resume"' in reader.get(f"/runs/{FAILED.run_id}").text
+    assert 'id="resume"' not in reader.get(f"/runs/{RUN.run_id}").text, "it goes on"
+    write_record(RUN.record(), tmp_path / "out" / RUN.run_id / "run.json")
+    with RunLibrary(folder=tmp_path / "out", resume=lambda run_id: run_id) as ended:
+        client = TestClient(PageApp(ended, form_token=FORM_TOKEN).asgi, base_url=BASE)
+        assert 'id="resume"' not in client.get(f"/runs/{RUN.run_id}").text, "it has succeeded"
+    with RunLibrary(folder=tmp_path / "out") as ended:
+        client = TestClient(PageApp(ended, form_token=FORM_TOKEN).asgi, base_url=BASE)
+        assert 'id="resume"' not in client.get(f"/runs/{FAILED.run_id}").text, "there is no place to start it"
+
+
+def test_a_run_names_the_one_that_it_continues(tmp_path: Path) -> None:
+    record = FAILED.record()
+    continuing = record.model_copy(update={"spec": {**record.spec, "resume_from": ["first-0123456789ab"]}})
+    write_record(continuing, tmp_path / FAILED.run_id / "run.json")
+    with RunLibrary(folder=tmp_path) as ended:
+        client = TestClient(PageApp(ended, form_token=FORM_TOKEN).asgi, base_url=BASE)
+        assert 'href="/runs/first-0123456789ab"' in client.get(f"/runs/{FAILED.run_id}").text
 
 
 def test_the_list_has_the_runs_of_the_place_and_those_that_left_a_folder(reader: TestClient) -> None:
@@ -230,6 +292,35 @@ def test_the_server_prints_its_address_before_it_serves_and_ends_with_its_contex
     assert "page" not in [thread.name for thread in threading.enumerate()]
     with pytest.raises(urllib.error.URLError):
         opener.open(server.url, timeout=2)
+
+
+def test_a_server_that_is_slow_to_end_keeps_its_port_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainflow.page.server.GOODBYE_SECONDS", 0.0)
+    faults: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", faults.append)
+    with RunLibrary(folder=tmp_path) as library, PageServer(library) as server:
+        while server._server is None or not server._server.started:
+            time.sleep(0.01)
+    server._thread.join(20)
+
+    assert (server._thread.is_alive(), faults) == (False, [])
+
+
+def test_ctrl_c_lets_the_server_end_before_its_port_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", faults.append)
+    with RunLibrary(folder=tmp_path) as library, PageServer(library) as server:
+        while server._server is None or not server._server.started:
+            time.sleep(0.01)
+        threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            server.wait()
+    while server._thread.ident in sys._current_frames():  # what the thread itself says may be wrong
+        time.sleep(0.01)
+
+    assert (server._socket.fileno(), faults) == (-1, [])
 
 
 def _events(text: str) -> list[tuple[str, dict[str, Any]]]:

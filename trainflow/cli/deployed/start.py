@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from trainflow.cli.attended import LEAVE, STOP, ask
 from trainflow.cli.follow import follow, summarize
 from trainflow.cli.run import exit_status, stopped_by
 from trainflow.cli.spec_file import read_spec
@@ -60,27 +61,27 @@ def follow_started(runs: DeployedRuns, run_id: str, *, out: Path, detach: bool, 
         print(f"Started in {runs.name}: trainflow watch {run_id} --place {runs.name}", file=sys.stderr)
         print(run_id)
         return 0
-    console.print(f"Started {run_id} in {runs.name}; Ctrl-C leaves it running or stops it.", highlight=False)
+    console.print(f"Started {run_id} in {runs.name}; Ctrl-C asks whether to stop it.", highlight=False)
     folder = out / run_id
     with runs.follow(run_id, log_dir=folder / "logs") as followed:
-        try:
-            follow(followed, console, followed.is_finished)
-        except KeyboardInterrupt:
-            if not _wants_to_stop():
+        while True:
+            try:
+                follow(followed, console, followed.is_finished)
+                break
+            except KeyboardInterrupt:
+                answer = _asked()
+            if answer == LEAVE:
                 print(f"The run goes on: trainflow watch {run_id} --place {runs.name}")
                 return 0
-            runs.stop(run_id, reason=stopped_by())
+            if answer == STOP:
+                runs.stop(run_id, reason=stopped_by())
+                break
     record = runs.record(run_id)
     write_record(record, folder / "run.json")
     summarize(record, console, report=write_text(folder / "report.html", runs.report(run_id)))
     return exit_status(record)
 
 
-def _wants_to_stop() -> bool:
-    """A person is asked; without a terminal the run goes on, since it costs days to begin again."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return False
-    try:
-        return input("\nStop the run? It goes on otherwise. [y/N] ").strip().lower() in ("y", "yes")
-    except (KeyboardInterrupt, EOFError):
-        return False
+def _asked() -> str:
+    """What to do after Ctrl-C. Without a terminal or an answer the run goes on: it may cost days to begin again."""
+    return ask(otherwise=LEAVE) if sys.stdin.isatty() and sys.stdout.isatty() else LEAVE

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from trainflow.cli.exit_status import ABORTED, FAILED, refuse
+from trainflow.cli.operate.completion import run_ids
 from trainflow.cli.operate.export import export
 from trainflow.cli.operate.grid import grid
 from trainflow.cli.operate.place import (
@@ -42,6 +43,7 @@ from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
+    from trainflow.client.details import RunDetails
     from trainflow.client.place import RunReader
 
 _P = ParamSpec("_P")
@@ -49,6 +51,9 @@ _R = TypeVar("_R")
 
 COMPARISON = "comparison.html"
 """Name of the page that compares several runs, below `--out`."""
+
+REGION = "us-west-2"
+"""Region whose prices `plan` shows where none is named: a region that offers trn1."""
 
 MAX_EARLIER = 20
 """Newest successful runs among which `plan` searches for one of the same program."""
@@ -74,27 +79,44 @@ def plan(
     place: PlaceName = None,
     out: Out = OUT,
     override: Overrides = None,
-    region: Annotated[str, typer.Option(envvar="AWS_REGION", help="Region whose prices count.")] = "us-west-2",
+    region: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AWS_REGION",
+            help=f"Region whose prices count. Default: that of --place, or {REGION}.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what SPEC would use and cost. Creates nothing.
 
-    Reads earlier runs for an estimate where --local or --place names a place.
+    Reads earlier runs for an estimate where --local or --place names a place, and the present Spot prices where --place
+    names one.
     """
     from trainflow.cli.operate.shown import plan_text
     from trainflow.cli.spec_file import read_spec
     from trainflow.client.code import require_code
+    from trainflow.client.local_runs import LocalRuns
     from trainflow.client.plan import plan_of
     from trainflow.models.run_status import RunStatus
 
     valid = read_spec(spec, override or ())
     require_code(valid.workload, beside=spec.parent)
-    earlier = []
+    earlier, spot, spot_trouble = [], None, None
     if local or place is not None:
         reader = open_reader(local=local, place=place, out=out)
+        if not isinstance(reader, LocalRuns):
+            region = region or reader.region
+            try:
+                spot = reader.spot_prices([valid.compute.instance_type, *valid.compute.fallback])
+            except TrainflowError as refused:
+                spot_trouble = str(refused)
         ended = [run.run_id for run in reader.runs() if run.status is RunStatus.SUCCEEDED]
         earlier = [reader.record(run_id) for run_id in ended[:MAX_EARLIER]]
-    found = plan_of(valid, region=region, earlier=earlier, of_twin=local)
+    found = plan_of(
+        valid, region=region or REGION, earlier=earlier, of_twin=local, spot=spot, spot_trouble=spot_trouble
+    )
     if as_json:
         _print_json(found.as_json())
     else:
@@ -167,12 +189,17 @@ def logs(
     out: Out = OUT,
     rank: Annotated[int, typer.Option(min=0, help="Node of the gang whose output to print.")] = 0,
     pod: Annotated[str | None, typer.Option(help="A pod by its name instead.", show_default=False)] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until the pod ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until the run ends.")] = False,
     since: Annotated[
         str | None, typer.Option(help="From this time on: 10m, 2h, or 2026-11-22T08:00.", show_default=False)
     ] = None,
 ) -> None:
-    """Print the log of RUN's training."""
+    """Print the log of RUN's training.
+
+    With --follow it goes on through restarts, and ends with the run or with the --pod.
+
+    Exit status: 0; with --follow 1 if the run has ended and has not succeeded.
+    """
     from trainflow.client.pod_logs import LogRequest, parse_since
 
     try:
@@ -180,9 +207,26 @@ def logs(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--since") from None
     request = LogRequest(rank=rank, pod=pod, since=begin, follow=follow)
+    reader = open_reader(local=local, place=place, out=out)
     with _until_interrupted():
-        for line in open_reader(local=local, place=place, out=out).log(run, request):
+        for line in reader.log(run, request):
             print(line, flush=follow)
+        if follow:
+            _tell_outcome(reader.details(run))
+
+
+def _tell_outcome(run: RunDetails) -> None:
+    """Say how a run ended whose log was followed, beside the log; the exit status tells it, too."""
+    from trainflow.models.run_status import RunStatus
+
+    if run.status is RunStatus.RUNNING:
+        typer.echo(f"The pod has ended; the run {run.run_id} goes on.", err=True)
+        return
+    typer.echo(f"The run {run.run_id} has ended: {run.status.value}.", err=True)
+    if run.error:
+        typer.echo(f"{run.error.name}: {run.error.message}\n{run.error.what_to_do}".rstrip(), err=True)
+    if run.status is not RunStatus.SUCCEEDED:
+        raise typer.Exit(FAILED)
 
 
 def exec_(
@@ -256,7 +300,10 @@ def stop(run: RunId, local: Local = False, place: PlaceName = None, out: Out = O
 
 def compare(
     runs: Annotated[
-        list[str], typer.Argument(help="Two runs or more, or the id of a grid.", metavar="RUN...", show_default=False)
+        list[str],
+        typer.Argument(
+            help="Two runs or more, or the id of a grid.", metavar="RUN...", show_default=False, autocompletion=run_ids
+        ),
     ],
     local: Local = False,
     place: PlaceName = None,
@@ -298,7 +345,10 @@ def _expanded(reader: RunReader, name: str) -> list[str]:
 
 def report(
     runs: Annotated[
-        list[str], typer.Argument(help="A run, or several to compare.", metavar="RUN...", show_default=False)
+        list[str],
+        typer.Argument(
+            help="A run, or several to compare.", metavar="RUN...", show_default=False, autocompletion=run_ids
+        ),
     ],
     local: Local = False,
     place: PlaceName = None,
@@ -368,7 +418,10 @@ def artifacts(
 
 
 def tensorboard(
-    runs: Annotated[list[str], typer.Argument(help="One run or more.", metavar="RUN...", show_default=False)],
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="One run or more.", metavar="RUN...", show_default=False, autocompletion=run_ids),
+    ],
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainflow.cli.operate.place import HOME, OUT, AsJson, Home, Local, Out, PlaceChoice, PlaceName
+from trainflow.cli.spec_options import Overrides, SpecPath
 
 if TYPE_CHECKING:
     from trainflow.client.code import PackedCode
@@ -27,7 +28,7 @@ POLL_SECONDS = 15.0
 
 
 def grid(
-    spec: Annotated[Path, typer.Argument(help="Run spec: a YAML or JSON file.", show_default=False)],
+    spec: SpecPath,
     over: Annotated[
         list[str],
         typer.Option("--over", help="A field and its values, FIELD=VALUE,VALUE; several make a grid.", metavar="F=V,V"),
@@ -40,7 +41,7 @@ def grid(
     place: PlaceName = None,
     out: Out = OUT,
     home: Home = HOME,
-    override: Annotated[list[Path] | None, typer.Option("--override", help="A file with fields that differ.")] = None,
+    override: Overrides = None,
     time_scale: Annotated[
         float, typer.Option(min=1, help="With --local: waits take 1/X of their time.", metavar="X")
     ] = 30.0,

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainflow.cli.operate import completion
+from trainflow.cli.operate.completion import place_names, run_ids
 from trainflow.client.place_names import VARIABLE
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
-    from trainflow.client.place import RunReader
+    from trainflow.client.local_runs import LocalRuns
+    from trainflow.client.runs import DeployedRuns
 
-RunId = Annotated[str, typer.Argument(help="The run's id.", show_default=False, metavar="RUN")]
+RunId = Annotated[str, typer.Argument(help="The run's id.", show_default=False, metavar="RUN", autocompletion=run_ids)]
 Local = Annotated[bool, typer.Option("--local", help="Runs of the twin, on this machine.")]
 PlaceName = Annotated[
     str | None,
@@ -22,13 +25,14 @@ PlaceName = Annotated[
         help="Deployment: a name from ~/.config/trainflow/config.toml, or its own. Default: "
         f"{VARIABLE}, the file's default, or the only deployment of the Region.",
         show_default=False,
+        autocompletion=place_names,
     ),
 ]
 Out = Annotated[Path, typer.Option(help="With --local: folder of the runs' folders.")]
 Home = Annotated[Path, typer.Option(help="With --local: the twin's S3 buckets and shared file system.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
 
-OUT = Path("out")
+OUT = completion.OUT
 HOME = Path(".trainflow")
 
 
@@ -38,7 +42,7 @@ class PlaceChoice(TrainflowError):
     input_at_fault = True
 
 
-def open_reader(*, local: bool, place: str | None, out: Path = OUT, home: Path = HOME) -> RunReader:
+def open_reader(*, local: bool, place: str | None, out: Path = OUT, home: Path = HOME) -> LocalRuns | DeployedRuns:
     """The runs of the place that the options name.
 
     Raises:
@@ -50,6 +54,15 @@ def open_reader(*, local: bool, place: str | None, out: Path = OUT, home: Path =
         from trainflow.client.local_runs import LocalOptions, LocalRuns
 
         return LocalRuns(LocalOptions(out=out, home=home))
+    return open_deployment_named(place)
+
+
+def open_deployment_named(place: str | None) -> DeployedRuns:
+    """The runs of the deployment of this name; without one, of the default.
+
+    Raises:
+        TrainflowError: If it cannot be reached.
+    """
     from trainflow.client.place_names import read_names
     from trainflow.client.places import open_deployment
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from trainflow.record.wording import HOUR, duration, usd
+from trainflow.record.wording import HOUR, count, duration, usd
 
 if TYPE_CHECKING:
     from trainflow.client.details import RunDetails
@@ -81,11 +81,21 @@ def details_text(run: RunDetails, now: datetime) -> str:
 def plan_text(plan: Plan) -> str:
     """A plan for people."""
     first, *others = plan.candidates
+    processes = count(plan.processes, "process")
     facts = [
-        ("run", f"{plan.name}: {plan.num_nodes} × {first.instance_type}, {plan.processes} processes, {plan.backend}"),
+        ("run", f"{plan.name}: {plan.num_nodes} × {first.instance_type}, {processes}, {plan.backend}"),
         ("price", f"{_price(first.usd_per_hour)} an hour in {plan.region}, on demand, while the nodes are up"),
         ("at most", f"{plan.max_hours:g} h a job (limits.max_duration_hours): {_price(plan.max_usd)}"),
     ]
+    facts += [
+        (
+            "spot",
+            f"{usd(one.spot_usd_per_hour)} an hour for {one.instance_type} in {one.spot_zone}, the cheapest now",
+        )
+        for one in plan.candidates
+        if one.spot_usd_per_hour is not None
+    ]
+    facts += [("spot", f"price not known: {plan.spot_trouble}")] if plan.spot_trouble else []
     facts += [("or", f"{one.instance_type}: {_price(one.usd_per_hour)} an hour") for one in others]
     if plan.estimate:
         took = duration(plan.estimate.hours * HOUR)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from trainflow.client.log_times import LogTimes, times_file
 from trainflow.client.observe.cluster import LineStream, PodSource
 from trainflow.errors import TrainflowError
 from trainflow.kubernetes.faults import NotFound
@@ -91,7 +92,7 @@ class LogFollower:
             source: The cluster.
             pod: Name of the pod.
             container: Name of its container.
-            path: File to write; an older one is replaced.
+            path: File to write; an older one is replaced. The times of its lines go to another beside it.
             has_ended: Whether the pod has finished or is gone, so that its log will grow no more.
             on_line: Called with each new line, without its line break, and the time at which it was logged, from the
                 follower's thread.
@@ -99,6 +100,7 @@ class LogFollower:
         self._source, self._pod, self._container, self._path = source, pod, container, path
         self._has_ended, self._on_line = has_ended, on_line
         self._resumption = Resumption()
+        self._times: LogTimes | None = None
         self._num_lines = 0
         self._unfinished = ""
         self._last_lines: deque[str] = deque(maxlen=NUM_LAST_LINES)
@@ -129,7 +131,8 @@ class LogFollower:
 
     def _run(self) -> None:
         try:
-            with self._path.open("wb") as file:
+            with self._path.open("wb") as file, times_file(self._path).open("w", encoding="utf-8") as times:
+                self._times = LogTimes(times)
                 self._follow(file)
         except OSError as unwritable:
             self.trouble = f"The log '{self._path}' cannot be written: {unwritable.strerror}."
@@ -172,8 +175,11 @@ class LogFollower:
         if text is None:
             return
         self._num_lines += 1
+        logged_at = _time_of(stamped)
+        if logged_at is not None and self._times is not None:
+            self._times.add(logged_at, file)
         file.write(text.encode("utf-8") + b"\n")
         file.flush()
         self._last_lines.append(text)
         if self._on_line is not None:
-            self._on_line(LogLine(_time_of(stamped) or datetime.now(UTC), text))
+            self._on_line(LogLine(logged_at or datetime.now(UTC), text))

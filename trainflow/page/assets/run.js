@@ -191,23 +191,41 @@ byId("log-search").addEventListener("input", () => {
   log.timer = setTimeout(searchLog, 150);
 });
 
-// --- Stopping
+// --- Stopping and resuming
 
-byId("head").addEventListener("click", (event) => {
-  if (event.target.id === "stop") byId("stop-dialog").showModal();
+byId("head").addEventListener("click", ({ target }) => {
+  if (target.id === "stop" || target.id === "resume") byId(`${target.id}-dialog`).showModal();
 });
-byId("stop-yes").addEventListener("click", async () => {
-  byId("stop-yes").disabled = true;
-  byId("stop-answer").textContent = "Stopping; this takes as long as the clean-up …";
-  try {
-    const answer = await fetch(`${base}/stop`, { method: "POST", headers: { "x-trainflow-token": token } });
-    if (!answer.ok) throw new Error(await answer.text());
-    byId("stop-dialog").close();
-  } catch (refused) {
-    byId("stop-answer").textContent = `It was not stopped: ${refused.message}`;
-  } finally {
-    byId("stop-yes").disabled = false;
-  }
+
+// A button of a dialog that changes something: says that it waits, and what was refused.
+function onConfirmed(action, { waiting, refused, done }) {
+  const [button, said] = [byId(`${action}-yes`), byId(`${action}-answer`)];
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    said.textContent = waiting;
+    try {
+      const answer = await fetch(`${base}/${action}`, { method: "POST", headers: { "x-trainflow-token": token } });
+      if (!answer.ok) throw new Error(await answer.text());
+      await done(answer);
+      said.textContent = "";
+      byId(`${action}-dialog`).close();
+    } catch (error) {
+      said.textContent = `${refused}: ${error.message}`;
+    } finally {
+      button.disabled = false;
+    }
+  });
+}
+
+onConfirmed("stop", {
+  waiting: "Stopping; this takes as long as the clean-up …",
+  refused: "It was not stopped",
+  done: () => {},
+});
+onConfirmed("resume", {
+  waiting: "Starting the run …",
+  refused: "It was not resumed",
+  done: async (answer) => location.assign(`/runs/${encodeURIComponent((await answer.json()).run_id)}`),
 });
 
 // --- What changes
