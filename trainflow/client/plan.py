@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainflow.client.details import VERSION
-from trainflow.client.observe.snapshot import total_steps
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
+from trainflow.models.total_steps import total_steps
 
 WATCHING = "WatchTraining"
 """State in which a run trains."""
