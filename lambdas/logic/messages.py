@@ -137,6 +137,28 @@ def refused_upload(title: str, error: TrainflowError) -> str:
     return f"{message}\nThis file is deleted when a spec of the same name is accepted.\n"
 
 
+def not_its_turn(title: str, scheduled_at: str, *, waits: bool, arn: str) -> tuple[str, str]:
+    """Subject and message about a scheduled run that was not started, because the schedule's previous run is going.
+
+    Args:
+        title: The schedule.
+        scheduled_at: When the run was to start.
+        waits: Whether it starts when that run has ended.
+        arn: ARN of that run's execution.
+    """
+    before = arn.rsplit(":", 1)[1]
+    done = "It starts when that run has ended." if waits else "It was not started."
+    lines = [
+        f"Request: {title}, {scheduled_at}",
+        f"What happened: the run before it, {before}, is still going, or another one waits for its end.",
+        f"What was done: {done}",
+        f"What to do: nothing, or stop that run: trainflow stop {before}. The schedule's field overlap decides what "
+        "happens.",
+        *_links(arn, None),
+    ]
+    return f"Trainflow: {_short(title)} {'waits' if waits else 'was skipped'}", "\n".join(lines)
+
+
 def already_run(title: str, run_id: str, status: RunStatus) -> tuple[str, str]:
     """Subject and message about a spec whose run is over."""
     lines = [

@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from local.aws.faults import no_faults
+from local.aws.triggers import REQUESTS
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_function_faults import FAULTS, FirstTries, Mail, Plan
+from tests.integration.test_operate import until
 from tests.integration.test_runs import assert_nothing_is_left
 from trainflow.cli.run import LIMIT_REACHED, exit_status, follow_to_end
+from trainflow.client.place import RunSummary
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import parse_run_spec
@@ -93,13 +97,15 @@ def uninterrupted() -> dict[str, Any]:
     return {"step": LAST_STEP, "weight": weight}
 
 
-def test_a_run_whose_every_call_fails_once_ends_at_its_budget_and_is_resumed_without_a_step_lost(
-    twin: Twin, plan: Plan, tmp_path: Path
+@pytest.mark.parametrize("crashes", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_run_ends_at_its_budget_and_is_resumed_without_a_step_lost(
+    twin: Twin, plan: Plan, tmp_path: Path, crashes: bool
 ) -> None:
-    mail, faults = Mail(twin, "limits"), FirstTries(FAULTS["crash-after"])
-    console = Console(file=io.StringIO())
-    with plan.replaced(faults):
-        record = follow_run(twin, parse_run_spec(spec()), "budget-0000000000aa", folder=tmp_path, console=console)
+    """Also if every call of its functions crashes once, after it has acted."""
+    mail, console = Mail(twin, f"crashes-{crashes}".lower()), Console(file=io.StringIO())
+    run_id = f"crashes-{crashes}-0000aa".lower()
+    with plan.replaced(FirstTries(FAULTS["crash-after"]) if crashes else no_faults):
+        record = follow_run(twin, parse_run_spec(spec()), run_id, folder=tmp_path, console=console)
     assert record.error is not None
     assert (record.status, record.error.name, exit_status(record)) == (
         RunStatus.FAILED,
@@ -133,3 +139,29 @@ def test_a_run_whose_every_call_fails_once_ends_at_its_budget_and_is_resumed_wit
     assert resumed.metrics_published.first_step == step + 1
     final = twin.home / "volumes" / "runs" / second / f"state-{LAST_STEP}.json"
     assert json.loads(final.read_text()) == uninterrupted()
+
+
+def test_a_scheduled_run_waits_for_the_one_before_it_and_no_second_one_does(twin: Twin) -> None:
+    mail, sqs, place = Mail(twin, "schedules"), twin.client("sqs"), TwinRuns(twin)
+    url = sqs.get_queue_url(QueueName=REQUESTS)["QueueUrl"]
+    quick = spec() | {"name": "nightly", "limits": {}, "teardown": {}}
+    quick["workload"]["arguments"] = {"max_steps": 20, "seconds_per_step": 0.1}
+    for day in (1, 2, 3):
+        request = {"schedule": "nightly", "scheduled_at": f"2026-11-0{day}T02:00:00Z", "overlap": "queue"}
+        sqs.send_message(QueueUrl=url, MessageBody=json.dumps(request | {"spec": quick}))
+        if day == 1:
+            until(lambda: scheduled_runs(place))
+
+    def ended() -> list[RunSummary]:
+        return [run for run in scheduled_runs(place) if run.status is RunStatus.SUCCEEDED]
+
+    until(lambda: len(ended()) == 2)
+    second, first = ended()
+    assert first.ended_at is not None
+    assert second.started_at >= first.ended_at
+    assert len(scheduled_runs(place)) == 2
+    assert {"Trainflow: schedule nightly waits", "Trainflow: schedule nightly was skipped"} < set(mail.subjects())
+
+
+def scheduled_runs(place: TwinRuns) -> list[RunSummary]:
+    return [run for run in place.runs() if run.run_id.startswith("nightly-")]

@@ -95,6 +95,25 @@ def row_of(run: Run) -> RunRow:
     )
 
 
+def schedule_key(schedule: str) -> str:
+    """Key of the item of a schedule. No run has this id: run ids begin with a letter."""
+    return f"#schedule {schedule}"
+
+
+class ScheduleRow(Fact):
+    """What the table says of a schedule whose runs must not overlap."""
+
+    schedule: str
+    execution_arn: str
+    """Its newest run."""
+    waiting: str | None = None
+    """Scheduled time of the request that waits for that run's end."""
+    seen_at: datetime
+    """When that request was last seen, or the newest run was about to be started."""
+    version: int = 0
+    """Grows with each change, so that of two functions that have read the same item one writes it."""
+
+
 class LastSurvey(Fact):
     """What a survey has to know of the one before."""
 
