@@ -22,6 +22,10 @@ SIZE = ("compute.instance_type", "compute.num_nodes", "compute.processes_per_nod
 """Fields in which they run it on the same nodes."""
 
 
+RUN_LIMITS = ("max_total_hours", "deadline", "max_usd")
+"""Limits at which a run ends with a checkpoint."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One instance type that the run may get, in the order in which they are tried."""
@@ -59,6 +63,8 @@ class Plan:
     """`limits.max_duration_hours`: the cluster ends a job then. A restarted job has the time anew."""
     max_usd: float | None
     """Price of the first type's nodes for so long."""
+    run_limits: Mapping[str, Any]
+    """The limits of the whole run that the spec sets, by their names: `max_total_hours`, `deadline`, `max_usd`."""
     total_steps: int | None
     estimate: Estimate | None
     """None without an earlier run of the same program on the same nodes, or without a number of steps."""
@@ -95,6 +101,7 @@ def plan_of(spec: RunSpec, *, region: str, earlier: Sequence[RunRecord] = (), of
         precompile_reason=spec.precompile_reason,
         max_hours=spec.limits.max_duration_hours,
         max_usd=_times(price, spec.limits.max_duration_hours),
+        run_limits={name: document["limits"][name] for name in RUN_LIMITS if document["limits"][name] is not None},
         total_steps=steps,
         estimate=_estimate(document, steps, None if of_twin else price, earlier) if steps else None,
     )

@@ -86,6 +86,9 @@ def plan_text(plan: Plan) -> str:
         ("price", f"{_price(first.usd_per_hour)} an hour in {plan.region}, on demand, while the nodes are up"),
         ("at most", f"{plan.max_hours:g} h a job (limits.max_duration_hours): {_price(plan.max_usd)}"),
     ]
+    if plan.run_limits:
+        limits = ", ".join(f"limits.{name} {value}" for name, value in plan.run_limits.items())
+        facts.append(("ends at", f"{limits}, whichever comes first, with a checkpoint"))
     facts += [("or", f"{one.instance_type}: {_price(one.usd_per_hour)} an hour") for one in others]
     if plan.estimate:
         took = duration(plan.estimate.hours * HOUR)
