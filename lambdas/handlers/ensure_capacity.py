@@ -42,7 +42,14 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     next_run = run.on_next_type() if given_up else None
     # Nodes of a type that is given up are released next.
     holding = 0 if given_up else capacity.nodes_ready
-    spending = held(run, event.spending, nodes_ready=holding, region=region_of(run.execution_arn), now=now)
+    spending = held(
+        run,
+        event.spending,
+        nodes_ready=holding,
+        region=region_of(run.execution_arn),
+        now=now,
+        nodes_end_at=None if given_up else capacity.ends_at,
+    )
     left = limits.capacity_timeout_minutes * 60 - (now - event.waiting_since).total_seconds()
     of_run = seconds_left(run, spending, now=now)
     left = left if of_run is None else min(left, of_run)

@@ -91,15 +91,16 @@ def near_limit(run_id: str, *, arn: str, warning: LimitWarning) -> tuple[str, st
     """Subject and message about a run that has used 80 % of one of its limits."""
     step = "no step yet" if warning.last_step is None else f"step {warning.last_step}"
     of_steps = f" of {warning.total_steps}" if warning.total_steps is not None else ""
+    higher = f" --set {warning.limit}=VALUE" if warning.limit else ", when there are nodes again"
     cost = f", nodes for about {warning.usd:.2f} USD" if warning.usd else ""
     lines = [
         f"Run: {run_id}",
-        f"What happened: the run has used 80 % of {warning.limit}: {step}{of_steps}{cost}.",
+        f"What happened: the run has used 80 % of {warning.limit or 'the time of its nodes'}: {step}{of_steps}{cost}.",
         f"Forecast: {_forecast(warning)}",
         f"What was done: nothing yet. At {warning.ends_at:%Y-%m-%d %H:%M} UTC its program is asked to save its state "
         "and end, and its artifacts are published.",
-        "What to do: nothing, if it may end then. A running spec cannot be changed; to go on with a higher limit "
-        f"afterwards: trainflow resume {run_id} --set {warning.limit}=VALUE",
+        "What to do: nothing, if it may end then. A running spec cannot be changed; to go on afterwards: "
+        f"trainflow resume {run_id}{higher}",
     ]
     return f"Trainflow: {_short(run_id)} nears its limit", "\n".join([*lines, *_links(arn, None)])
 

@@ -22,12 +22,24 @@ MARGIN = timedelta(minutes=15)
 class Bound:
     """When a limit, or a part of it, is reached."""
 
-    limit: str
-    """Field of the spec."""
+    limit: str | None
+    """Field of the spec; None for the end of the nodes themselves."""
     at: datetime
 
 
-def held(run: Run, spending: Spending, *, nodes_ready: int, region: str, now: datetime) -> Spending:
+SAVED_WITHIN = timedelta(minutes=10)
+"""Time before the end of a run's nodes at which it is stopped: a pod's grace period, and room for slow file systems."""
+
+
+def held(
+    run: Run,
+    spending: Spending,
+    *,
+    nodes_ready: int,
+    region: str,
+    now: datetime,
+    nodes_end_at: datetime | None = None,
+) -> Spending:
     """The spending of a run that holds these ready nodes of its type from now on.
 
     On-demand prices count, also for other nodes. A type without a known price counts nothing: such a run has no
@@ -35,7 +47,7 @@ def held(run: Run, spending: Spending, *, nodes_ready: int, region: str, now: da
     """
     compute = run.spec.compute
     price = usd_per_hour(compute.instance_type, region=region) or 0.0
-    return spending.at_rate(min(nodes_ready, compute.num_nodes) * price, now=now)
+    return spending.at_rate(min(nodes_ready, compute.num_nodes) * price, now=now, nodes_end_at=nodes_end_at)
 
 
 def require_within_limits(
@@ -65,6 +77,8 @@ def require_within_limits(
             f"The run's nodes have cost {spending.by(now):.2f} USD{trained}, at on-demand prices; limits.max_usd is "
             f"{limits.max_usd:g}."
         )
+    if bound.limit is None:
+        raise DeadlineReached(f"The run's nodes are terminated soon after {bound.at:%Y-%m-%d %H:%M} UTC{trained}.")
     value = limits.deadline.isoformat() if bound.limit == "limits.deadline" and limits.deadline else None
     reached = value or f"{limits.max_total_hours:g}"
     hours = (now - run.started_at) / timedelta(hours=1)
@@ -87,6 +101,8 @@ def first_bound(run: Run, spending: Spending, *, part: float = 1.0) -> Bound | N
         )
     if limits.deadline is not None:
         bounds.append(Bound(limit="limits.deadline", at=started + part * (limits.deadline - started)))
+    if spending.nodes_end_at is not None:
+        bounds.append(Bound(limit=None, at=started + part * (spending.nodes_end_at - SAVED_WITHIN - started)))
     if limits.max_usd is not None and (spent_at := _spent_at(spending, part * limits.max_usd)) is not None:
         bounds.append(Bound(limit="limits.max_usd", at=spent_at))
     return min(bounds, key=lambda bound: bound.at, default=None)

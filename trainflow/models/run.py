@@ -159,22 +159,24 @@ class Spending(Fact):
     """Price of all nodes that the run holds since then."""
     since: datetime | None = None
     """None before the run held any nodes."""
+    nodes_end_at: datetime | None = None
+    """When the nodes that it holds are terminated, as those of a capacity block are."""
 
     def by(self, now: datetime) -> float:
         """The cost until a moment, in USD."""
         held = (now - self.since) / timedelta(hours=1) if self.since else 0.0
         return self.usd + self.usd_per_hour * max(0.0, held)
 
-    def at_rate(self, usd_per_hour: float, *, now: datetime) -> Spending:
-        """This spending, from now on with nodes of another price."""
-        return Spending(usd=self.by(now), usd_per_hour=usd_per_hour, since=now)
+    def at_rate(self, usd_per_hour: float, *, now: datetime, nodes_end_at: datetime | None = None) -> Spending:
+        """This spending, from now on with other nodes."""
+        return Spending(usd=self.by(now), usd_per_hour=usd_per_hour, since=now, nodes_end_at=nodes_end_at)
 
 
 class LimitWarning(Fact):
     """The run has used most of one of its limits, and goes on."""
 
-    limit: str
-    """Field of the spec, such as `limits.max_usd`."""
+    limit: str | None
+    """Field of the spec, such as `limits.max_usd`; None for the end of the nodes themselves."""
     ends_at: datetime
     """When the limit is reached at the present rate."""
     usd: float

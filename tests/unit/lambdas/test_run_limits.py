@@ -14,7 +14,9 @@ from lambdas.logic.sight import ends_by
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
+from trainflow.configuration.nodes import Nodegroup
 from trainflow.errors import BudgetReached, DeadlineReached, InvalidRunSpec
+from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run import MetricsCursor, Run, Spending, Stage
 from trainflow.models.run_record import RunStatus
@@ -250,3 +252,33 @@ def test_nodes_are_released_when_the_programs_have_saved_their_state(aws: Aws, c
     assert tear_down.lambda_handler(late, CONTEXT)["finished"], "a pod on a lost node never ends"
     del cluster.objects["pods", "rank-0"]
     assert tear_down.lambda_handler(event, CONTEXT)["finished"]
+
+
+def test_a_run_ends_before_the_capacity_block_of_its_nodes_does(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    now = datetime.now(UTC)
+    run = run_of().model_copy(update={"started_at": now - HOUR})
+    group = Nodegroup(
+        instance_type="trn1.32xlarge",
+        max_nodes=2,
+        mode="capacity-block",
+        reservation_id="cr-0123456789abcdef0",
+        ends_at=now + timedelta(minutes=60),
+    )
+    aws.add_nodegroup("trn1.32xlarge", desired=2)
+    labels = {INSTANCE_TYPE_LABEL: "trn1.32xlarge", **group.node_labels}
+    cluster.add("nodes", {"kind": "Node", "metadata": {"name": "n1", "labels": labels}, "spec": {}, "status": {}})
+    event = event_of(run, waiting_since=now.isoformat())
+    spending = Spending.model_validate(ensure_capacity.lambda_handler(event, CONTEXT)["spending"])
+    assert spending.nodes_end_at is not None
+    assert abs(spending.nodes_end_at - now - timedelta(minutes=30)) < timedelta(seconds=2)
+    require_within_limits(run, now=now + timedelta(minutes=19), spending=spending)
+    with pytest.raises(DeadlineReached, match="The run's nodes are terminated soon after"):
+        require_within_limits(run, now=now + timedelta(minutes=20, seconds=1), spending=spending)
+    told = warning(run, spending, MetricsCursor(), now=now + timedelta(minutes=10))
+    assert told is not None
+    assert told.limit is None
+
+
+def test_only_a_capacity_block_has_an_end() -> None:
+    with pytest.raises(ValueError, match="ends_at is the end of a capacity block, but mode is 'on-demand'; remove it"):
+        Nodegroup.model_validate({"instance_type": "trn1.2xlarge", "max_nodes": 1, "ends_at": "2027-01-31T11:30:00Z"})
