@@ -141,6 +141,7 @@ def test_a_run_ends_at_its_budget_and_is_resumed_without_a_step_lost(
     assert json.loads(final.read_text()) == uninterrupted()
 
 
+@pytest.mark.slow
 def test_a_scheduled_run_waits_for_the_one_before_it_and_no_second_one_does(twin: Twin) -> None:
     mail, sqs, place = Mail(twin, "schedules"), twin.client("sqs"), TwinRuns(twin)
     url = sqs.get_queue_url(QueueName=REQUESTS)["QueueUrl"]

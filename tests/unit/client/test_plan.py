@@ -87,3 +87,12 @@ def test_a_run_of_the_twin_tells_no_price() -> None:
 def test_a_run_that_never_trained_tells_nothing(training: Training | None) -> None:
     record = record_of(spec_of(max_steps=100)).model_copy(update={"training": training})
     assert plan_of(parse_run_spec(spec_of(max_steps=200)), region=REGION, earlier=[record]).estimate is None
+
+
+def test_a_plan_names_the_limits_at_which_the_whole_run_ends() -> None:
+    spec = spec_of()
+    spec["limits"] = {**spec.get("limits", {}), "max_total_hours": 48, "max_usd": 500}
+    plan = plan_of(parse_run_spec(spec), region=REGION)
+    assert plan.as_json()["run_limits"] == {"max_total_hours": 48.0, "max_usd": 500.0}
+    assert "limits.max_total_hours 48.0, limits.max_usd 500.0, whichever comes first" in plan_text(plan)
+    assert "ends at" not in plan_text(plan_of(parse_run_spec(spec_of()), region=REGION))
