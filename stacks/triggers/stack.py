@@ -25,6 +25,7 @@ from stacks.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_
 from trainflow.configuration.deployment import Configuration, Schedule, scheduled_spec
 from trainflow.models.functions import EVENT_HANDLERS, Function
 from trainflow.models.run_ended import DETAIL_TYPE, SOURCE
+from trainflow.models.run_table import schedule_key
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference
@@ -50,6 +51,9 @@ READING_A_QUEUE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttri
 
 SENDING_AGAIN = ("sqs:GetQueueUrl", "sqs:SendMessage")
 """What StartRun does with a scheduled request that waits for the run before it."""
+
+ITEMS_OF_START_RUN = (f"{schedule_key('')}*", "#notice *")
+"""Items of the run table that are of schedules and of messages: StartRun writes no run."""
 
 LIVE = "live"
 """The alias by which events reach a function: it moves to a new version once that version's snapshot has been taken."""
@@ -125,7 +129,9 @@ class TriggersStack(cdk.Stack):
                     *self._read_requests(),
                     allow("states:StartExecution", on=self._orchestration.training.state_machine_arn),
                     shared.describe_runs(self),
-                    *shared.use_table("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"),
+                    *shared.use_table(
+                        "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", items=ITEMS_OF_START_RUN
+                    ),
                     shared.send_messages(),
                 ]
             case "clean_up":
