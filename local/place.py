@@ -12,6 +12,7 @@ from typing import Any, Self
 from local import preflight
 from local.aws import folder_buckets
 from local.aws.deployment import ARTIFACT_BUCKET
+from local.aws.server import REGION
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
@@ -28,6 +29,7 @@ from trainflow.kubernetes.connection import from_kubeconfig
 from trainflow.models.code import packed_key
 from trainflow.models.run_record import RunError
 from trainflow.models.run_spec import RunSpec
+from trainflow.models.spec_limits import require_limits_ahead
 from trainflow.protocol.pods import RUNS
 
 
@@ -147,6 +149,7 @@ class TwinPlace:
         return (given or REPOSITORY).resolve()
 
     def _check(self, spec: RunSpec, image_root: Path) -> None:
+        require_limits_ahead(spec, now=datetime.now(UTC), region=REGION)
         if spec.workload.code is None:
             preflight.require_program(spec.workload, image_root)
         if not image_root.is_dir():

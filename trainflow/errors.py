@@ -342,6 +342,21 @@ class JobDeadlineExceeded(TrainflowError):
     what_to_do = "Raise `limits.max_duration_hours`, or ask for fewer steps."
 
 
+class BudgetReached(TrainflowError):
+    """The run's nodes have cost as much as its spec allows."""
+
+    what_to_do = "Continue the run with a budget of its own: `trainflow resume RUN --set limits.max_usd=USD`."
+
+
+class DeadlineReached(TrainflowError):
+    """The run has gone on for as long as its spec allows."""
+
+    what_to_do = (
+        "Continue the run from its checkpoint: `trainflow resume RUN`, with `--set` and a later `limits.deadline` or "
+        "another `limits.max_total_hours`."
+    )
+
+
 class JobStalled(TrainflowError):
     """No step was logged for longer than the spec allows."""
 
@@ -395,6 +410,9 @@ def named_errors() -> dict[str, type[TrainflowError]]:
     """Every error class by the name under which Step Functions knows it."""
     return {error.__name__: error for error in TrainflowError.__subclasses__() if error.__module__ == __name__}
 
+
+ENDED_BY_LIMIT = (BudgetReached, DeadlineReached)
+"""Errors of runs that were to end so: with a checkpoint, published artifacts and no nodes left."""
 
 RETRYABLE = (ClusterUnavailable, ServiceUnavailable)
 """What a Task state retries, besides Lambda's own service errors."""

@@ -68,6 +68,9 @@ class Backend(Protocol):
     def cancel(self, run_id: str) -> list[str]:
         """Delete every job of the run; returns their names."""
 
+    def is_stopped(self, run_id: str) -> bool:
+        """Whether no program of the run is running any more, after `cancel`: it has time to save its state."""
+
     def delete(self, job: JobRef) -> None:
         """Delete one job and its pods."""
 

@@ -44,7 +44,7 @@ def start(state_machine_arn: str, *, name: str, document: str) -> Started:
         with translated("states:StartExecution"):
             answer = sfn.start_execution(stateMachineArn=state_machine_arn, name=name, input=document)
     except sfn.exceptions.ExecutionAlreadyExists:
-        return Started(arn=_execution_arn(state_machine_arn, name), is_new=False)
+        return Started(arn=arn_of(state_machine_arn, name), is_new=False)
     return Started(arn=answer["executionArn"], is_new=True)
 
 
@@ -106,5 +106,6 @@ def _without_bulk(event: Mapping[str, Any]) -> Mapping[str, Any]:
     return event
 
 
-def _execution_arn(state_machine_arn: str, name: str) -> str:
+def arn_of(state_machine_arn: str, name: str) -> str:
+    """ARN of an execution, which need not exist."""
     return f"{state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{name}"

@@ -38,6 +38,9 @@ from trainflow.models.training_nodes import Claim, Grants, Node
 TOKEN_LIFETIME_SECONDS = 600
 """EKS accepts a token for 15 minutes; it is renewed well before."""
 
+NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector of pods that run or are to run."""
+
 MAX_FAILED_PODS = 5
 """Failed pods that are read: the first one is the cause, the others mostly failed because of it."""
 
@@ -178,6 +181,10 @@ class KubernetesCluster:
                 self._api.delete(f"{self._core(plural)}/{found['metadata']['name']}")
         return names
 
+    def is_stopped(self, run_id: str) -> bool:
+        """Whether no pod of the run is left that has not ended."""
+        return not self._pods(f"{RUN_LABEL}={run_id}", field_selector=NOT_ENDED, limit=1)
+
     def delete(self, job: JobRef) -> None:
         """Delete one job with its pods and its service, and nothing else of the run. Safe to repeat."""
         kind = KUBERNETES_KINDS[job.backend]
@@ -245,7 +252,7 @@ class KubernetesCluster:
     def nodes_in_use(self) -> dict[str, set[str]]:
         """Nodes that hold unfinished pods, with the runs of these."""
         used = defaultdict[str, set[str]](set)
-        for pod in self._pods(RUN_LABEL, field_selector="status.phase!=Succeeded,status.phase!=Failed"):
+        for pod in self._pods(RUN_LABEL, field_selector=NOT_ENDED):
             if pod["spec"].get("nodeName"):
                 used[pod["spec"]["nodeName"]].add(pod["metadata"]["labels"][RUN_LABEL])
         return dict(used)

@@ -17,8 +17,10 @@ from trainflow.models.run_table import (
     SURVEY_KEY,
     LastSurvey,
     RunRow,
+    ScheduleRow,
     expiry_of_notice,
     notice_key,
+    schedule_key,
 )
 
 SAME_EXECUTION_OR_ENDED = "execution_arn = :arn OR #status <> :running"
@@ -91,6 +93,25 @@ class RunTable:
         """The row of a run, by a consistent read; None for a run that failed validation."""
         found = self._get(run_id)
         return RunRow.model_validate(found) if found else None
+
+    def schedule(self, name: str) -> ScheduleRow | None:
+        """The row of a schedule, by a consistent read; None before its first run."""
+        found = self._get(schedule_key(name))
+        found.pop(KEY, None)
+        return ScheduleRow.model_validate(found) if found else None
+
+    def store_schedule(self, row: ScheduleRow, *, previous: ScheduleRow | None) -> bool:
+        """Store a schedule's row.
+
+        Returns:
+            Whether it was stored; False if another one has been stored since `previous`.
+        """
+        version = previous.version if previous else 0
+        item = _item(row.model_copy(update={"version": version + 1})) | {KEY: _to_item(schedule_key(row.schedule))}
+        if previous is None:
+            return self._put(item, condition=f"attribute_not_exists({KEY})", values={}) is None
+        values, names = {":before": _to_item(version)}, {"#version": "version"}
+        return self._put(item, condition="#version = :before", values=values, names=names) is None
 
     def last_survey(self) -> LastSurvey | None:
         """State left by the newest survey; None before the first."""

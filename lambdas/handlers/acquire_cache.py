@@ -17,6 +17,7 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
 from lambdas.logic.compile_cache import cache_key, has_waited_too_long
 from lambdas.logic.pauses import pause_seconds
+from lambdas.logic.run_limits import require_within_limits
 from trainflow.models.compile_cache import CacheRecord, CacheState, CacheUse, Hold, lease_of, own_folder
 from trainflow.models.environment import CacheEnvironment
 from trainflow.models.run import Run
@@ -37,6 +38,7 @@ class Event(BaseModel):
 def lambda_handler(event: Event) -> dict[str, Any]:
     """The cache, or the seconds to wait before the next poll."""
     run, now = event.run, datetime.now(UTC)
+    require_within_limits(run, now=now)
     if event.cache is not None and event.cache.hold is Hold.OWN:
         return _answer(event.cache)
     caches = CompileCaches(read(CacheEnvironment).cache_table)

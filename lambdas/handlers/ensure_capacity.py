@@ -11,7 +11,9 @@ from lambdas.handlers import backends
 from lambdas.handlers.task import task
 from lambdas.logic.capacity import is_given_up
 from lambdas.logic.pauses import pause_seconds
-from trainflow.models.run import Run
+from lambdas.logic.run_limits import held, require_within_limits, seconds_left
+from trainflow.models.run import MetricsCursor, Run, Spending
+from trainflow.record.cost import region_of
 
 MAX_QUOTATION = 300
 """Longest message of AWS that is quoted in the execution's history."""
@@ -22,6 +24,8 @@ class Event(BaseModel):
     waiting_since: datetime
     waited_seconds: int = 0
     """Seconds waited before this poll, in all attempts of the run."""
+    spending: Spending = Spending()
+    progress: MetricsCursor = MetricsCursor()
 
 
 @task(Event)
@@ -31,11 +35,24 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     `next_run` is the run on the next instance type of its spec, where there was no capacity of this one; else null.
     """
     run, spec = event.run, event.run.spec
+    require_within_limits(run, now=datetime.now(UTC), spending=event.spending, progress=event.progress)
     capacity = backends.connect(spec.compute.backend).ensure_nodes(run, waiting_since=event.waiting_since)
     limits, now = spec.limits, datetime.now(UTC)
     given_up = is_given_up(run, capacity, waiting_since=event.waiting_since, now=now)
     next_run = run.on_next_type() if given_up else None
+    # Nodes of a type that is given up are released next.
+    holding = 0 if given_up else capacity.nodes_ready
+    spending = held(
+        run,
+        event.spending,
+        nodes_ready=holding,
+        region=region_of(run.execution_arn),
+        now=now,
+        nodes_end_at=None if given_up else capacity.ends_at,
+    )
     left = limits.capacity_timeout_minutes * 60 - (now - event.waiting_since).total_seconds()
+    of_run = seconds_left(run, spending, now=now)
+    left = left if of_run is None else min(left, of_run)
     pause = pause_seconds(event.waited_seconds, shortest=limits.poll_seconds, longest=left)
     return {
         "ready": capacity.ready,
@@ -45,5 +62,6 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         "instance_type": spec.compute.instance_type,
         "given_up": list(run.given_up),
         "shortage": capacity.shortage[:MAX_QUOTATION] if capacity.shortage else None,
+        "spending": spending.model_dump(mode="json"),
         "next_run": next_run.model_dump(mode="json") if next_run else None,
     }

@@ -1,6 +1,7 @@
 """Task states `Notify`, `NotifyFailure` and `NotifyRejection`: send a message about the run's end and record it.
 
-State `TellOwner` sends one about a job that cannot be polled; the run goes on.
+States `TellOwner` and `WarnOwner` send one about a run that goes on: its job cannot be polled, or it has used most of
+one of its limits.
 
 Each message is sent once, also if the function is repeated after it has sent it.
 """
@@ -18,10 +19,10 @@ from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, task
-from lambdas.logic.messages import message, subject, unseen
+from lambdas.logic.messages import message, near_limit, subject, unseen
 from trainflow.errors import ServiceUnavailable
 from trainflow.models.environment import RunTableEnvironment
-from trainflow.models.run import JobRef, MetricsCursor
+from trainflow.models.run import JobRef, LimitWarning, MetricsCursor
 from trainflow.models.run_record import RunStatus
 from trainflow.record.failure import caught_error
 
@@ -43,6 +44,8 @@ class Event(BaseModel):
     """The job that cannot be polled, of a run that goes on."""
     ends_by: datetime | None = None
     """When that job has ended in any case."""
+    warning: LimitWarning | None = None
+    """What a run that goes on has used of its limits."""
 
 
 @task(Event)
@@ -50,11 +53,14 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     """The subject of the message."""
     error = caught_error(event.error) if event.error else None
     table = RunTable(read(RunTableEnvironment).run_table)
-    if event.job is not None and error is not None and event.ends_by is not None:
+    if event.warning is not None:
+        title, text = near_limit(event.run_id, arn=event.execution_arn, warning=event.warning)
+        about = "near its limit"
+    elif event.job is not None and error is not None and event.ends_by is not None:
         title, text = unseen(event.run_id, arn=event.execution_arn, job=event.job, error=error, ends_by=event.ends_by)
         about = f"unseen {event.job.name} {event.ends_by.isoformat()}"
     else:
-        title, about = subject(event.run_id, event.status), event.status.value
+        title, about = subject(event.run_id, event.status, error=error), event.status.value
         text = message(
             event.run_id,
             event.status,
@@ -69,7 +75,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if not table.was_told(event.execution_arn, about):
         notify(subject=title, message=text)
         _note(lambda: table.tell(event.execution_arn, about, now=datetime.now(UTC)))
-    if event.job is None:
+    if event.status is not RunStatus.RUNNING:
         name = error.name if error else None
         _note(lambda: table.finish(event.run_id, status=event.status, ended_at=datetime.now(UTC), error_name=name))
     return {"subject": title}

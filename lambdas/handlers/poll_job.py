@@ -11,9 +11,10 @@ from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.handlers.task import task
 from lambdas.logic.pauses import watch_seconds
+from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
 from lambdas.logic.sight import blind_after, timestamp
 from lambdas.logic.watching import gang_is_overdue, incomplete_gang, phase_since, require_finite_loss, require_progress
-from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Run
+from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Run, Spending
 
 
 class Event(BaseModel):
@@ -24,13 +25,15 @@ class Event(BaseModel):
     """Phase at the previous poll."""
     log_unread: bool = False
     """Whether the log could not be read since the previous poll: then no step can have been seen."""
+    spending: Spending = Spending()
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The job's phase, the seconds before the next poll, and when a job that is not polled until then counts as unseen.
+    """The job's phase, the seconds before the next poll, when a job that is not polled until then counts as unseen, and
+    what the owner has to know of the run's limits.
 
-    A failed or diverged job raises its named error.
+    A failed or diverged job raises its named error, and so does a run that has reached one of its limits.
     """
     require_finite_loss(event.job, event.progress)
     backend = backends.connect(event.job.backend)
@@ -45,9 +48,15 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         raise incomplete_gang(event.job, backend.pending_reason(event.job), limits=limits)
     if not event.log_unread:
         require_progress(event.job, status, event.progress, limits=limits, now=now)
-    age = now - event.run.started_at
+    told = None
+    if phase is not JobPhase.SUCCEEDED:
+        require_within_limits(event.run, now=now, spending=event.spending, progress=event.progress)
+        told = warning(event.run, event.spending, event.progress, now=now)
+    pause = watch_seconds(now - event.run.started_at, shortest=limits.poll_seconds)
+    left = seconds_left(event.run, event.spending, now=now)
     return {
         "phase": phase.value,
-        "wait_seconds": watch_seconds(age, shortest=limits.poll_seconds),
+        "wait_seconds": pause if left is None else min(pause, left),
         "blind_after": timestamp(blind_after(limits, now=now)),
+        "warning": told.model_dump(mode="json") if told else None,
     }

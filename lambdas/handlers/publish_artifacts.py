@@ -1,4 +1,5 @@
-"""Task state `PublishArtifacts`: a pod copies the final checkpoint and the other results of training to S3."""
+"""Task states `PublishArtifacts` and `PublishAtLimit`: a pod copies the newest checkpoint and the other results of
+training to S3."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from trainflow.protocol.result import read_result
 
 class Event(BaseModel):
     run: Run
-    training: JobRef
+    training: JobRef | None = None
+    """The job that trained; None for one that was stopped, whose result is gone."""
     waited_seconds: int = 0
     """Seconds waited before this poll."""
     attempt: int = 1
@@ -36,8 +38,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if publish.result is None:
         pause = pause_seconds(event.waited_seconds, shortest=event.run.spec.limits.poll_seconds)
         return {"finished": False, "artifacts": None, "attempt": publish.attempt, "wait_seconds": pause}
-    backend = backends.connect(event.training.backend)
-    trained = read_result(backend.result(event.training, pod=backend.rank0(event.training))).get("result")
+    trained = _result(event.training) if event.training else None
     return {
         "finished": True,
         "artifacts": {"url": url, **publish.result},
@@ -45,3 +46,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         "trained_steps": trained.get("steps") if isinstance(trained, dict) else None,
         "wait_seconds": 0,
     }
+
+
+def _result(training: JobRef) -> Any:
+    backend = backends.connect(training.backend)
+    return read_result(backend.result(training, pod=backend.rank0(training))).get("result")

@@ -16,6 +16,7 @@ from lambdas.handlers.task import task
 from lambdas.logic import metric_data
 from lambdas.logic.jobs import job_of
 from lambdas.logic.pauses import pause_seconds
+from lambdas.logic.run_limits import require_within_limits
 from lambdas.logic.staging import (
     advanced,
     import_advanced,
@@ -45,6 +46,7 @@ class Event(BaseModel):
 def lambda_handler(event: Event) -> dict[str, Any]:
     """Whether staging is finished, its result, its progress, and the seconds before the next poll."""
     run, now = event.run, datetime.now(UTC)
+    require_within_limits(run, now=now)
     if event.progress is None or event.progress.importing:
         importing = _import_progress(run, event.progress, now=now)
         if importing is not None:

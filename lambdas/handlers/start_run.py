@@ -7,28 +7,36 @@ AWS the message stays in the queue, which delivers it again and finally moves it
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from lambdas.gateways import executions, objects
+from lambdas.gateways import executions, objects, queues
+from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, tracer
-from lambdas.logic.messages import already_run, refusal, refused_upload
+from lambdas.logic.messages import already_run, not_its_turn, refusal, refused_upload
+from lambdas.logic.overlaps import Turn, is_going, turn_of
 from lambdas.logic.run_requests import (
     Execution,
     Request,
+    Scheduled,
     Upload,
     execution_of_schedule,
     execution_of_upload,
     parse_request,
 )
-from trainflow.errors import InvalidRunSpec, RunRequestInvalid, TrainflowError
-from trainflow.models.environment import WorkflowEnvironment
+from trainflow.errors import InvalidRunSpec, RunRequestInvalid, ServiceUnavailable, TrainflowError
+from trainflow.models.environment import RunTableEnvironment, WorkflowEnvironment
 from trainflow.models.run_record import RunStatus
+from trainflow.models.run_table import ScheduleRow
 from trainflow.models.spec_document import MAX_BYTES
+
+TURN_POLL_SECONDS = 60
+"""Time after which a scheduled run that waits for the one before it asks again."""
 
 # A batch that failed as a whole is not an error of the function: each message is retried separately.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
@@ -46,7 +54,10 @@ def answer(record: SQSRecord) -> None:
     try:
         request = parse_request(record.body)
         title = request.title
-        _start(request, _execution_of(request))
+        if isinstance(request, Scheduled) and request.overlap != "allow":
+            _start_in_turn(request, record)
+        else:
+            _start(request, _execution_of(request))
         _withdraw_refusal(request)
     except (InvalidRunSpec, RunRequestInvalid) as error:
         logger.warning("request refused", extra={"request": title, "reason": str(error)[:1000]})
@@ -88,6 +99,50 @@ def _execution_of(request: Request) -> Execution:
         )  # one byte more than is allowed shows that it is too large
         return execution_of_upload(request, content)
     return execution_of_schedule(request)
+
+
+def _start_in_turn(request: Scheduled, record: SQSRecord) -> None:
+    """Start a schedule's run unless its previous one is going; then it is skipped, or asks again in a minute.
+
+    A request may be delivered twice: the run is named after its scheduled time, and starts once.
+    """
+    execution, now = _execution_of(request), datetime.now(UTC)
+    arn = executions.arn_of(read(WorkflowEnvironment).training_state_machine_arn, execution.name)
+    table = RunTable(read(RunTableEnvironment).run_table)
+    row = table.schedule(request.schedule)
+    if executions.describe(arn) is not None:
+        return
+    turn = turn_of(request, row, is_going=_is_another_one_going(row, arn, now=now), now=now)
+    if turn is Turn.START or row is None:
+        fresh = ScheduleRow(schedule=request.schedule, execution_arn=arn, seen_at=now)
+        _store(table, fresh, previous=row)
+        _start(request, execution)
+        return
+    if turn is Turn.WAIT:
+        waiting = {"waiting": request.scheduled_at, "seen_at": now}
+        _store(table, row.model_copy(update=waiting), previous=row)
+        queues.send_later(record.event_source_arn, record.body, delay_seconds=TURN_POLL_SECONDS)
+    _tell_once(table, request, row, waits=turn is Turn.WAIT, now=now)
+
+
+def _is_another_one_going(row: ScheduleRow | None, arn: str, *, now: datetime) -> bool:
+    if row is None or row.execution_arn == arn:
+        return False
+    found = executions.describe(row.execution_arn)
+    return is_going(row, found.status if found else None, now=now)
+
+
+def _store(table: RunTable, row: ScheduleRow, *, previous: ScheduleRow | None) -> None:
+    if not table.store_schedule(row, previous=previous):
+        raise ServiceUnavailable(f"Two requests of the schedule {row.schedule} came at once.")  # the queue tries again
+
+
+def _tell_once(table: RunTable, request: Scheduled, row: ScheduleRow, *, waits: bool, now: datetime) -> None:
+    about = f"schedule {request.schedule} {request.scheduled_at} {'waits' if waits else 'skipped'}"
+    if not table.was_told(row.execution_arn, about):
+        subject, message = not_its_turn(request.title, request.scheduled_at, waits=waits, arn=row.execution_arn)
+        notify(subject=subject, message=message)
+        table.tell(row.execution_arn, about, now=now)
 
 
 def _start(request: Request, execution: Execution) -> None:

@@ -34,5 +34,5 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     return {
         "job": job.ref.model_dump(mode="json"),
         "blind_after": timestamp(blind_after(limits, now=now)),
-        "ends_by": timestamp(ends_by(limits, submitted_at=now)),
+        "ends_by": timestamp(ends_by(event.run, submitted_at=now)),
     }

@@ -17,6 +17,8 @@ from trainflow.models.environment import LinkEnvironment, RunTableEnvironment, T
 from trainflow.models.run import Run, run_id_for
 from trainflow.models.run_spec import RunSpec, decided, excess_name_length, parse_run_spec
 from trainflow.models.run_table import row_of
+from trainflow.models.spec_limits import require_limits_ahead
+from trainflow.record.cost import region_of
 
 
 class Event(BaseModel):
@@ -39,6 +41,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     _require_names(run_id, spec)
     if reason := unpacked_reason(spec.workload.code):
         raise InvalidRunSpec(reason)
+    require_limits_ahead(spec, now=event.started_at, region=region_of(event.execution_arn))
     run = Run(
         run_id=run_id,
         execution_arn=event.execution_arn,

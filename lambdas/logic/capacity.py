@@ -21,6 +21,8 @@ class Capacity:
     nodes_wanted: int
     shortage: str | None = None
     """AWS's message that it has no more instances of the type; None if it has sent none, or was not asked."""
+    ends_at: datetime | None = None
+    """When the first of the type's nodes is terminated, as those of a capacity block are; None if that is not known."""
 
     @property
     def ready(self) -> bool:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from lambdas.logic.run_limits import longest_job
 from trainflow.models.backends import DESCRIPTIONS, BackendName
 from trainflow.models.compile_cache import CacheUse, own_folder
 from trainflow.models.instances import HUGE_PAGES_OF_EFA_POD_MIB, InstanceType
@@ -120,7 +121,7 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: C
         environment=_environment(run, ref, artifacts_url=artifacts_url, cache=cache),
         instance=spec.compute.instance if gang else None,
         processes_per_node=spec.compute.processes_per_node if gang else 1,
-        deadline_seconds=round(spec.limits.max_duration_hours * 3600),
+        deadline_seconds=round(longest_job(run).total_seconds()),
         queue=spec.compute.queue if gang else None,
         priority_class=spec.compute.priority_class if gang else None,
         elastic=spec.compute.elastic if ref.elastic else None,

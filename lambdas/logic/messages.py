@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from lambdas.logic.fleet import IdleNodes, no_price, usd
-from trainflow.errors import TrainflowError
+from trainflow.errors import ENDED_BY_LIMIT, TrainflowError
 from trainflow.links import execution_link, object_link
-from trainflow.models.run import JobRef, MetricsCursor
+from trainflow.models.run import JobRef, LimitWarning, MetricsCursor
 from trainflow.models.run_record import RunError, RunStatus
 
 MAX_REASON_LENGTH = 2000
@@ -20,9 +20,14 @@ LONGEST_TITLE = 60
 whose name is not a run id. Its end is kept, because that distinguishes names."""
 
 
-def subject(run_id: str, status: RunStatus) -> str:
-    """Subject of the message about the end of a run."""
-    return f"Trainflow: {_short(run_id)} {status}"
+def subject(run_id: str, status: RunStatus, *, error: RunError | None = None) -> str:
+    """Subject of the message about the end of a run; of one that has reached a limit, the error says more than its
+    status."""
+    return f"Trainflow: {_short(run_id)} {error.name if error and _is_limit(error) else status}"
+
+
+def _is_limit(error: RunError) -> bool:
+    return error.name in {each.__name__ for each in ENDED_BY_LIMIT}
 
 
 def _short(name: str) -> str:
@@ -58,7 +63,11 @@ def message(
     if given_up:
         lines.append(f"Nodes: {instance_type}, because there was no capacity of {', '.join(given_up)}")
     if error is not None:
-        lines += [f"Error: {error.name}", f"What happened: {error.message}", f"What to do: {error.what_to_do}"]
+        lines += [f"Error: {error.name}", f"What happened: {error.message}"]
+        if _is_limit(error):
+            saved = "its artifacts were published" if artifacts else "nothing was published"
+            lines.append(f"What was done: the program was asked to save its state and end, {saved}, nodes released.")
+        lines.append(f"What to do: {error.what_to_do.replace(' RUN', f' {run_id}')}")
     if progress is not None and progress.last_step is not None:
         lines.append(f"Steps: {progress.last_step}, loss {progress.first_loss} to {progress.last_loss}")
     if artifacts and artifacts.get("checkpoint"):
@@ -76,6 +85,32 @@ def unseen(run_id: str, *, arn: str, job: JobRef, error: RunError, ends_by: date
         f"What to do: {error.what_to_do}",
     ]
     return f"Trainflow: {_short(run_id)} cannot be seen", "\n".join([*lines, *_links(arn, None)])
+
+
+def near_limit(run_id: str, *, arn: str, warning: LimitWarning) -> tuple[str, str]:
+    """Subject and message about a run that has used 80 % of one of its limits."""
+    step = "no step yet" if warning.last_step is None else f"step {warning.last_step}"
+    of_steps = f" of {warning.total_steps}" if warning.total_steps is not None else ""
+    higher = f" --set {warning.limit}=VALUE" if warning.limit else ", when there are nodes again"
+    cost = f", nodes for about {warning.usd:.2f} USD" if warning.usd else ""
+    lines = [
+        f"Run: {run_id}",
+        f"What happened: the run has used 80 % of {warning.limit or 'the time of its nodes'}: {step}{of_steps}{cost}.",
+        f"Forecast: {_forecast(warning)}",
+        f"What was done: nothing yet. At {warning.ends_at:%Y-%m-%d %H:%M} UTC its program is asked to save its state "
+        "and end, and its artifacts are published.",
+        "What to do: nothing, if it may end then. A running spec cannot be changed; to go on afterwards: "
+        f"trainflow resume {run_id}{higher}",
+    ]
+    return f"Trainflow: {_short(run_id)} nears its limit", "\n".join([*lines, *_links(arn, None)])
+
+
+def _forecast(warning: LimitWarning) -> str:
+    if warning.trained_at is None:
+        return "not known: the spec names no number of steps, or the run has logged too few."
+    cost = f" and cost {warning.total_usd:.2f} USD" if warning.total_usd else ""
+    verdict = "before the limit" if warning.trained_at <= warning.ends_at else "after the limit"
+    return f"at its present rate the training would end at {warning.trained_at:%Y-%m-%d %H:%M} UTC{cost}, {verdict}."
 
 
 def _links(arn: str, folder: str | None) -> list[str]:
@@ -101,6 +136,28 @@ def refused_upload(title: str, error: TrainflowError) -> str:
     """Content of the object beside an upload that was refused."""
     _, message = refusal(title, error)
     return f"{message}\nThis file is deleted when a spec of the same name is accepted.\n"
+
+
+def not_its_turn(title: str, scheduled_at: str, *, waits: bool, arn: str) -> tuple[str, str]:
+    """Subject and message about a scheduled run that was not started, because the schedule's previous run is going.
+
+    Args:
+        title: The schedule.
+        scheduled_at: When the run was to start.
+        waits: Whether it starts when that run has ended.
+        arn: ARN of that run's execution.
+    """
+    before = arn.rsplit(":", 1)[1]
+    done = "It starts when that run has ended." if waits else "It was not started."
+    lines = [
+        f"Request: {title}, {scheduled_at}",
+        f"What happened: the run before it, {before}, is still going, or another one waits for its end.",
+        f"What was done: {done}",
+        f"What to do: nothing, or stop that run: trainflow stop {before}. The schedule's field overlap decides what "
+        "happens.",
+        *_links(arn, None),
+    ]
+    return f"Trainflow: {_short(title)} {'waits' if waits else 'was skipped'}", "\n".join(lines)
 
 
 def already_run(title: str, run_id: str, status: RunStatus) -> tuple[str, str]:

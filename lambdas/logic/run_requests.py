@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid
 from trainflow.models.code import unpacked_reason
+from trainflow.models.overlap import Overlap
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.models.spec_document import FAULTS, canonical, decode
 
@@ -54,6 +55,8 @@ class Scheduled(BaseModel):
     schedule: str
     scheduled_at: str
     spec: JsonValue
+    overlap: Overlap = "allow"
+    """What happens while the schedule's previous run is going."""
 
     @property
     def title(self) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from lambdas.logic.run_limits import longest_job
+from trainflow.models.run import Run
 from trainflow.models.run_spec import Limits
 
 MARGIN = timedelta(minutes=15)
@@ -15,9 +17,9 @@ def blind_after(limits: Limits, *, now: datetime) -> datetime:
     return now + timedelta(minutes=limits.blind_minutes)
 
 
-def ends_by(limits: Limits, *, submitted_at: datetime) -> datetime:
+def ends_by(run: Run, *, submitted_at: datetime) -> datetime:
     """When a job has ended in any case: its pods start within the gang's time limit and have one of their own."""
-    return submitted_at + timedelta(minutes=limits.gang_timeout_minutes, hours=limits.max_duration_hours) + MARGIN
+    return submitted_at + timedelta(minutes=run.spec.limits.gang_timeout_minutes) + longest_job(run) + MARGIN
 
 
 def timestamp(moment: datetime) -> str:

@@ -183,6 +183,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             else cursor.first_non_finite_step,
             "non_finite_in_a_row": _non_finite_in_a_row(cursor, losses),
             "first_step": steps[0].step if cursor.first_step is None else cursor.first_step,
+            "first_step_at": now if cursor.first_step is None else cursor.first_step_at,
             "last_step": newest.step,
             "last_epoch": newest.epoch if newest.epoch is not None else cursor.last_epoch,
             "datapoints": cursor.datapoints + len(steps),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -44,8 +45,12 @@ class QueueConsumers:
         add, create = Queue.add_message, LambdaBackend.create_event_source_mapping
 
         def add_message(queue: Any, message: Any) -> None:
+            seconds = _scale_delay(message, self._time_scale)
             add(queue, message)
-            self.wake(queue.queue_arn)
+            if seconds > 0:
+                self._wake_later(queue.queue_arn, seconds)
+            else:
+                self.wake(queue.queue_arn)
 
         def create_event_source_mapping(backend: Any, spec: Any) -> Any:
             mapping = create(backend, spec)
@@ -108,10 +113,22 @@ class QueueConsumers:
             sqs.change_message_visibility(
                 QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=seconds
             )
-        timer = threading.Timer(seconds + 0.1, self.wake, [mapping.event_source_arn])
+        self._wake_later(mapping.event_source_arn, seconds)
+
+    def _wake_later(self, queue_arn: str, seconds: float) -> None:
+        timer = threading.Timer(seconds + 0.1, self.wake, [queue_arn])
         timer.daemon = True
         self._timers.add(timer)
         timer.start()
+
+
+def _scale_delay(message: Any, time_scale: float) -> float:
+    """Shorten the delay with which a message was sent; returns the seconds that are left."""
+    now = time.time() * 1000
+    if message.delayed_until <= now:
+        return 0.0
+    message.delayed_until = now + (message.delayed_until - now) / time_scale
+    return float(message.delayed_until - now) / 1000
 
 
 def _mappings(queue_arn: str) -> list[Any]:

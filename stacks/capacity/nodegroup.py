@@ -71,7 +71,7 @@ class TrainingNodegroup(Construct):
             # Old nodes are terminated first, because there may be no capacity for a second set.
             update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1, update_strategy="MINIMAL"),
             node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
-            labels={**TRAINING_NODES, **instance.node_labels},
+            labels={**TRAINING_NODES, **settings.node_labels},
             taints=[
                 eks.CfnNodegroup.TaintProperty(key=key, value=value, effect="NO_SCHEDULE")
                 for key, value in instance.taints.items()
@@ -84,7 +84,7 @@ class TrainingNodegroup(Construct):
     def auto_scaling_tags(self) -> dict[str, str]:
         """Tags that describe a node of this group to an autoscaler, which may find no node to inspect."""
         instance = self._settings.instance
-        names = {**TRAINING_NODES, **instance.node_labels}
+        names = {**TRAINING_NODES, **self._settings.node_labels}
         labels = {f"{AUTOSCALER}/label/{key}": value for key, value in names.items()}
         taints = {f"{AUTOSCALER}/taint/{key}": f"{value}:NoSchedule" for key, value in instance.taints.items()}
         devices = {f"{AUTOSCALER}/resources/{device}": str(count) for device, count in instance.devices.items()}

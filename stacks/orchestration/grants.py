@@ -56,9 +56,14 @@ class SharedGrants:
         self.resize_nodegroups = self._may_resize_nodegroups()
         self.write_artifacts = self._may_write_artifacts()
 
-    def use_table(self, *actions: str) -> list[Grant]:
-        """Actions on the run table, and on its key, which DynamoDB uses with the caller's permissions."""
-        return self._use(self._resources.run_table, actions)
+    def use_table(self, *actions: str, items: Sequence[str] = ()) -> list[Grant]:
+        """Actions on the run table, and on its key, which DynamoDB uses with the caller's permissions.
+
+        Args:
+            actions: The actions.
+            items: Patterns of the keys that they are limited to; empty for all items.
+        """
+        return self._use(self._resources.run_table, actions, items)
 
     def use_caches(self, *actions: str) -> list[Grant]:
         """Actions on the table of compile caches and on its key."""
@@ -114,9 +119,10 @@ class SharedGrants:
             pattern_because=Reason.RUNS_CHOOSE,
         )
 
-    def _use(self, table: dynamodb.Table, actions: Sequence[str]) -> list[Grant]:
+    def _use(self, table: dynamodb.Table, actions: Sequence[str], items: Sequence[str] = ()) -> list[Grant]:
+        limited = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(items)}} if items else None
         return [
-            allow(*actions, on=table.table_arn),
+            allow(*actions, on=table.table_arn, when=limited),
             allow("kms:Encrypt", "kms:Decrypt", "kms:DescribeKey", on=self._resources.key.key_arn),
         ]
 

@@ -25,6 +25,7 @@ from stacks.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_
 from trainflow.configuration.deployment import Configuration, Schedule, scheduled_spec
 from trainflow.models.functions import EVENT_HANDLERS, LIVE, Function
 from trainflow.models.run_ended import DETAIL_TYPE, SOURCE
+from trainflow.models.run_table import schedule_key
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference
@@ -47,6 +48,12 @@ START_RUN = next(function for function in EVENT_HANDLERS if function.name == "St
 
 READING_A_QUEUE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """What Lambda's poller does with the function's role."""
+
+SENDING_AGAIN = ("sqs:GetQueueUrl", "sqs:SendMessage")
+"""What StartRun does with a scheduled request that waits for the run before it."""
+
+ITEMS_OF_START_RUN = (f"{schedule_key('')}*", "#notice *")
+"""Items of the run table that are of schedules and of messages: StartRun writes no run."""
 
 SURVEY_EVERY = "rate(5 minutes)"
 """How often nodes are counted; idle ones cost money for this much longer than IDLE_MINUTES at most."""
@@ -119,6 +126,9 @@ class TriggersStack(cdk.Stack):
                     *self._read_requests(),
                     allow("states:StartExecution", on=self._orchestration.training.state_machine_arn),
                     shared.describe_runs(self),
+                    *shared.use_table(
+                        "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", items=ITEMS_OF_START_RUN
+                    ),
                     shared.send_messages(),
                 ]
             case "clean_up":
@@ -152,7 +162,7 @@ class TriggersStack(cdk.Stack):
         specs = objects(self._storage, self._storage.data_bucket, RUN_REQUESTS)
         refusals = [objects(self._storage, self._storage.data_bucket, pattern) for pattern in REFUSALS]
         return [
-            allow(*READING_A_QUEUE, on=self.run_requests.queue_arn),
+            allow(*READING_A_QUEUE, *SENDING_AGAIN, on=self.run_requests.queue_arn),
             allow("s3:GetObject", "s3:GetObjectVersion", on=specs, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
             allow("s3:PutObject", "s3:DeleteObject", on=refusals, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
             allow("kms:Decrypt", "kms:GenerateDataKey", on=self._storage.key.key_arn),
@@ -257,7 +267,12 @@ class TriggersStack(cdk.Stack):
 
     def _request_of(self, schedule: Schedule) -> dict[str, Any]:
         spec = scheduled_spec(self._configuration, schedule, repository=REPOSITORY)
-        return {"schedule": schedule.name, "scheduled_at": SCHEDULED_AT, "spec": spec.model_dump(mode="json")}
+        return {
+            "schedule": schedule.name,
+            "scheduled_at": SCHEDULED_AT,
+            "overlap": schedule.overlap,
+            "spec": spec.model_dump(mode="json"),
+        }
 
     def _survey_by_schedule(self) -> None:
         survey = self._schedules.target(

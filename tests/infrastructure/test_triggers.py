@@ -175,6 +175,7 @@ def test_a_schedule_that_is_switched_off_sleeps() -> None:
 def test_a_schedule_requests_the_run_of_its_spec_at_its_time() -> None:
     request = json.loads(schedule("run-weekly")["Target"]["Input"])
     assert (request["schedule"], request["scheduled_at"]) == ("weekly", "<aws.scheduler.scheduled-time>")
+    assert request["overlap"] == "allow", "as before there was a choice"
     assert parse_run_spec(request["spec"]) == parse_run_spec(yaml.safe_load(Path("runs/demo.yaml").read_text()))
 
 

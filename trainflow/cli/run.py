@@ -19,7 +19,7 @@ from trainflow.cli.spec_file import read_spec
 from trainflow.client.code import pack
 from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.client.place import Place, PlaceOptions, open_place
-from trainflow.errors import LossNotFinite, named_errors
+from trainflow.errors import ENDED_BY_LIMIT, LossNotFinite, named_errors
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.record.failure import explained
 
@@ -28,6 +28,9 @@ EXIT_STATUS = {RunStatus.SUCCEEDED: 0, RunStatus.ABORTED: ABORTED}
 
 LOSS_NOT_FINITE = 3
 """Exit status for a training that diverged, as that of our trainer."""
+
+LIMIT_REACHED = 4
+"""Exit status for a run that ended at a limit of its spec, and can be resumed."""
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop the run, unless the command was started with one of them ignored, as `nohup` does."""
@@ -220,4 +223,6 @@ def exit_status(record: RunRecord) -> int:
     error = named_errors().get(record.error.name) if record.error else None
     if error is LossNotFinite:
         return LOSS_NOT_FINITE
+    if error in ENDED_BY_LIMIT:
+        return LIMIT_REACHED
     return BAD_INPUT if error is not None and error.input_at_fault else FAILED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from trainflow.errors import InvalidRunSpec
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.models.spec_changes import merged
 from trainflow.models.spec_document import canonical, decode
+from trainflow.models.spec_limits import require_limits_ahead
 
 
 def read_spec(path: Path, overrides: Sequence[Path] = ()) -> RunSpec:
@@ -21,15 +23,17 @@ def read_spec(path: Path, overrides: Sequence[Path] = ()) -> RunSpec:
         overrides: Files of the same form that say what is different this time; each goes over those before it.
 
     Raises:
-        InvalidRunSpec: If a file cannot be read or is no YAML or JSON, or if they describe no run; the message begins
-            with the name of the file at fault.
+        InvalidRunSpec: If a file cannot be read or is no YAML or JSON, or if they describe no run that could start
+            now; the message begins with the name of the file at fault.
     """
     document = read_document(path, overrides)
     try:
         canonical(document)  # refuses what an execution's input cannot hold
-        return parse_run_spec(json.loads(json.dumps(document)))  # in the order of the file, which commands keep
+        spec = parse_run_spec(json.loads(json.dumps(document)))  # in the order of the file, which commands keep
+        require_limits_ahead(spec, now=datetime.now(UTC))
     except InvalidRunSpec as error:
         raise InvalidRunSpec(f"{' with '.join(map(str, (path, *overrides)))}: {error}") from None
+    return spec
 
 
 def read_document(path: Path, overrides: Sequence[Path] = ()) -> Any:

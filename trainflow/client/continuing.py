@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from trainflow.errors import InvalidRunSpec, TrainflowError
@@ -11,6 +12,7 @@ from trainflow.models.run_spec import MAX_CONTINUED, RunSpec, as_list, parse_run
 from trainflow.models.run_status import RunStatus
 from trainflow.models.spec_changes import merged
 from trainflow.models.spec_document import canonical
+from trainflow.models.spec_limits import require_limits_ahead
 
 TRAINING_STATE = "SubmitTraining"
 """State in which a run's training begins; before it there are no checkpoints."""
@@ -35,7 +37,7 @@ def continued_spec(
 
     Raises:
         CannotContinue: If the earlier run goes on, or has succeeded and nothing is to change.
-        InvalidRunSpec: If the changes do not make a spec.
+        InvalidRunSpec: If the changes do not make a spec that could start now.
     """
     if status is RunStatus.RUNNING:
         raise CannotContinue(f"The run {run_id} is still running; stop it first: trainflow stop {run_id}")
@@ -48,9 +50,11 @@ def continued_spec(
     described = {**merged(earlier, changes or {}), "resume_from": earlier_runs}
     canonical(described)  # refuses what an execution's input cannot hold
     try:
-        return parse_run_spec(described)
+        spec = parse_run_spec(described)
+        require_limits_ahead(spec, now=datetime.now(UTC))
     except InvalidRunSpec as error:
         raise InvalidRunSpec(f"The run {run_id} cannot be continued so: {error}") from None
+    return spec
 
 
 def spec_continuing(record: RunRecord, changes: Mapping[str, Any] | None = None) -> RunSpec:

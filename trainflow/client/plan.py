@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainflow.client.details import VERSION
-from trainflow.client.observe.snapshot import total_steps
 from trainflow.client.spot_prices import SpotPrice
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
+from trainflow.models.total_steps import total_steps
 
 WATCHING = "WatchTraining"
 """State in which a run trains."""
@@ -21,6 +21,10 @@ SHAPE = ("workload.script", "workload.module", "workload.command", "workload.lau
 
 SIZE = ("compute.instance_type", "compute.num_nodes", "compute.processes_per_node")
 """Fields in which they run it on the same nodes."""
+
+
+RUN_LIMITS = ("max_total_hours", "deadline", "max_usd")
+"""Limits at which a run ends with a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,8 @@ class Plan:
     """`limits.max_duration_hours`: the cluster ends a job then. A restarted job has the time anew."""
     max_usd: float | None
     """Price of the first type's nodes for so long."""
+    run_limits: Mapping[str, Any]
+    """The limits of the whole run that the spec sets, by their names: `max_total_hours`, `deadline`, `max_usd`."""
     total_steps: int | None
     estimate: Estimate | None
     """None without an earlier run of the same program on the same nodes, or without a number of steps."""
@@ -111,6 +117,7 @@ def plan_of(
         precompile_reason=spec.precompile_reason,
         max_hours=spec.limits.max_duration_hours,
         max_usd=_times(price, spec.limits.max_duration_hours),
+        run_limits={name: document["limits"][name] for name in RUN_LIMITS if document["limits"][name] is not None},
         total_steps=steps,
         estimate=_estimate(document, steps, None if of_twin else price, earlier) if steps else None,
         spot_trouble=spot_trouble,

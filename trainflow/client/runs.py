@@ -45,8 +45,10 @@ from trainflow.models.leftovers import SweepReport
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec, parse_run_spec, with_present_names
+from trainflow.models.spec_limits import require_limits_ahead
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.build import build_record
+from trainflow.record.cost import region_of
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import KeptSteps, kept_steps_from_json
 from trainflow.report import render_report
@@ -87,10 +89,12 @@ class DeployedRuns:
     @told
     def start(self, spec: RunSpec, *, code: PackedCode | None = None, run_id: str | None = None) -> str:
         """See `Place`."""
+        now = datetime.now(UTC)
+        require_limits_ahead(spec, now=now, region=region_of(self._state_machine_arn))
         if code is not None:
             spec = code.named_in(spec, bucket=self._bucket)
             code.upload(self._client("s3"), bucket=self._bucket)
-        name = run_id or new_run_id(spec, datetime.now(UTC))
+        name = run_id or new_run_id(spec, now)
         try:
             self._stepfunctions.start_execution(
                 stateMachineArn=self._state_machine_arn, name=name, input=spec.model_dump_json()

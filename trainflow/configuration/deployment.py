@@ -23,6 +23,7 @@ from trainflow.configuration.section import Section
 from trainflow.configuration.slurm import Pcs, Slurm
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.offerings import OFFERINGS
+from trainflow.models.overlap import Overlap
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.models.sentences import sentences
 
@@ -256,6 +257,9 @@ class Schedule(Section):
     """Path of the run spec, relative to the repository."""
     enabled: bool = True
     """Whether the schedule starts runs; if not, it is kept but disabled."""
+    overlap: Overlap = "allow"
+    """What happens at a scheduled time while the schedule's previous run is going: `allow` starts another one, `skip`
+    starts none and sends a message, `queue` starts it when that one has ended; at most one waits."""
 
     @field_validator("time_zone")
     @classmethod

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
 from trainflow.configuration.section import Section
 from trainflow.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
+from trainflow.models.kubernetes_names import ENDS_AT_LABEL
 
 RESERVATION = r"^cr-[0-9a-f]{8,17}$"
 
 IN_WORDS = {RESERVATION: "must be the id of a capacity reservation or capacity block (cr-…)"}
+
+TERMINATED_BEFORE_END = timedelta(minutes=30)
+"""EC2 begins to terminate a capacity block's instances so long before its end (EC2 user guide, "Monitor Capacity Blocks
+using EventBridge")."""
 
 Mode = Literal["on-demand", "spot", "capacity-block", "reservation"]
 
@@ -30,6 +36,9 @@ class Nodegroup(Section):
     """How the instances are bought."""
     reservation_id: Annotated[str, Field(pattern=RESERVATION)] | None = None
     """Reservation for the modes `capacity-block` and `reservation`."""
+    ends_at: AwareDatetime | None = None
+    """End of the capacity block, with its zone, as `aws ec2 describe-capacity-reservations` has it. Runs are asked for
+    a checkpoint before EC2 terminates the block's instances."""
     local_disks: bool = True
     """Whether the type's NVMe disks hold images and pods' `/scratch`. Off, both are on the root disk."""
     zone_confirmed: bool = False
@@ -45,7 +54,17 @@ class Nodegroup(Section):
                 f"mode '{self.mode}' cannot draw on {self.reservation_id}; use 'capacity-block' or 'reservation', "
                 "or remove reservation_id"
             )
+        if self.ends_at is not None and self.mode != "capacity-block":
+            raise ValueError(f"ends_at is the end of a capacity block, but mode is '{self.mode}'; remove it")
         return self
+
+    @property
+    def node_labels(self) -> dict[str, str]:
+        """Labels of its nodes beside those of every group's: those of the type, and the end of a capacity block."""
+        if self.ends_at is None:
+            return dict(self.instance.node_labels)
+        terminated_at = self.ends_at - TERMINATED_BEFORE_END
+        return {**self.instance.node_labels, ENDS_AT_LABEL: str(int(terminated_at.timestamp()))}
 
     @property
     def instance(self) -> InstanceType:

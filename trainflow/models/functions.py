@@ -108,7 +108,7 @@ TASKS = (
 """Functions of the Task states, in the order in which a run enters these."""
 
 EVENT_HANDLERS = (
-    Function(name="StartRun", module="start_run", settings=WORKFLOW + NOTIFICATIONS),
+    Function(name="StartRun", module="start_run", settings=WORKFLOW + NOTIFICATIONS + RUNS),
     Function(
         name="CleanUp",
         module="clean_up",

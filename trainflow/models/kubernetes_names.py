@@ -22,6 +22,10 @@ ELASTIC_LABEL = "trainflow/elastic"
 CLAIM_LABEL = "trainflow/claims"
 """Label of the ConfigMap by which a run claims nodes: their instance type."""
 
+ENDS_AT_LABEL = "trainflow/ends-at"
+"""Label of nodes that EC2 terminates at a known time, such as those of a capacity block: seconds since the epoch,
+because a label takes no colons."""
+
 TRAINING_NODES = {"trainflow/nodes": "training"}
 """Label of the nodes that are started for a run and released after it: permanent programs are not scheduled there."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
 
@@ -124,6 +124,8 @@ class MetricsCursor(Fact):
     """Newest step whose report line has been published; it may come a poll later than the step's metrics line."""
     progressed_at: datetime | None = None
     """When a new step was last seen, by the Lambda's clock."""
+    first_step_at: datetime | None = None
+    """When the first step was seen, by the Lambda's clock."""
     format_name: str | None = None
     """Format of the program's progress, once a line has shown it; it stays the same for the run."""
     last_epoch: float | None = None
@@ -146,6 +148,46 @@ class MetricsCursor(Fact):
     def alive_as(self, later: MetricsCursor) -> MetricsCursor:
         """This position with the signs of life of a later one, whose steps could not be published."""
         return self.model_copy(update={"progressed_at": later.progressed_at, "printed_at": later.printed_at})
+
+
+class Spending(Fact):
+    """What the run's nodes have cost, and cost from now on, as far as their prices are known."""
+
+    usd: float = 0.0
+    """Estimated cost until `since`, at on-demand prices."""
+    usd_per_hour: float = 0.0
+    """Price of all nodes that the run holds since then."""
+    since: datetime | None = None
+    """None before the run held any nodes."""
+    nodes_end_at: datetime | None = None
+    """When the nodes that it holds are terminated, as those of a capacity block are."""
+
+    def by(self, now: datetime) -> float:
+        """The cost until a moment, in USD."""
+        held = (now - self.since) / timedelta(hours=1) if self.since else 0.0
+        return self.usd + self.usd_per_hour * max(0.0, held)
+
+    def at_rate(self, usd_per_hour: float, *, now: datetime, nodes_end_at: datetime | None = None) -> Spending:
+        """This spending, from now on with other nodes."""
+        return Spending(usd=self.by(now), usd_per_hour=usd_per_hour, since=now, nodes_end_at=nodes_end_at)
+
+
+class LimitWarning(Fact):
+    """The run has used most of one of its limits, and goes on."""
+
+    limit: str | None
+    """Field of the spec, such as `limits.max_usd`; None for the end of the nodes themselves."""
+    ends_at: datetime
+    """When the limit is reached at the present rate."""
+    usd: float
+    """Estimated cost so far; 0 where prices are not known."""
+    last_step: int | None
+    total_steps: int | None
+    """Step at which the training ends; None where the spec does not say."""
+    trained_at: datetime | None
+    """When the training ends at its present rate; None where that is not known."""
+    total_usd: float | None
+    """What the run costs until then, under the same condition."""
 
 
 class StagingProgress(Fact):

@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AwareDatetime,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.backends import DESCRIPTIONS, MAX_HOST_NAME, BackendDescription, BackendName
@@ -359,6 +367,15 @@ class Limits(Section):
 
     max_duration_hours: Annotated[float, Field(gt=0, le=8760)] = 72.0
     """Longest time for one job, in hours; the cluster kills it then. BERT-large phase 1 takes 20 to 45."""
+    max_total_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
+    """Hours after the run's start at which it ends: waits, compilation and restarts count. The program is asked for a
+    checkpoint, the artifacts are published, and the run fails as DeadlineReached; `trainflow resume` continues it."""
+    deadline: AwareDatetime | None = None
+    """The same at a fixed time, with its zone: `"2027-01-31T18:00:00+01:00"`."""
+    max_usd: Annotated[float, Field(gt=0)] | None = None
+    """Estimated cost of the run's nodes, in USD at on-demand prices, at which it ends in the same way, as
+    BudgetReached. A run that continues another one begins at zero. Refused for instance types without a known price in
+    the Region."""
     capacity_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 60.0
     """Longest wait for the gang's nodes, in minutes, of each type of `compute.fallback`. Has no effect with
     Slurm, where jobs wait for nodes themselves."""

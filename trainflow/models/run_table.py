@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from pydantic import Field
 
+from trainflow.errors import ENDED_BY_LIMIT
 from trainflow.models.backends import BackendName
 from trainflow.models.run import Fact, Run
 from trainflow.models.run_record import RunStatus
@@ -68,6 +69,8 @@ class RunRow(Fact):
                 return True
             case RunStatus.SUCCEEDED:
                 return self.keep_nodes_after_success
+            case RunStatus.FAILED if self.error_name in {error.__name__ for error in ENDED_BY_LIMIT}:
+                return False  # to keep them would cost more than the limit allows
             case RunStatus.FAILED | RunStatus.TIMED_OUT:
                 return self.keep_nodes
             case RunStatus.ABORTED:
@@ -90,6 +93,25 @@ def row_of(run: Run) -> RunRow:
         keep_nodes_after_success=not run.spec.teardown.on_success,
         expires_at=int((run.started_at + KEPT_FOR).timestamp()),
     )
+
+
+def schedule_key(schedule: str) -> str:
+    """Key of the item of a schedule. No run has this id: run ids begin with a letter."""
+    return f"#schedule {schedule}"
+
+
+class ScheduleRow(Fact):
+    """What the table says of a schedule whose runs must not overlap."""
+
+    schedule: str
+    execution_arn: str
+    """Its newest run."""
+    waiting: str | None = None
+    """Scheduled time of the request that waits for that run's end."""
+    seen_at: datetime
+    """When that request was last seen, or the newest run was about to be started."""
+    version: int = 0
+    """Grows with each change, so that of two functions that have read the same item one writes it."""
 
 
 class LastSurvey(Fact):

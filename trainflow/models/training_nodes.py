@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from trainflow.models.instances import HUGE_PAGES
+from trainflow.models.kubernetes_names import ENDS_AT_LABEL
 
 BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 """Units in which a kubelet writes amounts of memory; an amount without one of them is in bytes."""
@@ -23,6 +24,13 @@ class Node:
         self.ready = not spec.get("unschedulable", False) and any(
             condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", ())
         )
+        self._labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When EC2 begins to terminate it, if that is known."""
+        seconds = self._labels.get(ENDS_AT_LABEL, "")
+        return datetime.fromtimestamp(int(seconds), UTC) if seconds.isdecimal() else None
 
     def advertised(self, wanted: Mapping[str, int]) -> frozenset[str]:
         """Names of the devices of which it offers as many as are wanted."""

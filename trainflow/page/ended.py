@@ -7,8 +7,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainflow.client.files import read_record
-from trainflow.client.observe.snapshot import RunSnapshot, total_steps
+from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import Job, Pod, RunRecord
+from trainflow.models.total_steps import total_steps
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.record.build import own_execution
 from trainflow.record.history import Visit

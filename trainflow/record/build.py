@@ -21,7 +21,7 @@ from trainflow.models.run_spec import parse_run_spec
 from trainflow.progress.reader import warning
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
-from trainflow.record.history import ExecutionHistory, Visit, task_output, visits
+from trainflow.record.history import ExecutionHistory, Visit, publication, task_output, visits
 from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
@@ -200,7 +200,7 @@ def _training(kept: KeptSteps, history: ExecutionHistory) -> Training | None:
     """None if training never began; the number of steps is the program's own, or else of the steps that it logged."""
     if not kept.steps and task_output(history, "SubmitTraining") is None:
         return None
-    published = task_output(history, "PublishArtifacts") or {}
+    published = publication(history)
     told = published.get("trained_steps")
     losses = [step.loss for step in kept.steps if step.loss is not None]  # a step may have other figures alone
     return Training(

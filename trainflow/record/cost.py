@@ -15,8 +15,8 @@ from trainflow.record.history import ExecutionHistory, TaskOutput, Visit, task_o
 ACQUISITION = "EnsureCapacity"
 """State whose answer has the number of ready nodes, and their type."""
 
-RELEASES = frozenset({"ReleaseNodes", "TearDown", "TearDownAfterFailure"})
-"""States that release a run's nodes."""
+RELEASES = frozenset({"ReleaseNodes", "StopAtLimit", "TearDown", "TearDownAfterFailure"})
+"""States that release a run's nodes. One that is not finished has not done so yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,8 @@ def _holdings(history: ExecutionHistory) -> Iterator[Holding]:
     """
     before: TaskOutput | None = None
     for task in task_outputs(history):
-        if task.state == ACQUISITION or task.state in RELEASES:
+        released = task.state in RELEASES and task.fields.get("finished") is not False
+        if task.state == ACQUISITION or released:
             if before is not None:
                 yield from _holding(before, until=task.at)
             before = task

@@ -189,6 +189,12 @@ def task_output(history: ExecutionHistory, state: str) -> Any:
     return outputs[-1] if outputs else None
 
 
+def publication(history: ExecutionHistory) -> Mapping[str, Any]:
+    """What publishing the artifacts has answered, also that of a run that reached a limit; empty if it did not end."""
+    found = task_output(history, "PublishArtifacts") or task_output(history, "PublishAtLimit")
+    return found if isinstance(found, dict) else {}
+
+
 def child_arns(history: ExecutionHistory) -> list[str]:
     """ARNs of the executions that this one started (`states:startExecution`), in their order."""
     found: dict[str, None] = {}

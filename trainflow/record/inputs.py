@@ -8,7 +8,7 @@ from typing import Any
 
 from trainflow.models.code import git_commit, packed_sha256
 from trainflow.models.run_record import Inputs, SavedCheckpoint
-from trainflow.record.history import ExecutionHistory, task_output
+from trainflow.record.history import ExecutionHistory, publication, task_output
 from trainflow.record.steps import KeptSteps
 
 
@@ -48,7 +48,7 @@ def inputs(spec: Any, history: ExecutionHistory) -> Inputs:
 
 def checkpoints(kept: KeptSteps, history: ExecutionHistory) -> list[SavedCheckpoint]:
     """The newest checkpoints; the last one with its URL, if it was published."""
-    artifacts = _object(_object(task_output(history, "PublishArtifacts")).get("artifacts"))
+    artifacts = _object(publication(history).get("artifacts"))
     url, published_at = _text(artifacts.get("checkpoint")), artifacts.get("checkpoint_saved_at")
     found = [
         SavedCheckpoint(step=saved.step, saved_at=saved.saved_at, size_bytes=saved.num_bytes)

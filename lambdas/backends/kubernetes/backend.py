@@ -85,6 +85,10 @@ class KubernetesBackend:
         """Delete the run's jobs of every kind, its services, and its claim on nodes."""
         return self._cluster.cancel(run_id)
 
+    def is_stopped(self, run_id: str) -> bool:
+        """Whether no pod of the run is left that has not ended."""
+        return self._cluster.is_stopped(run_id)
+
     def delete(self, job: JobRef) -> None:
         """Delete one job with its pods and its service."""
         self._cluster.delete(job)

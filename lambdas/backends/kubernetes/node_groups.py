@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -10,7 +11,7 @@ from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.capacity import Capacity, available, count_ready, require_fit, shortage_of, unclaimed_nodes
 from trainflow.models.instances import nodegroup_name
 from trainflow.models.run import Run
-from trainflow.models.training_nodes import Grants
+from trainflow.models.training_nodes import Grants, Node
 
 
 def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *, waiting_since: datetime) -> Capacity:
@@ -27,7 +28,12 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
     """
     compute = run.spec.compute
     cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes)
-    capacity = Capacity(nodes_ready=_granted(cluster, run), nodes_wanted=compute.num_nodes)
+    nodes = cluster.nodes(compute.instance_type)
+    capacity = Capacity(
+        nodes_ready=_granted(cluster, nodes, run),
+        nodes_wanted=compute.num_nodes,
+        ends_at=min((node.ends_at for node in nodes if node.ends_at is not None), default=None),
+    )
     if not capacity.ready:
         nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
         require_fit(run.spec, nodegroup)  # before it grows: nodes of an impossible gang cost money too
@@ -38,7 +44,7 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
     return capacity
 
 
-def _granted(cluster: KubernetesCluster, run: Run) -> int:
+def _granted(cluster: KubernetesCluster, nodes: Sequence[Node], run: Run) -> int:
     """Nodes that are ready for the run; all that it needs if they have been granted to it, and to no other run.
 
     Grants of a type are one object, which is replaced only in the version that was read: of two runs that find the same
@@ -46,7 +52,7 @@ def _granted(cluster: KubernetesCluster, run: Run) -> int:
     """
     compute, instance_type = run.spec.compute, run.spec.compute.instance_type
     grants, claims = cluster.grants(instance_type), cluster.claims(instance_type)
-    nodes, in_use = cluster.nodes(instance_type), cluster.nodes_in_use()
+    in_use = cluster.nodes_in_use()
     # A run of an earlier version has no grant; its pods show that it has its nodes.
     training = {run_id for node in nodes for run_id in in_use.get(node.name, ())}
     ready = count_ready(nodes, compute, used_by_others=unclaimed_nodes(in_use, claims))

@@ -80,6 +80,10 @@ class SlurmBackend:
         """Cancel every job of the run that has not ended."""
         return self._cluster.cancel(run_id)
 
+    def is_stopped(self, run_id: str) -> bool:
+        """Whether every job of the run has ended."""
+        return self._cluster.is_stopped(run_id)
+
     def delete(self, job: JobRef) -> None:
         """Cancel one job."""
         self._cluster.delete(job)

@@ -135,7 +135,7 @@ class SlurmCluster:
 
     def cancel(self, run_id: str) -> list[str]:
         """Cancel every job of the run that has not ended."""
-        jobs = [job for job in self._ours() if job.comment and job.comment.run_id == run_id and not is_over(job)]
+        jobs = self._unfinished(run_id)
         for job in jobs:
             self._controller.cancel(job.job_id)
         return [job.name for job in jobs]
@@ -143,6 +143,13 @@ class SlurmCluster:
     def held(self) -> list[Held]:
         """Jobs of all runs that have not ended."""
         return [_held(job, job.comment) for job in self._ours() if job.comment and not is_over(job)]
+
+    def is_stopped(self, run_id: str) -> bool:
+        """Whether every job of the run has ended, its clean-up on the nodes included."""
+        return not self._unfinished(run_id)
+
+    def _unfinished(self, run_id: str) -> list[SlurmJob]:
+        return [job for job in self._ours() if job.comment and job.comment.run_id == run_id and not is_over(job)]
 
     def delete(self, job: JobRef) -> None:
         """Cancel one job. Its end may take a while; the next job of its stage waits for it."""

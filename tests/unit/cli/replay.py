@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 from recorded_runs import RecordedRun
 
-from trainflow.client.observe.snapshot import RunSnapshot, total_steps
+from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
+from trainflow.models.total_steps import total_steps
 from trainflow.record.build import all_visits
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error

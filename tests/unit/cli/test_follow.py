@@ -15,9 +15,10 @@ from trainflow.cli.follow import follow, summarize
 from trainflow.cli.follow.plain import PlainView
 from trainflow.cli.follow.screen import at_time, screen
 from trainflow.cli.follow.staging import staging_line
-from trainflow.client.observe.snapshot import RunSnapshot, total_steps
+from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.errors import WorkerFailed
 from trainflow.models.run_record import Restart, RunStatus
+from trainflow.models.total_steps import total_steps
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.staging_line import StagingReport
 from trainflow.record.wording import clock

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.fakes.runs import spec_with
 from trainflow.cli.spec_file import read_spec
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.spec_changes import changes_of, merged
@@ -146,3 +148,18 @@ def test_a_scaled_down_spec_keeps_its_backend_and_its_nodes_and_trains_on_few_pr
     assert small.compute.world_size <= 4
     assert small.workload.arguments["device"] == "cpu"
     assert small.name == real.name
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({"deadline": "2020-01-01T00:00:00Z"}, "limits.deadline: 2020-01-01T00:00:00+00:00 has passed; give a later"),
+        ({"max_usd": 5}, "limits.max_usd: the price of p5e.48xlarge is not known in any Region; limit the time with"),
+    ],
+)
+def test_a_spec_that_could_not_start_now_is_refused_with_its_file(tmp_path: Path, limits: Any, sentence: str) -> None:
+    compute = {"instance_type": "p5e.48xlarge", "num_nodes": 1, "processes_per_node": 8}
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(spec_with(limits=limits, compute=compute)))
+    with pytest.raises(InvalidRunSpec, match=re.escape(f"{path}: {sentence}")):
+        read_spec(path)

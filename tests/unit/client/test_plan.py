@@ -126,3 +126,12 @@ def test_spot_prices_that_the_caller_may_not_ask_for_are_one_sentence() -> None:
     plan = plan_of(parse_run_spec(spec_of()), region=REGION, spot_trouble="These credentials may not.")
     assert plan.candidates[0].spot_usd_per_hour is None
     assert "spot      price not known: These credentials may not." in plan_text(plan)
+
+
+def test_a_plan_names_the_limits_at_which_the_whole_run_ends() -> None:
+    spec = spec_of()
+    spec["limits"] = {**spec.get("limits", {}), "max_total_hours": 48, "max_usd": 500}
+    plan = plan_of(parse_run_spec(spec), region=REGION)
+    assert plan.as_json()["run_limits"] == {"max_total_hours": 48.0, "max_usd": 500.0}
+    assert "limits.max_total_hours 48.0, limits.max_usd 500.0, whichever comes first" in plan_text(plan)
+    assert "ends at" not in plan_text(plan_of(parse_run_spec(spec_of()), region=REGION))

@@ -16,16 +16,15 @@ from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.errors import RETRYABLE, JobStalled, WorkerFailed
 from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.run import JobRef, MetricsCursor, Run, Stage
-from trainflow.models.run_spec import Limits
 from trainflow.protocol import result
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 
 def test_a_job_is_watched_until_its_own_time_limit_has_passed() -> None:
-    limits = Limits(blind_minutes=10, gang_timeout_minutes=30, max_duration_hours=2)
-    assert blind_after(limits, now=NOW) == NOW + timedelta(minutes=10)
-    assert ends_by(limits, submitted_at=NOW) == NOW + timedelta(hours=2, minutes=30 + 15)
+    run = run_of(spec_with(limits={"blind_minutes": 10, "gang_timeout_minutes": 30, "max_duration_hours": 2}))
+    assert blind_after(run.spec.limits, now=NOW) == NOW + timedelta(minutes=10)
+    assert ends_by(run, submitted_at=NOW) == NOW + timedelta(hours=2, minutes=30 + 15)
 
 
 def test_times_are_written_as_step_functions_compares_them() -> None:

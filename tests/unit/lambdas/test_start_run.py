@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import yaml
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.sqs.models import sqs_backends
 
 from lambdas.handlers.start_run import lambda_handler
-from lambdas.logic.run_requests import parse_request
+from lambdas.logic.overlaps import Turn, is_going, turn_of
+from lambdas.logic.run_requests import Scheduled, parse_request
 from tests.fakes.runs import SPEC, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainflow.errors import RunRequestInvalid
+from trainflow.models.run_status import RunStatus
+from trainflow.models.run_table import ScheduleRow
+
+NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
+
+
+QUEUE = "arn:aws:sqs:us-west-2:123456789012:requests"
 
 
 def deliver(*bodies: str) -> list[str]:
     """Hand a batch to the function; returns the numbers of the messages that it reports as failed."""
-    records = [{"messageId": str(number), "body": body, "eventSource": "aws:sqs"} for number, body in enumerate(bodies)]
+    common = {"eventSource": "aws:sqs", "eventSourceARN": QUEUE}
+    records = [{"messageId": str(number), "body": body, **common} for number, body in enumerate(bodies)]
     answer = lambda_handler({"Records": records}, CONTEXT)
     return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
@@ -29,8 +41,8 @@ def uploaded(aws: Aws, text: str | bytes, *, key: str = "runs/bert.yaml") -> str
     return json.dumps({"detail": {"bucket": {"name": DATA_BUCKET}, "object": {"key": key, "version-id": version}}})
 
 
-def scheduled(spec: Any, *, at: str = "2026-11-21T02:00:00Z") -> str:
-    return json.dumps({"schedule": "nightly", "scheduled_at": at, "spec": spec})
+def scheduled(spec: Any, *, at: str = "2026-11-21T02:00:00Z", **fields: str) -> str:
+    return json.dumps({"schedule": "nightly", "scheduled_at": at, "spec": spec, **fields})
 
 
 def test_an_uploaded_spec_is_the_input_of_an_execution_of_its_name(aws: Aws) -> None:
@@ -69,6 +81,97 @@ def test_each_version_of_a_file_starts_its_own_run(aws: Aws) -> None:
 def test_a_schedule_starts_a_run_each_time(aws: Aws) -> None:
     assert deliver(scheduled(SPEC), scheduled(SPEC), scheduled(SPEC, at="2026-11-22T02:00:00Z")) == []
     assert len(aws.executions()) == 2
+    assert aws.messages == []
+
+
+DAYS = [f"2026-11-2{day}T02:00:00Z" for day in range(1, 6)]
+
+
+def end_all(aws: Aws) -> None:
+    for name in aws.executions():
+        arn = f"{aws.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+        aws.client("stepfunctions").stop_execution(executionArn=arn)
+
+
+def put_back(aws: Aws) -> list[str]:
+    """Messages that wait in the queue; they are taken out of it."""
+    sqs = aws.client("sqs")
+    url = sqs.get_queue_url(QueueName="requests")["QueueUrl"]
+    (queue,) = sqs_backends[DEFAULT_ACCOUNT_ID]["us-west-2"].queues.values()
+    for message in queue._messages:
+        assert message.delayed, "SQS holds it back for a while"
+        message.delayed_until = 0
+    found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    for message in found:
+        sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    return [message["Body"] for message in found]
+
+
+def test_a_schedule_that_skips_starts_no_run_while_its_last_one_is_going_and_says_so_once(aws: Aws) -> None:
+    assert deliver(scheduled(SPEC, at=DAYS[0], overlap="skip")) == []
+    for _ in range(2):
+        assert deliver(scheduled(SPEC, at=DAYS[1], overlap="skip")) == []
+    assert len(aws.executions()) == 1
+    ((subject, text),) = aws.messages
+    assert subject == "Trainflow: schedule nightly was skipped"
+    assert "What was done: It was not started." in text
+    end_all(aws)
+    assert deliver(scheduled(SPEC, at=DAYS[2], overlap="skip")) == []
+    assert len(aws.executions()) == 2
+
+
+def test_a_schedule_that_queues_starts_one_run_when_its_last_one_has_ended(aws: Aws) -> None:
+    aws.client("sqs").create_queue(QueueName="requests")
+    queued = [scheduled(SPEC, at=day, overlap="queue") for day in DAYS]
+    assert deliver(queued[0]) == []
+    for _ in range(2):  # SQS delivers at least once
+        deliver(queued[1])
+    assert put_back(aws) == [queued[1]] * 2
+    deliver(queued[2])
+    assert put_back(aws) == [], "one waits, a second one does not"
+    deliver(queued[1])
+    assert put_back(aws) == [queued[1]], "it asks again"
+    assert [subject for subject, _ in aws.messages] == [
+        "Trainflow: schedule nightly waits",
+        "Trainflow: schedule nightly was skipped",
+    ]
+    end_all(aws)
+    deliver(queued[3])
+    assert len(aws.executions()) == 1, "the turn is of the one that waits"
+    deliver(queued[1])
+    assert len(aws.executions()) == 2
+    end_all(aws)
+    deliver(queued[1])
+    assert len(aws.executions()) == 2, "a second delivery starts nothing"
+    assert put_back(aws) == []
+    deliver(queued[4])
+    assert len(aws.executions()) == 3
+
+
+def test_a_request_that_was_lost_while_it_waited_blocks_no_other() -> None:
+    request = parse_request(scheduled(SPEC, at=DAYS[2], overlap="queue"))
+    assert isinstance(request, Scheduled)
+    row = ScheduleRow(schedule="nightly", execution_arn="arn:x", waiting=DAYS[1], seen_at=NOW)
+    turns = [turn_of(request, row, is_going=False, now=NOW + timedelta(minutes=late)) for late in (2, 40)]
+    assert turns == [Turn.SKIP, Turn.START]
+
+
+def test_a_run_that_is_just_being_started_counts_as_going() -> None:
+    row = ScheduleRow(schedule="nightly", execution_arn="arn:x", seen_at=NOW)
+    assert is_going(row, None, now=NOW + timedelta(seconds=5))
+    assert not is_going(row, None, now=NOW + timedelta(hours=1)), "it was started long ago, and Step Functions forgot"
+    assert not is_going(row, RunStatus.FAILED, now=NOW)
+
+
+def test_a_request_whose_function_crashed_before_the_start_starts_when_it_is_delivered_again(
+    aws: Aws, refusing: Callable[[str, str | None], None]
+) -> None:
+    message = scheduled(SPEC, overlap="skip")
+    refusing("StartExecution", "ServiceUnavailable")
+    assert deliver(message) == ["0"]
+    refusing("StartExecution", None)
+    assert deliver(message) == []
+    assert len(aws.executions()) == 1
     assert aws.messages == []
 
 

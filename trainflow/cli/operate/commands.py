@@ -100,8 +100,10 @@ def plan(
     from trainflow.client.local_runs import LocalRuns
     from trainflow.client.plan import plan_of
     from trainflow.models.run_status import RunStatus
+    from trainflow.models.spec_limits import require_limits_ahead
 
     valid = read_spec(spec, override or ())
+    require_limits_ahead(valid, now=datetime.now(UTC), region=region)
     require_code(valid.workload, beside=spec.parent)
     earlier, spot, spot_trouble = [], None, None
     if local or place is not None:

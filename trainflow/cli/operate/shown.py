@@ -96,6 +96,9 @@ def plan_text(plan: Plan) -> str:
         if one.spot_usd_per_hour is not None
     ]
     facts += [("spot", f"price not known: {plan.spot_trouble}")] if plan.spot_trouble else []
+    if plan.run_limits:
+        limits = ", ".join(f"limits.{name} {value}" for name, value in plan.run_limits.items())
+        facts.append(("ends at", f"{limits}, whichever comes first, with a checkpoint"))
     facts += [("or", f"{one.instance_type}: {_price(one.usd_per_hour)} an hour") for one in others]
     if plan.estimate:
         took = duration(plan.estimate.hours * HOUR)

@@ -16,7 +16,7 @@ from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.logs import LogFollower
 from trainflow.client.observe.pods import PodWatcher
-from trainflow.client.observe.snapshot import RunSnapshot, total_steps
+from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.statistics import read_statistics
 from trainflow.client.observe.steps import StepsInOrder
 from trainflow.errors import InvalidRunSpec
@@ -24,6 +24,7 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
 from trainflow.models.run_record import MetricsPublished, Restart, RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import parse_run_spec
+from trainflow.models.total_steps import total_steps
 from trainflow.progress.reader import LINES_BEFORE_WARNING, Numbering, ProgressReader, lines_apart, warning
 from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
 from trainflow.protocol.metrics_line import StepMetrics
