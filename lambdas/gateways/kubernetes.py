@@ -13,7 +13,14 @@ from typing import Any
 
 from lambdas.gateways import eks
 from lambdas.gateways.examination import Examination
-from lambdas.gateways.kubernetes_objects import claim_of, log_lines, pending_reason, worker_pod
+from lambdas.gateways.kubernetes_objects import (
+    claim_of,
+    is_disrupted,
+    log_lines,
+    pending_reason,
+    troubled_pods,
+    worker_pod,
+)
 from trainflow.errors import BackendNotInstalled, InvalidRunSpec, JobConflict, JobNotFound
 from trainflow.kubernetes.connection import from_endpoint
 from trainflow.kubernetes.faults import AlreadyExists, NotFound, RequestRefused
@@ -114,9 +121,16 @@ class KubernetesCluster:
         return found
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
-        """The job's failed pods, five at most, the first to fail first."""
-        pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
-        return sorted(map(worker_pod, pods), key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
+        """A few pods that failed, that the cluster ends, or that are on lost nodes, the first to fail first."""
+        pods = self._pods(f"{JOB_LABEL}={job.name}")
+        troubled = troubled_pods(pods, self._all_nodes())
+        failed = [pod for pod in troubled if pod.exit_code is not None]
+        return [*failed[:MAX_FAILED_PODS], *[pod for pod in troubled if pod.exit_code is None][:MAX_FAILED_PODS]]
+
+    def disrupted_pods(self, job: JobRef) -> list[WorkerPod]:
+        """The job's pods that the cluster ends or has ended, before their job is reported as failed."""
+        pods = [pod for pod in self._pods(f"{JOB_LABEL}={job.name}") if is_disrupted(pod)]
+        return troubled_pods(pods, self._all_nodes()) if pods else []
 
     def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
         """Failed pods of any stage of the run, five at most."""
@@ -181,6 +195,10 @@ class KubernetesCluster:
     def nodes(self, instance_type: str) -> list[Node]:
         """Every node of an instance type."""
         return [Node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
+
+    def _all_nodes(self) -> dict[str, Node]:
+        nodes = map(Node, self._api.list("/api/v1/nodes", ""))
+        return {node.name: node for node in nodes}
 
     def claim_nodes(self, run_id: str, instance_type: str, num_nodes: int) -> None:
         """Create the run's claim on nodes, which lasts until the run is cancelled. Safe to repeat."""

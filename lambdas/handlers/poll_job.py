@@ -12,7 +12,14 @@ from lambdas.handlers.failures import failure_of
 from lambdas.handlers.task import task
 from lambdas.logic.pauses import watch_seconds
 from lambdas.logic.sight import blind_after, timestamp
-from lambdas.logic.watching import gang_is_overdue, incomplete_gang, phase_since, require_finite_loss, require_progress
+from lambdas.logic.watching import (
+    disruption,
+    gang_is_overdue,
+    incomplete_gang,
+    phase_since,
+    require_finite_loss,
+    require_progress,
+)
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Run
 
 
@@ -41,6 +48,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         raise failure_of(backend, event.job, status, last_step=event.progress.last_step, may_resume=may_resume)
     limits, now = event.run.spec.limits, datetime.now(UTC)
     phase = phase_since(event.phase, status.phase)
+    if status.phase is JobPhase.PENDING and not event.job.elastic and (ended := backend.disrupted_pods(event.job)):
+        raise disruption(event.job, ended, last_step=event.progress.last_step)
     if phase is JobPhase.PENDING and gang_is_overdue(status, limits=limits, now=now):
         raise incomplete_gang(event.job, backend.pending_reason(event.job), limits=limits)
     if not event.log_unread:

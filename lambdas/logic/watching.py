@@ -55,13 +55,20 @@ def failure(
     of_job = judge(Evidence(job_reason=status.failure_reason, has_steps=has_steps))
     judged = [(_verdict(failed, has_steps=has_steps), failed) for failed in pods]
     verdict, cause = min(judged, key=lambda found: found[0].strength, default=(of_job, None))
+    # What the cluster says of a pod names its node; what it says of the job is less exact.
     if _is(of_job, JobDeadlineExceeded) or _is(verdict, JobDeadlineExceeded):
         return JobDeadlineExceeded(f"The job '{job.name}' ran longer than limits.max_duration_hours allows.")
-    if of_job.strength is Strength.CONDITION:
+    if of_job.strength is Strength.CONDITION and (cause is None or verdict.strength is not Strength.CONDITION):
         return named_errors()[of_job.error.name](f"The job '{job.name}' {status.failure_message}.")
     if cause is None:
         return WorkerFailed(f"The job '{job.name}' failed: {status.failure_message or status.failure_reason}.")
     return named_errors()[verdict.error.name](_sentence(verdict, cause, last_step=last_step))
+
+
+def disruption(job: JobRef, pods: Sequence[WorkerPod], *, last_step: int | None) -> TrainflowError:
+    """The error of a job that has not failed yet, but of which the cluster ends these pods."""
+    status = JobStatus(phase=None, failure_message="lost a pod")
+    return failure(job, status, [FailedPod(pod) for pod in pods], last_step=last_step)
 
 
 def _verdict(failed: FailedPod, *, has_steps: bool) -> Verdict:
@@ -86,7 +93,8 @@ def _sentence(verdict: Verdict, failed: FailedPod, *, last_step: int | None) -> 
     pod, document = failed.pod, read_result(failed.pod.message)
     if verdict.strength is Strength.NAMED and document.get("error") == verdict.error.name:
         return f"{document.get('message')} (pod '{pod.name}')"
-    where = f"Pod '{pod.name}' on node '{pod.node}' ended with exit code {pod.exit_code} ({pod.reason or 'Error'})"
+    ended = "was lost" if pod.exit_code is None else f"ended with exit code {pod.exit_code}"
+    where = f"Pod '{pod.name}' on node '{pod.node}' {ended} ({pod.reason or 'Error'})"
     where += "" if last_step is None else f" after step {last_step}"
     if verdict.rank_exit_code not in (None, pod.exit_code):
         where += f", its first rank to fail with {verdict.rank_exit_code}"

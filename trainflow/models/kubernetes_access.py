@@ -85,6 +85,8 @@ IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
         _rule("apps", "daemonsets", "list"),
     ),
     Access.SCALE: (_rule("", "nodes", "list"),),
+    Access.SUBMIT: (_rule("", "nodes", "list"),),
+    Access.WATCH: (_rule("", "nodes", "list"),),
 }
 """Rules for the whole cluster: nodes have no namespace, and daemon sets may be in any."""
 

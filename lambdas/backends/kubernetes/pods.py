@@ -47,6 +47,14 @@ GRACE_PERIOD_SECONDS = 120
 KEPT_SECONDS = 7 * 24 * 3600
 """How long a finished job is kept where nothing tears it down: over a weekend and some days."""
 
+LOST_NODE_SECONDS = 60
+"""How long a pod stays on a node that Kubernetes cannot reach or that is not ready; its default is 300. The other nodes
+of the gang wait that long. A node that lost its network for less trains on."""
+
+EVICTED_WHEN_LOST = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_SECONDS}
+
+LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
 NODEGROUP_LABEL = "eks.amazonaws.com/nodegroup"
 """Label of every node of a managed node group. A node group's EFA nodes are in one placement group."""
 
@@ -125,7 +133,8 @@ def _placement(instance: InstanceType, *, num_nodes: int) -> dict[str, Any]:
     return {
         "nodeSelector": selector,
         "tolerations": [
-            {"key": resource, "operator": "Exists", "effect": "NoSchedule"} for resource in instance.tolerated
+            *({"key": each, "operator": "Exists", "effect": "NoSchedule"} for each in instance.tolerated),
+            *({"key": each, **EVICTED_WHEN_LOST} for each in LOST_NODE_TAINTS),
         ],
     }
 
