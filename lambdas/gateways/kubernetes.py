@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -200,17 +199,29 @@ class KubernetesCluster:
         nodes = map(Node, self._api.list("/api/v1/nodes", ""))
         return {node.name: node for node in nodes}
 
-    def claim_nodes(self, run_id: str, instance_type: str, num_nodes: int) -> None:
-        """Create the run's claim on nodes, which lasts until the run is cancelled. Safe to repeat."""
+    def claim_nodes(
+        self, run_id: str, instance_type: str, num_nodes: int, *, avoided_nodes: Sequence[str] = ()
+    ) -> None:
+        """Create the run's claim on nodes, which lasts until the run is cancelled. Safe to repeat.
+
+        Args:
+            run_id: The run.
+            instance_type: Type of the nodes.
+            num_nodes: Their number.
+            avoided_nodes: Nodes that the run does not use, which it may say of a claim that it has.
+        """
         labels = {**MANAGED_BY, RUN_LABEL: run_id, CLAIM_LABEL: instance_type}
         claim = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": f"{run_id}-nodes", "labels": labels},
-            "data": {"num_nodes": str(num_nodes)},
+            "data": {"num_nodes": str(num_nodes), "avoided_nodes": " ".join(avoided_nodes)},
         }
-        with suppress(AlreadyExists):
+        try:
             self._api.call("POST", self._core("configmaps"), body=claim)
+        except AlreadyExists:
+            if avoided_nodes:
+                self._api.call("PUT", f"{self._core('configmaps')}/{run_id}-nodes", body=claim)
 
     def claimed_nodes(self, instance_type: str) -> int:
         """Number of nodes that all runs together claim."""

@@ -36,6 +36,7 @@ def claim_of(config_map: Any) -> Claim:
         instance_type=labels[CLAIM_LABEL],
         num_nodes=int(config_map["data"]["num_nodes"]),
         created_at=config_map["metadata"].get("creationTimestamp") or "",
+        avoided_nodes=frozenset(config_map["data"].get("avoided_nodes", "").split()),
     )
 
 

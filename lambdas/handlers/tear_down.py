@@ -16,24 +16,38 @@ from lambdas.handlers.last_lines import keep_last_lines
 from lambdas.handlers.releasing import release_caches, release_run
 from lambdas.handlers.task import task
 from trainflow.models.run import JobRef, Run
+from trainflow.record.failure import caught_error
 
 
 class Event(BaseModel):
     run: Run
     job: JobRef | None = None
     """The only job to delete; None for all that the run has."""
+    error: dict[str, Any] | None = None
+    """Error in which that job ended."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The names of the deleted jobs and the number of released nodes."""
+    """The names of the deleted jobs and the number of released nodes.
+
+    With one job also the run, which remembers the node on which the job failed.
+    """
     if event.job is not None:
         backend = backends.connect(event.job.backend)
         keep_last_lines(backend, event.run.run_id)
         backend.delete(event.job)
-        return {"deleted_jobs": [event.job.name], "nodes_released": 0}
+        run = _after(event.run, event.error)
+        return {"deleted_jobs": [event.job.name], "nodes_released": 0, "run": run.model_dump(mode="json")}
     release_caches(event.run.run_id)
     compute = event.run.spec.compute
     backend = backends.connect(compute.backend)
     released = release_run(backend, event.run.run_id, [compute.instance_type])
     return {"deleted_jobs": released.jobs, "nodes_released": released.nodes}
+
+
+def _after(run: Run, error: dict[str, Any] | None) -> Run:
+    if error is None:
+        return run
+    failure = caught_error(error)
+    return run.model_copy(update={"failed_nodes": run.failed_nodes.after(error=failure.name, message=failure.message)})

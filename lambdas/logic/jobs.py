@@ -86,6 +86,8 @@ class Job:
     """Image that helpers are installed from into the program's container; None where they are installed already."""
     code: str | None = None
     """URL of packed code that is unpacked beside the helpers; None without code, and where the command fetches it."""
+    avoided_nodes: tuple[str, ...] = ()
+    """Nodes that the gang does not use: earlier jobs of the run failed there."""
 
     @property
     def port(self) -> int:
@@ -132,6 +134,7 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: C
         volumes=tuple(spec.workload.volumes) if gang else (),
         helpers_image=None if stage in TOOLS else run.tools_image,
         code=None if stage in TOOLS or run.tools_image is None else spec.workload.code,
+        avoided_nodes=run.failed_nodes.avoided if gang else (),
     )
 
 

@@ -17,6 +17,7 @@ from trainflow.errors import (
     named_errors,
 )
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
+from trainflow.models.failed_nodes import failed_at, named_at
 from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from trainflow.models.run_spec import Limits
@@ -92,9 +93,9 @@ def _sentence(verdict: Verdict, failed: FailedPod, *, last_step: int | None) -> 
     """The pod, how it ended, and the line that says why."""
     pod, document = failed.pod, read_result(failed.pod.message)
     if verdict.strength is Strength.NAMED and document.get("error") == verdict.error.name:
-        return f"{document.get('message')} (pod '{pod.name}')"
+        return f"{document.get('message')} {named_at(pod.name, pod.node)}"
     ended = "was lost" if pod.exit_code is None else f"ended with exit code {pod.exit_code}"
-    where = f"Pod '{pod.name}' on node '{pod.node}' {ended} ({pod.reason or 'Error'})"
+    where = f"{failed_at(pod.name, pod.node)} {ended} ({pod.reason or 'Error'})"
     where += "" if last_step is None else f" after step {last_step}"
     if verdict.rank_exit_code not in (None, pod.exit_code):
         where += f", its first rank to fail with {verdict.rank_exit_code}"

@@ -102,6 +102,8 @@ class Claim:
     num_nodes: int
     created_at: str = ""
     """When the run began to wait; RFC 3339 in UTC, which sorts by time."""
+    avoided_nodes: frozenset[str] = frozenset()
+    """Nodes that the run does not use."""
 
 
 @dataclass(frozen=True, kw_only=True)
