@@ -15,6 +15,7 @@ from lambdas.gateways.examination import Examination
 from lambdas.gateways.kubernetes_objects import (
     claim_of,
     is_disrupted,
+    last_warning,
     log_lines,
     pending_reason,
     troubled_pods,
@@ -45,6 +46,12 @@ TOKEN_LIFETIME_SECONDS = 600
 
 MAX_FAILED_PODS = 5
 """Failed pods that are read: the first one is the cause, the others mostly failed because of it."""
+
+MAX_PENDING_PODS = 20
+"""Pending pods that are read: mostly all have the same reason."""
+
+MAX_EVENTS = 500
+"""Events that are read. Kubernetes keeps them for an hour."""
 
 MAX_PODS_TO_DIAGNOSE = 8
 """Pods to diagnose for each kind of job: a run has one job per stage, and one more per restart."""
@@ -150,9 +157,16 @@ class KubernetesCluster:
         return [name for kind in KUBERNETES_KINDS.values() for name in self._names_of_jobs(kind, labels)]
 
     def pending_reason(self, job: JobRef) -> str | None:
-        """The reason why one of the job's pods is pending; None if none is."""
-        pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Pending", limit=1)
-        return pending_reason(pods[0]) if pods else None
+        """The reason why one of the job's pods is pending, or why it has none; None if neither is known.
+
+        A kubelet's reason comes before the scheduler's: a pod that is placed and does not start holds up the others.
+        What neither of them says of the pod, such as a volume that cannot be mounted, or a quota that lets no pod be
+        made, is in an event.
+        """
+        pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Pending", limit=MAX_PENDING_PODS)
+        pods.sort(key=lambda pod: not pod["spec"].get("nodeName"))
+        reason = next(filter(None, map(pending_reason, pods)), None)
+        return reason or last_warning(self._events(), job.name)
 
     def rank0(self, job: JobRef) -> str | None:
         """Name of the pod of index 0, which has rank 0 in a static rendezvous. One call."""
@@ -194,6 +208,9 @@ class KubernetesCluster:
     def nodes(self, instance_type: str) -> list[Node]:
         """Every node of an instance type."""
         return [Node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
+
+    def _events(self) -> list[Any]:
+        return self._api.list(self._core("events"), "", field_selector="type=Warning", limit=MAX_EVENTS)
 
     def _all_nodes(self) -> dict[str, Node]:
         nodes = map(Node, self._api.list("/api/v1/nodes", ""))

@@ -27,6 +27,13 @@ def pending_reason(pod: Any) -> str | None:
     return None
 
 
+def last_warning(events: Iterable[Any], job: str) -> str | None:
+    """The newest warning about a job or one of its objects, whose names begin with the job's; None without one."""
+    about = [event for event in events if str((event.get("involvedObject") or {}).get("name", "")).startswith(job)]
+    newest = max(about, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), default=None)
+    return f"{newest.get('reason')}: {newest.get('message')}" if newest is not None else None
+
+
 def claim_of(config_map: Any) -> Claim:
     """The claim that a ConfigMap stores."""
     labels = config_map["metadata"]["labels"]

@@ -14,10 +14,11 @@ from lambdas.logic.pauses import watch_seconds
 from lambdas.logic.sight import blind_after, timestamp
 from lambdas.logic.watching import (
     disruption,
-    gang_is_overdue,
-    incomplete_gang,
+    may_be_hopeless,
+    pending_for,
     phase_since,
     require_finite_loss,
+    require_hope,
     require_progress,
 )
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Run
@@ -50,8 +51,9 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     phase = phase_since(event.phase, status.phase)
     if status.phase is JobPhase.PENDING and not event.job.elastic and (ended := backend.disrupted_pods(event.job)):
         raise disruption(event.job, ended, last_step=event.progress.last_step)
-    if phase is JobPhase.PENDING and gang_is_overdue(status, limits=limits, now=now):
-        raise incomplete_gang(event.job, backend.pending_reason(event.job), limits=limits)
+    if phase is JobPhase.PENDING and may_be_hopeless(status, limits=limits, now=now):
+        waited = pending_for(status, now=now)
+        require_hope(event.job, backend.pending_reason(event.job), waited=waited, limits=limits)
     if not event.log_unread:
         require_progress(event.job, status, event.progress, limits=limits, now=now)
     age = now - event.run.started_at

@@ -87,10 +87,13 @@ REPLACED_WITHIN = timedelta(minutes=15)
 minutes, and a node takes some more to start."""
 
 
-def avoided_nodes(claims: Iterable[Claim], nodes: Iterable[Node]) -> set[str]:
-    """Nodes that exist and that a run avoids. One that has been replaced needs no further node in its place."""
+def unusable_nodes(claims: Iterable[Claim], nodes: Iterable[Node]) -> set[str]:
+    """Nodes that exist and that a run avoids, or that are lost or about to leave the cluster.
+
+    The group needs one node more for each. One that has been replaced does not exist any more.
+    """
     avoided = {name for claim in claims for name in claim.avoided_nodes}
-    return {node.name for node in nodes if node.name in avoided}
+    return {node.name for node in nodes if node.name in avoided or node.leaves}
 
 
 def require_fit_without(

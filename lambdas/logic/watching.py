@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -131,26 +132,65 @@ def phase_since(before: JobPhase, now: JobPhase) -> JobPhase:
     return JobPhase.RUNNING if now is JobPhase.PENDING and before is not JobPhase.PENDING else now
 
 
+HOPELESS_AFTER = timedelta(minutes=5)
+"""How long a gang may be pending for a reason that does not pass by itself. In that time an image is pulled five times,
+a Secret that was created late is found, and pods of the attempt before give back what counts against a quota."""
+
+_NO_NODE_FITS = re.compile(r"nodes are available: .{0,2000}(?:untolerated taint|node affinity/selector)", re.DOTALL)
+_NODES_CHANGE = re.compile(
+    r"insufficient|too many pods|unschedulable|not-ready|unreachable|uninitialized|pressure|network-unavailable|volume",
+    re.IGNORECASE,
+)
+"""Words of the scheduler about nodes that may take the pod later: full ones, and those that are starting."""
+
+
+_LIFTED_BY_A_PERSON = re.compile(r"jobheld|partitiondown|partitioninactive", re.IGNORECASE)
+"""Slurm's reasons that an administrator or user set, and may take back."""
+
+
 def gang_is_overdue(status: JobStatus, *, limits: Limits, now: datetime) -> bool:
     """Whether a job that is still pending was submitted too long ago."""
-    limit = timedelta(minutes=limits.gang_timeout_minutes)
-    return status.submitted_at is not None and now - status.submitted_at > limit
+    return pending_for(status, now=now) > timedelta(minutes=limits.gang_timeout_minutes)
 
 
-def incomplete_gang(job: JobRef, pending_reason: str | None, *, limits: Limits) -> TrainflowError:
-    """The error to raise for a gang that did not start completely: `GangIncomplete`, unless it never can.
+def pending_for(status: JobStatus, *, now: datetime) -> timedelta:
+    """How long ago a job that is pending was submitted."""
+    return timedelta(0) if status.submitted_at is None else now - status.submitted_at
+
+
+def may_be_hopeless(status: JobStatus, *, limits: Limits, now: datetime) -> bool:
+    """Whether a job has been pending for so long that the reason matters."""
+    return pending_for(status, now=now) >= min(HOPELESS_AFTER, timedelta(minutes=limits.gang_timeout_minutes))
+
+
+def require_hope(job: JobRef, pending_reason: str | None, *, waited: timedelta, limits: Limits) -> None:
+    """Require that a gang that did not start completely may still do so.
 
     Args:
         job: The job.
         pending_reason: Reason why one of its pods is pending, as the cluster reports it.
+        waited: Time since its submission.
         limits: Limits of the spec.
+
+    Raises:
+        TrainflowError: The named error of a reason that does not pass by itself.
+        GangIncomplete: If no node fits although all are up, or if `limits.gang_timeout_minutes` have passed.
     """
-    minutes = f"{limits.gang_timeout_minutes:g} minutes"
-    sentence = f"The job '{job.name}' did not have its {job.gang_size} pods running after {minutes}"
+    overdue = waited > timedelta(minutes=limits.gang_timeout_minutes)
+    sentence = f"The job '{job.name}' did not have its {job.gang_size} pods running after {_minutes(waited)} minutes"
     if not pending_reason:
-        return GangIncomplete(f"{sentence}.")
-    error = named_errors()[judge(Evidence(pending_reason=pending_reason)).error.name]
-    return error(f"{sentence}: {pending_reason[:MAX_MESSAGE_LENGTH]}")
+        if overdue:
+            raise GangIncomplete(f"{sentence}.")
+        return
+    found = judge(Evidence(pending_reason=pending_reason)).error
+    no_node = _NO_NODE_FITS.search(pending_reason) and not _NODES_CHANGE.search(pending_reason)
+    hopeless = no_node or (not found.restart and not _LIFTED_BY_A_PERSON.search(pending_reason))
+    if overdue or hopeless:
+        raise named_errors()[found.name](f"{sentence}: {pending_reason[:MAX_MESSAGE_LENGTH]}")
+
+
+def _minutes(time: timedelta) -> str:
+    return f"{time / timedelta(minutes=1):.3g}"
 
 
 def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *, limits: Limits, now: datetime) -> None:

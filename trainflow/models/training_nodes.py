@@ -55,6 +55,11 @@ class Node:
         return found or {"Unknown": "NodeUnreachable", "False": "NodeNotReady"}.get(self._ready_status or "")
 
     @property
+    def leaves(self) -> bool:
+        """Whether it will not run pods again by itself. One that is merely not ready may be starting."""
+        return self.trouble not in (None, "NodeNotReady")
+
+    @property
     def huge_pages_mib(self) -> int:
         """Memory that it sets aside in pages of 2 MiB, in MiB."""
         amount = self.allocatable.get(HUGE_PAGES, "0")

@@ -11,12 +11,12 @@ from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.capacity import (
     Capacity,
     available,
-    avoided_nodes,
     count_ready,
     require_fit,
     require_fit_without,
     shortage_of,
     unclaimed_nodes,
+    unusable_nodes,
 )
 from trainflow.models.instances import nodegroup_name
 from trainflow.models.run import Run
@@ -40,8 +40,8 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
     cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes, avoided_nodes=mine)
     grants = cluster.grants(compute.instance_type)  # before the claims: a grant without its claim counts for nothing
     claims, nodes = cluster.claims(compute.instance_type), cluster.nodes(compute.instance_type)
-    avoided = avoided_nodes(claims, nodes)
-    ready = _granted(cluster, run, grants, claims, nodes, avoided=avoided)
+    unusable = unusable_nodes(claims, nodes)
+    ready = _granted(cluster, run, grants, claims, nodes, unusable=unusable)
     capacity = Capacity(nodes_ready=ready, nodes_wanted=compute.num_nodes)
     if not capacity.ready:
         nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
@@ -49,8 +49,8 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
         require_fit(run.spec, nodegroup)
         own = [node for node in nodes if node.name in mine]
         require_fit_without(own, run.spec, nodegroup, waiting_since=waiting_since, now=datetime.now(UTC))
-        # An avoided node is one of the group's, so the group needs one more in its place.
-        nodegroups.grow_to(nodegroup.name, sum(claim.num_nodes for claim in claims) + len(avoided))
+        # An unusable node is one of the group's, so the group needs one more in its place.
+        nodegroups.grow_to(nodegroup.name, sum(claim.num_nodes for claim in claims) + len(unusable))
         if compute.fallback:
             shortage = shortage_of(nodegroups.failed_launches(nodegroup), since=waiting_since)
             capacity = replace(capacity, shortage=shortage)
@@ -64,7 +64,7 @@ def _granted(
     claims: Sequence[Claim],
     nodes: Sequence[Node],
     *,
-    avoided: Collection[str],
+    unusable: Collection[str],
 ) -> int:
     """Nodes that are ready for the run; all that it needs if they have been granted to it, and to no other run.
 
@@ -76,7 +76,7 @@ def _granted(
     in_use = cluster.nodes_in_use()
     # A run of an earlier version has no grant; its pods show that it has its nodes.
     training = {run_id for node in nodes for run_id in in_use.get(node.name, ())}
-    ready = count_ready(nodes, compute, used_by_others=unclaimed_nodes(in_use, claims).union(avoided))
+    ready = count_ready(nodes, compute, used_by_others=unclaimed_nodes(in_use, claims).union(unusable))
     left, held = available(run.run_id, nodes_ready=ready, claims=claims, granted=grants.by_run.keys() | training)
     if left < compute.num_nodes:
         return left

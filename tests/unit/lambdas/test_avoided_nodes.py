@@ -133,6 +133,17 @@ def test_an_avoided_node_that_is_gone_is_not_counted(aws: Aws, cluster: FakeKube
     assert aws.desired(TYPE) == 2
 
 
+@pytest.mark.parametrize(("status", "desired"), [("Unknown", 3), ("False", 2)])
+def test_a_lost_node_needs_another_one_and_a_node_that_starts_does_not(
+    aws: Aws, cluster: FakeKubernetesApi, status: str, desired: int
+) -> None:
+    aws.add_nodegroup(TYPE, desired=2, maximum=4)
+    add_nodes(cluster, "a", "b")
+    cluster.objects["nodes", "a"]["status"]["conditions"] = [{"type": "Ready", "status": status}]
+    assert not ensure(run_of())["ready"]
+    assert aws.desired(TYPE) == desired
+
+
 def test_a_node_that_one_run_avoids_is_granted_to_no_other(aws: Aws, cluster: FakeKubernetesApi) -> None:
     """The scheduler might leave the avoided node to the run that avoids it."""
     aws.add_nodegroup(TYPE, desired=4, maximum=8)
