@@ -312,6 +312,7 @@ def _launched(run: Run, ref: JobRef, program: Sequence[str]) -> tuple[str, ...]:
     if workload.launcher == "torchrun":
         return (
             *_in_workspace(run),
+            *_with_error_file(run),
             "torchrun",
             *(_elastic_rendezvous(ref, elastic) if elastic else static),
             *("--nproc_per_node", str(compute.processes_per_node)),
@@ -322,7 +323,13 @@ def _launched(run: Run, ref: JobRef, program: Sequence[str]) -> tuple[str, ...]:
     processes = compute.processes_per_node if workload.launcher == "mpi" else 0
     python = () if workload.command is not None else ("python", "-u")
     launching = (*_helper(run, "launch"), *static, "--nproc_per_node", str(processes))
-    return (*_in_workspace(run), *launching, "--", *python, *program)
+    return (*_in_workspace(run), *_with_error_file(run), *launching, "--", *python, *program)
+
+
+def _with_error_file(run: Run) -> tuple[str, ...]:
+    """Words that report the exception of the rank that failed first. Slurm signals every process of a job itself, so
+    that a program between them would pass on each signal once more."""
+    return (*_helper(run, "error_file"), "--") if run.tools_image is not None else ()
 
 
 def _helper(run: Run, name: str) -> tuple[str, ...]:
