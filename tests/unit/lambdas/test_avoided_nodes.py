@@ -162,13 +162,13 @@ def test_a_run_that_cannot_avoid_a_node_fails_with_its_name(aws: Aws, cluster: F
     assert aws.desired(TYPE) == 2
 
 
-def test_a_run_waits_some_minutes_for_the_replacement_of_a_lost_node(aws: Aws, cluster: FakeKubernetesApi) -> None:
+def test_a_run_waits_for_the_replacement_of_a_lost_node(aws: Aws, cluster: FakeKubernetesApi) -> None:
     aws.add_nodegroup(TYPE, desired=2, maximum=2)
     add_nodes(cluster, "b")
     add_nodes(cluster, "a", ready=False)
     assert not ensure(avoiding(run_of(), "a"))["ready"]
     with pytest.raises(GangTooLarge, match="the run avoids it"):
-        ensure(avoiding(run_of(), "a"), waiting_since=datetime.now(UTC) - timedelta(minutes=16))
+        ensure(avoiding(run_of(), "a"), waiting_since=datetime.now(UTC) - timedelta(minutes=46))
 
 
 def test_a_run_that_waited_in_vain_says_which_nodes_it_avoids(aws: Aws, cluster: FakeKubernetesApi) -> None:
