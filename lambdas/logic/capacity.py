@@ -83,8 +83,8 @@ def require_fit(spec: RunSpec, nodegroup: Nodegroup) -> None:
 
 
 REPLACED_WITHIN = timedelta(minutes=45)
-"""Time in which a node that is not ready any more is replaced: EKS's node auto repair, which our node groups have, does
-so after 30 minutes (EKS user guide, "Automatically repair nodes in EKS clusters"), and a node takes some more to start."""
+"""Time in which a node that is not ready any more is replaced. EKS's node auto repair does so after 30 minutes (EKS
+user guide, "Automatically repair nodes in EKS clusters"), and a node takes a while to start."""
 
 
 def unusable_nodes(claims: Iterable[Claim], nodes: Iterable[Node]) -> set[str]:
