@@ -12,21 +12,18 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 from trainer.progress_files.steps import StepFiles, TensorBoardSteps, TrainerStateSteps
 from trainer.runtime import program
 from trainer.runtime.arguments import divided, parse
-from trainer.runtime.commands import node_rank
+from trainer.runtime.commands import exit_code, node_rank, started
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid
 from trainflow.protocol.step_report import ALIVE, METRICS, RELAYED
@@ -48,8 +45,6 @@ MAX_STEPS_OF_A_FAILURE = 20
 
 MAX_FILES = 10_000
 """Most files whose changes are watched."""
-
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,29 +142,13 @@ class Relay:
 
 def run(command: Sequence[str], relay: Relay | None) -> int:
     """Run a command as a child that gets this process's signals; its exit code."""
-    child: subprocess.Popen[bytes] | None = None
-    early: list[int] = []
-
-    def forward(signum: int, _frame: FrameType | None) -> None:
-        if child is None:
-            early.append(signum)
-        else:
-            child.send_signal(signum)
-
-    for signum in FORWARDED:
-        signal.signal(signum, forward)
-    try:
-        child = subprocess.Popen(command)
-    except OSError as error:
-        raise ConfigInvalid(f"The command {command[0]!r} cannot be started ({error}).") from error
-    for received in early:
-        child.send_signal(received)
+    child = started(command)
     if relay is not None:
         relay.start()
-    code = child.wait()
+    code = exit_code(child)
     if relay is not None:
         relay.stop(failed=code != 0)
-    return code if code >= 0 else 128 - code
+    return code
 
 
 def _finite(figures: dict[str, float]) -> dict[str, float | str]:

@@ -40,6 +40,9 @@ class Backend(Protocol):
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
         """A few of the job's failed pods, the first to fail first."""
 
+    def disrupted_pods(self, job: JobRef) -> list[WorkerPod]:
+        """Pods of a job that has not failed yet, but cannot go on: the cluster ends these pods."""
+
     def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
         """A few failed pods of any job of the run."""
 

@@ -14,6 +14,9 @@ from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobRef
 
+DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
+"""Condition of a pod that a drain, a taint, preemption or garbage collection ends."""
+
 DESCRIPTION = KUBERNETES_KINDS["job"]
 
 
@@ -47,6 +50,8 @@ def _indexed_job(job: Job) -> dict[str, Any]:
             "parallelism": job.ref.num_nodes,
             # Data-parallel training cannot continue without a worker: the first failure ends the job.
             "backoffLimit": 0,
+            # The pod that a drain or preemption ended is deleted; the Job's own condition stays.
+            "podFailurePolicy": {"rules": [{"action": "FailJob", "onPodConditions": [dict(DISRUPTED)]}]},
             "activeDeadlineSeconds": job.deadline_seconds,
             "ttlSecondsAfterFinished": pods.KEPT_SECONDS,
             "template": pods.template(job, pods.pod_spec(job, deadline=False) | {"subdomain": job.ref.name}),

@@ -33,7 +33,14 @@ def read_status(_job: JobRef, status: Mapping[str, Any], submitted_at: datetime 
         return JobStatus(
             phase=None, failure_reason=reason, failure_message=status.get("message"), submitted_at=submitted_at
         )
-    return unfinished(phase == "Running", submitted_at, started_at=time_of(status.get("startTime")))
+    running = phase == "Running" and not _is_unready(status)
+    return unfinished(running, submitted_at, started_at=time_of(status.get("startTime")))
+
+
+def _is_unready(status: Mapping[str, Any]) -> bool:
+    """Whether the pod is not ready, although it runs: Kubernetes marks all pods of a node that it cannot reach."""
+    conditions = status.get("conditions") or ()
+    return any((each["type"], each["status"]) == ("Ready", "False") for each in conditions)
 
 
 KIND = JobKind(description=DESCRIPTION, render=render, read_status=read_status)

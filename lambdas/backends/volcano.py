@@ -20,6 +20,9 @@ from trainflow.models.volcano_queues import DEFAULT_QUEUE
 
 DESCRIPTION = KUBERNETES_KINDS["volcano"]
 
+EVICTED = ("Terminating", "Terminated")
+"""States to which the policy of `render` brings a job of which a pod was evicted."""
+
 FAILURES = ("Aborting", "Aborted", "Terminating", "Terminated", "Failed")
 """States from which a Volcano Job cannot succeed any more (volcano.sh/apis, `JobPhase`)."""
 
@@ -64,10 +67,11 @@ def read_status(job: JobRef, status: Mapping[str, Any], submitted_at: datetime |
     if phase == "Completed":
         return JobStatus(phase=JobPhase.SUCCEEDED, submitted_at=submitted_at)
     if phase in FAILURES or status.get("failed"):
-        reason = phase if phase in FAILURES else "PodFailed"
+        reason = "Evicted" if phase in EVICTED else phase if phase in FAILURES else "PodFailed"
         return JobStatus(
             phase=None, failure_reason=reason, failure_message=state.get("message"), submitted_at=submitted_at
         )
+    # A pod that is being evicted counts as terminating, and no more as running.
     complete = phase == "Completing" or count(status, "running", "succeeded") >= job.gang_size
     return unfinished(complete, submitted_at, started_at=time_of(state.get("lastTransitionTime")) or submitted_at)
 

@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -14,7 +13,16 @@ from typing import Any
 from lambdas.gateways import eks
 from lambdas.gateways.examination import Examination
 from lambdas.gateways.held_objects import HeldObjects
-from lambdas.gateways.kubernetes_objects import claim_of, grants_name, log_lines, pending_reason, worker_pod
+from lambdas.gateways.kubernetes_objects import (
+    claim_of,
+    grants_name,
+    is_disrupted,
+    last_warning,
+    log_lines,
+    pending_reason,
+    troubled_pods,
+    worker_pod,
+)
 from trainflow.errors import BackendNotInstalled, InvalidRunSpec, JobConflict, JobNotFound
 from trainflow.kubernetes.connection import from_endpoint
 from trainflow.kubernetes.faults import AlreadyExists, NotFound, RequestRefused
@@ -43,6 +51,12 @@ NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 MAX_FAILED_PODS = 5
 """Failed pods that are read: the first one is the cause, the others mostly failed because of it."""
+
+MAX_PENDING_PODS = 20
+"""Pending pods that are read: mostly all have the same reason."""
+
+MAX_EVENTS = 500
+"""Events that are read. Kubernetes keeps them for an hour."""
 
 MAX_PODS_TO_DIAGNOSE = 8
 """Pods to diagnose for each kind of job: a run has one job per stage, and one more per restart."""
@@ -124,9 +138,16 @@ class KubernetesCluster:
         return found
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
-        """The job's failed pods, five at most, the first to fail first."""
-        pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
-        return sorted(map(worker_pod, pods), key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
+        """A few pods that failed, that the cluster ends, or that are on lost nodes, the first to fail first."""
+        pods = self._pods(f"{JOB_LABEL}={job.name}")
+        troubled = troubled_pods(pods, self._all_nodes())
+        failed = [pod for pod in troubled if pod.exit_code is not None]
+        return [*failed[:MAX_FAILED_PODS], *[pod for pod in troubled if pod.exit_code is None][:MAX_FAILED_PODS]]
+
+    def disrupted_pods(self, job: JobRef) -> list[WorkerPod]:
+        """The job's pods that the cluster ends or has ended, before their job is reported as failed."""
+        pods = [pod for pod in self._pods(f"{JOB_LABEL}={job.name}") if is_disrupted(pod)]
+        return troubled_pods(pods, self._all_nodes()) if pods else []
 
     def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
         """Failed pods of any stage of the run, five at most."""
@@ -147,9 +168,16 @@ class KubernetesCluster:
         return [name for kind in KUBERNETES_KINDS.values() for name in self._names_of_jobs(kind, labels)]
 
     def pending_reason(self, job: JobRef) -> str | None:
-        """The reason why one of the job's pods is pending; None if none is."""
-        pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Pending", limit=1)
-        return pending_reason(pods[0]) if pods else None
+        """The reason why one of the job's pods is pending, or why it has none; None if neither is known.
+
+        A kubelet's reason comes before the scheduler's: a pod that is placed and does not start holds up the others.
+        What neither of them says of the pod, such as a volume that cannot be mounted, or a quota that lets no pod be
+        made, is in an event.
+        """
+        pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Pending", limit=MAX_PENDING_PODS)
+        pods.sort(key=lambda pod: not pod["spec"].get("nodeName"))
+        reason = next(filter(None, map(pending_reason, pods)), None)
+        return reason or last_warning(self._events(), job.name)
 
     def rank0(self, job: JobRef) -> str | None:
         """Name of the pod of index 0, which has rank 0 in a static rendezvous. One call."""
@@ -196,17 +224,36 @@ class KubernetesCluster:
         """Every node of an instance type."""
         return [Node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
 
-    def claim_nodes(self, run_id: str, instance_type: str, num_nodes: int) -> None:
-        """Create the run's claim on nodes, which lasts until the run is cancelled. Safe to repeat."""
+    def _events(self) -> list[Any]:
+        return self._api.list(self._core("events"), "", field_selector="type=Warning", limit=MAX_EVENTS)
+
+    def _all_nodes(self) -> dict[str, Node]:
+        nodes = map(Node, self._api.list("/api/v1/nodes", ""))
+        return {node.name: node for node in nodes}
+
+    def claim_nodes(
+        self, run_id: str, instance_type: str, num_nodes: int, *, avoided_nodes: Sequence[str] = ()
+    ) -> None:
+        """Create the run's claim on nodes, which lasts until the run is cancelled. Safe to repeat.
+
+        Args:
+            run_id: The run.
+            instance_type: Type of the nodes.
+            num_nodes: Their number.
+            avoided_nodes: Nodes that the run does not use, which it may say of a claim that it has.
+        """
         labels = {**MANAGED_BY, RUN_LABEL: run_id, CLAIM_LABEL: instance_type}
         claim = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": f"{run_id}-nodes", "labels": labels},
-            "data": {"num_nodes": str(num_nodes)},
+            "data": {"num_nodes": str(num_nodes), "avoided_nodes": " ".join(avoided_nodes)},
         }
-        with suppress(AlreadyExists):
+        try:
             self._api.call("POST", self._core("configmaps"), body=claim)
+        except AlreadyExists:
+            if avoided_nodes:
+                self._api.call("PUT", f"{self._core('configmaps')}/{run_id}-nodes", body=claim)
 
     def claimed_nodes(self, instance_type: str) -> int:
         """Number of nodes that all runs together claim."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from trainflow.failures.log_lines import FIRST_SIGNAL_EXIT_CODE
 from trainflow.models.job_status import WorkerPod
 from trainflow.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
 from trainflow.models.log_line import LogLine
-from trainflow.models.training_nodes import Claim
+from trainflow.models.training_nodes import Claim, Node
 
 
 def pending_reason(pod: Any) -> str | None:
@@ -25,6 +27,13 @@ def pending_reason(pod: Any) -> str | None:
     return None
 
 
+def last_warning(events: Iterable[Any], job: str) -> str | None:
+    """The newest warning about a job or one of its objects, whose names begin with the job's; None without one."""
+    about = [event for event in events if str((event.get("involvedObject") or {}).get("name", "")).startswith(job)]
+    newest = max(about, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), default=None)
+    return f"{newest.get('reason')}: {newest.get('message')}" if newest is not None else None
+
+
 def claim_of(config_map: Any) -> Claim:
     """The claim that a ConfigMap stores."""
     labels = config_map["metadata"]["labels"]
@@ -34,6 +43,46 @@ def claim_of(config_map: Any) -> Claim:
         instance_type=labels[CLAIM_LABEL],
         num_nodes=int(config_map["data"]["num_nodes"]),
         created_at=config_map["metadata"].get("creationTimestamp") or "",
+        avoided_nodes=frozenset(config_map["data"].get("avoided_nodes", "").split()),
+    )
+
+
+def is_disrupted(pod: Any) -> bool:
+    """Whether the cluster ends the pod, or has ended it: a drain, a taint, preemption, or the loss of its node."""
+    return _disruption(pod.get("status", {})) is not None
+
+
+def troubled_pods(pods: Iterable[Any], nodes: Mapping[str, Node]) -> list[WorkerPod]:
+    """Pods that have failed, are being ended by the cluster, or are on a node that is lost; the first to fail first.
+
+    A pod on a lost node is not reported as failed: its kubelet, which would report it, does not answer. Pods that the
+    job's controller deletes because another one failed are not among them.
+
+    Args:
+        pods: Pods of one job.
+        nodes: All nodes of the cluster, by name.
+    """
+    found = []
+    for pod in pods:
+        status = pod.get("status", {})
+        trouble = _node_trouble(pod, nodes)
+        if status.get("phase") == "Failed" or is_disrupted(pod) or (status.get("phase") != "Succeeded" and trouble):
+            found.append(_with_trouble(worker_pod(pod), trouble))
+    return sorted(found, key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
+
+
+def _node_trouble(pod: Any, nodes: Mapping[str, Node]) -> str | None:
+    name = pod["spec"].get("nodeName")
+    if name is None:
+        return None
+    return nodes[name].trouble if name in nodes else "NodeLost"
+
+
+def _with_trouble(pod: WorkerPod, trouble: str | None) -> WorkerPod:
+    """The pod with its node's trouble as the reason, unless it has a better one: its own, or an end by itself."""
+    by_itself = pod.exit_code is not None and pod.exit_code <= FIRST_SIGNAL_EXIT_CODE
+    return (
+        pod if trouble is None or by_itself or pod.reason not in (None, "", "Error") else replace(pod, reason=trouble)
     )
 
 
@@ -68,9 +117,15 @@ def _reason(status: Any, terminated: Any) -> str | None:
     ended = terminated.get("reason")
     if status.get("reason") or ended not in (None, "", "Error", "Completed"):
         return str(status.get("reason") or ended)
+    disruption = _disruption(status)
+    return str((disruption or {}).get("reason") or "") or ended
+
+
+def _disruption(status: Any) -> Any:
+    """The condition of a pod that the cluster ends; None for other pods."""
     conditions = status.get("conditions") or ()
-    disrupted = (one for one in conditions if one.get("type") == "DisruptionTarget" and one.get("status") == "True")
-    return next((str(one["reason"]) for one in disrupted if one.get("reason")), ended)
+    disrupted = (one for one in conditions if one.get("type") == "DisruptionTarget")
+    return next((one for one in disrupted if one.get("status") == "True"), None)
 
 
 def _terminated(container: Any) -> Any:

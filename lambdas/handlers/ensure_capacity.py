@@ -61,6 +61,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         "wait_seconds": 0 if capacity.ready or given_up else pause,
         "instance_type": spec.compute.instance_type,
         "given_up": list(run.given_up),
+        "avoided_nodes": list(run.failed_nodes.avoided),
         "shortage": capacity.shortage[:MAX_QUOTATION] if capacity.shortage else None,
         "spending": spending.model_dump(mode="json"),
         "next_run": next_run.model_dump(mode="json") if next_run else None,

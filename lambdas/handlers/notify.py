@@ -35,6 +35,8 @@ class Event(BaseModel):
     """Type of the run's nodes; None for a refused run."""
     given_up: list[str] = []
     """Types of which there was no capacity."""
+    avoided_nodes: list[str] = []
+    """Nodes that the run's jobs did not use any more."""
     error: dict[str, Any] | None = None
     progress: MetricsCursor | None = None
     artifacts: dict[str, Any] | None = None
@@ -67,6 +69,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
             arn=event.execution_arn,
             instance_type=event.instance_type,
             given_up=event.given_up,
+            avoided_nodes=event.avoided_nodes,
             error=error,
             progress=event.progress,
             artifacts=event.artifacts,

@@ -13,7 +13,15 @@ from lambdas.handlers.task import task
 from lambdas.logic.pauses import watch_seconds
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
 from lambdas.logic.sight import blind_after, timestamp
-from lambdas.logic.watching import gang_is_overdue, incomplete_gang, phase_since, require_finite_loss, require_progress
+from lambdas.logic.watching import (
+    disruption,
+    may_be_hopeless,
+    pending_for,
+    phase_since,
+    require_finite_loss,
+    require_hope,
+    require_progress,
+)
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Run, Spending
 
 
@@ -44,8 +52,11 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         raise failure_of(backend, event.job, status, last_step=event.progress.last_step, may_resume=may_resume)
     limits, now = event.run.spec.limits, datetime.now(UTC)
     phase = phase_since(event.phase, status.phase)
-    if phase is JobPhase.PENDING and gang_is_overdue(status, limits=limits, now=now):
-        raise incomplete_gang(event.job, backend.pending_reason(event.job), limits=limits)
+    if status.phase is JobPhase.PENDING and not event.job.elastic and (ended := backend.disrupted_pods(event.job)):
+        raise disruption(event.job, ended, last_step=event.progress.last_step)
+    if phase is JobPhase.PENDING and may_be_hopeless(status, limits=limits, now=now):
+        waited = pending_for(status, now=now)
+        require_hope(event.job, backend.pending_reason(event.job), waited=waited, limits=limits)
     if not event.log_unread:
         require_progress(event.job, status, event.progress, limits=limits, now=now)
     told = None

@@ -21,6 +21,7 @@ from lambdas.handlers.last_lines import keep_last_lines
 from lambdas.handlers.releasing import release_caches, release_run
 from lambdas.handlers.task import task
 from trainflow.models.run import JobRef, Run
+from trainflow.record.failure import caught_error
 
 STOP_POLL_SECONDS = 10
 
@@ -34,16 +35,22 @@ class Event(BaseModel):
     """The only job to delete; None for all that the run has."""
     stopping_since: datetime | None = None
     """When the run reached a limit; None for a run that is torn down at once."""
+    error: dict[str, Any] | None = None
+    """Error in which that job ended."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The names of the deleted jobs and the number of released nodes."""
+    """The names of the deleted jobs and the number of released nodes.
+
+    With one job also the run, which remembers the node on which the job failed.
+    """
     if event.job is not None:
         backend = backends.connect(event.job.backend)
         keep_last_lines(backend, event.run.run_id)
         backend.delete(event.job)
-        return {"deleted_jobs": [event.job.name], "nodes_released": 0}
+        run = _after(event.run, event.error)
+        return {"deleted_jobs": [event.job.name], "nodes_released": 0, "run": run.model_dump(mode="json")}
     release_caches(event.run.run_id)
     compute = event.run.spec.compute
     backend = backends.connect(compute.backend)
@@ -59,3 +66,10 @@ def _is_stopping(backend: Backend, run_id: str, since: datetime) -> bool:
     keep_last_lines(backend, run_id)
     backend.cancel(run_id)
     return datetime.now(UTC) - since < LONGEST_STOP and not backend.is_stopped(run_id)
+
+
+def _after(run: Run, error: dict[str, Any] | None) -> Run:
+    if error is None:
+        return run
+    failure = caught_error(error)
+    return run.model_copy(update={"failed_nodes": run.failed_nodes.after(error=failure.name, message=failure.message)})

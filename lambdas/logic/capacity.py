@@ -84,6 +84,40 @@ def require_fit(spec: RunSpec, nodegroup: Nodegroup) -> None:
         )
 
 
+REPLACED_WITHIN = timedelta(minutes=45)
+"""Time in which a node that is not ready any more is replaced. EKS's node auto repair does so after 30 minutes (EKS
+user guide, "Automatically repair nodes in EKS clusters"), and a node takes a while to start."""
+
+
+def unusable_nodes(claims: Iterable[Claim], nodes: Iterable[Node]) -> set[str]:
+    """Nodes that exist and that a run avoids, or that are lost or about to leave the cluster.
+
+    The group needs one node more for each. One that has been replaced does not exist any more.
+    """
+    avoided = {name for claim in claims for name in claim.avoided_nodes}
+    return {node.name for node in nodes if node.name in avoided or node.leaves}
+
+
+def require_fit_without(
+    avoided: Sequence[Node], spec: RunSpec, nodegroup: Nodegroup, *, waiting_since: datetime, now: datetime
+) -> None:
+    """Require that the gang fits beside the nodes that the run avoids. Those that are not ready may be replaced soon.
+
+    Raises:
+        GangTooLarge: If the node group would have to be larger than it may be.
+    """
+    if spec.compute.num_nodes + len(avoided) <= nodegroup.maximum:
+        return
+    if any(not node.ready for node in avoided) and now - waiting_since < REPLACED_WITHIN:
+        return
+    names = ", ".join(sorted(node.name for node in avoided))
+    raise GangTooLarge(
+        f"compute.num_nodes is {spec.compute.num_nodes}, and jobs of the run have failed on {names}; the run avoids "
+        f"{'it' if len(avoided) == 1 else 'them'}, but the node group '{nodegroup.name}' may have at most "
+        f"{nodegroup.maximum} nodes in all. Replace what has failed, or raise the maximum."
+    )
+
+
 SHORTAGES = (
     "InsufficientInstanceCapacity",
     "We currently do not have sufficient",
@@ -122,6 +156,8 @@ def is_given_up(run: Run, capacity: Capacity, *, waiting_since: datetime, now: d
         return overdue or capacity.shortage is not None
     if overdue:
         before = f" There were none of {', '.join(run.given_up)} before either." if run.given_up else ""
+        avoided = run.failed_nodes.avoided
+        before += f" The run avoids {', '.join(avoided)}, where its jobs failed." if avoided else ""
         raise CapacityTimeout(
             f"{capacity.nodes_ready} of {capacity.nodes_wanted} {spec.compute.instance_type} nodes were ready after "
             f"{spec.limits.capacity_timeout_minutes:g} minutes.{before}"

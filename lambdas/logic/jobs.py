@@ -87,6 +87,8 @@ class Job:
     """Image that helpers are installed from into the program's container; None where they are installed already."""
     code: str | None = None
     """URL of packed code that is unpacked beside the helpers; None without code, and where the command fetches it."""
+    avoided_nodes: tuple[str, ...] = ()
+    """Nodes that the gang does not use: earlier jobs of the run failed there."""
 
     @property
     def port(self) -> int:
@@ -133,6 +135,7 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: C
         volumes=tuple(spec.workload.volumes) if gang else (),
         helpers_image=None if stage in TOOLS else run.tools_image,
         code=None if stage in TOOLS or run.tools_image is None else spec.workload.code,
+        avoided_nodes=run.failed_nodes.avoided if gang else (),
     )
 
 
@@ -310,6 +313,7 @@ def _launched(run: Run, ref: JobRef, program: Sequence[str]) -> tuple[str, ...]:
     if workload.launcher == "torchrun":
         return (
             *_in_workspace(run),
+            *_with_error_file(run),
             "torchrun",
             *(_elastic_rendezvous(ref, elastic) if elastic else static),
             *("--nproc_per_node", str(compute.processes_per_node)),
@@ -320,7 +324,13 @@ def _launched(run: Run, ref: JobRef, program: Sequence[str]) -> tuple[str, ...]:
     processes = compute.processes_per_node if workload.launcher == "mpi" else 0
     python = () if workload.command is not None else ("python", "-u")
     launching = (*_helper(run, "launch"), *static, "--nproc_per_node", str(processes))
-    return (*_in_workspace(run), *launching, "--", *python, *program)
+    return (*_in_workspace(run), *_with_error_file(run), *launching, "--", *python, *program)
+
+
+def _with_error_file(run: Run) -> tuple[str, ...]:
+    """Words that report the exception of the rank that failed first. Slurm signals every process of a job itself, so
+    that a program between them would pass on each signal once more."""
+    return (*_helper(run, "error_file"), "--") if run.tools_image is not None else ()
 
 
 def _helper(run: Run, name: str) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ def message(
     folder: str | None,
     instance_type: str | None = None,
     given_up: Sequence[str] = (),
+    avoided_nodes: Sequence[str] = (),
 ) -> str:
     """The whole message, with one fact per line.
 
@@ -58,10 +59,13 @@ def message(
         folder: s3://bucket/prefix/ of its record and report; None if they do not exist.
         instance_type: Type of its nodes.
         given_up: Types of its spec of which there was no capacity.
+        avoided_nodes: Nodes that its jobs did not use any more after they had failed there.
     """
     lines = [f"Run: {run_id}", f"Status: {status}"]
     if given_up:
         lines.append(f"Nodes: {instance_type}, because there was no capacity of {', '.join(given_up)}")
+    if avoided_nodes:
+        lines.append(f"Avoided nodes: {', '.join(avoided_nodes)}, on which jobs of the run had failed; examine them")
     if error is not None:
         lines += [f"Error: {error.name}", f"What happened: {error.message}"]
         if _is_limit(error):

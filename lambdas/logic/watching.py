@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from trainflow.errors import (
     named_errors,
 )
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
+from trainflow.models.failed_nodes import failed_at, named_at
 from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from trainflow.models.run_spec import Limits
@@ -55,13 +57,20 @@ def failure(
     of_job = judge(Evidence(job_reason=status.failure_reason, has_steps=has_steps))
     judged = [(_verdict(failed, has_steps=has_steps), failed) for failed in pods]
     verdict, cause = min(judged, key=lambda found: found[0].strength, default=(of_job, None))
+    # What the cluster says of a pod names its node; what it says of the job is less exact.
     if _is(of_job, JobDeadlineExceeded) or _is(verdict, JobDeadlineExceeded):
         return JobDeadlineExceeded(f"The job '{job.name}' ran longer than limits.max_duration_hours allows.")
-    if of_job.strength is Strength.CONDITION:
+    if of_job.strength is Strength.CONDITION and (cause is None or verdict.strength is not Strength.CONDITION):
         return named_errors()[of_job.error.name](f"The job '{job.name}' {status.failure_message}.")
     if cause is None:
         return WorkerFailed(f"The job '{job.name}' failed: {status.failure_message or status.failure_reason}.")
     return named_errors()[verdict.error.name](_sentence(verdict, cause, last_step=last_step))
+
+
+def disruption(job: JobRef, pods: Sequence[WorkerPod], *, last_step: int | None) -> TrainflowError:
+    """The error of a job that has not failed yet, but of which the cluster ends these pods."""
+    status = JobStatus(phase=None, failure_message="lost a pod")
+    return failure(job, status, [FailedPod(pod) for pod in pods], last_step=last_step)
 
 
 def _verdict(failed: FailedPod, *, has_steps: bool) -> Verdict:
@@ -85,8 +94,9 @@ def _sentence(verdict: Verdict, failed: FailedPod, *, last_step: int | None) -> 
     """The pod, how it ended, and the line that says why."""
     pod, document = failed.pod, read_result(failed.pod.message)
     if verdict.strength is Strength.NAMED and document.get("error") == verdict.error.name:
-        return f"{document.get('message')} (pod '{pod.name}')"
-    where = f"Pod '{pod.name}' on node '{pod.node}' ended with exit code {pod.exit_code} ({pod.reason or 'Error'})"
+        return f"{document.get('message')} {named_at(pod.name, pod.node)}"
+    ended = "was lost" if pod.exit_code is None else f"ended with exit code {pod.exit_code}"
+    where = f"{failed_at(pod.name, pod.node)} {ended} ({pod.reason or 'Error'})"
     where += "" if last_step is None else f" after step {last_step}"
     if verdict.rank_exit_code not in (None, pod.exit_code):
         where += f", its first rank to fail with {verdict.rank_exit_code}"
@@ -122,26 +132,65 @@ def phase_since(before: JobPhase, now: JobPhase) -> JobPhase:
     return JobPhase.RUNNING if now is JobPhase.PENDING and before is not JobPhase.PENDING else now
 
 
+HOPELESS_AFTER = timedelta(minutes=5)
+"""How long a gang may be pending for a reason that does not pass by itself. In that time an image is pulled five times,
+a Secret that was created late is found, and pods of the attempt before give back what counts against a quota."""
+
+_NO_NODE_FITS = re.compile(r"nodes are available: .{0,2000}(?:untolerated taint|node affinity/selector)", re.DOTALL)
+_NODES_CHANGE = re.compile(
+    r"insufficient|too many pods|unschedulable|not-ready|unreachable|uninitialized|pressure|network-unavailable|volume",
+    re.IGNORECASE,
+)
+"""Words of the scheduler about nodes that may take the pod later: full ones, and those that are starting."""
+
+
+_LIFTED_BY_A_PERSON = re.compile(r"jobheld|partitiondown|partitioninactive", re.IGNORECASE)
+"""Slurm's reasons that an administrator or user set, and may take back."""
+
+
 def gang_is_overdue(status: JobStatus, *, limits: Limits, now: datetime) -> bool:
     """Whether a job that is still pending was submitted too long ago."""
-    limit = timedelta(minutes=limits.gang_timeout_minutes)
-    return status.submitted_at is not None and now - status.submitted_at > limit
+    return pending_for(status, now=now) > timedelta(minutes=limits.gang_timeout_minutes)
 
 
-def incomplete_gang(job: JobRef, pending_reason: str | None, *, limits: Limits) -> TrainflowError:
-    """The error to raise for a gang that did not start completely: `GangIncomplete`, unless it never can.
+def pending_for(status: JobStatus, *, now: datetime) -> timedelta:
+    """How long ago a job that is pending was submitted."""
+    return timedelta(0) if status.submitted_at is None else now - status.submitted_at
+
+
+def may_be_hopeless(status: JobStatus, *, limits: Limits, now: datetime) -> bool:
+    """Whether a job has been pending for so long that the reason matters."""
+    return pending_for(status, now=now) >= min(HOPELESS_AFTER, timedelta(minutes=limits.gang_timeout_minutes))
+
+
+def require_hope(job: JobRef, pending_reason: str | None, *, waited: timedelta, limits: Limits) -> None:
+    """Require that a gang that did not start completely may still do so.
 
     Args:
         job: The job.
         pending_reason: Reason why one of its pods is pending, as the cluster reports it.
+        waited: Time since its submission.
         limits: Limits of the spec.
+
+    Raises:
+        TrainflowError: The named error of a reason that does not pass by itself.
+        GangIncomplete: If no node fits although all are up, or if `limits.gang_timeout_minutes` have passed.
     """
-    minutes = f"{limits.gang_timeout_minutes:g} minutes"
-    sentence = f"The job '{job.name}' did not have its {job.gang_size} pods running after {minutes}"
+    overdue = waited > timedelta(minutes=limits.gang_timeout_minutes)
+    sentence = f"The job '{job.name}' did not have its {job.gang_size} pods running after {_minutes(waited)} minutes"
     if not pending_reason:
-        return GangIncomplete(f"{sentence}.")
-    error = named_errors()[judge(Evidence(pending_reason=pending_reason)).error.name]
-    return error(f"{sentence}: {pending_reason[:MAX_MESSAGE_LENGTH]}")
+        if overdue:
+            raise GangIncomplete(f"{sentence}.")
+        return
+    found = judge(Evidence(pending_reason=pending_reason)).error
+    no_node = _NO_NODE_FITS.search(pending_reason) and not _NODES_CHANGE.search(pending_reason)
+    hopeless = no_node or (not found.restart and not _LIFTED_BY_A_PERSON.search(pending_reason))
+    if overdue or hopeless:
+        raise named_errors()[found.name](f"{sentence}: {pending_reason[:MAX_MESSAGE_LENGTH]}")
+
+
+def _minutes(time: timedelta) -> str:
+    return f"{time / timedelta(minutes=1):.3g}"
 
 
 def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *, limits: Limits, now: datetime) -> None:

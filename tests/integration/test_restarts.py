@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 from rich.console import Console
 
 from local.aws import folder_buckets
@@ -19,8 +21,13 @@ from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, demo_spec, processes_of, steps_spec
 from tests.integration.test_slurm_runs import on_slurm
+from trainflow.models.kubernetes_names import RUN_LABEL
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
+
+LOST_NODE_RUN = "demo-000lost-node"
+OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+"""Taint of a node that was shut down, after which Kubernetes ends its pods at once."""
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +110,50 @@ def test_a_worker_that_always_dies_at_the_same_step_ends_the_run_after_two_resta
     assert record.metrics_published is not None
     assert record.metrics_published.duplicates == 0
     assert_nothing_is_left(twin, run_id)
+
+
+def pods_of(api: ApiClient, attempt: int) -> dict[str, str]:
+    """Nodes of the training's pods of one attempt, by the pods' names."""
+    found = api.get("/api/v1/pods", labelSelector=f"{RUN_LABEL}={LOST_NODE_RUN}")["items"]
+    named = f"{LOST_NODE_RUN}-training-{attempt}-"
+    return {
+        pod["metadata"]["name"]: pod["spec"]["nodeName"]
+        for pod in found
+        if pod["metadata"]["name"].startswith(named) and pod["spec"].get("nodeName")
+    }
+
+
+def test_a_run_whose_rank_0_loses_its_node_goes_on_with_another_one(
+    twin: Twin, calm: RunRecord, tmp_path: Path
+) -> None:
+    api = ApiClient(load_connection(twin.kubeconfig))
+    checkpoints = twin.home / "volumes" / "runs" / LOST_NODE_RUN / "checkpoints"
+    stopping, seen = threading.Event(), dict[int, dict[str, str]]()
+
+    def lose_the_node_of_rank_0() -> None:
+        while not list(checkpoints.glob("*")):
+            if stopping.wait(0.05):
+                return
+        seen[1] = pods_of(api, 1)
+        node = next(node for pod, node in seen[1].items() if pod.startswith(f"{LOST_NODE_RUN}-training-1-0"))
+        api.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [OUT_OF_SERVICE]}})
+        seen[0] = {"lost": node}
+        while not stopping.wait(0.05) and len(seen.get(2, {})) < 2:
+            seen[2] = pods_of(api, 2)
+
+    thread = threading.Thread(target=lose_the_node_of_rank_0)
+    thread.start()
+    try:
+        record = start(twin, parse_run_spec(spec_with_checkpoints()), LOST_NODE_RUN, tmp_path)
+    finally:
+        stopping.set()
+        thread.join()
+
+    assert (record.error, record.status) == (None, "SUCCEEDED")
+    [restart] = record.restarts
+    assert restart.error in ("NodeLost", "JobEvicted")
+    assert len(seen[2]) == 2, "the second attempt has both of its pods"
+    assert seen[0]["lost"] not in seen[2].values()
+    assert record.training is not None and calm.training is not None
+    assert (record.training.steps, record.training.last_loss) == (calm.training.steps, calm.training.last_loss)
+    assert_nothing_is_left(twin, LOST_NODE_RUN)

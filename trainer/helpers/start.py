@@ -14,6 +14,7 @@ OLDEST = (3, 10)
 PROGRAMS = (
     "announce",
     "compile_cache",
+    "error_file",
     "fetch_secrets",
     "launch",
     "limit_steps",

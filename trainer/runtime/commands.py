@@ -3,14 +3,56 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import NoReturn
 
 from trainer.runtime.errors import ConfigInvalid
 
 NODE_RANK = ("--node_rank", "--node-rank")
 """The launchers' flag for the node's number in its gang, in both spellings that torchrun takes."""
+
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def started(command: Sequence[str], variables: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Start a command as a child that gets this process's signals from now on.
+
+    Args:
+        command: The program and its words.
+        variables: Environment variables beside those of this process.
+
+    Raises:
+        ConfigInvalid: If there is no such program.
+    """
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def forward(signum: int, _frame: FrameType | None) -> None:
+        if child is None:
+            early.append(signum)
+        else:
+            child.send_signal(signum)
+
+    for signum in FORWARDED:
+        signal.signal(signum, forward)
+    try:
+        child = subprocess.Popen(command, env={**os.environ, **(variables or {})})
+    except OSError as error:
+        raise ConfigInvalid(f"The command {command[0]!r} cannot be started ({error}).") from error
+    for received in early:
+        child.send_signal(received)
+    return child
+
+
+def exit_code(child: subprocess.Popen[bytes]) -> int:
+    """Wait for a child; its exit code, or 128 and the number of the signal that killed it."""
+    code = child.wait()
+    return code if code >= 0 else 128 - code
 
 
 def become(command: Sequence[str], variables: Mapping[str, str] | None = None) -> NoReturn:

@@ -54,6 +54,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
         *(_rule(kind.group, kind.plural, "get") for kind in KUBERNETES_KINDS.values() if kind.software),
         _rule("batch", "jobs", "create", "get"),
         _rule("", "pods", "list"),
+        _rule("", "events", "list"),
         _rule("", "services", "create", "get"),
         _rule("", "pods/log", "get"),
         _rule("", "serviceaccounts", "get"),
@@ -64,7 +65,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
         _rule("", "services", "create", "get"),
         _rule("", "pods/log", "get"),
     ),
-    Access.WATCH: (*_jobs("get", pods=("list",)), _rule("", "pods/log", "get")),
+    Access.WATCH: (*_jobs("get", pods=("list",)), _rule("", "events", "list"), _rule("", "pods/log", "get")),
     Access.SCALE: (_rule("", "pods", "list"), _rule("", "configmaps", "create", "get", "list", "update")),
     Access.CLEAN_UP: (
         *_jobs("list", "delete", pods=()),
@@ -89,6 +90,8 @@ IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
         _rule("apps", "daemonsets", "list"),
     ),
     Access.SCALE: (_rule("", "nodes", "list"),),
+    Access.SUBMIT: (_rule("", "nodes", "list"),),
+    Access.WATCH: (_rule("", "nodes", "list"),),
 }
 """Rules for the whole cluster: nodes have no namespace, and daemon sets may be in any."""
 

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainflow.models.backends import BackendName
+from trainflow.models.failed_nodes import FailedNodes
 from trainflow.models.run_spec import MAX_RUN_ID_LENGTH, RunSpec, with_present_names
 
 
@@ -53,6 +54,9 @@ class Run(Fact):
     tools_image: str | None = None
     """Image of the run's small jobs, the same one however often is deployed meanwhile; None on Slurm, whose nodes have
     no images, and in runs that began under a version without it, whose small jobs run in the workload's image."""
+
+    failed_nodes: FailedNodes = FailedNodes()
+    """Nodes on which jobs of the run have failed; its next jobs avoid some of them."""
 
     def on_next_type(self) -> Run | None:
         """The run on the first type of `compute.fallback`; None if there is none left."""

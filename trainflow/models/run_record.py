@@ -190,6 +190,8 @@ class RunRecord(_Entry):
     """Type of the gang's nodes, which may be one of `compute.fallback`; None for a run that requested none."""
     given_up: list[str] = Field(default_factory=list)
     """Types of which there was no capacity, in the order in which they were tried."""
+    avoided_nodes: list[str] = Field(default_factory=list)
+    """Nodes that the last job did not use, because earlier ones had failed there."""
     started_at: datetime
     ended_at: datetime | None = None
     states: list[StateVisit] = Field(default_factory=list)

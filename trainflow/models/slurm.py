@@ -52,6 +52,8 @@ class Submission:
     """Whether the nodes are the job's alone."""
     memory_mib: int | None = None
     """Memory on each node; None for all of the node's memory."""
+    avoided_nodes: tuple[str, ...] = ()
+    """Nodes that the job does not use."""
 
 
 @dataclass(frozen=True, kw_only=True)

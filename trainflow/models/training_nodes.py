@@ -14,6 +14,21 @@ BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 """Units in which a kubelet writes amounts of memory; an amount without one of them is in bytes."""
 
 
+TROUBLE_BY_TAINT = {
+    "node.kubernetes.io/out-of-service": "NodeShutdown",
+    "node.cloudprovider.kubernetes.io/shutdown": "NodeShutdown",
+    "aws-node-termination-handler/spot-itn": "SpotInterruption",
+    "aws-node-termination-handler/asg-lifecycle-termination": "NodeDrained",
+    "aws-node-termination-handler/rebalance-recommendation": "NodeDrained",
+    "aws-node-termination-handler/scheduled-maintenance": "NodeDrained",
+    "ToBeDeletedByClusterAutoscaler": "NodeDrained",
+    "karpenter.sh/disrupted": "NodeDrained",
+    "node.kubernetes.io/unreachable": "NodeUnreachable",
+}
+"""What a taint says of its node, the most certain first: taints of Kubernetes ("Taints and Tolerations"), of AWS's node
+termination handler, and of the two autoscalers."""
+
+
 class Node:
     """What the workflow wants to know of a node, from the Kubernetes object `manifest`."""
 
@@ -21,9 +36,11 @@ class Node:
         self.name: str = manifest["metadata"]["name"]
         status, spec = manifest.get("status", {}), manifest.get("spec", {})
         self.allocatable: dict[str, str] = status.get("allocatable", {})
-        self.ready = not spec.get("unschedulable", False) and any(
-            condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", ())
+        self.taints = frozenset(str(taint["key"]) for taint in spec.get("taints") or ())
+        self._ready_status = next(
+            (str(each["status"]) for each in status.get("conditions") or () if each["type"] == "Ready"), None
         )
+        self.ready = not spec.get("unschedulable", False) and self._ready_status == "True"
         self._labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
 
     @property
@@ -35,6 +52,20 @@ class Node:
     def advertised(self, wanted: Mapping[str, int]) -> frozenset[str]:
         """Names of the devices of which it offers as many as are wanted."""
         return frozenset(name for name, count in wanted.items() if int(self.allocatable.get(name, "0")) >= count)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why no program runs on to its end on this node, in the form of a pod's reason; None for a healthy node.
+
+        A cordon alone is no trouble: the node's pods run on.
+        """
+        found = next((reason for taint, reason in TROUBLE_BY_TAINT.items() if taint in self.taints), None)
+        return found or {"Unknown": "NodeUnreachable", "False": "NodeNotReady"}.get(self._ready_status or "")
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it will not run pods again by itself. One that is merely not ready may be starting."""
+        return self.trouble not in (None, "NodeNotReady")
 
     @property
     def huge_pages_mib(self) -> int:
@@ -84,6 +115,8 @@ class Claim:
     num_nodes: int
     created_at: str = ""
     """When the run began to wait; RFC 3339 in UTC, which sorts by time."""
+    avoided_nodes: frozenset[str] = frozenset()
+    """Nodes that the run does not use."""
 
 
 @dataclass(frozen=True, kw_only=True)

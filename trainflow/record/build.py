@@ -138,9 +138,10 @@ def _overhead(window: Interval, pods: Iterable[PodView]) -> float:
 
 
 def _nodes(history: ExecutionHistory) -> dict[str, Any]:
-    """The type of the nodes that were requested last, and those before it; executions of earlier versions tell none."""
+    """The type of the nodes that were requested last, those before it, and the nodes that were avoided; executions of
+    earlier versions tell none."""
     answer = task_output(history, "EnsureCapacity") or {}
-    return {key: answer[key] for key in ("instance_type", "given_up") if key in answer}
+    return {key: answer[key] for key in ("instance_type", "given_up", "avoided_nodes") if key in answer}
 
 
 def _published(compared: MetricsPublished | None, kept: KeptSteps) -> MetricsPublished | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainflow.models.failed_nodes import FailedNodes
 from trainflow.models.run_record import Restart
 from trainflow.record.failure import caught_error
 from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs
@@ -30,6 +31,14 @@ def restarts(history: ExecutionHistory) -> list[Restart]:
         elif task.state == DELETION and failed is not None:
             found.append(_restart(failed, attempt=len(found) + 1))
     return found
+
+
+def avoided_nodes(made: Iterable[Restart]) -> tuple[str, ...]:
+    """The nodes that a run avoids after these restarts."""
+    nodes = FailedNodes()
+    for restart in made:
+        nodes = nodes.after(error=restart.error, message=restart.message)
+    return nodes.avoided
 
 
 def _restart(failed: TaskOutput, *, attempt: int) -> Restart:

@@ -49,8 +49,12 @@ class KubernetesBackend:
         return self._kind.status(job, self._cluster.job(job))
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
-        """The job's failed pods, five at most, the first to fail first."""
+        """The job's failed pods and those on lost nodes, a few of each, the first to fail first."""
         return self._cluster.failed_pods(job)
+
+    def disrupted_pods(self, job: JobRef) -> list[WorkerPod]:
+        """The job's pods that the cluster ends: by a drain, a taint, preemption, or because their node is gone."""
+        return self._cluster.disrupted_pods(job)
 
     def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
         """Failed pods of any kind of job of the run, five at most."""

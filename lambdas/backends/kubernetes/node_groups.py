@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesCluster
-from lambdas.logic.capacity import Capacity, available, count_ready, require_fit, shortage_of, unclaimed_nodes
+from lambdas.logic.capacity import (
+    Capacity,
+    available,
+    count_ready,
+    require_fit,
+    require_fit_without,
+    shortage_of,
+    unclaimed_nodes,
+    unusable_nodes,
+)
 from trainflow.models.instances import nodegroup_name
 from trainflow.models.run import Run
-from trainflow.models.training_nodes import Grants, Node
+from trainflow.models.training_nodes import Claim, Grants, Node
 
 
 def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *, waiting_since: datetime) -> Capacity:
@@ -27,35 +36,50 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
         GangTooLarge: If the node group may never have as many nodes.
     """
     compute = run.spec.compute
-    cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes)
-    nodes = cluster.nodes(compute.instance_type)
+    mine = run.failed_nodes.avoided
+    cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes, avoided_nodes=mine)
+    grants = cluster.grants(compute.instance_type)  # before the claims: a grant without its claim counts for nothing
+    claims, nodes = cluster.claims(compute.instance_type), cluster.nodes(compute.instance_type)
+    unusable = unusable_nodes(claims, nodes)
     capacity = Capacity(
-        nodes_ready=_granted(cluster, nodes, run),
+        nodes_ready=_granted(cluster, run, grants, claims, nodes, unusable=unusable),
         nodes_wanted=compute.num_nodes,
         ends_at=min((node.ends_at for node in nodes if node.ends_at is not None), default=None),
     )
     if not capacity.ready:
         nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
-        require_fit(run.spec, nodegroup)  # before it grows: nodes of an impossible gang cost money too
-        nodegroups.grow_to(nodegroup.name, cluster.claimed_nodes(compute.instance_type))
+        # Before it grows: nodes of an impossible gang cost money too.
+        require_fit(run.spec, nodegroup)
+        own = [node for node in nodes if node.name in mine]
+        require_fit_without(own, run.spec, nodegroup, waiting_since=waiting_since, now=datetime.now(UTC))
+        # An unusable node is one of the group's, so the group needs one more in its place.
+        nodegroups.grow_to(nodegroup.name, sum(claim.num_nodes for claim in claims) + len(unusable))
         if compute.fallback:
             shortage = shortage_of(nodegroups.failed_launches(nodegroup), since=waiting_since)
             capacity = replace(capacity, shortage=shortage)
     return capacity
 
 
-def _granted(cluster: KubernetesCluster, nodes: Sequence[Node], run: Run) -> int:
+def _granted(
+    cluster: KubernetesCluster,
+    run: Run,
+    grants: Grants,
+    claims: Sequence[Claim],
+    nodes: Sequence[Node],
+    *,
+    unusable: Collection[str],
+) -> int:
     """Nodes that are ready for the run; all that it needs if they have been granted to it, and to no other run.
 
     Grants of a type are one object, which is replaced only in the version that was read: of two runs that find the same
-    nodes ready, one is granted them, and the other polls again.
+    nodes ready, one is granted them, and the other polls again. Nodes that any run avoids are granted to none: the
+    scheduler might place another run beside them, and leave them to the one that avoids them.
     """
     compute, instance_type = run.spec.compute, run.spec.compute.instance_type
-    grants, claims = cluster.grants(instance_type), cluster.claims(instance_type)
     in_use = cluster.nodes_in_use()
     # A run of an earlier version has no grant; its pods show that it has its nodes.
     training = {run_id for node in nodes for run_id in in_use.get(node.name, ())}
-    ready = count_ready(nodes, compute, used_by_others=unclaimed_nodes(in_use, claims))
+    ready = count_ready(nodes, compute, used_by_others=unclaimed_nodes(in_use, claims).union(unusable))
     left, held = available(run.run_id, nodes_ready=ready, claims=claims, granted=grants.by_run.keys() | training)
     if left < compute.num_nodes:
         return left

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lambdas.logic.jobs import Job
@@ -46,6 +46,17 @@ GRACE_PERIOD_SECONDS = 120
 
 KEPT_SECONDS = 7 * 24 * 3600
 """How long a finished job is kept where nothing tears it down: over a weekend and some days."""
+
+LOST_NODE_SECONDS = 60
+"""How long a pod stays on a node that Kubernetes cannot reach or that is not ready; its default is 300. The other nodes
+of the gang wait that long. A node that lost its network for less trains on."""
+
+EVICTED_WHEN_LOST = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_SECONDS}
+
+LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+"""Label of every node. On EKS its value is the node's name, which is its private DNS name."""
 
 NODEGROUP_LABEL = "eks.amazonaws.com/nodegroup"
 """Label of every node of a managed node group. A node group's EFA nodes are in one placement group."""
@@ -113,21 +124,30 @@ def pod_spec(job: Job, *, container: str | None = None, deadline: bool = True) -
         **({"initContainers": [_helpers(job)]} if job.helpers_image else {}),
         "containers": [_container(job, container or job.ref.stage.value)],
         "volumes": _volumes(job),
-        **(_placement(job.instance, num_nodes=job.ref.num_nodes) if job.instance else _off_training_nodes()),
+        **(_placement(job, job.instance) if job.instance else _off_training_nodes()),
     }
 
 
-def _placement(instance: InstanceType, *, num_nodes: int) -> dict[str, Any]:
-    """Nodes of the instance type; for a gang over EFA those of one node group, and so of one placement group."""
+def _placement(job: Job, instance: InstanceType) -> dict[str, Any]:
+    """Nodes of the instance type but for the avoided ones; for a gang over EFA those of one node group, and so of one
+    placement group."""
     selector = {INSTANCE_TYPE_LABEL: instance.name}
-    if instance.uses_efa(num_nodes):
+    if instance.uses_efa(job.ref.num_nodes):
         selector[NODEGROUP_LABEL] = nodegroup_name(instance.name)
     return {
         "nodeSelector": selector,
         "tolerations": [
-            {"key": resource, "operator": "Exists", "effect": "NoSchedule"} for resource in instance.tolerated
+            *({"key": each, "operator": "Exists", "effect": "NoSchedule"} for each in instance.tolerated),
+            *({"key": each, **EVICTED_WHEN_LOST} for each in LOST_NODE_TAINTS),
         ],
+        **({"affinity": {"nodeAffinity": _away_from(job.avoided_nodes)}} if job.avoided_nodes else {}),
     }
+
+
+def _away_from(nodes: Sequence[str]) -> dict[str, Any]:
+    expression = {"key": HOSTNAME_LABEL, "operator": "NotIn", "values": list(nodes)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
 
 
 def _off_training_nodes() -> dict[str, Any]:

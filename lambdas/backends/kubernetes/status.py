@@ -27,7 +27,9 @@ def ended_by_condition(status: Mapping[str, Any], *, success: str, submitted_at:
             continue
         if condition["type"] == success:
             return JobStatus(phase=JobPhase.SUCCEEDED, submitted_at=submitted_at, started_at=started_at)
-        if condition["type"] == "Failed":
+        # A Job has `FailureTarget` until the last of its pods has ended, which on a lost node may be never
+        # (Kubernetes documentation, "Job termination and cleanup").
+        if condition["type"] in ("Failed", "FailureTarget"):
             return JobStatus(
                 phase=None,
                 failure_reason=condition.get("reason"),

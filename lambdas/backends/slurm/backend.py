@@ -52,6 +52,10 @@ class SlurmBackend:
         """The job's parts that failed, the first to fail first."""
         return self._cluster.failed_pods(job)
 
+    def disrupted_pods(self, _job: JobRef) -> list[WorkerPod]:
+        """None: Slurm ends a job whose node it loses or takes away, as a whole and at once."""
+        return []
+
     def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
         """A few failed parts of the run's newest jobs."""
         return self._cluster.failed_pods_of_run(run_id)

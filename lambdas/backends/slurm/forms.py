@@ -78,6 +78,7 @@ def submission_form(job: Submission, version: int, *, after: Sequence[int] = ())
             "no_requeue": True,  # `requeue` means yes there, whatever its value
             "memory_per_node": job.memory_mib or 0,
             **({"exclusive": "exclusive"} if job.exclusive else {}),
+            **({"exclude_nodes": ",".join(job.avoided_nodes)} if job.avoided_nodes else {}),
         }
         return {"script": job.script, "job": form}
     form |= {
@@ -90,6 +91,7 @@ def submission_form(job: Submission, version: int, *, after: Sequence[int] = ())
         "kill_warning_delay": _some(job.warn_seconds),
         "memory_per_node": _some(job.memory_mib or 0),
         **({"shared": ["none"]} if job.exclusive else {}),
+        **({"excluded_nodes": list(job.avoided_nodes)} if job.avoided_nodes else {}),
     }
     if version < FIRST_WITH_THE_SCRIPT_IN_THE_JOB:
         return {"script": job.script, "job": form}

@@ -149,6 +149,7 @@ def render(job: Job, site: Site, *, artifacts_url: str) -> list[Submission]:
             partition=job.queue if is_gang else site.small_programs_queue,
             exclusive=is_gang,
             memory_mib=None if is_gang else SMALL_PROGRAM_MEMORY_MIB,
+            avoided_nodes=job.avoided_nodes,
         )
     ]
 

@@ -71,6 +71,7 @@ class SsmController:
             "output": "/dev/null",  # the script writes its own log
             "export": "NONE",
             **({"partition": job.partition} if job.partition else {}),
+            **({"exclude": ",".join(job.avoided_nodes)} if job.avoided_nodes else {}),
         }
         flags = ["--parsable", "--no-requeue", *(["--exclusive"] if job.exclusive else [])]
         sbatch = shlex.join(["sbatch", *flags, *(f"--{name}={value}" for name, value in options.items())])

@@ -69,14 +69,20 @@ class Aws:
         }
 
     def add_nodegroup(
-        self, instance_type: str, *, desired: int = 0, minimum: int = 0, subnets: Sequence[str] = ("subnet-1",)
+        self,
+        instance_type: str,
+        *,
+        desired: int = 0,
+        minimum: int = 0,
+        maximum: int = 16,
+        subnets: Sequence[str] = ("subnet-1",),
     ) -> None:
         self.client("eks").create_nodegroup(
             clusterName=CLUSTER,
             nodegroupName=nodegroup_name(instance_type),
             nodeRole=f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/node",
             subnets=list(subnets),
-            scalingConfig={"minSize": minimum, "desiredSize": desired, "maxSize": 16},
+            scalingConfig={"minSize": minimum, "desiredSize": desired, "maxSize": maximum},
         )
 
     def desired(self, instance_type: str) -> int:

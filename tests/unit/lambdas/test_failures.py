@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import failures as benchmark
-from lambdas.logic.watching import FailedPod, failure, incomplete_gang
+from lambdas.logic.watching import FailedPod, failure, require_hope
 from tests.fakes.runs import job_ref, run_of
 from trainflow.errors import DeviceFailed, ImageUnavailable, JobEvicted, StorageUnavailable, WorkerFailed
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
@@ -157,9 +159,8 @@ def test_a_disrupted_pod_and_a_file_system_out_of_reach_have_names_of_their_own(
 
 def test_a_gang_whose_image_cannot_be_pulled_is_not_submitted_again() -> None:
     reason = 'ImagePullBackOff: Back-off pulling image "bert:v9"'
-    error = incomplete_gang(TRAINING, reason, limits=RUN.spec.limits)
-    assert type(error) is ImageUnavailable
-    assert str(error).endswith(reason)
+    with pytest.raises(ImageUnavailable, match=re.escape(reason)):
+        require_hope(TRAINING, reason, waited=timedelta(minutes=31), limits=RUN.spec.limits)
 
 
 def test_every_rule_has_evidence_and_leads_to_a_class() -> None:

@@ -22,6 +22,7 @@ def test_training_is_launched_with_static_rendezvous_so_that_index_0_is_rank_0()
     name = "bert-0123456789ab-training-1"
     assert command == (
         "python /trainflow/helpers locked_memory --mebibytes 5120 -- "
+        "python /trainflow/helpers error_file -- "
         f"torchrun --nnodes 2 --node_rank $(JOB_COMPLETION_INDEX) --master_addr {name}-0.{name} --master_port {PORT} "
         "--nproc_per_node 32 -m trainer.pretrain "
         "--max_steps 100 --learning_rate 0.0004 --compile true"
@@ -127,7 +128,8 @@ def test_a_program_starts_in_the_folder_of_its_code_right_before_the_launcher() 
         made = job(stage, workload__code=CODE)
         launcher = made.command.index("torchrun")
         starting = ("python", "/trainflow/helpers", "workspace", "--folder", "/workspace", "--")
-        assert (made.code, made.command[launcher - 6 : launcher]) == (CODE, starting)
+        reporting = ("python", "/trainflow/helpers", "error_file", "--")
+        assert (made.code, made.command[launcher - 10 : launcher]) == (CODE, (*starting, *reporting))
     probe = job(Stage.PREFLIGHT, workload__code=CODE)
     assert (probe.code, probe.command[:6]) == (CODE, starting)
     assert probe.command[6:9] == ("python", "/trainflow/helpers", "probe")

@@ -78,6 +78,7 @@ def put_jobs_into(cluster: FakeKubernetesApi, run: Run, status: State) -> None:
     for (_, name), manifest in cluster.objects.items():
         if name.startswith(run.run_id) and manifest.get("kind") not in ("Service", "ConfigMap"):
             manifest["status"] = dict(status or {})
+            manifest["metadata"]["creationTimestamp"] = STARTED_AT.isoformat()  # long ago: the reason is asked for
     for stage in Stage:
         job = job_ref(run, stage)
         labels = {**MANAGED_BY, RUN_LABEL: run.run_id, JOB_LABEL: job.name, **KUBERNETES_KINDS[job.backend].rank0}

@@ -15,18 +15,21 @@ from lambdas.logic.capacity import Capacity, count_ready, is_given_up, require_f
 from lambdas.logic.compilation import compilation
 from lambdas.logic.step_metrics import next_batch
 from lambdas.logic.watching import (
+    HOPELESS_AFTER,
     FailedPod,
     failure,
     gang_is_overdue,
-    incomplete_gang,
+    may_be_hopeless,
     phase_since,
+    require_hope,
     require_progress,
 )
-from tests.fakes.runs import STARTED_AT, job_ref, run_of, run_on
+from tests.fakes.runs import STARTED_AT, job_ref, run_of, run_on, spec_with
 from trainflow.errors import (
     CapacityTimeout,
     CompilationNotReported,
     DatasetInvalid,
+    GangIncomplete,
     GangTooLarge,
     GraphCompilationFailed,
     JobDeadlineExceeded,
@@ -223,11 +226,69 @@ def test_a_gang_has_its_time_to_come_together(minutes: int, overdue: bool) -> No
 
 def test_an_incomplete_gang_is_reported_with_the_schedulers_message() -> None:
     pending_reason = "0/2 nodes are available: 2 Insufficient aws.amazon.com/neuron."
-    error = incomplete_gang(TRAINING, pending_reason, limits=RUN.spec.limits)
-    assert str(error) == (
-        f"The job '{TRAINING.name}' did not have its 2 pods running after 30 minutes: {pending_reason}"
+    with pytest.raises(GangIncomplete) as caught:
+        require_hope(TRAINING, pending_reason, waited=timedelta(minutes=31), limits=RUN.spec.limits)
+    assert str(caught.value) == (
+        f"The job '{TRAINING.name}' did not have its 2 pods running after 31 minutes: {pending_reason}"
     )
-    assert str(incomplete_gang(TRAINING, None, limits=RUN.spec.limits)).endswith("after 30 minutes.")
+    with pytest.raises(GangIncomplete, match=r"after 31 minutes\.$"):
+        require_hope(TRAINING, None, waited=timedelta(minutes=31), limits=RUN.spec.limits)
+
+
+HOPELESS = [
+    ('ImagePullBackOff: Back-off pulling image "bert:v9"', "ImageUnavailable"),
+    ('CreateContainerConfigError: secret "hub" not found', "SecretUnavailable"),
+    ('CreateContainerConfigError: configmap "flags" not found', "ContainerNotStarted"),
+    ('FailedMount: MountVolume.SetUp failed for volume "keys" : secret "keys" not found', "SecretUnavailable"),
+    (
+        'FailedCreate: Error creating: pods "a-0" is forbidden: exceeded quota: runs, requested: pods=1, used: pods=4, '
+        "limited: pods=4",
+        "JobRefused",
+    ),
+    (
+        "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 node(s) had untolerated taint "
+        "{team: other}. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
+        "GangIncomplete",
+    ),
+    ("PartitionNodeLimit: the job is larger than its partition allows", "JobRefused"),
+]
+
+
+@pytest.mark.parametrize(("reason", "error"), HOPELESS)
+def test_a_gang_that_cannot_start_is_given_up_long_before_its_time(reason: str, error: str) -> None:
+    with pytest.raises(TrainflowError) as caught:
+        require_hope(TRAINING, reason, waited=HOPELESS_AFTER, limits=RUN.spec.limits)
+    assert type(caught.value).__name__ == error
+    assert "after 5 minutes: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        None,
+        "0/2 nodes are available: 2 Insufficient aws.amazon.com/neuron.",
+        "0/3 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }, 2 node(s) didn't "
+        "match Pod's node affinity/selector.",
+        "ErrImagePull: failed to pull and unpack image: 429 Too Many Requests",
+        "ErrImagePull: dial tcp 10.0.0.2:443: i/o timeout",
+        "3/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable",
+        "Resources: the job waits for resources",
+        "JobHeldAdmin: an administrator holds the job",
+    ],
+)
+def test_a_gang_whose_reason_may_pass_has_its_whole_time(reason: str | None) -> None:
+    require_hope(TRAINING, reason, waited=timedelta(minutes=29), limits=RUN.spec.limits)
+    with pytest.raises(TrainflowError):
+        require_hope(TRAINING, reason, waited=timedelta(minutes=31), limits=RUN.spec.limits)
+
+
+def test_a_reason_that_does_not_pass_is_asked_for_after_five_minutes() -> None:
+    def asked(minutes: float, **limits: float) -> bool:
+        now = STARTED_AT + timedelta(minutes=minutes)
+        return may_be_hopeless(PENDING, limits=run_of(spec_with(limits=limits)).spec.limits, now=now)
+
+    assert (asked(4), asked(5)) == (False, True)
+    assert (asked(1, gang_timeout_minutes=2), asked(2, gang_timeout_minutes=2)) == (False, True)
 
 
 @pytest.mark.parametrize(

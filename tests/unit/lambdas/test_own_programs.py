@@ -66,7 +66,8 @@ def test_only_our_own_programs_take_true_as_a_value_unless_the_spec_says_so(
 
 def test_torchrun_starts_a_command_as_it_is() -> None:
     job = own(command=["./train", "--fast"], arguments={"lr": 1}, positional=["data", 3])
-    assert " ".join(job.command) == f"torchrun {STATIC} --nproc_per_node 2 --no-python ./train --fast --lr 1 data 3"
+    launched = f"torchrun {STATIC} --nproc_per_node 2 --no-python ./train --fast --lr 1 data 3"
+    assert " ".join(job.command) == f"python /trainflow/helpers error_file -- {launched}"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,8 @@ def test_other_launchers_start_a_program_once_a_node_or_once_a_process(
 ) -> None:
     job = own(**program, launcher=launcher, positional=["{rank}"])
     started = " ".join(job.command)
-    assert started == f"python /trainflow/helpers launch {STATIC} --nproc_per_node {processes} -- {words} {{rank}}"
+    launched = f"python /trainflow/helpers launch {STATIC} --nproc_per_node {processes} -- {words} {{rank}}"
+    assert started == f"python /trainflow/helpers error_file -- {launched}"
 
 
 def test_placeholders_are_the_folders_and_the_run_of_the_pods() -> None:
@@ -226,6 +228,7 @@ def test_a_training_is_given_its_newest_checkpoint_and_publishes_it() -> None:
         *("python", "/trainflow/helpers", "resume", "--path", "step-{step}"),
         *("--words", '["--resume", "{checkpoint}"]', "--marker", "DONE", "--settled_seconds", "60"),
         *("--decision", "bert-0123456789ab-training-2", "--"),
+        *("python", "/trainflow/helpers", "error_file", "--"),
     )
     assert "resume" not in job_of(run, Stage.PRECOMPILE, 1, artifacts_url="s3://a/").command
     published = job_of(run, Stage.PUBLISH, 1, artifacts_url="s3://a/").command

@@ -233,6 +233,6 @@ def test_an_unknown_helper_is_refused(helpers: Path, image: Path) -> None:
     done = started(helpers, "pretrain", cwd=image)
     assert (done.returncode, done.stderr) == (
         2,
-        "Name one of Trainflow's helpers: announce, compile_cache, fetch_secrets, launch, limit_steps, locked_memory, "
-        "precompile, probe, relay_progress, resume, workspace.\n",
+        "Name one of Trainflow's helpers: announce, compile_cache, error_file, fetch_secrets, launch, limit_steps, "
+        "locked_memory, precompile, probe, relay_progress, resume, workspace.\n",
     )

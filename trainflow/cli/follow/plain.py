@@ -12,6 +12,7 @@ from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.history import Visit
 from trainflow.record.last_lines import last_own_line
 from trainflow.record.pods import PodView
+from trainflow.record.restarts import avoided_nodes
 from trainflow.record.wording import clock, number, size, speed_of
 
 STEPS_PER_LINE = 10
@@ -123,6 +124,9 @@ class PlainView:
             self._num_restarts = number_of
             reason = last_own_line(restart.message)
             yield _Line(f"restart {number_of}, of {restart.stage}, after {restart.error}: {reason}", restart.at)
+            avoided = avoided_nodes(snapshot.restarts[:number_of])
+            if avoided != avoided_nodes(snapshot.restarts[: number_of - 1]):
+                yield _Line(f"the run avoids {', '.join(avoided)} from now on", restart.at)
 
     def _staging(self, snapshot: RunSnapshot) -> Iterator[str]:
         if snapshot.staging is None:

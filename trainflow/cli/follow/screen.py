@@ -18,6 +18,7 @@ from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView
+from trainflow.record.restarts import avoided_nodes
 from trainflow.record.wording import clock, count, duration, number, size, speed_of
 
 STYLE_OF_STATUS = {
@@ -204,6 +205,8 @@ def course_line(snapshot: RunSnapshot) -> str:
         last = snapshot.restarts[-1]
         at = f" at step {last.last_step:,}" if last.last_step is not None else ""
         said.append(f"{count(len(snapshot.restarts), 'restart')}, after {last.error}{at}")
+    if avoided := avoided_nodes(snapshot.restarts):
+        said.append(f"avoids {', '.join(avoided)}")
     return " · ".join(said)
 
 

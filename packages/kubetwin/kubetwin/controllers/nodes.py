@@ -6,6 +6,7 @@ import asyncio
 
 from kubetwin.controllers.events import EventRecorder
 from kubetwin.controllers.scheduler import set_condition
+from kubetwin.controllers.taint_eviction import TaintEviction
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster
@@ -30,7 +31,9 @@ def wanted_taints(node: Object) -> list[Object]:
     """The node's taints, with those that stand for its readiness put right."""
     taints = [t for t in node["spec"].get("taints") or [] if t["key"] not in (NOT_READY, UNREACHABLE)]
     key = {"True": "", "Unknown": UNREACHABLE}.get(ready_status(node), NOT_READY)
-    return [*taints, {"key": key, "effect": "NoSchedule"}] if key else taints
+    # A node that has never been ready has no pods to evict.
+    effects = ("NoSchedule", "NoExecute") if ready_status(node) else ("NoSchedule",)
+    return [*taints, *({"key": key, "effect": effect} for effect in effects)] if key else taints
 
 
 class NodeController:
@@ -79,10 +82,19 @@ class NodeController:
             self.cluster.modify(self.pods, *key, _fail)
         self.cluster.delete(self.pods, *key, DeleteOptions(grace_seconds=0, uid=pod["metadata"]["uid"]))
 
+    def _mark_pods_not_ready(self, name: str) -> None:
+        for pod in self.cluster.store.objects("pods"):
+            conditions = pod["status"].get("conditions") or []
+            ready = any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+            if pod["spec"].get("nodeName") == name and ready:
+                self.cluster.modify(self.pods, pod["metadata"]["namespace"], pod["metadata"]["name"], _not_ready)
+
     def _reconcile(self, name: str) -> None:
         node = self.cluster.store.get("nodes", "", name)
         if node is None:
             return
+        if ready_status(node) not in ("", "True"):
+            self._mark_pods_not_ready(name)
         silent = asyncio.get_running_loop().time() - self._heard.get(name, 0.0)
         if silent >= GRACE_SECONDS and ready_status(node) not in ("", "Unknown"):
             self.cluster.modify(self.nodes, "", name, _unknown)
@@ -106,6 +118,10 @@ def _fail(pod: Object) -> None:
     set_condition(pod["status"], condition)
 
 
+def _not_ready(pod: Object) -> None:
+    set_condition(pod["status"], {"type": "Ready", "status": "False"})
+
+
 def _unknown(node: Object) -> None:
     message = "Kubelet stopped posting node status."
     condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": message}
@@ -125,3 +141,4 @@ def _set_taints(node: Object) -> None:
 
 def start(cluster: Cluster, recorder: EventRecorder) -> None:
     NodeController(cluster, recorder)
+    TaintEviction(cluster, recorder)

@@ -105,17 +105,18 @@ def _refusal(pod: Object, requests: Amounts, node: Object, used: Usage) -> Refus
     """The first filter that fails, in the scheduler's order."""
     spec = node["spec"]
     tolerations = pod["spec"].get("tolerations") or []
-    if spec.get("unschedulable") and not _tolerates(tolerations, {"key": _UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}):
+    if spec.get("unschedulable") and not tolerates(tolerations, {"key": _UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}):
         return Refusal(("node(s) were unschedulable",))
     for taint in spec.get("taints") or []:
-        if taint["effect"] in ("NoSchedule", "NoExecute") and not _tolerates(tolerations, taint):
+        if taint["effect"] in ("NoSchedule", "NoExecute") and not tolerates(tolerations, taint):
             return Refusal((f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}",))
     if not _selects(pod["spec"], node):
         return Refusal((_NO_MATCH,))
     return _too_small(requests, node, used)
 
 
-def _tolerates(tolerations: Sequence[Object], taint: Object) -> bool:
+def tolerates(tolerations: Sequence[Object], taint: Object) -> bool:
+    """Whether one of the tolerations fits a taint."""
     return any(_fits(toleration, taint) for toleration in tolerations)
 
 

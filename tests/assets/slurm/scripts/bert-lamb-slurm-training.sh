@@ -81,6 +81,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash fc633f8b21ff0f11 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash d0a22b7027e3d2dc --num_nodes 16
 wait "$shipper"
 exit "$code"

@@ -81,6 +81,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 429a4481d3f2f709 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 099d4b4b89796ce6 --num_nodes 16
 wait "$shipper"
 exit "$code"

@@ -78,6 +78,7 @@ def test_an_init_container_counts_by_its_peak() -> None:
 def test_a_node_is_tainted_while_it_is_not_ready_and_keeps_its_own_taints() -> None:
     own = {"key": NEURON, "effect": "NoSchedule"}
     sick = {"spec": {"taints": [own]}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-    assert wanted_taints(sick) == [own, {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+    not_ready = [{"key": "node.kubernetes.io/not-ready", "effect": each} for each in ("NoSchedule", "NoExecute")]
+    assert wanted_taints(sick) == [own, *not_ready]
     sick["status"]["conditions"][0]["status"] = "True"
     assert wanted_taints(sick) == [own]

@@ -1,0 +1,202 @@
+"""A node on which a run's jobs have failed is not used by its next ones, and another one is requested in its place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lambdas.backends.registry import KINDS
+from lambdas.backends.slurm.forms import submission_form
+from lambdas.handlers import ensure_capacity, tear_down
+from lambdas.logic.jobs import job_of
+from lambdas.logic.messages import message
+from tests.fakes.kubernetes_api import FakeKubernetesApi
+from tests.fakes.runs import job_ref, run_of, run_on, spec_with
+from tests.unit.lambdas.conftest import CONTEXT, Aws
+from tests.unit.lambdas.test_slurm_forms import JOB
+from trainflow.errors import CapacityTimeout, GangTooLarge
+from trainflow.models.backends import KUBERNETES_KINDS, BackendName
+from trainflow.models.failed_nodes import MAX_NODES, FailedNodes, failed_at, failed_node, named_at
+from trainflow.models.instances import INSTANCE_TYPE_LABEL
+from trainflow.models.run import Run, Stage
+from trainflow.models.run_record import Restart, RunStatus
+from trainflow.record.restarts import avoided_nodes
+
+TYPE = "trn1.32xlarge"
+
+
+def failed_on(node: str) -> str:
+    return f"{failed_at('bert-training-1-0', node)} ended with exit code 1 (Error): no."
+
+
+def test_the_node_is_read_from_the_words_that_were_written() -> None:
+    assert failed_node(failed_on("ip-10-0-1-7.us-west-2.compute.internal")) == "ip-10-0-1-7.us-west-2.compute.internal"
+    assert failed_node(f"The disk is full. {named_at('bert-training-1-0', 'n1')}") == "n1"
+    assert failed_node(f"{failed_at('a', None)} was lost") is None
+    assert failed_node(f"The program says: {failed_at('a', 'n1')} was lost") is None
+    assert failed_node("The job 'a' failed: Job has reached the specified backoff limit.") is None
+
+
+@pytest.mark.parametrize(
+    ("failures", "avoided"),
+    [
+        ([("DeviceFailed", "a")], ("a",)),
+        ([("NodeLost", "a"), ("NodeLost", "a"), ("DeviceFailed", "b")], ("a", "b")),
+        ([("NetworkFailed", "a")], ()),
+        ([("NetworkFailed", "a"), ("WorkerFailed", "b")], ()),
+        ([("NetworkFailed", "a"), ("WorkerFailed", "b"), ("JobEvicted", "a")], ("a",)),
+        ([("GraphCompilationFailed", "a"), ("CompileCacheGone", "a")], ()),
+        ([("DeviceFailed", f"n{number}") for number in range(MAX_NODES + 2)], tuple(f"n{i}" for i in range(2, 18))),
+    ],
+)
+def test_a_node_is_avoided_after_a_failure_of_hardware_or_two_of_any_class(
+    failures: list[tuple[str, str]], avoided: tuple[str, ...]
+) -> None:
+    nodes = FailedNodes()
+    for error, node in failures:
+        nodes = nodes.after(error=error, message=failed_on(node))
+    assert nodes.avoided == avoided
+    assert not set(nodes.avoided) & set(nodes.suspected)
+
+
+def test_the_state_that_deletes_a_job_returns_the_run_that_remembers_its_node(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    run = run_of()
+    cause = json.dumps({"errorType": "DeviceFailed", "errorMessage": failed_on("node-1")})
+    event = {
+        "run": run.model_dump(mode="json"),
+        "job": job_ref(run).model_dump(mode="json"),
+        "error": {"Error": "DeviceFailed", "Cause": cause},
+    }
+    answers = [tear_down.lambda_handler(event, CONTEXT) for _ in range(2)]
+    assert answers[0] == answers[1], "a repeated call returns the same"
+    assert Run.model_validate(answers[0]["run"]).failed_nodes == FailedNodes(avoided=("node-1",))
+
+
+def avoiding(run: Run, *nodes: str) -> Run:
+    return run.model_copy(update={"failed_nodes": FailedNodes(avoided=nodes)})
+
+
+@pytest.mark.parametrize("backend", KUBERNETES_KINDS)
+def test_the_pods_of_a_gang_keep_away_from_avoided_nodes(backend: BackendName) -> None:
+    run = avoiding(run_on(backend), "node-1", "node-2")
+    objects = KINDS[backend].render(job_of(run, Stage.TRAINING, 2, artifacts_url="s3://artifacts/"))
+    expression = '{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-1", "node-2"]}'
+    assert json.dumps(objects).count(expression) == json.dumps(objects).count('"nodeSelector"') > 0
+    small = KINDS["job"].render(job_of(run, Stage.PUBLISH, 1, artifacts_url="s3://artifacts/"))
+    assert expression not in json.dumps(small)
+
+
+@pytest.mark.parametrize(("version", "field"), [(38, {"exclude_nodes": "a,b"}), (44, {"excluded_nodes": ["a", "b"]})])
+def test_slurm_is_told_to_exclude_avoided_nodes(version: int, field: dict[str, Any]) -> None:
+    form = submission_form(replace(JOB, avoided_nodes=("a", "b")), version)["job"]
+    assert field.items() <= form.items()
+
+
+def add_nodes(cluster: FakeKubernetesApi, *names: str, ready: bool = True) -> None:
+    for name in names:
+        status = {
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "allocatable": {"aws.amazon.com/neuron": "16", "vpc.amazonaws.com/efa": "8"},
+        }
+        metadata = {"name": name, "labels": {INSTANCE_TYPE_LABEL: TYPE}}
+        cluster.add("nodes", {"metadata": metadata, "status": status})
+
+
+def ensure(run: Run, *, waiting_since: datetime | None = None) -> dict[str, Any]:
+    since = waiting_since or datetime.now(UTC)
+    event = {"run": run.model_dump(mode="json"), "waiting_since": since.isoformat()}
+    return ensure_capacity.lambda_handler(event, CONTEXT)
+
+
+def test_one_node_more_is_requested_for_each_avoided_one(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=2, maximum=4)
+    add_nodes(cluster, "a", "b")
+    run = run_of()
+    assert ensure(run)["ready"]
+    waiting = ensure(avoiding(run, "a"))
+    assert (waiting["ready"], waiting["nodes_ready"], waiting["avoided_nodes"]) == (False, 1, ["a"])
+    assert aws.desired(TYPE) == 3
+    add_nodes(cluster, "c")
+    assert ensure(avoiding(run, "a"))["ready"]
+
+
+def test_an_avoided_node_that_is_gone_is_not_counted(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=1, maximum=2)
+    add_nodes(cluster, "b")
+    assert not ensure(avoiding(run_of(), "a"))["ready"]
+    assert aws.desired(TYPE) == 2
+
+
+@pytest.mark.parametrize(("status", "desired"), [("Unknown", 3), ("False", 2)])
+def test_a_lost_node_needs_another_one_and_a_node_that_starts_does_not(
+    aws: Aws, cluster: FakeKubernetesApi, status: str, desired: int
+) -> None:
+    aws.add_nodegroup(TYPE, desired=2, maximum=4)
+    add_nodes(cluster, "a", "b")
+    cluster.objects["nodes", "a"]["status"]["conditions"] = [{"type": "Ready", "status": status}]
+    assert not ensure(run_of())["ready"]
+    assert aws.desired(TYPE) == desired
+
+
+def test_a_node_that_one_run_avoids_is_granted_to_no_other(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    """The scheduler might leave the avoided node to the run that avoids it."""
+    aws.add_nodegroup(TYPE, desired=4, maximum=8)
+    add_nodes(cluster, "a", "b", "c", "d")
+    assert ensure(avoiding(run_of(), "a"))["ready"]
+    other = run_of(spec_with(compute__num_nodes=2), run_id="other-0123456789ab")
+    assert not ensure(other)["ready"]
+    assert aws.desired(TYPE) == 5
+
+
+def test_a_run_that_cannot_avoid_a_node_fails_with_its_name(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=2, maximum=2)
+    add_nodes(cluster, "a", "b")
+    with pytest.raises(GangTooLarge, match=r"have failed on a; the run avoids it, but .* at most 2 nodes"):
+        ensure(avoiding(run_of(), "a"))
+    assert aws.desired(TYPE) == 2
+
+
+def test_a_run_waits_for_the_replacement_of_a_lost_node(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=2, maximum=2)
+    add_nodes(cluster, "b")
+    add_nodes(cluster, "a", ready=False)
+    assert not ensure(avoiding(run_of(), "a"))["ready"]
+    with pytest.raises(GangTooLarge, match="the run avoids it"):
+        ensure(avoiding(run_of(), "a"), waiting_since=datetime.now(UTC) - timedelta(minutes=46))
+
+
+def test_a_run_that_waited_in_vain_says_which_nodes_it_avoids(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=2, maximum=4)
+    run = avoiding(run_of(spec_with(limits={"capacity_timeout_minutes": 10})), "a")
+    with pytest.raises(CapacityTimeout, match="The run avoids a, where its jobs failed"):
+        ensure(run, waiting_since=datetime.now(UTC) - timedelta(minutes=11))
+
+
+def test_the_avoided_nodes_of_a_run_follow_from_its_restarts() -> None:
+    at = datetime.now(UTC)
+    failures = [("NetworkFailed", "a"), ("DeviceFailed", "b"), ("WorkerFailed", "a")]
+    made = [
+        Restart(stage="training", attempt=number, at=at, error=error, message=failed_on(node))
+        for number, (error, node) in enumerate(failures, start=1)
+    ]
+    assert [avoided_nodes(made[:number]) for number in range(4)] == [(), (), ("b",), ("b", "a")]
+
+
+def test_the_message_about_the_end_names_avoided_nodes() -> None:
+    text = message(
+        "bert-0123456789ab",
+        RunStatus.SUCCEEDED,
+        arn="arn:aws:states:us-west-2:123456789012:execution:training:bert",
+        error=None,
+        progress=None,
+        artifacts=None,
+        folder=None,
+        avoided_nodes=["ip-10-0-1-7"],
+    )
+    assert "Avoided nodes: ip-10-0-1-7, on which jobs of the run had failed" in text
