@@ -296,14 +296,14 @@ def test_every_group_may_do_exactly_what_its_calls_use() -> None:
     assert ours == access_manifests(configuration().namespace)
 
 
-def test_only_clean_up_may_delete_jobs() -> None:
+def test_clean_up_and_the_survey_alone_may_delete_jobs() -> None:
     may = {
         manifest["metadata"]["name"]
         for manifest in of_kind("Role", "ClusterRole")
         for rule in manifest["rules"]
         if {"jobs", "*"} & set(rule["resources"]) and {"delete", "deletecollection", "*"} & set(rule["verbs"])
     }
-    assert may == {Access.CLEAN_UP.value.replace(":", "-")}
+    assert may == {access.value.replace(":", "-") for access in (Access.CLEAN_UP, Access.SURVEY)}
 
 
 def test_no_role_may_read_the_secrets_of_other_namespaces() -> None:

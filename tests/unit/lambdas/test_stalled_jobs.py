@@ -55,7 +55,8 @@ def test_a_program_whose_steps_are_not_in_its_log_has_another_one_beside_it(
     job = job_of(run_of(spec_with(progress=progress)), Stage.TRAINING, 1, artifacts_url="s3://bucket/runs/x/")
     command = list(job.command)
     before_torchrun = command[: command.index("torchrun")]
-    expected = ["python", "/trainflow/helpers", "relay_progress", *words] if words else []
+    error_file = ["python", "/trainflow/helpers", "error_file", "--"]
+    expected = [*(["python", "/trainflow/helpers", "relay_progress", *words] if words else []), *error_file]
     assert before_torchrun[len(before_torchrun) - len(expected) :] == expected
     assert ("relay_progress" in command) == bool(words)
     assert command.count("--node_rank") == 1, "Slurm's shell fills in one word"
