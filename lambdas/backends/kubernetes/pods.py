@@ -55,9 +55,6 @@ EVICTED_WHEN_LOST = {"operator": "Exists", "effect": "NoExecute", "tolerationSec
 
 LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
-HOSTNAME_LABEL = "kubernetes.io/hostname"
-"""Label of every node. On EKS its value is the node's name, which is its private DNS name."""
-
 NODEGROUP_LABEL = "eks.amazonaws.com/nodegroup"
 """Label of every node of a managed node group. A node group's EFA nodes are in one placement group."""
 
@@ -145,8 +142,10 @@ def _placement(job: Job, instance: InstanceType) -> dict[str, Any]:
 
 
 def _away_from(nodes: Sequence[str]) -> dict[str, Any]:
-    expression = {"key": HOSTNAME_LABEL, "operator": "NotIn", "values": list(nodes)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    # By name, since the label `kubernetes.io/hostname` of an EKS node need not be its name. Kubernetes takes one value
+    # in each requirement on a field.
+    others = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    terms = {"nodeSelectorTerms": [{"matchFields": others}]}
     return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
 
 

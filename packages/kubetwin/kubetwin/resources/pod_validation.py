@@ -55,6 +55,7 @@ def validate_pod_spec(spec: Object, path: str) -> Iterator[FieldError]:
         if spec.get(field) and (fault := dns_label(spec[field])):
             yield bad_value(f"{path}.{field}", spec[field], fault)
     yield from _tolerations(spec.get("tolerations") or [], f"{path}.tolerations")
+    yield from _node_affinity((spec.get("affinity") or {}).get("nodeAffinity") or {}, f"{path}.affinity.nodeAffinity")
 
 
 def _volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
@@ -169,6 +170,34 @@ def _tolerations(tolerations: list[Object], path: str) -> Iterator[FieldError]:
         elif not toleration.get("key") and operator != "Exists":
             detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             yield bad_value(f"{path}[{place}].operator", operator, detail)
+
+
+def _node_affinity(affinity: Object, path: str) -> Iterator[FieldError]:
+    """Faults of requirements on fields of nodes. The server takes one value in each, and the field `metadata.name`."""
+    needed = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = [
+        (f"requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{place}]", term)
+        for place, term in enumerate(needed.get("nodeSelectorTerms") or [])
+    ]
+    wanted = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or []
+    terms += [
+        (f"preferredDuringSchedulingIgnoredDuringExecution[{place}].preference", each.get("preference") or {})
+        for place, each in enumerate(wanted)
+    ]
+    for name, term in terms:
+        for place, requirement in enumerate(term.get("matchFields") or []):
+            yield from _node_field(requirement, f"{path}.{name}.matchFields[{place}]")
+
+
+def _node_field(requirement: Object, path: str) -> Iterator[FieldError]:
+    operator, values = requirement.get("operator", ""), requirement.get("values") or []
+    if operator not in ("In", "NotIn"):
+        yield bad_value(f"{path}.operator", operator, "not a valid selector operator")
+    elif len(values) != 1:
+        detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        yield required(f"{path}.values", detail)
+    if requirement.get("key") != "metadata.name":
+        yield bad_value(f"{path}.key", requirement.get("key", ""), "not a valid field selector key")
 
 
 def validate_pod_update(new: Object, old: Object) -> list[FieldError]:

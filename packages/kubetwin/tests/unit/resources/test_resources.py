@@ -212,3 +212,21 @@ def test_a_store_refuses_a_revision_that_it_no_longer_keeps(monkeypatch: pytest.
     assert [change.name for change in store.changes_since("configmaps", 3)] == ["c2", "c3", "c4"]
     with pytest.raises(TooOld):
         store.changes_since("configmaps", 1)
+
+
+def selecting(**fields: Any) -> dict[str, Any]:
+    requirement = {"key": "metadata.name", "operator": "NotIn", "values": ["node-1"], **fields}
+    terms = {"nodeSelectorTerms": [{"matchFields": [requirement]}]}
+    return pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [({"values": ["node-1", "node-2"]}, "values"), ({"operator": "Exists"}, "operator"), ({"key": "spec.x"}, "key")],
+)
+def test_a_requirement_on_a_field_of_nodes_is_on_its_name_and_has_one_value(
+    cluster: Cluster, fields: dict[str, Any], named: str
+) -> None:
+    create(cluster, "pods", selecting())
+    term = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
+    assert faults(cluster, "pods", selecting(**fields)) == [f"{term}.matchFields[0].{named}"]
