@@ -71,7 +71,7 @@ def _spawn(argv: list[str], prctl: Prctl | None) -> tuple[int, int]:
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, _CONTROL)
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGPIPE):  # Python ignores SIGPIPE; programs expect it
+            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:  # as a container begins
                 signal.signal(number, signal.SIG_DFL)
             os.execvp(argv[0], argv)  # noqa: S606 (no shell: as it is meant)
         except OSError as failure:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -106,6 +107,15 @@ def test_children_that_outlive_their_parent_are_killed_even_in_sessions_of_their
     exit_, _ = run(tmp_path, script)
     assert exit_.code == 0
     assert_dead(*pids_in(tmp_path / "pids"))
+
+
+def test_a_container_begins_with_no_signal_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as a process that nohup or another program started may
+    try:
+        exit_, _ = run(tmp_path, "kill -15 $$")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (exit_.code, exit_.reason) == (143, "Error")
 
 
 def test_termination_reaches_the_whole_group(tmp_path: Path) -> None:
