@@ -33,6 +33,16 @@ def pytest_configure(config: pytest.Config) -> None:
     atexit.register(folder.cleanup)  # after multiprocessing has removed its own folder in it
 
 
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """The command and the programs of pods listen for signals; the process of the tests must not go on doing so."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        if handler is not None:  # one that is not Python's
+            signal.signal(number, handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long ones first: two workers then end together, and no twin lives beside all that CDK leaves in memory."""
     items.sort(key=lambda item: "integration" not in item.path.parts)

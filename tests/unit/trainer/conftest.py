@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import signal
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,14 +96,6 @@ def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield client
     for found in client.list_objects_v2(Bucket=BUCKET).get("Contents", []):
         client.delete_object(Bucket=BUCKET, Key=found["Key"])
-
-
-@pytest.fixture(autouse=True)
-def own_sigterm() -> Iterator[None]:
-    """The programs listen for SIGTERM; the tests' process must not go on doing so."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture
