@@ -16,8 +16,9 @@ from kubetwin.kubeconfig import load_connection
 from local.aws.deployment import CLUSTER_NAME, desired_sizes
 from local.twin import REPOSITORY, Twin
 from tests.integration.make_command import CONFIGURATION, Make
-from tests.integration.test_cdk_deploy import push_tools_image, wait_until
+from tests.integration.test_cdk_deploy import push_tools_image
 from tests.integration.test_runs import steps_spec
+from tests.waiting import wait_until
 from trainflow.client.observe.executions import HistoryReader
 from trainflow.record.failure import run_error
 from trainflow.record.history import visits

@@ -25,7 +25,7 @@ from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import Twin
 from tests.integration.running import follow_run
-from tests.integration.test_local_slurm import API, wait_until
+from tests.integration.test_local_slurm import API, WAIT_SECONDS
 from tests.integration.test_many_runs import artifacts, deployment_of, published_losses
 from tests.integration.test_runs import steps_spec
 from tests.integration.test_slurm_runs import (
@@ -36,6 +36,7 @@ from tests.integration.test_slurm_runs import (
     on_slurm,
     workers,
 )
+from tests.waiting import wait_until
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec
 
@@ -218,7 +219,10 @@ def test_a_token_that_has_expired_is_renewed(
     expired = slurm._token
     assert expired is not None
     headers = {"X-SLURM-USER-NAME": cluster.user, "X-SLURM-USER-TOKEN": expired[0]}
-    wait_until(lambda: urllib3.request("GET", f"{cluster.rest_url}{API}/jobs", headers=headers).status >= 400)
+    wait_until(
+        lambda: urllib3.request("GET", f"{cluster.rest_url}{API}/jobs", headers=headers).status >= 400,
+        seconds=WAIT_SECONDS,
+    )
 
     assert slurm.partition("trn1") is not None
     assert slurm._token != expired
