@@ -37,19 +37,16 @@ def _reasons() -> None:
     given = threading.local()
 
     def stop_execution(self: Any) -> Any:
-        given.error, given.cause = self._get_param("error"), self._get_param("cause")
+        given.reason = self._get_param("error"), self._get_param("cause")
         try:
             return answer(self)
         finally:
-            del given.error, given.cause
+            given.__dict__.clear()
 
     def stop_for_a_reason(self: Any, stop_date: datetime, error: str | None, cause: str | None) -> None:
-        stop(
-            self,
-            stop_date=stop_date,
-            error=error or getattr(given, "error", None),
-            cause=cause or getattr(given, "cause", None),
-        )
+        # They are those of the named execution alone, whose children are stopped in the same thread.
+        given_error, given_cause = given.__dict__.pop("reason", (None, None))
+        stop(self, stop_date=stop_date, error=error or given_error, cause=cause or given_cause)
 
     replace(StepFunctionResponse, "stop_execution", stop_execution)
     replace(Execution, "stop", stop_for_a_reason)

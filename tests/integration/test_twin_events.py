@@ -272,7 +272,7 @@ def test_executions_tell_how_they_begin_and_end_and_stopped_ones_take_their_chil
     ]
     wait_until(lambda: children() == ["RUNNING"], seconds=20)
 
-    stepfunctions.stop_execution(executionArn=arn)
+    stepfunctions.stop_execution(executionArn=arn, error="Mistaken", cause="The wrong data.")
 
     wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] == "ABORTED", seconds=20)
     assert aws.targets.drain(10), "a caller that reads the status finds the event being delivered"
@@ -282,6 +282,9 @@ def test_executions_tell_how_they_begin_and_end_and_stopped_ones_take_their_chil
     assert (ended["name"], ended["executionArn"], json.loads(ended["input"])) == ("run", arn, {"x": 1})
     assert events[1]["detail-type"] == "Step Functions Execution Status Change"
     wait_until(lambda: children() == ["ABORTED"], seconds=20)
+    (stopped,) = stepfunctions.list_executions(stateMachineArn=child)["executions"]
+    described = stepfunctions.describe_execution(executionArn=stopped["executionArn"])
+    assert (described.get("error"), described["cause"]) == (None, "The parent execution was stopped.")
 
 
 def test_each_function_has_the_credentials_of_its_role(aws: AwsServer, log_dir: Path) -> None:
