@@ -55,6 +55,8 @@ def detached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detached]:
         terminal.type("d\n")
         status = terminal.wait()
     (run,) = here.json("list", "--local")
+    # The terminal reads the log by itself; the other commands know the steps that the workflow has stored.
+    until(lambda: (here.json("status", run["run_id"], "--local")["step"] or 0) > 2)
     yield Detached(folder=folder, run_id=run["run_id"], shown=terminal.shown, status=status)
     here("stop", run["run_id"], "--local")
 
