@@ -49,8 +49,9 @@ SOURCES = frozenset({".py", ".json", ".toml", ".j2", ".css", ".js"})
 """Modules, tables of prices and failures, and what the report is made of."""
 
 _PIN = re.compile(
-    r"^(?P<name>[a-z0-9._-]+)==(?P<version>\S+)(?P<hashes>(?: \\\n +--hash=sha256:[0-9a-f]{64})+)\n +# via (?P<via>.+)$",
-    re.M,
+    r"^(?P<name>[a-z0-9._-]+)==(?P<version>\S+)"
+    r"(?P<hashes>(?: \\\n +--hash=sha256:[0-9a-f]{64})+)\n +# via (?P<via>.+)$",
+    re.MULTILINE,
 )
 """A pin, the hashes of its files, and what asked for it, as uv writes them."""
 
