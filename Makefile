@@ -9,9 +9,14 @@ TRACKING := .venv-tracking/.installed
 CONFIG ?= example
 # On Linux the public index has PyTorch with CUDA alone, gigabytes that a machine without a GPU never uses. pip prefers
 # the build of this index, and goes on without it where it cannot be reached. `make TORCH_INDEX= …` leaves it out.
+# There torch comes first and by itself: neither that build nor CUDA's packages have a hash in requirements.txt.
+LINUX := $(filter Linux,$(shell uname))
 NVIDIA := $(wildcard /dev/nvidiactl)$(shell command -v nvidia-smi)
-TORCH_INDEX ?= $(if $(NVIDIA),,$(if $(filter Linux,$(shell uname)),https://download.pytorch.org/whl/cpu))
+TORCH_INDEX ?= $(if $(NVIDIA),,$(if $(LINUX),https://download.pytorch.org/whl/cpu))
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
+# Every package has to have one of the hashes that its requirements file names.
+PIP_CHECKED = $(PIP_INSTALL) --require-hashes
+HASHED := requirements.txt $(addprefix requirements/tools/,checkov.txt tracking.txt xla.txt) $(addprefix trainer/images/,cpu.txt tools.txt)
 # Packages of another Python are not for this one.
 unexport PYTHONPATH PYTHONHOME
 # Node comes with the virtual environment, whatever the machine has.
@@ -30,7 +35,8 @@ CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer"
 	{ echo 'Nothing was changed. YES=1 answers where nobody can.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
-.PHONY: help run check unit test test-slow test-trn1 benchmark synth bootstrap deploy images diff destroy schema lock format clean
+.PHONY: help run check unit test test-slow test-trn1 benchmark synth bootstrap deploy images diff destroy schema lock \
+	audit sbom format clean
 
 help: ## What each command does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\(CONFIG\)/, "$(CONFIG)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +58,7 @@ check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, t
 	$(BIN)/cfn-lint --non-zero-exit-code informational cdk.out/*.template.json
 	$(BIN)/python -m stacks.tools.checkov_findings cdk.out .venv-checkov/bin/checkov
 	$(BIN)/pytest -q $(TWO_WORKERS) tests/infrastructure -m index
+	$(MAKE) --no-print-directory sbom
 
 unit: $(INSTALLED) ## The fast tests, in about a minute
 	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit packages/kubetwin/tests/unit -m "not slow and not lengthy"
@@ -112,6 +119,13 @@ schema: $(INSTALLED) ## Generate the run spec's JSON Schema and the references f
 		print(json.dumps(Event.model_json_schema(mode="serialization"), indent=2))' > config/run-ended.schema.json
 	$(BIN)/trainflow schema --instance-types > docs/instance-types.md
 
+audit: $(INSTALLED) ## Known vulnerabilities of everything that is installed from PyPI
+	$(BIN)/uv tool run pip-audit@2.10.1 --disable-pip --require-hashes $(addprefix --requirement ,$(HASHED))
+
+sbom: $(INSTALLED) ## What this environment consists of, with licences: out/sbom.json (CycloneDX)
+	@mkdir -p out
+	$(BIN)/cyclonedx-py environment --output-reproducible --output-file out/sbom.json $(BIN)/python
+
 lock: $(INSTALLED) ## Compile every requirements file anew from requirements/
 	$(BIN)/python requirements/resolve.py
 
@@ -125,25 +139,25 @@ clean: ## Remove what was installed and what runs left behind (out/ stays)
 $(INSTALLED): requirements.txt pyproject.toml packages/checkout/pyproject.toml packages/kubetwin/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Trainflow needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
-	@$(if $(TORCH_INDEX),grep '^torch==' requirements.txt > .venv/torch.txt)
-	$(if $(TORCH_INDEX),$(BIN)/python $(PIP_INSTALL) --retries 2 --no-deps --extra-index-url $(TORCH_INDEX) -r .venv/torch.txt)
-	$(BIN)/python $(PIP_INSTALL) -r requirements.txt
+	@grep -o '^torch==[^ ]*' requirements.txt > .venv/torch.txt
+	$(if $(LINUX),$(BIN)/python $(PIP_INSTALL) $(if $(TORCH_INDEX),--retries 2 --no-deps --extra-index-url $(TORCH_INDEX)) -r .venv/torch.txt)
+	$(BIN)/python $(PIP_CHECKED) -r requirements.txt
 	PYTHONWARNINGS=ignore $(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e . -e packages/checkout -e packages/kubetwin
 	@touch $@
 
 $(CHECKOV): requirements/tools/checkov.txt
 	$(PYTHON) -m venv .venv-checkov
-	.venv-checkov/bin/python $(PIP_INSTALL) -r $<
+	.venv-checkov/bin/python $(PIP_CHECKED) -r $<
 	@touch $@
 
 $(XLA): requirements/tools/xla.txt
 	$(PYTHON) -m venv .venv-xla
-	.venv-xla/bin/python $(PIP_INSTALL) -r $<
+	.venv-xla/bin/python $(PIP_CHECKED) -r $<
 	@touch $@
 
 $(TRACKING): requirements/tools/tracking.txt
 	$(PYTHON) -m venv .venv-tracking
-	.venv-tracking/bin/python $(PIP_INSTALL) -r $<
+	.venv-tracking/bin/python $(PIP_CHECKED) -r $<
 	@touch $@
 
 $(NODE_TOOLS): package-lock.json $(INSTALLED)

@@ -37,6 +37,8 @@ class Compiled:
     title: str = ""
     """First line of the output."""
     annotations: bool = True
+    hashes: bool = True
+    """Whether pip shall check what it installs from this file."""
 
 
 def _folder(*names: str) -> tuple[str, ...]:
@@ -84,6 +86,7 @@ COMPILED = (
         title="# requirements/tools/neuron-base.in as of 2 May 2026, for Python 3.12 on Linux x86-64; "
         "`make lock` compiles it.\n",
         annotations=False,
+        hashes=False,  # AWS has installed these; no pip installs them from here
     ),
 )
 
@@ -144,6 +147,7 @@ def lock() -> None:
         style = ("--annotation-style", "line") if compiled.annotations else ("--no-annotate",)
         constraints = ("--constraints", compiled.constraints) if compiled.constraints else ()
         cutoff = ("--exclude-newer", compiled.published_before) if compiled.published_before else ()
+        hashes = ("--generate-hashes",) if compiled.hashes else ()
         resolve(
             compiled.sources,
             platform=compiled.platform,
@@ -152,6 +156,7 @@ def lock() -> None:
                 *style,
                 *constraints,
                 *cutoff,
+                *hashes,
                 "--output-file",
                 compiled.output,
             ),  # which uv also takes versions from

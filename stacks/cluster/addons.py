@@ -46,6 +46,8 @@ BEFORE_NODES = (
     AddOn(
         name="vpc-cni",
         identity=Identity(namespace="kube-system", service_account="aws-node", managed_policy="AmazonEKS_CNI_Policy"),
+        # Text, as the add-on's schema has it. Off, as it is by default, network policies are stored and change nothing.
+        configuration={"enableNetworkPolicy": "true"},
     ),
     AddOn(name="kube-proxy"),
 )

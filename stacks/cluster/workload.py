@@ -11,6 +11,7 @@ from constructs import Construct, IConstruct
 
 from stacks.cluster import system_nodes
 from stacks.cluster.jobs import named_after_template
+from stacks.cluster.network_policies import network_policy_manifests
 from stacks.cluster.pod_identity import pod_identity
 from stacks.orchestration.permissions import Grant, allow
 from stacks.storage.runs import let_runs_use
@@ -204,7 +205,10 @@ class Workload(Construct):
         namespace = self._apply("Namespace", namespace_manifest(self._configuration))
         namespace.node.add_dependency(after)
         bounds = self._apply(
-            "Bounds", quota_manifest(self._configuration), service_account_manifest(self._configuration)
+            "Bounds",
+            quota_manifest(self._configuration),
+            service_account_manifest(self._configuration),
+            *network_policy_manifests(self._configuration),
         )
         access = self._apply("Access", *access_manifests(self._configuration.namespace))
         for manifest in (bounds, access):

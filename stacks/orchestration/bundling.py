@@ -48,7 +48,12 @@ LEFT_OUT = ("trainflow/cli", "trainflow/client", "trainflow/configuration", "tra
 SOURCES = frozenset({".py", ".json", ".toml", ".j2", ".css", ".js"})
 """Modules, tables of prices and failures, and what the report is made of."""
 
-_PIN = re.compile(r"^(?P<name>[a-z0-9._-]+)==(?P<version>\S+)\s+# via (?P<via>.+)$")
+_PIN = re.compile(
+    r"^(?P<name>[a-z0-9._-]+)==(?P<version>\S+)"
+    r"(?P<hashes>(?: \\\n +--hash=sha256:[0-9a-f]{64})+)\n +# via (?P<via>.+)$",
+    re.MULTILINE,
+)
+"""A pin, the hashes of its files, and what asked for it, as uv writes them."""
 
 
 def function_code(stack: cdk.Stack, *, repository: Path = REPOSITORY) -> lambda_.Code:
@@ -84,17 +89,16 @@ def bundle(repository: Path, *, target: Sequence[str] = LAMBDA) -> Path:
 
 
 def pins(repository: Path) -> list[str]:
-    """The requirements of the functions, all of them, in the versions of requirements.txt.
+    """The requirements of the functions, all of them, in the versions of requirements.txt and with its hashes.
 
-    pip-compile notes behind each version what asked for it; from requirements/lambdas.in these notes lead to all that
-    the functions need and to nothing else. So pip has nothing to resolve.
+    Below each version stands what asked for it; from requirements/lambdas.in these notes lead to all that the functions
+    need and to nothing else. So pip has nothing to resolve.
     """
     asked_by: dict[str, set[str]] = {}
     lines: dict[str, str] = {}
-    for line in (repository / "requirements.txt").read_text().splitlines():
-        if pin := _PIN.match(line):
-            asked_by[pin["name"]] = {source.strip() for source in pin["via"].split(",")}
-            lines[pin["name"]] = f"{pin['name']}=={pin['version']}"
+    for pin in _PIN.finditer((repository / "requirements.txt").read_text()):
+        asked_by[pin["name"]] = {source.strip() for source in pin["via"].split(",")}
+        lines[pin["name"]] = f"{pin['name']}=={pin['version']}" + re.sub(r" \\\n +", " ", pin["hashes"])
     wanted = {name for name, sources in asked_by.items() if "-r requirements/lambdas.in" in sources}
     while more := {name for name, sources in asked_by.items() if sources & wanted} - wanted:
         wanted |= more
@@ -140,10 +144,13 @@ def _install(requirements: Sequence[str], folder: Path, *, target: Sequence[str]
         "--disable-pip-version-check",
         "--no-compile",
         "--no-deps",
+        "--require-hashes",
     ]
-    done = subprocess.run(
-        [*pip, *target, "--target", str(folder), *requirements], capture_output=True, text=True, check=False
-    )
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:  # a command line may not hold hashes
+        file.write("".join(f"{requirement}\n" for requirement in requirements))
+        file.flush()
+        options = [*target, "--target", str(folder), "--requirement", file.name]
+        done = subprocess.run([*pip, *options], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["nothing"]
         said = [line for line in lines if line.startswith("ERROR")] or lines

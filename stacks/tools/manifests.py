@@ -4,9 +4,9 @@
 
     python -m stacks.tools.manifests --shell config/mine.yaml | kubectl apply -f -
 
-The first prints namespace, quota, service account, the rights of the functions' groups, and Volcano's queues, where any
-are configured; not the volume, which is the cluster's own. The second prints a pod with a shell on the shared file
-system, for any cluster: docs/runbooks.md.
+The first prints namespace, quota, service account, network policies, the rights of the functions' groups, and Volcano's
+queues, where any are configured; not the volume, which is the cluster's own. The second prints a pod with a shell on
+the shared file system, for any cluster: docs/runbooks.md.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from stacks.cluster.network_policies import network_policy_manifests
 from stacks.cluster.workload import namespace_manifest, quota_manifest, service_account_manifest
 from trainflow.configuration.deployment import Configuration, ConfigurationError, load_configuration
 from trainflow.models.kubernetes_access import access_manifests
@@ -34,6 +35,7 @@ def manifests(configuration: Configuration) -> list[dict[str, Any]]:
         namespace_manifest(configuration),
         quota_manifest(configuration),
         service_account_manifest(configuration),
+        *network_policy_manifests(configuration),
         *access_manifests(configuration.namespace),
         *(queue_manifest(**queue.model_dump()) for queue in configuration.cluster.volcano_queues),
     ]

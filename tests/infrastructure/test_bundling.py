@@ -15,14 +15,18 @@ from stacks.orchestration.bundling import REPOSITORY, bundle, function_code, pin
 from trainflow.configuration.deployment import ConfigurationError
 from trainflow.models.functions import FUNCTIONS
 
-REQUIREMENTS = """\
-boto3==1.2.3              # via -r requirements/lambdas.in, -r requirements/trainer.in
-botocore==1.2.3           # via boto3, moto
-moto==5.0.0               # via -r requirements/twin.in
-urllib3==2.0.0            # via -r requirements/twin.in, botocore
-pip==26.3                 # via pip-tools
-"""
-PINS = ["boto3==1.2.3", "botocore==1.2.3", "urllib3==2.0.0"]
+HASHES = [f"--hash=sha256:{digit * 64}" for digit in "ab"]
+ASKED_BY = {
+    "boto3==1.2.3": "-r requirements/lambdas.in, -r requirements/trainer.in",
+    "botocore==1.2.3": "boto3, moto",
+    "moto==5.0.0": "-r requirements/twin.in",
+    "urllib3==2.0.0": "-r requirements/twin.in, botocore",
+    "pip==26.3": "pip-tools",
+}
+REQUIREMENTS = "".join(
+    " \\\n    ".join([pin, *HASHES]) + f"\n    # via {sources}\n" for pin, sources in ASKED_BY.items()
+)
+PINS = [" ".join([pin, *HASHES]) for pin in ("boto3==1.2.3", "botocore==1.2.3", "urllib3==2.0.0")]
 
 LAMBDA_LIMIT_MB = 250
 """Largest code of a function, unzipped (AWS Lambda quotas)."""
@@ -45,11 +49,13 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """pip's command lines; instead of running, pip leaves a package with some ballast."""
+    """pip's command lines, with what stands in the requirements file that ends them; instead of running, pip leaves a
+    package with some ballast."""
     calls: list[list[str]] = []
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        calls.append(command)
+        *words, file = command
+        calls.append([*words, *Path(file).read_text().splitlines()])
         folder = Path(command[command.index("--target") + 1])
         for name in ("package/module.py", "package/tests/test.py", "package-1.dist-info/RECORD", "bin/tool"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +80,8 @@ def test_the_pins_are_all_that_the_functions_need_and_nothing_else(repository: P
 def test_the_functions_get_the_versions_that_were_tested() -> None:
     locked = set((REPOSITORY / "requirements.txt").read_text().split())
     names = {pin.partition("==")[0] for pin in pins(REPOSITORY)}
-    assert set(pins(REPOSITORY)) <= locked
+    assert {word for pin in pins(REPOSITORY) for word in pin.split()} <= locked
+    assert all(" --hash=sha256:" in pin for pin in pins(REPOSITORY))
     assert {"boto3", "pydantic", "kubernetes", "aws-lambda-powertools", "aws-xray-sdk"} <= names
     assert not {"torch", "moto", "pytest", "aws-cdk-lib"} & names
 
@@ -86,6 +93,7 @@ def test_a_bundle_holds_the_sources_and_what_they_import(repository: Path, insta
     assert command[-len(PINS) :] == PINS
     assert "--only-binary" in command, "nothing is compiled on the machine that deploys"
     assert "--no-deps" in command, "the versions are settled"
+    assert "--require-hashes" in command, "and so are the files"
     assert "manylinux2014_aarch64" in command
 
 
@@ -107,12 +115,12 @@ def test_a_changed_handler_is_another_bundle_of_the_same_packages(repository: Pa
     assert len(installed) == 1
 
 
-@pytest.mark.parametrize(("pin", "matters"), [("botocore==1.2.3 ", True), ("moto==5.0.0 ", False)])
+@pytest.mark.parametrize(("pin", "matters"), [("botocore==1.2.3", True), ("moto==5.0.0", False)])
 def test_only_the_functions_own_requirements_change_the_bundle(
     pin: str, matters: bool, repository: Path, installed: list[list[str]]
 ) -> None:
     before = bundle(repository)
-    (repository / "requirements.txt").write_text(REQUIREMENTS.replace(pin, pin.replace(" ", "9")))
+    (repository / "requirements.txt").write_text(REQUIREMENTS.replace(pin, f"{pin}9"))
     assert (bundle(repository) != before) is matters
 
 

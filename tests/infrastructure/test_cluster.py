@@ -19,10 +19,12 @@ import pytest
 from aws_cdk.assertions import Template
 from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 from botocore import xform_name
+from pydantic import ValidationError
 
 from lambdas.backends import job as indexed_job
 from lambdas.logic.jobs import Job
 from stacks.cluster import workload
+from stacks.cluster.network_policies import network_policy_manifests
 from stacks.cluster.stack import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
 from stacks.network.stack import NetworkStack
 from stacks.shared import session_manager
@@ -534,6 +536,37 @@ def test_the_namespace_takes_our_pods_and_refuses_those_that_get_at_the_node() -
         for container in pod["containers"]:
             assert not container["securityContext"].get("privileged")
             assert not container["securityContext"].get("capabilities", {}).get("add")
+
+
+def test_pods_of_runs_reach_each_other_dns_their_credentials_and_https() -> None:
+    reached_by, reach = (policy["spec"] for policy in of_kind("NetworkPolicy"))
+    inside = {"podSelector": {}}
+    for policy in (reached_by, reach):
+        assert policy["podSelector"] == {}, "every pod of the namespace"
+    assert (reached_by["policyTypes"], reached_by["ingress"]) == (["Ingress"], [{"from": [inside]}])
+    assert reach["policyTypes"] == ["Egress"]
+    allowed = [(rule["to"], {port["port"] for port in rule.get("ports", [])}) for rule in reach["egress"]]
+    gang, (dns, dns_ports), (agent, agent_ports), (world, world_ports) = allowed
+    assert gang == ([inside], set())
+    assert dns[0]["podSelector"] == {"matchLabels": {"k8s-app": "kube-dns"}}
+    assert dns[0]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
+    assert dns_ports == {53}
+    assert (agent, agent_ports) == ([{"ipBlock": {"cidr": "169.254.170.23/32"}}], {80})
+    assert (world, world_ports) == ([{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}}], {443})
+
+
+def test_network_policies_are_enforced() -> None:
+    add_ons = {found["AddonName"]: found for found in of_type("AWS::EKS::Addon").values()}
+    assert json.loads(add_ons["vpc-cni"]["ConfigurationValues"]) == {"enableNetworkPolicy": "true"}
+
+
+def test_further_ports_are_opened_by_the_configuration() -> None:
+    document = load_configuration(EXAMPLE).model_dump()
+    settings = Configuration.model_validate({**document, "pod_egress_ports": [443, 5000]})
+    _, reach = network_policy_manifests(settings)
+    assert [port["port"] for port in reach["spec"]["egress"][-1]["ports"]] == [443, 5000]
+    with pytest.raises(ValidationError, match="port 443 is missing"):
+        Configuration.model_validate({**document, "pod_egress_ports": [80]})
 
 
 def test_the_volume_is_the_file_system_and_outlives_its_claim() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -21,6 +22,7 @@ NEURON_BASE = "requirements/tools/neuron-base.txt"
 EVERYWHERE = [compiled.output for compiled in COMPILED if compiled.output not in (XLA, NEURON_BASE)]
 
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)", re.M)
+HASHES = re.compile(r"( --hash=sha256:[0-9a-f]{64})+")
 
 
 def pins(text: str) -> dict[str, str]:
@@ -31,12 +33,50 @@ def pinned(file: str) -> dict[str, str]:
     return pins(Path(file).read_text())
 
 
+def requirements(file: str) -> list[tuple[str, str]]:
+    """The requirements of a file, each with its options."""
+    lines = Path(file).read_text().replace("\\\n", " ").splitlines()
+    words = [line.split("#")[0].split() for line in lines]
+    return [(first, "".join(f" {option}" for option in options)) for first, *options in filter(None, words)]
+
+
 @pytest.mark.parametrize("file", [compiled.output for compiled in COMPILED])
 def test_everything_is_pinned_to_a_version_that_the_public_index_can_have(file: str) -> None:
-    lines = [line.split("#")[0].strip() for line in Path(file).read_text().splitlines()]
-    assert [line for line in lines if line and not PIN.fullmatch(line)] == []
+    assert [pin for pin, _ in requirements(file) if not PIN.fullmatch(pin)] == []
     # A local version (`2.13.0+cpu`) may not be uploaded to the public index (PEP 440).
     assert [name for name, version in pinned(file).items() if "+" in version] == []
+
+
+@pytest.mark.parametrize("file", [compiled.output for compiled in COMPILED if compiled.hashes])
+def test_everything_that_is_installed_is_checked_by_its_hash(file: str) -> None:
+    assert [pin for pin, hashes in requirements(file) if not HASHES.fullmatch(hashes)] == []
+
+
+def test_every_installation_from_a_requirements_file_asks_for_hashes() -> None:
+    """But that of torch alone, whose build for processors is on an index of its own."""
+    recipes = [Path("Makefile"), Path("trainer/images/cpu.Dockerfile"), Path("trainer/images/tools.Dockerfile")]
+    lines = [line for recipe in recipes for line in recipe.read_text().splitlines()]
+    installs = [
+        line for line in lines if re.search(r"(PIP_INSTALL\)|PIP_CHECKED\)|pip install).* (-r|--requirement) ", line)
+    ]
+    assert len(installs) == 8
+    unchecked = [line for line in installs if not re.search(r"PIP_CHECKED|--require-hashes", line)]
+    assert [line for line in unchecked if "torch.txt" not in line] == []
+    assert "PIP_CHECKED = $(PIP_INSTALL) --require-hashes" in lines
+
+
+def test_everything_that_is_installed_is_audited() -> None:
+    asked = subprocess.run(["make", "-n", "audit"], capture_output=True, text=True, check=True).stdout
+    audited = re.findall(r"--requirement (\S+)", asked)
+    assert sorted(audited) == sorted(compiled.output for compiled in COMPILED if compiled.hashes)
+
+
+def test_actions_are_named_by_commit() -> None:
+    """A tag of another repository can be moved."""
+    used = [line for file in Path(".github/workflows").iterdir() for line in file.read_text().splitlines()]
+    actions = [line.split("uses:")[1] for line in used if "uses:" in line]
+    assert len(actions) > 1
+    assert [action for action in actions if not re.fullmatch(r" \S+@[0-9a-f]{40} # v[0-9.]+", action)] == []
 
 
 def test_no_requirements_file_is_left_out() -> None:

@@ -10,11 +10,11 @@ RUN apt-get update \
  && apt-get install --yes --no-install-recommends g++ \
  && rm -rf /var/lib/apt/lists/*
 
-# torch from its own index, where the build without CUDA is; everything else, all of it pinned, from PyPI.
+# torch from its own index, where the build without CUDA is; everything else from PyPI, in the files that the pins name.
 COPY trainer/images/cpu.txt /tmp/requirements.txt
-RUN grep '^torch==' /tmp/requirements.txt > /tmp/torch.txt \
+RUN grep -o '^torch==[^ ]*' /tmp/requirements.txt > /tmp/torch.txt \
  && pip install --no-cache-dir --no-deps --index-url https://download.pytorch.org/whl/cpu --requirement /tmp/torch.txt \
- && pip install --no-cache-dir --requirement /tmp/requirements.txt \
+ && pip install --no-cache-dir --require-hashes --requirement /tmp/requirements.txt \
  && pip check \
  && rm /tmp/torch.txt /tmp/requirements.txt
 

@@ -5,9 +5,9 @@ FROM ${BASE}
 USER root
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 
-# Wheels alone: there is no compiler here.
+# Wheels alone, since there is no compiler here, and no other files than the pins name.
 COPY trainer/images/tools.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir --only-binary :all: --requirement /tmp/requirements.txt \
+RUN pip install --no-cache-dir --only-binary :all: --require-hashes --requirement /tmp/requirements.txt \
  && pip check \
  && rm /tmp/requirements.txt
 

@@ -307,6 +307,9 @@ class Configuration(Section):
     """Only account to deploy to. None: the account of the credentials."""
     namespace: Annotated[str, Field(pattern=NAME, max_length=40)] = "training"
     """Kubernetes namespace of the runs."""
+    pod_egress_ports: tuple[Annotated[int, Field(ge=1, le=65535)], ...] = (443,)
+    """TCP ports that pods of runs may reach outside of their namespace, at any address but the node's own services.
+    443: S3, STS, package indexes, hubs and trackers over HTTPS."""
     network: Network | None = None
     """None with an existing cluster."""
     cluster: Cluster = Cluster()
@@ -322,6 +325,13 @@ class Configuration(Section):
     a run does read."""
     schedules: tuple[Schedule, ...] = ()
     alarms: Alarms = Alarms()
+
+    @field_validator("pod_egress_ports")
+    @classmethod
+    def _s3_is_reached(cls, ports: tuple[int, ...]) -> tuple[int, ...]:
+        if 443 not in ports:
+            raise ValueError("port 443 is missing: data, checkpoints and credentials of runs come through it; add it")
+        return ports
 
     @field_validator("region")
     @classmethod

@@ -1,4 +1,9 @@
-"""Kinds that limit others: quotas, disruption budgets, priorities; and accounts, roles and their bindings."""
+"""Kinds that limit others: quotas, disruption budgets, priorities, network policies; and accounts, roles and their
+bindings.
+
+Network policies are stored and change nothing, as in a cluster whose network plugin does not enforce them: pods are
+processes of one machine.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,14 @@ def _spec(obj: Object) -> None:
 def _default_priority(priority: Object) -> None:
     priority.setdefault("preemptionPolicy", "PreemptLowerPriority")
     priority.setdefault("value", 0)
+
+
+def _default_network_policy(policy: Object) -> None:
+    spec = policy.setdefault("spec", {})
+    spec.setdefault("policyTypes", ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"])
+    for rule in (*spec.get("ingress", ()), *spec.get("egress", ())):
+        for port in rule.get("ports", ()):
+            port.setdefault("protocol", "TCP")
 
 
 def _default_binding(binding: Object) -> None:
@@ -75,6 +88,15 @@ RESOURCES = (
         short_names=("pc",),
         has_generation=True,
         default=_default_priority,
+    ),
+    Resource(
+        kind="NetworkPolicy",
+        plural="networkpolicies",
+        group="networking.k8s.io",
+        type_name="io.k8s.api.networking.v1.NetworkPolicy",
+        short_names=("netpol",),
+        has_generation=True,
+        default=_default_network_policy,
     ),
     *(
         Resource(

@@ -1,0 +1,57 @@
+"""What pods of runs may reach, and what may reach them: network policies of their namespace.
+
+The VPC CNI enforces them on nodes of the cluster that the stacks make (`vpc-cni` in addons.py); in an existing cluster
+its own network plugin does, if it enforces any. They hold for addresses of pods: the node mounts the file system, and
+EFA's traffic passes no kernel, so both are bounded by security groups alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainflow.configuration.deployment import Configuration
+from trainflow.models.kubernetes_names import MANAGED_BY
+
+LINK_LOCAL = "169.254.0.0/16"
+"""Addresses of the node's own services, the instance metadata with the node's credentials among them."""
+
+POD_IDENTITY_AGENT = {"cidr": "169.254.170.23/32", "port": 80}
+"""Where pods get their role's credentials (EKS user guide, "Set up the Amazon EKS Pod Identity Agent")."""
+
+DNS_PORT = 53
+DNS = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+    "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+}
+"""CoreDNS, which keeps the label of its predecessor (chart of the EKS add-on)."""
+
+
+def network_policy_manifests(configuration: Configuration) -> list[dict[str, Any]]:
+    """Policies for every pod of the namespace; what none of them allows is refused.
+
+    Pods of all runs may reach each other. Which of them belong to one gang is known when a run starts, and the
+    functions have no right to change what bounds the runs.
+    """
+    inside = {"podSelector": {}}
+    everywhere = {"ipBlock": {"cidr": "0.0.0.0/0", "except": [LINK_LOCAL]}}
+    ports = [{"protocol": "TCP", "port": port} for port in configuration.pod_egress_ports]
+    agent = {"ipBlock": {"cidr": POD_IDENTITY_AGENT["cidr"]}}
+    egress = [
+        {"to": [inside]},
+        {"to": [DNS], "ports": [{"protocol": protocol, "port": DNS_PORT} for protocol in ("UDP", "TCP")]},
+        {"to": [agent], "ports": [{"protocol": "TCP", "port": POD_IDENTITY_AGENT["port"]}]},
+        {"to": [everywhere], "ports": ports},
+    ]
+    return [
+        _policy("runs-reached-by", configuration, {"policyTypes": ["Ingress"], "ingress": [{"from": [inside]}]}),
+        _policy("runs-reach", configuration, {"policyTypes": ["Egress"], "egress": egress}),
+    ]
+
+
+def _policy(name: str, configuration: Configuration, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": configuration.namespace, "labels": dict(MANAGED_BY)},
+        "spec": {"podSelector": {}, **spec},
+    }
