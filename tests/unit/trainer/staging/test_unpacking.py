@@ -268,3 +268,30 @@ def test_a_compressed_archive_is_read_to_its_checksum(tmp_path: Path) -> None:
     compressed[-6] ^= 0xFF  # in the checksum of all
     with pytest.raises(DatasetInvalid, match="CRC"):
         unpack(bytes(compressed), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("a", "a/b"), ("a/b", "a"), (".",), ("./",), ("x" * 300,), (f"{'x' * 300}/a",)],
+    ids=["below a file", "over a folder", "dot", "dot and slash", "long name", "long folder"],
+)
+def test_a_path_that_no_disk_could_hold_is_the_data_sets_fault(tmp_path: Path, names: tuple[str, ...]) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as made:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            made.addfile(member, io.BytesIO(b"1"))
+    with pytest.raises(DatasetInvalid, match=r"rename|pack the archive again"):
+        unpack(buffer.getvalue(), tmp_path / "in")
+
+
+def test_a_folder_in_the_place_of_a_file_is_the_data_sets_fault(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as made:
+        made.addfile(tarfile.TarInfo("a"))
+        folder = tarfile.TarInfo("a")
+        folder.type = tarfile.DIRTYPE
+        made.addfile(folder)
+    with pytest.raises(DatasetInvalid, match="cannot be made beside those before it"):
+        unpack(buffer.getvalue(), tmp_path / "in")
