@@ -240,6 +240,9 @@ class Dataset(Section):
     manifest_url: str | None = None
     """`s3://bucket/key` of a list of files and checksums in the form of `sha256sum`: every file has to be as it says.
     It is read as the data set is: `public` and `region` hold for its bucket too."""
+    max_expansion: Annotated[float, Field(ge=1, le=1e6)] | None = None
+    """Times its own size to which a compressed archive may unpack; more is refused before it fills the file system.
+    Default: 100, and 64 MiB in any case."""
     min_shards: Annotated[int, Field(ge=0)] | None = None
     """Fewest `*_training_*.hdf5` shards that it has to hold; each is opened and checked. With 0, whatever it holds is
     not looked into. Default: 1 for `trainer.pretrain`, which reads them, and 0 for every other program."""
