@@ -9,6 +9,7 @@ import io
 import lzma
 import os
 import random
+import resource
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -232,9 +233,13 @@ def test_what_is_no_archive_is_refused(tmp_path_factory: pytest.TempPathFactory,
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    a_file_where_a_folder_is_needed = make_archive({"corpus": b"1", "corpus/a": b"1"})
-    with pytest.raises(StorageFailed, match="cannot be written"):
-        unpack(a_file_where_a_folder_is_needed, tmp_path / "in")
+    content, (_, hard) = make_archive({"corpus/a": b"1" * 400_000}), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(StorageFailed, match="cannot be written .*File too large"):
+            unpack(content, tmp_path / "in")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 def test_of_a_path_that_comes_twice_the_last_one_counts(tmp_path: Path) -> None:
