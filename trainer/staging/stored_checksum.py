@@ -45,24 +45,19 @@ def of_object(client: S3Client, *, bucket: str, key: str, size: int, etag: str) 
     """The checksum that S3 keeps of one version of an object; None if there is none that can be compared."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    def head(**part: int) -> Mapping[str, Any]:
-        return client.head_object(  # type: ignore[return-value]
-            Bucket=bucket,
-            Key=key,
-            IfMatch=etag,
-            ChecksumMode="ENABLED",
-            **part,  # type: ignore[arg-type]
-        )
+    def part_size(number: int) -> int:
+        # Without the ETag: reading ranges of another version fails by itself.
+        return client.head_object(Bucket=bucket, Key=key, PartNumber=number)["ContentLength"]
 
     try:
-        answer = head()
+        answer: Mapping[str, Any] = client.head_object(Bucket=bucket, Key=key, IfMatch=etag, ChecksumMode="ENABLED")
         algorithm = next((name for name in ALGORITHMS if answer.get(f"Checksum{name}")), None)
         if algorithm is None:
             return None
         value, _, parts = str(answer[f"Checksum{algorithm}"]).partition("-")
         if not parts and answer.get("ChecksumType") != "COMPOSITE":
             return StoredChecksum(algorithm=algorithm, value=value)
-        part_bytes = _part_bytes(int(parts), size, lambda number: int(head(PartNumber=number)["ContentLength"]))
+        part_bytes = _part_bytes(int(parts), size, part_size)
     except (BotoCoreError, ClientError, ValueError):
         return None  # a server without checksums; what may not be read is said when it is read
     return None if part_bytes is None else StoredChecksum(algorithm=algorithm, value=value, part_bytes=part_bytes)

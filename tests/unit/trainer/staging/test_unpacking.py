@@ -236,7 +236,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     content, (_, hard) = make_archive({"corpus/a": b"1" * 400_000}), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(StorageFailed, match="cannot be written .*File too large"):
+        with pytest.raises(StorageFailed, match=r"cannot be written .*File too large"):
             unpack(content, tmp_path / "in")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
