@@ -40,7 +40,7 @@ def pieces(data: bytes, sizes: list[int]) -> list[tuple[int, bytes]]:
     found, at = [], 0
     for size in sizes:
         found.append((at, data[at : at + size]))
-        at += size
+        at = min(len(data), at + size)
     return [*found, (at, data[at:])]
 
 
