@@ -230,7 +230,7 @@ def _bring(
             _require_room(folder, source.num_bytes - completed.num_bytes)
             progress.found(completed.num_bytes)
             by_s3 = prefix.download(source.files, transfer, writer, completed, arrived=arrived, stored=stored)
-            return MANIFEST if checksums is not None else S3 if by_s3 else _not_verifiable(source)
+            return MANIFEST if checksums is not None else S3 if by_s3 else _warned(source)
         checksum, verification = stored(source.files[0]), None
         if checksum is not None:
             verification = Verification(checksum, known=completed.crcs)
@@ -256,7 +256,7 @@ def _bring(
             if verification is not None and checksum is not None:
                 verification.require(source.url)
                 return f"{checksum.algorithm}, which S3 keeps"
-            return MANIFEST if checksums is not None else compression.own_checksum(start) or _not_verifiable(source)
+            return MANIFEST if checksums is not None else compression.own_checksum(start) or _warned(source)
 
 
 def _stored_checksums(
@@ -276,12 +276,14 @@ def _stored_checksums(
     return stored
 
 
-def _not_verifiable(source: Source) -> None:
+def _warned(source: Source) -> str | None:
+    """Nothing, after a warning that nothing vouches for the bytes."""
     print(
         f"Warning: {source.url} is not verifiable: S3 keeps no checksum of it that can be compared, so damaged bytes "
         "would not be noticed; give dataset.sha256 (--sha256) or dataset.manifest_url (--manifest_url).",
         flush=True,
     )
+    return None
 
 
 def _is_shard(path: str) -> bool:

@@ -95,7 +95,8 @@ def _crc(algorithm: str) -> Callable[[Any, int], int]:
         return zlib.crc32
     from awscrt import checksums
 
-    return checksums.crc64nvme if algorithm == "CRC64NVME" else checksums.crc32c
+    function: Callable[[Any, int], int] = checksums.crc64nvme if algorithm == "CRC64NVME" else checksums.crc32c
+    return function
 
 
 def _combined(algorithm: str, first: int, second: int, second_bytes: int) -> int:
