@@ -20,7 +20,7 @@ def announce(environ: Mapping[str, str]) -> None:
     """Write the pod's name to the URL that the workflow reads.
 
     Raises:
-        ConfigInvalid: If the environment lacks the URL or the pod's name.
+        ConfigInvalid: If the environment lacks the URL or the pod's name, or the latter is none.
         StorageFailed: If S3 refuses the object.
     """
     from botocore.exceptions import BotoCoreError, ClientError
@@ -30,7 +30,11 @@ def announce(environ: Mapping[str, str]) -> None:
         raise ConfigInvalid(f"{variables.RANK0_URL} and {variables.POD_NAME} are missing; trainer.announce needs both.")
     place = s3.parse(url, option=variables.RANK0_URL, key_required=True)
     try:
-        s3.connect().put_object(Bucket=place.bucket, Key=place.key, Body=announcement.to_bytes(pod))
+        content = announcement.to_bytes(pod)
+    except ValueError as error:
+        raise ConfigInvalid(f"{variables.POD_NAME} is wrong: {error}; Kubernetes sets it from metadata.name.") from None
+    try:
+        s3.connect().put_object(Bucket=place.bucket, Key=place.key, Body=content)
     except (BotoCoreError, ClientError) as error:
         raise StorageFailed(f"{url} cannot be written ({error}); give the pods' role s3:PutObject there.") from error
 

@@ -66,6 +66,11 @@ def make_task(config: PretrainConfig, data_dir: Path, gang: Gang, device: Device
             f"shards for {gang.world_size} ranks; samples, not shards, are divided.",
             flush=True,
         )
+    if config.verify_shards:
+        # Every rank compares its share before its first step, and no step ends before all ranks take part in it.
+        unknown = dataset.require_unchanged(rank=gang.rank, world_size=gang.world_size)
+        if unknown and gang.rank == 0:
+            print(f"Warning: {unknown} shards have no digest of the stager and are not verifiable.", flush=True)
     precision = config.precision or device.default_precision
     return Pretraining(config, dataset, precision, micro_batches, gang.world_size)
 

@@ -18,17 +18,28 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainer.runtime import arguments, program
+from trainer.runtime import arguments, program, s3
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound, StorageFailed
-from trainer.staging import linked, manifest, marker, prefix, staging_folder, unpacking
+from trainer.staging import (
+    compression,
+    linked,
+    manifest,
+    marker,
+    prefix,
+    staging_folder,
+    stored_checksum,
+    unpacking,
+)
 from trainer.staging.completed_files import CompletedFiles
 from trainer.staging.marker import Marker
 from trainer.staging.progress import Progress
 from trainer.staging.source import RemoteFile, Source, open_source, resolved
+from trainer.staging.stored_checksum import StoredChecksum, Verification
 from trainer.staging.stream import RemoteStream
 from trainer.staging.transfer import BYTES_IN_FLIGHT, FEW_BYTES_IN_FLIGHT, Transfer
 from trainer.staging.writer import Writer
@@ -36,6 +47,15 @@ from trainflow.protocol import archives, variables
 from trainflow.protocol.s3_urls import parse_s3_url
 
 Manifest = Mapping[str, str]
+
+SHARDS = "*_training_*.hdf5"
+"""Names of the files that are shards, as `trainer.data.shards` has them, which takes long to import."""
+
+ALWAYS_UNPACKED_BYTES = 64 * 2**20
+"""Unpacked size that an archive may have however small it is: tar pads with zeros, which compress well."""
+
+SHA256, MANIFEST, S3 = "SHA-256 of the spec", "manifest", "checksums that S3 keeps"
+"""What bytes were compared with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +77,16 @@ class StageConfig:
     """SHA-256 of the archive, 64 hexadecimal digits; required for an archive from https://."""
     manifest_url: str | None = None
     """s3://bucket/key of a file as `sha256sum` writes it, with the checksum of every file of the data set."""
+    max_expansion: float = 100.0
+    """Times its own size to which a compressed archive may unpack; one of up to 64 MiB without compression always
+    may."""
     linked_folder: Path | None = None
     """Folder of an FSx for Lustre file system that is linked with the prefix: its content is restored, nothing is
     downloaded."""
 
     def __post_init__(self) -> None:
+        if self.max_expansion < 1:
+            raise ConfigInvalid(f"--max_expansion is {self.max_expansion:g}; it has to be at least 1.")
         if self.min_shards < 0:
             raise ConfigInvalid(f"--min_shards is {self.min_shards}; it has to be at least 0.")
         if self.sha256 is not None and not re.fullmatch("[0-9a-f]{64}", self.sha256):
@@ -87,7 +112,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
         with staging_folder.alone(destination):
             staging_folder.finish(destination)
             staged, skipped = _unless_there(_open(config), destination, config, stage)
-    said = {key: value for key, value in asdict(staged).items() if key != "url"}
+    said = {key: value for key, value in asdict(staged).items() if key not in ("url", "shard_sha256")}
     return {**said, "skipped": skipped, "seconds": round(time.monotonic() - began, 2)}
 
 
@@ -104,8 +129,10 @@ def stage(source: Source, destination: Path, config: StageConfig) -> Marker:
     with staging_folder.workplace(destination, url=source.url) as work:
         with CompletedFiles(work.completed_files, work.data, source=_identity(source, checksums)) as completed:
             progress = Progress(source.num_bytes, files=lambda: completed.num_files)
-            _bring(source, work.data, completed, progress, config, checksums)
+            verified = _bring(source, work.data, completed, progress, config, checksums)
         staged = _checked(work.data, source, config, checksums)
+        shards = {path: sha256 for path, sha256 in sorted(completed.digests.items()) if _is_shard(path)}
+        staged = replace(staged, verified=verified, shard_sha256=shards)
         staging_folder.put_into_place(work, destination, staged)
     progress.end()
     return staged
@@ -187,8 +214,8 @@ def _bring(
     progress: Progress,
     config: StageConfig,
     checksums: Manifest | None,
-) -> None:
-    _require_room(folder, source.num_bytes - completed.num_bytes)
+) -> str | None:
+    """Bring the files, and say what their bytes were compared with; None if there was nothing."""
     digest = hashlib.sha256() if config.sha256 else None
 
     def arrived(data: bytes) -> None:
@@ -197,18 +224,70 @@ def _bring(
             digest.update(data)
 
     transfer = _transfer(source, config)
-    with Writer(folder, completed=completed, checksums=checksums) as writer:
+    with Writer(folder, completed=completed, checksums=checksums, digested=_is_shard) as writer:
+        stored = _stored_checksums(source, config, checksums)
         if not source.is_archive:
+            _require_room(folder, source.num_bytes - completed.num_bytes)
             progress.found(completed.num_bytes)
-            prefix.download(source.files, transfer, writer, completed, arrived=arrived)
-            return
-        needless = {} if digest is not None else completed.spans  # the checksum of the archive needs all of its bytes
+            by_s3 = prefix.download(source.files, transfer, writer, completed, arrived=arrived, stored=stored)
+            return MANIFEST if checksums is not None else S3 if by_s3 else _warned(source)
+        checksum, verification = stored(source.files[0]), None
+        if checksum is not None:
+            verification = Verification(checksum, known=completed.crcs)
+        needless: Mapping[int, int] = completed.spans
+        if checksum is not None:
+            needless = {start: end for start, (end, _crc) in completed.crcs.items()}
+        if digest is not None or (checksum is not None and not checksum.has_spans):
+            needless = {}  # such a checksum of the archive needs all of its bytes
         progress.found(sum(end - start for start, end in needless.items()))
-        with RemoteStream(transfer, source.files[0], without=needless, arrived=arrived) as stream:
-            unpacking.unpack(stream, writer, completed, name=source.url)
-            if digest is not None:
+        with RemoteStream(
+            transfer, source.files[0], without=needless, arrived=arrived, verification=verification
+        ) as stream:
+            start = b"" if completed.spans else stream.peek(compression.LONGEST_HEADER)
+            unpacked = max(source.num_bytes, compression.unpacked_bytes(start) or 0)
+            _require_room(folder, unpacked - completed.num_bytes)
+            most = max(ALWAYS_UNPACKED_BYTES, int(config.max_expansion * source.num_bytes))
+            unpacking.unpack(stream, writer, completed, name=source.url, most=most)
+            if digest is not None or verification is not None:
                 stream.drain()
+            if digest is not None:
                 _require_checksum(source, digest.hexdigest(), config.sha256)
+                return SHA256
+            if verification is not None and checksum is not None:
+                verification.require(source.url)
+                return f"{checksum.algorithm}, which S3 keeps"
+            return MANIFEST if checksums is not None else compression.own_checksum(start) or _warned(source)
+
+
+def _stored_checksums(
+    source: Source, config: StageConfig, checksums: Manifest | None
+) -> Callable[[RemoteFile], StoredChecksum | None]:
+    """What S3 keeps of the objects; nothing is asked where the user's own checksums cover all bytes."""
+    if config.sha256 is not None or checksums is not None or parse_s3_url(source.url) is None:
+        return lambda _file: None
+    client = s3.connect(unsigned=config.no_sign_request, region=config.region or source.region)
+
+    def stored(file: RemoteFile) -> StoredChecksum | None:
+        place = parse_s3_url(file.url)
+        if place is None or file.etag is None:
+            return None
+        return stored_checksum.of_object(client, bucket=place.bucket, key=place.key, size=file.size, etag=file.etag)
+
+    return stored
+
+
+def _warned(source: Source) -> str | None:
+    """Nothing, after a warning that nothing vouches for the bytes."""
+    print(
+        f"Warning: {source.url} is not verifiable: S3 keeps no checksum of it that can be compared, so damaged bytes "
+        "would not be noticed; give dataset.sha256 (--sha256) or dataset.manifest_url (--manifest_url).",
+        flush=True,
+    )
+    return None
+
+
+def _is_shard(path: str) -> bool:
+    return fnmatch(PurePosixPath(path).name, SHARDS)
 
 
 def _transfer(source: Source, config: StageConfig) -> Transfer:

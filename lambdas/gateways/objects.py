@@ -45,6 +45,23 @@ def head(bucket: str, key: str, *, region: str | None = None, signed: bool = Tru
     return Head(int(answer["ContentLength"]), str(answer["ETag"]).strip('"'))
 
 
+def has_checksum(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> bool | None:
+    """Whether S3 keeps a checksum of an object; None if it may not be asked. Arguments as for `head`.
+
+    Of an object that is encrypted with a customer's key the checksum needs kms:Decrypt, which only the pods may have.
+    """
+    try:
+        with translated("s3:HeadObject"):
+            found = client("s3", region=region, signed=signed).head_object(
+                Bucket=bucket, Key=key, ChecksumMode="ENABLED"
+            )
+    except ClientError as error:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] in (400, *UNREADABLE):
+            return None
+        raise
+    return any(name.startswith("Checksum") and name != "ChecksumType" for name in found)
+
+
 @dataclass(frozen=True)
 class Listing:
     """Sum of the objects below a prefix."""

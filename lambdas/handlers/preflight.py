@@ -22,7 +22,7 @@ from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.pauses import pause_seconds
 from lambdas.logic.preflight.cache import of_cache
-from lambdas.logic.preflight.dataset import of_dataset
+from lambdas.logic.preflight.dataset import needs_stored_checksum, of_dataset
 from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, require_no_problem
 from lambdas.logic.preflight.probe import (
     FAILURES,
@@ -137,7 +137,13 @@ def _data(dataset: Dataset | None) -> DatasetFacts:
         found = objects.head(dataset.bucket, dataset.key, **where)
         if found is None:
             return DatasetFacts(is_there=False, manifest_is_there=manifest, num_bytes=unknown_size)
-        return DatasetFacts(manifest_is_there=manifest, num_bytes=found.num_bytes, etag=found.etag)
+        stored = needs_stored_checksum(dataset) or None
+        return DatasetFacts(
+            manifest_is_there=manifest,
+            num_bytes=found.num_bytes,
+            etag=found.etag,
+            is_verifiable=stored and objects.has_checksum(dataset.bucket, dataset.key, **where),
+        )
     listing = objects.list_below(dataset.bucket, dataset.key, **where)
     return DatasetFacts(
         is_there=listing is not None and not listing.is_empty,

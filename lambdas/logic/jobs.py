@@ -379,6 +379,7 @@ def _source(dataset: Dataset, *, linked_folder: str | None, module: str | None) 
         "region": dataset.region,
         "sha256": dataset.sha256,
         "manifest_url": dataset.manifest_url,
+        "max_expansion": None if dataset.max_expansion is None else f"{dataset.max_expansion:g}",
         "linked_folder": linked_folder,
         "min_shards": None if min_shards is None else str(min_shards),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +11,8 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid
 from trainflow.models.code import unpacked_reason
 from trainflow.models.overlap import Overlap
-from trainflow.models.run_spec import parse_run_spec
-from trainflow.models.spec_document import FAULTS, canonical, decode
+from trainflow.models.run_spec import spec_of
+from trainflow.models.spec_document import canonical, decode
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -133,12 +132,7 @@ def execution_of_schedule(request: Scheduled) -> Execution:
 
 
 def _execution(document: Any, *, identity: Any) -> Execution:
-    text = canonical(document)
-    try:
-        # Check the JSON that the workflow will read, not the objects that YAML made of the file.
-        spec = parse_run_spec(json.loads(text))
-    except FAULTS as error:
-        raise InvalidRunSpec(f"The run spec holds a value that cannot be read: {error}.") from None
+    spec, text = spec_of(document), canonical(document)
     if reason := unpacked_reason(spec.workload.code):
         raise InvalidRunSpec(reason)
     digest = hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]

@@ -6,6 +6,7 @@ All of them replace private functions: check them again when moto's version is r
 
 from __future__ import annotations
 
+import base64
 import copy
 import datetime as dt
 import json
@@ -36,6 +37,7 @@ def apply_all() -> None:
     comparisons_with_variables()
     timestamps()
     atomic_writes()
+    object_checksums()
     stopping.apply_all()
 
 
@@ -109,6 +111,57 @@ def _as_json(value: Any) -> Any:
     if hasattr(value, "read"):
         return value.read().decode()
     return str(value)
+
+
+def object_checksums() -> None:
+    """S3 keeps CRC64NVME of an object that came without a checksum, and tells the type of each (Amazon S3 user guide,
+    "Checking object integrity"). moto keeps none, leaves the number of parts out of a composite one that HEAD tells,
+    and does not tell the type of an object that was put in one piece.
+    """
+    from moto.s3.responses import S3Response
+
+    present_get, present_head = S3Response.get_object, S3Response.head_object
+
+    @wraps(present_get)
+    def get_object(self: Any) -> Any:
+        answer = present_get(self)
+        return _with_checksum(self, answer, self.bucket_name, self.parse_key_name(), self.querystring, self.headers)
+
+    @wraps(present_head)
+    def head_object(self: Any, bucket_name: str, query: Any, key_name: str, headers: Any) -> Any:
+        answer = present_head(self, bucket_name, query, key_name, headers)
+        return _with_checksum(self, answer, bucket_name, key_name, query, headers)
+
+    replace(S3Response, "get_object", get_object)
+    replace(S3Response, "head_object", head_object)
+
+
+def _with_checksum(response: Any, answer: Any, bucket: str, name: str, query: Any, asked: Any) -> Any:
+    """The answer about a whole object with its checksum, if it was asked for. Of a range or a part S3 tells another."""
+    status, headers = answer[0], answer[1]
+    if status != 200 or asked.get("x-amz-checksum-mode") != "ENABLED" or asked.get("Range") or query.get("partNumber"):
+        return answer
+    key = response.backend.get_object(bucket, name, version_id=query.get("versionId", [None])[0])
+    if key is not None:
+        for header in [header for header in headers if header.lower().startswith("x-amz-checksum-")]:
+            del headers[header]
+        headers.update(_checksum_headers(key))
+    return answer
+
+
+def _checksum_headers(key: Any) -> dict[str, str]:
+    from awscrt import checksums
+    from moto.s3.utils import compute_checksum
+
+    algorithm, kind = key.checksum_algorithm or "CRC64NVME", key.checksum_type or "FULL_OBJECT"
+    value, content = key.checksum_value, key.value
+    if kind == "COMPOSITE":
+        value = f"{value}-{key.checksum_parts}"
+    elif algorithm == "CRC32C":  # moto computes another one without the package crc32c
+        value = base64.b64encode(checksums.crc32c(content).to_bytes(4, "big")).decode()
+    else:
+        value = compute_checksum(content, algorithm).decode()
+    return {f"x-amz-checksum-{algorithm.lower()}": value, "x-amz-checksum-type": kind}
 
 
 def _timestamp(moment: Any) -> Any:

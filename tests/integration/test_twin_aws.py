@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import sys
 import threading
@@ -12,7 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.dynamodb.exceptions import ConditionalCheckFailed
@@ -21,8 +25,9 @@ from moto.dynamodb.models import dynamodb_backends
 from local.aws import lambda_runtime
 from local.aws.deployment import create_bucket, empty_archive
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime, Worker
-from local.aws.server import AwsServer
+from local.aws.server import REGION, AwsServer
 from tests.waiting import wait_until
+from trainer.staging import stored_checksum
 
 ROLE_POLICY = json.dumps({"Version": "2012-10-17", "Statement": []})
 
@@ -444,3 +449,63 @@ def test_stopping_ends_a_worker_that_is_made_meanwhile(
     monkeypatch.setattr(lambda_runtime, "Worker", MadeWhileStopping)
     answer, errored = runtime.invoke(function(runtime, tmp_path, timeout_seconds=600), {"do": "sleep"})
     assert (json.loads(answer)["errorType"], errored) == ("Runtime.ExitError", True)
+
+
+CHECK = b"123456789"
+"""The text of which catalogues of CRCs give the check values."""
+
+
+def encoded(check_value: int, size: int) -> str:
+    return base64.b64encode(check_value.to_bytes(size, "big")).decode()
+
+
+@pytest.mark.parametrize(
+    ("given", "algorithm", "value"),
+    [
+        ({}, "CRC64NVME", encoded(0xAE8B14860A799888, 8)),
+        ({"ChecksumAlgorithm": "CRC32"}, "CRC32", encoded(0xCBF43926, 4)),
+        ({"ChecksumAlgorithm": "CRC32C"}, "CRC32C", encoded(0xE3069283, 4)),
+        ({"ChecksumAlgorithm": "SHA256"}, "SHA256", base64.b64encode(hashlib.sha256(CHECK).digest()).decode()),
+    ],
+)
+def test_s3_keeps_a_checksum_of_every_object_and_tells_none_of_a_range(
+    aws: AwsServer, given: dict[str, Any], algorithm: str, value: str
+) -> None:
+    config = Config(request_checksum_calculation="when_required", response_checksum_validation="when_required")
+    s3 = boto3.Session().client(
+        "s3",
+        endpoint_url=aws.endpoint,
+        region_name=REGION,
+        config=config,
+        aws_access_key_id="a",
+        aws_secret_access_key="b",
+    )
+    bucket = f"checksums-{algorithm.lower()}"
+    create_bucket(aws, bucket)
+    where = {"Bucket": bucket, "Key": "k"}
+    s3.put_object(**where, Body=CHECK, **given)
+    for ask in (s3.head_object, s3.get_object):
+        whole, unasked, part = ask(**where, ChecksumMode="ENABLED"), ask(**where), None
+        assert (whole[f"Checksum{algorithm}"], whole["ChecksumType"]) == (value, "FULL_OBJECT")
+        assert "ChecksumType" not in unasked
+    part = s3.get_object(**where, ChecksumMode="ENABLED", Range="bytes=0-3")
+    assert [name for name in part if name.startswith("Checksum")] == []
+
+
+def test_an_upload_in_parts_has_a_checksum_of_its_parts_that_the_stager_understands(aws: AwsServer) -> None:
+    s3, content = aws.client("s3"), bytes(range(256)) * 4096 * 6
+    create_bucket(aws, "parts")
+    where = {"Bucket": "parts", "Key": "k"}
+    upload = s3.create_multipart_upload(**where, ChecksumAlgorithm="CRC32")["UploadId"]
+    size = 5 * 2**20
+    parts = []
+    for number, start in enumerate(range(0, len(content), size), start=1):
+        given = {**where, "UploadId": upload, "PartNumber": number, "Body": content[start : start + size]}
+        parts.append({"PartNumber": number, "ETag": s3.upload_part(**given, ChecksumAlgorithm="CRC32")["ETag"]})
+    etag = s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": parts})["ETag"]
+    stored = stored_checksum.of_object(s3, bucket="parts", key="k", size=len(content), etag=etag)
+    assert stored is not None
+    assert (stored.algorithm, stored.part_bytes) == ("CRC32", size)
+    verification = stored_checksum.Verification(stored)
+    verification.update(0, content)
+    verification.require("s3://parts/k")

@@ -51,6 +51,8 @@ class Shard:
     """SHA-256 of the values of its first samples, whatever integers and compression hold them."""
     chunk_rows: int
     """Rows whose tokens are stored, compressed and read together; 1 in a file without chunks."""
+    sha256: str | None = None
+    """SHA-256 of the file that the stager computed; None if it did not."""
 
 
 def inspect(path: Path, *, rows_checked: int) -> Shard:
@@ -99,6 +101,30 @@ def read_rows(path: Path, start: int, stop: int) -> Rows:
         raise DatasetInvalid(f"The shard {path.name} became unreadable ({error}); stage the data set again.") from error
     require_sound(path, rows)
     return rows
+
+
+def require_unchanged(shard: Shard) -> None:
+    """Require that a shard's file is byte for byte the one that the stager wrote.
+
+    HDF5 itself notices few damaged bits of arrays without compression.
+
+    Raises:
+        DatasetInvalid: If it is not, or cannot be read.
+    """
+    if shard.sha256 is None:
+        return
+    try:
+        with shard.path.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        raise DatasetInvalid(
+            f"The shard {shard.path.name} became unreadable ({error}); stage the data set again."
+        ) from error
+    if found != shard.sha256:
+        raise DatasetInvalid(
+            f"The shard {shard.path} has SHA-256 {found} and was staged with {shard.sha256}: it was damaged or "
+            "replaced since; remove the data set's folder and its marker, so that the next run stages it again."
+        )
 
 
 def as_bytes(rows: Rows) -> bytes:

@@ -6,13 +6,14 @@ import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from trainer.data.shard_file import Shard, inspect, require_vocabulary
+from trainer.data.shard_file import Shard, inspect, require_unchanged, require_vocabulary
 from trainer.runtime.errors import DatasetInvalid, DatasetNotFound
+from trainer.staging import marker
 
 PATTERN = "*_training_*.hdf5"
 
@@ -59,6 +60,19 @@ class ShardedDataset:
         shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards)} shards"
         return f"{self.num_samples} samples of {self.max_seq_length} tokens in {shards} ({digest.hexdigest()[:12]})"
 
+    def require_unchanged(self, *, rank: int, world_size: int) -> int:
+        """Compare one rank's share of the files with the digests that the stager computed.
+
+        Returns:
+            Number of shards of the whole data set that have no digest, and so cannot be compared.
+
+        Raises:
+            DatasetInvalid: If a file is another one than the stager wrote.
+        """
+        for shard in self.shards[rank::world_size]:
+            require_unchanged(shard)
+        return sum(shard.sha256 is None for shard in self.shards)
+
     def require_vocabulary(self, vocab_size: int) -> None:
         """Require that every token that was read when the shards were opened is in the vocabulary.
 
@@ -80,7 +94,10 @@ def open_dataset(folder: Path) -> ShardedDataset:
     if not paths:
         lack = "holds no file" if folder.is_dir() else "does not exist, so it holds no file"
         raise DatasetNotFound(f"The data folder {folder} {lack} named {PATTERN}; stage a data set there first.")
-    shards = tuple(_inspected(paths))
+    staged = marker.read(folder)
+    digests = {} if staged is None else staged.shard_sha256
+    inspected = zip(paths, _inspected(paths), strict=True)
+    shards = tuple(replace(shard, sha256=digests.get(str(path.relative_to(folder)))) for path, shard in inspected)
     for shard in shards[1:]:
         _require_same_lengths(shard, shards[0])
     return ShardedDataset(shards)

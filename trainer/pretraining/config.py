@@ -96,6 +96,8 @@ class PretrainConfig(TrainingConfig):
     initial_weights: Path | None = None
     """Weights to start a new training from: the output folder of another (phase 2 after phase 1), or a folder written
     by Hugging Face's `save_pretrained`. A training that resumes from its own checkpoint ignores it."""
+    verify_shards: bool = True
+    """Compare every shard with the digest of the stager before the first step, divided between the ranks."""
     seq_len: int | None = None
     """Tokens in a sequence that the shards must have; any length if left out."""
     max_pred_len: int | None = None

@@ -35,6 +35,10 @@ class Entry(NamedTuple):
     size: int
     span: tuple[int, int] | None
     """Start and end of the file's member in a plain archive, headers and padding included."""
+    crc: int | None = None
+    """CRC of the span, where S3 keeps a CRC of the archive."""
+    sha256: str | None = None
+    """SHA-256 of the file's content, where it was computed."""
 
 
 class CompletedFiles:
@@ -69,6 +73,12 @@ class CompletedFiles:
         self._num_bytes = sum(entry.size for entry in entries)
         self.spans: Mapping[int, int] = {entry.span[0]: entry.span[1] for entry in entries if entry.span}
         """End of each complete member of a plain archive, by its start."""
+        self.crcs = {
+            entry.span[0]: (entry.span[1], entry.crc) for entry in entries if entry.span and entry.crc is not None
+        }
+        """The same members with the CRC of their span, as far as it is known."""
+        self.digests = {entry.path: entry.sha256 for entry in entries if entry.sha256 is not None}
+        """SHA-256 by path, of the complete files of which it was computed."""
         with written_whole(path) as file:
             file.writelines(f"{json.dumps(line)}\n".encode() for line in ({"source": source}, *entries))
         self._thread = threading.Thread(target=self._sync_periodically, daemon=True)
@@ -117,11 +127,14 @@ class CompletedFiles:
         with self._wanted:
             self._new.append(entry)
             self._num_files += 1
+            if entry.sha256 is not None:
+                self.digests[entry.path] = entry.sha256
 
     def forget(self, path: str) -> None:
         """Record that a file is about to be replaced, and so is no longer complete."""
         with self._wanted:
             self._new.append(Entry(path, REPLACED, None))
+            self.digests.pop(path, None)
         self._sync()
 
     def _sync_periodically(self) -> None:
@@ -154,8 +167,8 @@ def _read(path: Path, source: str) -> list[Entry] | None:
     entries = []
     for line in lines[1:]:
         with suppress(ValueError, TypeError):  # half a line, of the crash
-            file, size, span = json.loads(line)
-            entries.append(Entry(file, size, tuple(span) if span else None))
+            file, size, span, *digests = json.loads(line)
+            entries.append(Entry(file, size, tuple(span) if span else None, *digests))
     return entries
 
 

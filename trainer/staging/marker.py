@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,10 @@ class Marker:
     """SHA-256 of the archive; None if it was not computed."""
     manifest: str | None = None
     """Digest of the manifest that every file was checked against."""
+    verified: str | None = None
+    """What the bytes were compared with when they were brought; None if there was nothing."""
+    shard_sha256: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of the shards by their path, computed while they were written: the trainer compares them."""
 
 
 def path_of(folder: Path) -> Path:

@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, Self
 
+from trainer.runtime.errors import DatasetInvalid
 from trainer.staging.source import RemoteFile
+from trainer.staging.stored_checksum import Verification
 from trainer.staging.transfer import Range, Transfer, ranges_of
 
 LONGEST_READ = 16 * 2**20
@@ -88,8 +90,17 @@ class Stream(ABC):
     def _take(self, size: int) -> memoryview:
         piece = self._chunk[: max(size, 0)]
         self._chunk = self._chunk[len(piece) :]
+        self._taken(self._position, piece)
         self._position += len(piece)
         return piece
+
+    def _taken(self, position: int, piece: memoryview) -> None:
+        """Called with all bytes that leave the stream, in order."""
+        return
+
+    def cut(self) -> int | None:
+        """CRC of the bytes that have left the stream since the last cut; None where none is computed."""
+        return None
 
 
 class RemoteStream(Stream):
@@ -102,6 +113,7 @@ class RemoteStream(Stream):
         *,
         without: Mapping[int, int],
         arrived: Callable[[bytes], None],
+        verification: Verification | None = None,
     ) -> None:
         """
         Args:
@@ -109,8 +121,10 @@ class RemoteStream(Stream):
             file: The remote file.
             without: End of each stretch to leave out, by its start; the reader skips from start to end.
             arrived: Called with all bytes that are read, in order.
+            verification: Computes the checksum that S3 keeps of the file; None where there is none.
         """
         super().__init__()
+        self._verification = verification
         self._arrived = arrived
         self._answers = transfer.fetch(_ranges(file, without))
         self._ready: list[tuple[int, bytes]] = []
@@ -127,6 +141,14 @@ class RemoteStream(Stream):
         at, chunk = self._ready.pop(0)
         self._arrived(chunk)
         return at, memoryview(chunk)
+
+    def _taken(self, position: int, piece: memoryview) -> None:
+        if self._verification is not None:
+            self._verification.update(position, piece)
+
+    def cut(self) -> int | None:
+        """See `Stream`."""
+        return None if self._verification is None else self._verification.cut()
 
     def __enter__(self) -> Self:
         return self
@@ -146,13 +168,15 @@ class ReadStream(Stream):
 
     CHUNK = 2**20
 
-    def __init__(self, source: Readable, *, errors: tuple[type[Exception], ...] = ()) -> None:
+    def __init__(self, source: Readable, *, errors: tuple[type[Exception], ...] = (), most: int | None = None) -> None:
         """
         Args:
             source: The object to read from.
             errors: The errors that it raises if its bytes are damaged.
+            most: Most bytes that it may have; None for any number.
         """
         super().__init__()
+        self._most = most
         self._source = source
         self._errors = errors
         self._end = 0
@@ -165,6 +189,11 @@ class ReadStream(Stream):
         if not data:
             return None
         at, self._end = self._end, self._end + len(data)
+        if self._most is not None and self._end > self._most:
+            raise DatasetInvalid(
+                f"The archive unpacks to more than {self._most:,} bytes; if that is meant, raise dataset.max_expansion "
+                "(--max_expansion)."
+            )
         return at, memoryview(data)
 
 

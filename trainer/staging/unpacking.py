@@ -15,7 +15,7 @@ from trainer.runtime.errors import DatasetInvalid, StorageFailed
 from trainer.staging.completed_files import CompletedFiles, Entry
 from trainer.staging.compression import decompressed
 from trainer.staging.stream import Stream
-from trainer.staging.writer import Writer
+from trainer.staging.writer import LONGEST_QUOTED, Writer, is_of_the_name
 
 LONGEST_PATH_BYTES = 1024
 """PATH_MAX of macOS; Linux has 4096."""
@@ -40,7 +40,7 @@ class _CheckedMember(tarfile.TarInfo):
             raise tarfile.ReadError(f"a member's header is damaged: {error}") from error
 
 
-def unpack(stream: Stream, writer: Writer, completed: CompletedFiles, *, name: str) -> None:
+def unpack(stream: Stream, writer: Writer, completed: CompletedFiles, *, name: str, most: int | None = None) -> None:
     """Unpack every member that an earlier attempt did not complete.
 
     Args:
@@ -49,13 +49,14 @@ def unpack(stream: Stream, writer: Writer, completed: CompletedFiles, *, name: s
         writer: Writes the files; nothing is ever written outside its folder.
         completed: Which members an earlier attempt completed.
         name: What to call the archive in messages.
+        most: Most bytes that a compressed archive may have without its compression; None for any number.
 
     Raises:
         DatasetInvalid: If the stream is no archive, is truncated, or holds a member that leaves the folder.
         StorageFailed: If the folder cannot be written.
     """
     members = 0
-    plain = stream if completed.spans else decompressed(stream)
+    plain = stream if completed.spans else decompressed(stream, most=most)
     try:
         _skip_completed(plain, completed)
         with tarfile.TarFile(fileobj=cast(Any, plain), mode="r", tarinfo=_CheckedMember) as archive:
@@ -71,8 +72,11 @@ def unpack(stream: Stream, writer: Writer, completed: CompletedFiles, *, name: s
                     with writer.file(Entry(path, member.size, span), mode=safe.mode, mtime=safe.mtime) as file:
                         for piece in plain.pieces(member.size):
                             file.write(piece)
+                        plain.skip_to(archive.offset)
+                        file.note(crc=plain.cut())
                 members += 1
                 plain.skip_to(archive.offset)
+                plain.cut()
                 archive.offset = _skip_completed(plain, completed)
         if plain is not stream:
             plain.drain()  # the checksum of the compression follows the archive
@@ -82,6 +86,11 @@ def unpack(stream: Stream, writer: Writer, completed: CompletedFiles, *, name: s
             "make it again and upload it again."
         ) from error
     except OSError as error:
+        if is_of_the_name(error):
+            raise DatasetInvalid(
+                f"A member of the archive {name} cannot be made beside those before it ({error}); pack the archive "
+                "again with files and folders of different names."
+            ) from error
         raise StorageFailed(
             f"The archive {name} cannot be unpacked to {writer.folder} ({error}); "
             "make room there, or give a --destination that can be written."
@@ -97,6 +106,8 @@ def safe_member(member: tarfile.TarInfo, folder: Path, *, name: str) -> tarfile.
         DatasetInvalid: If it is not; the message names the member and the reason.
     """
     path = PurePosixPath(member.name)
+    if not path.parts and not member.isdir():
+        raise _unsafe(name, member, "has the name of the folder itself")
     if path.is_absolute():
         raise _unsafe(name, member, "has an absolute path")
     if ".." in path.parts:
@@ -169,6 +180,6 @@ def _links(member: tarfile.TarInfo) -> bool:
 
 def _unsafe(name: str, member: tarfile.TarInfo, what: str) -> DatasetInvalid:
     return DatasetInvalid(
-        f"The member {member.name!r} of the archive {name} {what}; pack the archive again with files and folders below "
-        "one top folder."
+        f"The member {member.name[:LONGEST_QUOTED]!r} of the archive {name} {what}; pack the archive again with files "
+        "and folders below one top folder."
     )

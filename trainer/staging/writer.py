@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from trainer.runtime.errors import StorageFailed, TrainerError
+from trainer.runtime.errors import DatasetInvalid, StorageFailed, TrainerError
 from trainer.staging import manifest
 from trainer.staging.completed_files import CompletedFiles, Entry
 
@@ -38,6 +38,21 @@ BLOCK = 4096
 """O_DIRECT needs addresses, offsets and lengths in whole blocks of the device; no device has larger blocks."""
 
 
+OF_THE_NAME = frozenset(
+    {errno.EEXIST, errno.EILSEQ, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ENOTEMPTY}
+)
+"""Errors of a path, whatever the disk: a file where a folder is or the other way round, a name too long or not of the
+file system's characters, links in a circle."""
+
+LONGEST_QUOTED = 200
+"""Characters of a path that a message quotes."""
+
+
+def is_of_the_name(error: OSError) -> bool:
+    """Whether a path of the data set is at fault, and no disk could hold it."""
+    return error.errno in OF_THE_NAME
+
+
 class Writer:
     """Writes files below a folder and records which are complete."""
 
@@ -47,21 +62,24 @@ class Writer:
         *,
         completed: CompletedFiles,
         checksums: Mapping[str, str] | None = None,
+        digested: Callable[[str], bool] = lambda _path: False,
     ) -> None:
         """
         Args:
             folder: The folder of the data set; every path is relative to it.
             completed: Record of the files that are complete.
             checksums: SHA-256 of every file; None not to check them.
+            digested: Whether the SHA-256 of a path is recorded.
         """
         self.folder = folder
         self.in_order = False
         """Whether each file must be complete before the next is begun."""
         self._completed = completed
         self._checksums = checksums
+        self._digested = digested
         self._buffers: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
         self._num_buffers = 0
-        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(2 * THREADS)
+        self._jobs: queue.Queue[tuple[Callable[[], None], Entry] | None] = queue.Queue(2 * THREADS)
         self._failure: TrainerError | None = None
         self._begun: set[str] = set()
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(THREADS)]
@@ -86,7 +104,7 @@ class Writer:
         """Open a file to write; it is complete some time after the block ends.
 
         Raises:
-            DatasetInvalid: If its bytes are not those of the manifest.
+            DatasetInvalid: If its bytes are not those of the manifest, or its path cannot be a file's.
             StorageFailed: If this or an earlier file could not be written.
         """
         self._require_no_failure()
@@ -96,15 +114,17 @@ class Writer:
         if again:  # an archive may hold a path twice; the last member counts
             self._completed.forget(entry.path)
         self._begun.add(entry.path)
-        digest = hashlib.sha256() if self._checksums is not None else None
+        digest = hashlib.sha256() if self._checksums is not None or self._digested(entry.path) else None
         try:
             file = _File(self, entry, digest, mode=0o644 if mode is None else mode, mtime=mtime)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._refused(error, entry) from error
         try:
             yield file
-            if self._checksums is not None and digest is not None:
-                manifest.require(self._checksums, entry.path, digest.hexdigest())
+            if digest is not None:
+                file.note(sha256=digest.hexdigest())
+                if self._checksums is not None:
+                    manifest.require(self._checksums, entry.path, digest.hexdigest())
         except BaseException:
             file.abandon()
             raise
@@ -115,9 +135,9 @@ class Writer:
         self._jobs.join()
         self._require_no_failure()
 
-    def do(self, job: Callable[[], None]) -> None:
-        """Run a job in a thread as soon as one is free."""
-        self._jobs.put(job)
+    def do(self, job: Callable[[], None], entry: Entry) -> None:
+        """Run a job of a file in a thread as soon as one is free."""
+        self._jobs.put((job, entry))
 
     def buffer(self) -> mmap.mmap:
         """Wait for a free buffer."""
@@ -135,11 +155,12 @@ class Writer:
         self._completed.add(entry)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (found := self._jobs.get()) is not None:
+            job, entry = found
             try:
                 job()
             except OSError as error:
-                self._failure = self._failure or self._refused(error)
+                self._failure = self._failure or self._refused(error, entry)
             except TrainerError as error:
                 self._failure = self._failure or error
             finally:
@@ -155,11 +176,18 @@ class Writer:
         if self._failure is not None:
             raise self._failure
 
-    def _refused(self, error: OSError) -> StorageFailed:
-        failed = StorageFailed(
-            f"The data set cannot be written to {self.folder} ({error.strerror or error}); "
-            "make room there, or give a --destination that can be written."
-        )
+    def _refused(self, error: OSError, entry: Entry) -> TrainerError:
+        failed: TrainerError
+        if is_of_the_name(error):
+            failed = DatasetInvalid(
+                f"The data set holds {entry.path[:LONGEST_QUOTED]!r}, which cannot be a file beside its others "
+                f"({error.strerror}); rename or remove it in the data set."
+            )
+        else:
+            failed = StorageFailed(
+                f"The data set cannot be written to {self.folder} ({error.strerror or error}); "
+                "make room there, or give a --destination that can be written."
+            )
         failed.__cause__ = error
         return failed
 
@@ -205,10 +233,14 @@ class _File:
             if self._filled == BUFFER_BYTES:
                 self._flush(self._buffer)
 
+    def note(self, **checksums: int | str | None) -> None:
+        """Add checksums to the entry of the file, before it ends."""
+        self._entry = self._entry._replace(**checksums)  # type: ignore[arg-type]
+
     def end(self) -> None:
         """Complete the file: all of its bytes were written."""
         if self._descriptor < 0:
-            self._writer.do(self._write_small)
+            self._writer.do(self._write_small, self._entry)
             return
         if self._buffer is not None:
             self._flush(self._buffer)
@@ -227,7 +259,7 @@ class _File:
         self._buffer, self._filled, self._offset = None, 0, offset + length
         with self._lock:
             self._unwritten += 1
-        self._writer.do(lambda: self._write_buffer(buffer, length, offset))
+        self._writer.do(lambda: self._write_buffer(buffer, length, offset), self._entry)
 
     def _write_buffer(self, buffer: mmap.mmap, length: int, offset: int) -> None:
         try:

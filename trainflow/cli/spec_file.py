@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.models.run_spec import RunSpec, spec_of
 from trainflow.models.spec_changes import merged
-from trainflow.models.spec_document import canonical, decode
+from trainflow.models.spec_document import decode
 from trainflow.models.spec_limits import require_limits_ahead
 
 
@@ -28,8 +27,7 @@ def read_spec(path: Path, overrides: Sequence[Path] = ()) -> RunSpec:
     """
     document = read_document(path, overrides)
     try:
-        canonical(document)  # refuses what an execution's input cannot hold
-        spec = parse_run_spec(json.loads(json.dumps(document)))  # in the order of the file, which commands keep
+        spec = spec_of(document)
         require_limits_ahead(spec, now=datetime.now(UTC))
     except InvalidRunSpec as error:
         raise InvalidRunSpec(f"{' with '.join(map(str, (path, *overrides)))}: {error}") from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
@@ -24,8 +24,9 @@ from trainflow.configuration.slurm import Pcs, Slurm
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.offerings import OFFERINGS
 from trainflow.models.overlap import Overlap
-from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.models.run_spec import RunSpec, spec_of
 from trainflow.models.sentences import sentences
+from trainflow.models.spec_document import decode
 
 NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ACCOUNT = r"^\d{12}$"
@@ -517,11 +518,10 @@ def scheduled_spec(configuration: Configuration, schedule: Schedule, *, reposito
     """
     where = f"schedules.{schedule.name}: {schedule.spec}"
     try:
-        document: Any = yaml.safe_load((repository / schedule.spec).read_text())
-        spec = parse_run_spec(document)
+        spec = spec_of(decode((repository / schedule.spec).read_bytes(), is_json=schedule.spec.endswith(".json")))
     except OSError as error:
         raise ConfigurationError(f"{where} cannot be read ({error.strerror}).") from None
-    except (yaml.YAMLError, UnicodeDecodeError, InvalidRunSpec) as error:
+    except InvalidRunSpec as error:
         raise ConfigurationError(f"{where} is no run spec: {' '.join(str(error).split())}") from None
     group = _group(configuration, spec, where)
     if group is not None and spec.compute.num_nodes > group.max_nodes:

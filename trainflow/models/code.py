@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from trainflow.models.sentences import shortened
 from trainflow.protocol.s3_urls import parse_s3_url
 
 FOLDER = "code"
@@ -43,8 +44,8 @@ def unpacked_reason(code: str | None) -> str | None:
     if code is None or packed_sha256(code) is not None:
         return None
     return (
-        f"workload.code is '{code}', which has not been packed; start the run with `trainflow run`, or name the URL of "
-        "packed code, s3://bucket/code/<sha256>.tar.gz."
+        f"workload.code is '{shortened(code)}', which has not been packed; start the run with `trainflow run`, or name "
+        "the URL of packed code, s3://bucket/code/<sha256>.tar.gz."
     )
 
 

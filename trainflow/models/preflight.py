@@ -86,6 +86,8 @@ class DatasetFacts:
     """Whether it exists and may be read."""
     manifest_is_there: bool = True
     num_bytes: int | Unknown = 0
+    is_verifiable: bool | None = None
+    """Whether S3 keeps a checksum of the archive; None where it is not known, or not needed."""
     etag: str | None = None
     """ETag that staging records, which tells a new upload from the staged one; None where only staging can read it."""
 

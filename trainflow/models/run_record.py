@@ -133,6 +133,9 @@ class Inputs(_Entry):
     dataset_sha256: str | None = None
     dataset_manifest: str | None = None
     """Digest of the manifest that every file was checked against."""
+    dataset_verified: str | None = None
+    """What the data set's bytes were compared with when they were staged; None if they were not verifiable, or if an
+    earlier version staged them."""
     dataset_bytes: int | None = None
     dataset_files: int | None = None
 

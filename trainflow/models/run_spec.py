@@ -6,6 +6,7 @@ editors complete from (`config/run-spec.schema.json`) is generated from these cl
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, Self
@@ -27,7 +28,8 @@ from trainflow.models.checkpoint import Checkpoint
 from trainflow.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
 from trainflow.models.line_pattern import is_slow
 from trainflow.models.progress import Progress
-from trainflow.models.sentences import sentences
+from trainflow.models.sentences import sentences, shortened
+from trainflow.models.spec_document import FAULTS, canonical, require_plain
 from trainflow.models.spec_section import FLAG, FOLDER, IN_WORDS, NAME, OBJECT, REGION, SHA256, Section, one_of
 from trainflow.models.workload import Workload
 from trainflow.protocol import archives
@@ -238,6 +240,9 @@ class Dataset(Section):
     manifest_url: str | None = None
     """`s3://bucket/key` of a list of files and checksums in the form of `sha256sum`: every file has to be as it says.
     It is read as the data set is: `public` and `region` hold for its bucket too."""
+    max_expansion: Annotated[float, Field(ge=1, le=1e6)] | None = None
+    """Times its own size to which a compressed archive may unpack; more is refused before it fills the file system.
+    Default: 100, and 64 MiB in any case."""
     min_shards: Annotated[int, Field(ge=0)] | None = None
     """Fewest `*_training_*.hdf5` shards that it has to hold; each is opened and checked. With 0, whatever it holds is
     not looked into. Default: 1 for `trainer.pretrain`, which reads them, and 0 for every other program."""
@@ -579,6 +584,19 @@ def with_present_names(document: Any) -> Any:
     return {**document, "workload": {"python_environment": workload["environment"], **others}}
 
 
+def spec_of(document: Any) -> RunSpec:
+    """The spec that a document from a file describes: of the JSON that the workflow will read, in the file's order.
+
+    Raises:
+        InvalidRunSpec: If it describes none, or JSON cannot hold it.
+    """
+    canonical(document)
+    try:
+        return parse_run_spec(json.loads(json.dumps(document)))
+    except FAULTS as error:
+        raise InvalidRunSpec(f"The run spec holds a value that cannot be read: {shortened(error)}.") from None
+
+
 def parse_run_spec(document: Any) -> RunSpec:
     """The spec that a decoded YAML or JSON document describes.
 
@@ -590,6 +608,7 @@ def parse_run_spec(document: Any) -> RunSpec:
     workload = document.get("workload")
     if isinstance(workload, dict) and workload.get("environment") is not None:
         raise InvalidRunSpec("workload.environment is called workload.python_environment now; rename it.")
+    require_plain(document)
     # Earlier versions wrote fields without a value too, into executions' inputs and into the messages of schedules.
     document = with_present_names(document)
     try:
@@ -599,6 +618,7 @@ def parse_run_spec(document: Any) -> RunSpec:
     pattern = None if isinstance(spec.progress, str) else spec.progress.pattern
     if pattern is not None and is_slow(pattern):
         raise InvalidRunSpec(
-            f"progress.pattern: is too slow on long lines; use fewer parts such as .* in a row, got {pattern!r}."
+            "progress.pattern: is too slow on long lines; use fewer parts such as .* in a row, got "
+            f"{shortened(repr(pattern))}."
         )
     return spec

@@ -14,6 +14,9 @@ LONGEST_QUOTATION = 100
 LONGEST_REASON = 600
 """Characters of a reason, which may quote several values."""
 
+MAX_SENTENCES = 10
+"""Faults that are described; of more, the number."""
+
 CLOSE = 0.7
 """Likeness of a name that may have been meant, of 1 for the same: one wrong letter in four."""
 
@@ -49,9 +52,12 @@ def sentences(
         in_words: What each of the models' patterns asks for.
     """
     found = []
-    for error in invalid.errors(include_url=False):
+    errors = invalid.errors(include_url=False)
+    for error in errors[:MAX_SENTENCES]:
         reason = shortened(_reason(error, model, in_words), LONGEST_REASON)
         found.append(f"{_field(error['loc']) or whole}: {reason}{'' if reason.endswith('?') else '.'}")
+    if len(errors) > MAX_SENTENCES:
+        found.append(f"{len(errors) - MAX_SENTENCES} more faults follow.")
     return found
 
 

@@ -19,6 +19,8 @@ input beside the other facts."""
 MAX_DEPTH = 20
 """Mappings and lists inside each other; a spec has four. Parsers recurse, and a deep document would end them."""
 
+_TOO_DEEP = f"The run spec nests more than {MAX_DEPTH} mappings and lists; a run spec nests four."
+
 _SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where it is installed: ten times as fast."""
 
@@ -30,7 +32,14 @@ class _Loader(_SAFE_LOADER):  # type: ignore[misc]
         _require_unique(
             ((key.value, key.start_mark.line + 1) for key, _ in node.value if isinstance(key, yaml.ScalarNode))
         )
-        return super().construct_mapping(node, deep)
+        mapping = super().construct_mapping(node, deep)
+        for name in mapping:
+            if not isinstance(name, str):
+                raise InvalidRunSpec(
+                    f"The file has a field named {shortened(name)} that YAML reads as no text, in the mapping at line "
+                    f"{node.start_mark.line + 1}; put the name in quotes."
+                )
+        return mapping
 
 
 FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
@@ -53,9 +62,10 @@ def decode(content: bytes, *, is_json: bool = False) -> Any:
         raise InvalidRunSpec("The file is not text in UTF-8.") from None
     try:
         if is_json:
-            return json.loads(text, object_pairs_hook=_object)
-        _require_plain(text)
-        return yaml.load(text, Loader=_Loader)  # noqa: S506  (a safe loader)
+            document = json.loads(text, object_pairs_hook=_object)
+        else:
+            _require_no_alias(text)
+            document = yaml.load(text, Loader=_Loader)  # noqa: S506  (a safe loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -64,6 +74,30 @@ def decode(content: bytes, *, is_json: bool = False) -> Any:
     except FAULTS as error:
         kind, hint = ("JSON", "correct it") if is_json else ("YAML", "correct it, or put a text in quotes")
         raise InvalidRunSpec(f"The file is not {kind}: {shortened(error)}; {hint}.") from None
+    require_plain(document)
+    return document
+
+
+def require_plain(value: Any, path: str = "", *, depth: int = 0) -> None:
+    """Require that a document is no deeper than a spec may be, and that none of its texts has a NUL character.
+
+    No command line, variable, path or Kubernetes object can hold that character.
+
+    Raises:
+        InvalidRunSpec: If it is not; the message names the field.
+    """
+    if depth > MAX_DEPTH:
+        raise InvalidRunSpec(_TOO_DEEP)
+    if isinstance(value, str) and "\0" in value:
+        where = f"{shortened(path)}: " if path else ""
+        raise InvalidRunSpec(f"{where}must hold no NUL character, got {shortened(repr(value))}.")
+    if isinstance(value, dict):
+        for name, each in value.items():
+            require_plain(name, path, depth=depth)
+            require_plain(each, f"{path}.{name}" if path else str(name), depth=depth + 1)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            require_plain(each, f"{path}.{index}", depth=depth + 1)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -80,17 +114,19 @@ def _require_unique(names: Iterable[tuple[str, int | None]]) -> None:
         seen.add(name)
 
 
-def _require_plain(text: str) -> None:
+def _require_no_alias(text: str) -> None:
+    """Refuse aliases, and a depth at which the parser would recurse too far."""
     depth = 0
     for event in yaml.parse(text, Loader=_SAFE_LOADER):
         if isinstance(event, yaml.AliasEvent):
-            raise InvalidRunSpec(f"The file uses an alias (*{event.anchor}); write the value out where it is needed.")
+            alias = shortened(f"*{event.anchor}")
+            raise InvalidRunSpec(f"The file uses an alias ({alias}); write the value out where it is needed.")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_DEPTH:
-            raise InvalidRunSpec(f"The file nests more than {MAX_DEPTH} mappings and lists; a run spec nests four.")
+            raise InvalidRunSpec(_TOO_DEEP)
 
 
 def _place_of_odd(value: Any, path: str = "") -> str:

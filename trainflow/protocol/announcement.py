@@ -5,8 +5,13 @@ Ranks are dealt out at run time there, so rank 0 announces itself, each time ane
 
 from __future__ import annotations
 
+import re
+
 MAX_BYTES = 253
 """Longest name of a pod: an RFC 1123 subdomain."""
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""Name of a pod (Kubernetes documentation, "Object Names and IDs": DNS subdomain names)."""
 
 
 def object_name(job: str) -> str:
@@ -15,10 +20,24 @@ def object_name(job: str) -> str:
 
 
 def to_bytes(pod: str) -> bytes:
-    """What rank 0 writes."""
+    """What rank 0 writes.
+
+    Raises:
+        ValueError: If it is no name of a pod.
+    """
+    if not _is_name(pod):
+        raise ValueError(f"{pod[:MAX_BYTES]!r} is no name of a pod")
     return pod.encode()
 
 
 def announced_pod(content: bytes | None) -> str | None:
-    """The pod that an announcement names; None if there is no announcement, or an empty one."""
-    return (content or b"").decode(errors="replace").strip() or None
+    """The pod that an announcement names; None if there is none, or if it holds anything but the name of a pod.
+
+    Every program of a run may write the object, and the name becomes part of a path of the Kubernetes API.
+    """
+    name = (content or b"").decode(errors="replace")
+    return name if _is_name(name) else None
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= MAX_BYTES and _NAME.fullmatch(text) is not None

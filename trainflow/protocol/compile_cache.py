@@ -13,7 +13,7 @@ OWN_ARGUMENTS = frozenset(
         *("log_steps", "checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "num_ckpts_to_keep"),
         *("output_dir", "model_url", "print_grad_norm"),
         # Where things are read from. Their shapes are other arguments.
-        *("data_dir", "initial_weights"),
+        *("data_dir", "initial_weights", "verify_shards"),
     }
 )
 """Options of the trainer's programs that never change a graph, under all their spellings."""

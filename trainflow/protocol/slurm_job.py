@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,6 +25,11 @@ MAX_RECORDED_NODES = 5
 
 MAX_OTHER_NODES = 1024
 """Most other nodes of a job's record; they take a tenth of a KiB each."""
+
+LATEST = 253_402_300_799 * 10**6
+"""The last second of the year 9999, in microseconds since 1970: the last that `datetime` has."""
+
+_SEGMENT = re.compile(r"([0-9]{20})-[0-9]{15}\.log")
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 """Reason of a job that Slurm ended at its time limit, in Kubernetes's word."""
@@ -104,9 +110,13 @@ def segments_from(job: str, stamp: int) -> str:
     return f"{log_folder(job)}{stamp:020d}"
 
 
-def stamp_of(segment: str) -> int:
-    """Time of a segment's last line, in microseconds since 1970, from its name or key."""
-    return int(segment.rsplit("/", 1)[-1].partition("-")[0])
+def stamp_of(segment: str) -> int | None:
+    """Time of a segment's last line, in microseconds since 1970, from its name or key; None for another object.
+
+    Every program of the run may write objects there.
+    """
+    found = _SEGMENT.fullmatch(segment.rsplit("/", 1)[-1])
+    return int(found[1]) if found and int(found[1]) <= LATEST else None
 
 
 def tail_name(job: str, index: int) -> str:

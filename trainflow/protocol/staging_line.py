@@ -12,7 +12,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_LINE = re.compile(r"^STAGE (?P<done>\d+)/(?P<total>\d+|\?) bytes (?P<files>\d+) files (?P<rate>\d+(?:\.\d+)?) B/s\s*$")
+_COUNT = r"\d{1,18}"
+"""A number that a float holds; more digits are of no size and no rate."""
+
+_LINE = re.compile(
+    rf"^STAGE (?P<done>{_COUNT})/(?P<total>{_COUNT}|\?) bytes (?P<files>{_COUNT}) files "
+    rf"(?P<rate>{_COUNT}(?:\.{_COUNT})?) B/s\s*$",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +59,9 @@ def parse_staging_line(line: str) -> StagingReport | None:
     found = _LINE.match(line)
     if found is None:
         return None
-    try:
-        return StagingReport(
-            done_bytes=int(found["done"]),
-            total_bytes=None if found["total"] == "?" else int(found["total"]),
-            files=int(found["files"]),
-            bytes_per_second=float(found["rate"]),
-        )
-    except ValueError:  # a number of thousands of digits
-        return None
+    return StagingReport(
+        done_bytes=int(found["done"]),
+        total_bytes=None if found["total"] == "?" else int(found["total"]),
+        files=int(found["files"]),
+        bytes_per_second=float(found["rate"]),
+    )

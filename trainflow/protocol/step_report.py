@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from trainflow.protocol.metric_aliases import by_meaning, number, whole
+from trainflow.protocol.metric_aliases import LARGEST_STEP, by_meaning, number, whole
 from trainflow.protocol.metrics_line import StepMetrics
 
 METRICS = "trainflow_metrics"
@@ -165,7 +165,7 @@ def _loss(value: object) -> float | None:
 
 def _epoch(value: object) -> float | None:
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        return value if abs(value) <= LARGEST_STEP else None
     found = _number(value)
     return int(found) if found is not None and found.is_integer() else found
 

@@ -41,6 +41,7 @@ def inputs(spec: Any, history: ExecutionHistory) -> Inputs:
         dataset_etag=_text(staged.get("etag")),
         dataset_sha256=_text(staged.get("sha256")) or _text(dataset.get("sha256")),
         dataset_manifest=_text(staged.get("manifest")),
+        dataset_verified=_text(staged.get("verified")),
         dataset_bytes=_count(staged.get("bytes")),
         dataset_files=_count(staged.get("files")),
     )

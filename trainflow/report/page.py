@@ -438,6 +438,10 @@ def _input_facts(record: RunRecord) -> list[tuple[str, str]]:
         ("Data set version (ETag)", made_of.dataset_etag),
         ("Data set SHA-256", made_of.dataset_sha256),
         ("Data set manifest", made_of.dataset_manifest),
+        (
+            "Data set verified by",
+            made_of.dataset_verified or (made_of.dataset_etag and "nothing"),
+        ),
     )
     return [(label, value) for label, value in facts if value]
 

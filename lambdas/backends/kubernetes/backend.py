@@ -132,7 +132,9 @@ class KubernetesBackend:
         """The pod in which an elastic job's rank 0 announced itself; None before that."""
         artifacts = self._deployment.artifacts
         key = artifacts.key_of(run_id, announcement.object_name(job_name))
-        announced = objects.read(artifacts.artifact_bucket, key, version_id=None, limit_bytes=announcement.MAX_BYTES)
+        announced = objects.read(
+            artifacts.artifact_bucket, key, version_id=None, limit_bytes=announcement.MAX_BYTES + 1
+        )
         return announcement.announced_pod(announced)
 
     def _account(self, spec: RunSpec) -> tuple[tuple[Zone, ...] | Unknown, list[Finding]]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from trainflow.errors import ClusterUnavailable
+from trainflow.models.sentences import shortened
 from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission
 
 KNOWN_VERSIONS = tuple(range(38, 45))
@@ -33,8 +36,34 @@ LEAST_PATH = "/usr/local/bin:/usr/bin:/bin"
 NO_VALUE = 0xFFFFFFFE
 """Slurm's NO_VAL and, one above, INFINITE; v0.0.38 passes on some of them as -1 or null."""
 
-_VERSION = re.compile(r"^/slurm/v0\.0\.(\d+)/job/submit/?$")
-_CURRENT_USER = re.compile(r"^/slurmdb/v0\.0\.(\d+)/job/\{job_id\}/?$")
+MAX_COMPLAINTS, LONGEST_REASON = 5, 500
+"""Most errors of an answer that messages name, and characters of each."""
+
+_VERSION = re.compile(r"^/slurm/v0\.0\.(\d{1,9})/job/submit/?$")
+_CURRENT_USER = re.compile(r"^/slurmdb/v0\.0\.(\d{1,9})/job/\{job_id\}/?$")
+
+FAULTS = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
+"""What reading a value of another type or range than documented raises; OSError is of times that no clock has."""
+
+
+@contextmanager
+def understood(what: str) -> Iterator[None]:
+    """Read an answer of Slurm's.
+
+    Args:
+        what: What gave the answer, for the message.
+
+    Raises:
+        ClusterUnavailable: If the answer is in no form that this module knows: a proxy may have answered, or the answer
+            broke off. Another poll asks again.
+    """
+    try:
+        yield
+    except FAULTS as error:
+        reason = f"{type(error).__name__}: {shortened(error)}"
+        raise ClusterUnavailable(
+            f"{what} gave an answer that is not in a known form ({reason}); check that nothing but Slurm answers there."
+        ) from error
 
 
 def newest_version(paths: Iterable[str]) -> int | None:
@@ -115,7 +144,7 @@ def comment_of(text: str | None) -> JobComment | None:
         if fields.pop(MARK) != 1:
             return None
         return JobComment(**fields)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
@@ -166,12 +195,16 @@ def _is_default(found: Mapping[str, Any]) -> bool:
 
 def complaints(answer: Mapping[str, Any]) -> list[tuple[int, str]]:
     """Number and description of each error in an answer; v0.0.38 has three names for the number."""
+    errors = answer.get("errors")
     found = []
-    for error in answer.get("errors") or ():
+    for error in errors if isinstance(errors, list) else ():
+        if not isinstance(error, Mapping):
+            continue
         numbers = (error.get(name) for name in ("error_number", "error_code", "errno"))
-        number = next((int(number) for number in numbers if number is not None), -1)
-        found.append((number, str(error.get("description") or error.get("error") or "no reason given").rstrip(".")))
-    return found
+        number = next((number for number in numbers if isinstance(number, int)), -1)
+        reason = shortened(error.get("description") or error.get("error") or "no reason given", LONGEST_REASON)
+        found.append((number, reason.rstrip(".")))
+    return found[:MAX_COMPLAINTS]
 
 
 def _some(number: int) -> dict[str, Any]:

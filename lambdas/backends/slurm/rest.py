@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import jwt
 import urllib3
@@ -25,6 +25,7 @@ from lambdas.backends.slurm.forms import (
     newest_version,
     partition_of,
     submission_form,
+    understood,
 )
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, JobRefused
@@ -48,6 +49,8 @@ NOT_AS_IT_IS = (400, 422)
 
 NOT_WITH_THIS_TOKEN = (401, 403, 511)
 """HTTP statuses of a token that is not accepted: by slurmrestd, or by slurmctld, which is 511 in newer versions."""
+
+Read = TypeVar("Read")
 
 REFUSALS = range(2000, 3000)
 """Errors about what was asked for. Others are about the connection to slurmctld, including refused tokens."""
@@ -102,15 +105,14 @@ class RestController:
 
     def jobs(self) -> list[SlurmJob]:
         """One call, as long as the queue."""
-        return [self._named(found) for found in self._expected(self._call("GET", "jobs"))["jobs"]]
+        return self._read(self._call("GET", "jobs"), "jobs", self._named)
 
     def job(self, job_id: int) -> SlurmJob | None:
         """One call of constant size."""
         answer = self._call("GET", f"job/{job_id}")
         if answer.status == 404 or (answer.refusal and answer.refusal[0] == INVALID_JOB_ID):
             return None
-        found = self._expected(answer)["jobs"]
-        return self._named(found[0]) if found else None
+        return next(iter(self._read(answer, "jobs", self._named)), None)
 
     def cancel(self, job_id: int) -> None:
         """SIGTERM first, SIGKILL after Slurm's KillWait."""
@@ -123,12 +125,11 @@ class RestController:
         answer = self._call("GET", f"partition/{name}")
         if answer.status in (404, *NOT_AS_IT_IS) or (answer.refusal and answer.refusal[0] == INVALID_PARTITION):
             return None
-        found = self._expected(answer)["partitions"]
-        return partition_of(found[0]) if found else None
+        return next(iter(self._read(answer, "partitions", partition_of)), None)
 
     def partitions(self) -> list[Partition]:
         """One call."""
-        return [partition_of(found) for found in self._expected(self._call("GET", "partitions"))["partitions"]]
+        return self._read(self._call("GET", "partitions"), "partitions", partition_of)
 
     def cancelled_by(self, job_id: int) -> str | None:
         """Only the accounting database knows, and not every cluster has one."""
@@ -136,8 +137,19 @@ class RestController:
         if self._server is None or not self._server.has_accounting:
             return None
         answer = self._request("GET", f"/slurmdb/v0.0.{version}/job/{job_id}")
-        found = answer.document.get("jobs") or [{}]
-        return str(found[-1].get("kill_request_user") or "") or None
+        with understood(f"Slurm's accounting at {self._url}"):
+            found = answer.document.get("jobs") or [{}]
+            return str(found[-1].get("kill_request_user") or "") or None
+
+    def _read(self, answer: _Answer, field: str, read: Callable[[Mapping[str, Any]], Read]) -> list[Read]:
+        """The entries of an answer.
+
+        Raises:
+            ClusterUnavailable: If the server refuses, or the entries are in no known form.
+        """
+        document = self._expected(answer)
+        with understood(f"Slurm's REST API at {self._url}"):
+            return [read(found) for found in document[field]]
 
     def _named(self, found: Mapping[str, Any]) -> SlurmJob:
         """The job with our user's name where Slurm has only the number, and that is the number in our token."""
@@ -181,7 +193,7 @@ class RestController:
             document = json.loads(response.data)
         except HTTPError as error:
             raise ClusterUnavailable(f"Slurm's REST API at {self._url} did not answer: {error}.") from error
-        except ValueError:
+        except (ValueError, RecursionError):
             document = {}
         return _Answer(response.status, document if isinstance(document, dict) else {})
 

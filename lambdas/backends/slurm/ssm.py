@@ -12,9 +12,10 @@ import shlex
 import time
 import zlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
-from lambdas.backends.slurm.forms import comment_form, comment_of, dependency
+from lambdas.backends.slurm.forms import comment_form, comment_of, dependency, understood
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import ClusterUnavailable, JobRefused
 from trainflow.models.slurm import Partition, SlurmJob, Submission
@@ -100,14 +101,16 @@ class SsmController:
             if "not found" in said:
                 return None
             raise self._unavailable(said)
-        return _partition(said)
+        with self._understood:
+            return _partition(said)
 
     def partitions(self) -> list[Partition]:
         """All partitions as `scontrol` shows them, a line each."""
         failed, said = self._run_whole("scontrol --oneliner show partition")
         if failed:
             raise self._unavailable(said)
-        return [_partition(line) for line in said.splitlines() if line]
+        with self._understood:
+            return [_partition(line) for line in said.split("\n") if line]
 
     def cancelled_by(self, job_id: int) -> str | None:
         """The user in the accounting database, where there is one: `CANCELLED by 1001`."""
@@ -122,7 +125,12 @@ class SsmController:
             return []
         if failed:
             raise self._unavailable(said)
-        return [_job(line) for line in said.splitlines() if line.count("|") >= COLUMNS.count("|")]
+        with self._understood:
+            return [_job(line) for line in said.split("\n") if line.count("|") >= COLUMNS.count("|")]
+
+    @property
+    def _understood(self) -> AbstractContextManager[None]:
+        return understood(f"A command of Slurm's on {self._instance_id}")
 
     def _expected(self, command: str) -> str:
         failed, said = self._run(command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lambdas.logic.preflight.findings import Finding, Problem
+from lambdas.logic.preflight.findings import Finding, Note, Problem
 from trainflow.models.preflight import DatasetFacts, Probed
 from trainflow.models.run_spec import Dataset
 
@@ -29,6 +29,18 @@ def of_dataset(dataset: Dataset, facts: DatasetFacts) -> Iterator[Finding]:
     if not facts.manifest_is_there:
         may, action = READING
         yield _missing("dataset.manifest_url", f"object {dataset.manifest_url}", may=may, action=action)
+    if facts.is_verifiable is False:
+        yield Note(
+            f"dataset.url: {dataset.url} is not verifiable, because S3 keeps no checksum of it: damaged bytes would "
+            "not be noticed; give dataset.sha256 or dataset.manifest_url, or upload it again with a checksum."
+        )
+
+
+def needs_stored_checksum(dataset: Dataset) -> bool:
+    """Whether only a checksum that S3 keeps tells that an archive arrived undamaged: neither the spec nor the archive's
+    compression has one. zstd has one only if it was asked for."""
+    given = dataset.sha256 is not None or dataset.manifest_url is not None
+    return not given and dataset.in_s3 and dataset.url.endswith((".tar", ".tar.zst"))
 
 
 def of_folder(dataset: Dataset, seen: Probed) -> Iterator[Finding]:

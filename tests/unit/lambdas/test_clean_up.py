@@ -458,7 +458,7 @@ def test_the_last_lines_of_an_elastic_rank_0_are_kept_from_the_announced_pod(
     put_pod(cluster, run, "worker-0", phase="Running", index=0)
     put_pod(cluster, run, "worker-3", phase="Running", index=3)
     key = f"runs/{run.run_id}/rank0/{job.ref.name}"
-    aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key=key, Body=b"worker-3\n")
+    aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key=key, Body=b"worker-3")
     if way == "stopped":
         clean(run)
     else:

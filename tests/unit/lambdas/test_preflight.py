@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import boto3
 import pytest
+from botocore.config import Config
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -653,3 +655,29 @@ def test_the_quota_and_its_use_are_read_together(aws: Aws, refusing: Callable[[s
     assert isinstance(account._in_use(None, now=now), Unknown)
     refusing("GetMetricStatistics", "AccessDenied")
     assert account._in_use(metric, now=now) == Unknown("cloudwatch:GetMetricStatistics answered AccessDenied")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "is_verifiable"),
+    [
+        ({"url": "s3://data/old.tar"}, False),
+        ({"url": "s3://data/old.tar.zst"}, False),
+        ({"url": "s3://data/old.tar.gz"}, True),
+        ({"url": "s3://data/old.tar", "sha256": "ab" * 32}, True),
+        ({"url": "s3://data/old.tar", "manifest_url": "s3://data/old.tar.gz"}, True),
+        ({"url": "s3://data/new.tar"}, True),
+    ],
+)
+def test_an_archive_that_nothing_vouches_for_is_a_note_and_no_problem(
+    aws: Aws, ready: FakeKubernetesApi, dataset: dict[str, Any], is_verifiable: bool
+) -> None:
+    plain = boto3.client("s3", region_name="us-west-2", config=Config(request_checksum_calculation="when_required"))
+    for name in ("old.tar", "old.tar.zst", "old.tar.gz"):  # moto, as S3 before 2025, keeps no checksum of these
+        plain.put_object(Bucket=DATA_BUCKET, Key=name, Body=b"0")
+    aws.client("s3").put_object(Bucket=DATA_BUCKET, Key="new.tar", Body=b"0", ChecksumAlgorithm="SHA256")
+    run = run_of(spec_with(dataset=dataset))
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    answer = call(run)
+    assert answer["finished"]
+    assert ("is not verifiable, because S3 keeps no checksum of it" in "".join(answer["notes"])) is not is_verifiable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import resource
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 from tests.unit.trainer.conftest import make_rows, write_shard
 from trainer.data import shards
 from trainer.data.shard_file import KEYS
-from trainer.data.shards import open_dataset
+from trainer.data.shards import ShardedDataset, open_dataset
 from trainer.pretraining.batches import IGNORE_INDEX, BatchReader
 from trainer.runtime.errors import DatasetInvalid, DatasetNotFound
+from trainer.staging import marker
+from trainer.staging.marker import Marker
 
 
 def test_shards_are_found_at_any_depth_in_the_order_of_their_paths(tmp_path: Path) -> None:
@@ -180,3 +183,52 @@ def test_padded_predictions_are_ignored_by_the_loss(tmp_path: Path) -> None:
     labels = BatchReader(open_dataset(tmp_path), seed=0, vocab_size=50).micro_batch(np.arange(4)).masked_labels_BM
     assert (labels[:, 2] == IGNORE_INDEX).all()
     assert (labels[:, :2] >= 5).all()
+
+
+def staged(folder: Path) -> ShardedDataset:
+    """A data set of four shards with the digests that the stager keeps."""
+    for number in range(4):
+        write_shard(folder, number, make_rows(30))
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    marker.keep(
+        Marker(url="s3://b/k.tar", etag="e", files=4, bytes=1, num_shards=4, num_samples=9, shard_sha256=digests),
+        folder,
+    )
+    return open_dataset(folder)
+
+
+def test_the_ranks_compare_all_shards_with_the_digests_of_the_stager(tmp_path: Path) -> None:
+    dataset = staged(tmp_path / "data")
+    assert [dataset.require_unchanged(rank=rank, world_size=3) for rank in range(3)] == [0, 0, 0]
+    changed = dataset.shards[2].path
+    content = bytearray(changed.read_bytes())
+    content[-1] ^= 1
+    changed.write_bytes(content)
+    outcomes = []
+    for rank in range(3):
+        try:
+            outcomes.append(dataset.require_unchanged(rank=rank, world_size=3))
+        except DatasetInvalid as error:
+            outcomes.append(str(error).split(" has SHA-256")[0])
+    assert outcomes == [0, 0, f"The shard {changed}"]
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_no_flipped_bit_of_a_shard_is_read_in_silence(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("flipped") / "data"
+    dataset = staged(folder)
+    path = dataset.shards[0].path
+    content = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, 8 * len(content) - 1))
+    content[place // 8] ^= 1 << place % 8
+    path.write_bytes(content)
+    with pytest.raises(DatasetInvalid):
+        dataset.require_unchanged(rank=0, world_size=1)
+
+
+def test_shards_without_digests_are_counted(tmp_path: Path) -> None:
+    write_shard(tmp_path, 0, make_rows(3))
+    assert open_dataset(tmp_path).require_unchanged(rank=0, world_size=1) == 1

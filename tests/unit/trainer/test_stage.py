@@ -36,6 +36,7 @@ from trainer.runtime.errors import (
     TrainerError,
 )
 from trainer.staging import staging_folder
+from trainer.staging.transfer import Transfer
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.protocol import archives
 
@@ -66,6 +67,10 @@ def visible(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.endswith((".lock", ".ready")))
 
 
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def marked(destination: Path) -> dict[str, Any]:
     """What the marker says."""
     said: dict[str, Any] = json.loads((destination.parent / f".{destination.name}.ready").read_text())
@@ -85,7 +90,14 @@ def test_a_data_set_is_staged_checked_and_marked(s3: Any, destination: Path, mod
     }
     assert open_dataset(destination).num_samples == 10
     of_the_data = {key: value for key, value in said.items() if key not in ("skipped", "seconds")}
-    assert marked(destination) == {**of_the_data, "url": URL, "inode": destination.stat().st_ino}
+    shards = {str(path.relative_to(destination)): digest_of(path) for path in sorted(destination.rglob("*.hdf5"))}
+    assert marked(destination) == {
+        **of_the_data,
+        "url": URL,
+        "inode": destination.stat().st_ino,
+        "shard_sha256": shards,
+    }
+    assert said["verified"] == "CRC32, which S3 keeps"
     names = {path.name for path in destination.rglob("*") if path.is_file()}
     assert names == {"vocab.txt", "demo_training_0.hdf5", "demo_training_1.hdf5"}
     assert visible(destination.parent) == ["demo"]
@@ -465,3 +477,55 @@ def test_a_data_set_that_does_not_fit_is_refused_before_anything_is_written(
 def test_options_that_make_no_sense_are_named(destination: Path, given: tuple[str, ...], words: str) -> None:
     with pytest.raises(ConfigInvalid, match=words):
         run_stage(destination, *given)
+
+
+@pytest.mark.parametrize("url", [URL, f"s3://{BUCKET}/corpus.tar.zst", f"s3://{BUCKET}/below/"])
+def test_bytes_that_were_damaged_on_the_way_are_refused(
+    s3: Any, destination: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = dataset_archive(num_shards=1, num_samples=50)
+    if url.endswith("/"):
+        upload(s3, as_bytes(make_rows(50)), key="below/demo_training_0.hdf5")
+    else:
+        content = zstandard.ZstdCompressor(level=1).compress(archive) if url.endswith("zst") else archive
+        upload(s3, content, key=url.rpartition("/")[2])
+    present = Transfer.fetch
+
+    def damaged(self: Transfer, ranges: Any) -> Any:
+        for asked, (first, *others) in present(self, ranges):
+            middle = len(first) // 2
+            yield asked, [first[:middle] + bytes([first[middle] ^ 1]) + first[middle + 1 :], *others]
+
+    monkeypatch.setattr(Transfer, "fetch", damaged)
+    with pytest.raises(DatasetInvalid):
+        run_stage(destination, "--min_shards", "0", url=url)
+    assert not destination.exists()
+
+
+def test_what_is_not_verifiable_is_staged_with_a_warning(
+    s3: Any, destination: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upload(s3, dataset_archive(num_shards=1, num_samples=5))
+    monkeypatch.setattr(stage.stored_checksum, "of_object", lambda *_, **__: None)
+    assert run_stage(destination)["verified"] is None
+    assert f"Warning: {URL} is not verifiable: S3 keeps no checksum of it" in capsys.readouterr().out
+
+
+def test_an_archive_that_unpacks_to_more_than_is_allowed_is_refused(s3: Any, destination: Path) -> None:
+    upload(s3, gzip.compress(make_archive({"corpus/zeros": bytes(70 * 2**20)}), 1), key="bomb.tar.gz")
+    url = f"s3://{BUCKET}/bomb.tar.gz"
+    with pytest.raises(DatasetInvalid, match=r"unpacks to more than 67,108,864 bytes; .* raise dataset\.max_expansion"):
+        run_stage(destination, "--min_shards", "0", url=url)
+    assert not destination.exists()
+    run_stage(destination, "--min_shards", "0", "--max_expansion", "1000", url=url)
+    assert (destination / "corpus" / "zeros").stat().st_size == 70 * 2**20
+
+
+def test_room_is_required_for_the_unpacked_size_that_zstd_tells(
+    s3: Any, destination: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = make_archive({"corpus/zeros": bytes(10 * 2**20)})
+    upload(s3, zstandard.ZstdCompressor().compress(content), key="zeros.tar.zst")
+    monkeypatch.setattr(stage.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
+    with pytest.raises(StorageFailed, match=f"{len(content)} bytes of the data set are missing"):
+        run_stage(destination, "--min_shards", "0", url=f"s3://{BUCKET}/zeros.tar.zst")

@@ -101,7 +101,8 @@ class SlurmJobs:
     def _segments(self, folder: str, start: datetime) -> Iterator[str]:
         """Segments whose last line is from `start` or later; a name begins with that line's time."""
         after = f"{folder}{(start - EPOCH) // timedelta(microseconds=1):020d}"
-        return self._list(folder, after=after, what="Contents", field="Key")
+        found = self._list(folder, after=after, what="Contents", field="Key")
+        return (key for key in found if slurm_job.stamp_of(key) is not None)
 
     def _lines_of(self, key: str) -> Iterator[str]:
         for line in b"".join(self._bodies(key)).splitlines(keepends=True):
@@ -143,7 +144,7 @@ class _Stream:
 
 
 def _stamp_of(segment: str) -> datetime:
-    return EPOCH + timedelta(microseconds=slurm_job.stamp_of(segment))
+    return EPOCH + timedelta(microseconds=slurm_job.stamp_of(segment) or 0)
 
 
 def _ended_pod(job: str, node: NodeRecord, record: JobRecord) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import io
 import lzma
 import os
 import random
+import resource
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -232,9 +233,13 @@ def test_what_is_no_archive_is_refused(tmp_path_factory: pytest.TempPathFactory,
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    a_file_where_a_folder_is_needed = make_archive({"corpus": b"1", "corpus/a": b"1"})
-    with pytest.raises(StorageFailed, match="cannot be written"):
-        unpack(a_file_where_a_folder_is_needed, tmp_path / "in")
+    content, (_, hard) = make_archive({"corpus/a": b"1" * 400_000}), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(StorageFailed, match=r"cannot be written .*File too large"):
+            unpack(content, tmp_path / "in")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 def test_of_a_path_that_comes_twice_the_last_one_counts(tmp_path: Path) -> None:
@@ -268,3 +273,30 @@ def test_a_compressed_archive_is_read_to_its_checksum(tmp_path: Path) -> None:
     compressed[-6] ^= 0xFF  # in the checksum of all
     with pytest.raises(DatasetInvalid, match="CRC"):
         unpack(bytes(compressed), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("a", "a/b"), ("a/b", "a"), (".",), ("./",), ("x" * 300,), (f"{'x' * 300}/a",)],
+    ids=["below a file", "over a folder", "dot", "dot and slash", "long name", "long folder"],
+)
+def test_a_path_that_no_disk_could_hold_is_the_data_sets_fault(tmp_path: Path, names: tuple[str, ...]) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as made:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            made.addfile(member, io.BytesIO(b"1"))
+    with pytest.raises(DatasetInvalid, match=r"rename|pack the archive again"):
+        unpack(buffer.getvalue(), tmp_path / "in")
+
+
+def test_a_folder_in_the_place_of_a_file_is_the_data_sets_fault(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as made:
+        made.addfile(tarfile.TarInfo("a"))
+        folder = tarfile.TarInfo("a")
+        folder.type = tarfile.DIRTYPE
+        made.addfile(folder)
+    with pytest.raises(DatasetInvalid, match="cannot be made beside those before it"):
+        unpack(buffer.getvalue(), tmp_path / "in")
