@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainflow.cli.exit_status import ABORTED, refuse
+from trainflow.cli.exit_status import ABORTED, BAD_INPUT, refuse
+from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
 from trainflow.cli.operate.place import HOME, Home, PlaceName
@@ -198,10 +199,13 @@ def validate(
         bool,
         typer.Option("--run-help", help="Also run the program with --help and this Python, for at most 20 s."),
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check SPEC without starting anything.
 
     Arguments are compared with the flags in the script's source; with --run-help, with those that the program prints.
+
+    Exit status: 0 the spec is valid, 2 it is not.
     """
     _leave_plugins()
     from trainflow.cli.spec_file import read_spec
@@ -213,15 +217,36 @@ def validate(
         valid = read_spec(spec, override or ())
         require_code(valid.workload, beside=spec.parent)
     except TrainflowError as error:
-        refuse(str(error))
+        if not as_json:
+            refuse(str(error))
+        print_json({"version": VERSION, "spec": str(spec), "valid": False, "error": str(error)})
+        raise typer.Exit(BAD_INPUT) from None
     compute = valid.compute
+    notes = (_doubts_by_help if run_help else doubts_about)(valid.workload, folder=spec.parent)
+    if as_json:
+        print_json(
+            {
+                "version": VERSION,
+                "spec": str(spec),
+                "valid": True,
+                "name": valid.name,
+                "instance_type": compute.instance_type,
+                "num_nodes": compute.num_nodes,
+                "processes": compute.world_size,
+                "backend": compute.backend,
+                "precompiles": valid.precompiles,
+                "precompile_reason": valid.precompile_reason,
+                "notes": notes,
+            }
+        )
+        return
     print(
         f"{spec}: valid. {valid.name}: {compute.num_nodes} × {compute.instance_type}, "
         f"{count(compute.world_size, 'process')}, backend {compute.backend}.\n"
         f"Precompilation: {'on' if valid.precompiles else 'off'}, since {valid.precompile_reason}."
     )
-    for doubt in (_doubts_by_help if run_help else doubts_about)(valid.workload, folder=spec.parent):
-        print(f"Note: {doubt}")
+    for note in notes:
+        print(f"Note: {note}")
 
 
 def _doubts_by_help(workload: Workload, *, folder: Path) -> list[str]:
@@ -301,19 +326,22 @@ def doctor(
     run: Annotated[str, typer.Option(help="The run's id.", autocompletion=run_ids)],
     kubeconfig: Annotated[Path | None, typer.Option(help="The run's cluster. Default: as kubectl chooses.")] = None,
     namespace: Annotated[str, typer.Option(help="Where runs live.")] = "training",
+    as_json: AsJson = False,
 ) -> None:
     """Find what keeps a run's pods from working.
 
     Checks whether they find each other, their files, their devices and their image.
+
+    Exit status: 0 nothing failed, 1 a check failed, 2 there is nothing to examine.
     """
     from rich.console import Console
 
     from trainflow.cli.doctor import DoctorError
     from trainflow.cli.doctor import doctor as examine
 
-    console = Console()
+    console = Console(stderr=True) if as_json else Console()
     try:
-        status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console)
+        status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console, as_json=as_json)
     except DoctorError as error:
         refuse(str(error))
     raise typer.Exit(status)
@@ -326,7 +354,7 @@ EXAMPLE = Path("config/example.yaml")
 @app.command()
 def check_account(
     config: Configuration = EXAMPLE,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what would fail or surprise in a deployment.
 
