@@ -93,6 +93,7 @@ def test_a_run_is_observed_from_its_first_event_to_its_record(observed: Observed
     snapshot = observed.observer.snapshot()
     assert (snapshot.status, snapshot.total_steps) == (RunStatus.RUNNING, 200)
     assert [pod.name for pod in snapshot.pods] == ["train-0"]
+    assert snapshot.log_tail == ("train-0", run.log[32:52])
 
     log.write(*stamped(run.log)[52:])
     log.end()

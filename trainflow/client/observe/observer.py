@@ -139,6 +139,7 @@ class RunObserver:
             cost=self._node_use.cost(end=history.ended_at or self._clock()) if self._node_use else None,
             error=run_error(history),
             last_lines=self._last_lines(pods),
+            log_tail=self._log_tail(pods),
             warnings=tuple(self._training.warnings()),
             trouble=self._trouble(),
         )
@@ -247,6 +248,13 @@ class RunObserver:
             followers = dict(self._followers)
         failed = [pod for pod in pods if pod.phase == "Failed" and pod.uid in followers]
         return {pod.name: followers[pod.uid].last_lines() for pod in failed}
+
+    def _log_tail(self, pods: tuple[PodView, ...]) -> tuple[str, tuple[str, ...]] | None:
+        """The log of the newest running pod that may be rank 0's; of the jobs before the training, the first pod's."""
+        running = [pod for pod in pods if pod.phase == "Running" and (pod.index == 0 or may_hold_rank0(pod))]
+        with self._lock:
+            found = [(pod.name, self._followers[pod.uid]) for pod in running if pod.uid in self._followers]
+        return (found[-1][0], found[-1][1].last_lines()) if found else None
 
     def _finish_logs(self) -> None:
         """Complete logs of the pods that have ended; those that run on are left where they are."""
