@@ -13,7 +13,7 @@ from polling import eventually
 from recorded_runs import RecordedRun, recorded, statistics_of
 from test_observe_executions import FakeStepFunctions
 
-from trainflow.client.observe import RunObserver
+from trainflow.client.observe.observer import RunObserver
 from trainflow.models.run_record import RunError, RunStatus
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport

@@ -6,7 +6,6 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -186,6 +185,8 @@ class _Local:
             return self._run_all(place, pending)
 
     def _run_all(self, place: Place, pending: Sequence[GridRun]) -> int:
+        from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
         from trainflow.cli.run import stopped_by
 
         waiting, active, failed = list(pending), dict[Future[int], str](), False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
@@ -70,6 +69,8 @@ def top(
 
 def rows_of(reader: RunReader) -> list[Row]:
     """The runs that go on, the newest first."""
+    from concurrent.futures import ThreadPoolExecutor
+
     from trainflow.client.place import RunSummary
     from trainflow.errors import TrainflowError
     from trainflow.models.run_status import RunStatus
