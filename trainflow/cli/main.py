@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import io
 import math
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +18,7 @@ from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
 from trainflow.cli.operate.place import HOME, Home, PlaceName
+from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
 
@@ -207,7 +207,7 @@ def validate(
 
     Exit status: 0 the spec is valid, 2 it is not.
     """
-    _leave_plugins()
+    leave_plugins()
     from trainflow.cli.spec_file import read_spec
     from trainflow.client.code import require_code
     from trainflow.client.programs import doubts_about
@@ -276,7 +276,7 @@ def init(
     Reads the script's flags, launcher and libraries from its source, which is not run. The JSON Schema that the spec
     names in its first line is written beside it.
     """
-    _leave_plugins()
+    leave_plugins()
     from trainflow.cli.init import Answers, name_for, program_in, spec_text, write_spec
     from trainflow.cli.spec_schema import SCHEMA_FILE, write_schema
 
@@ -310,7 +310,7 @@ def schema(
     instance_types: Annotated[bool, typer.Option("--instance-types", help="The instance types instead.")] = False,
 ) -> None:
     """Print the JSON Schema of run specs, for editors."""
-    _leave_plugins()
+    leave_plugins()
     from trainflow.cli.instance_reference import instance_reference
     from trainflow.cli.spec_reference import spec_reference
     from trainflow.cli.spec_schema import schema_text
@@ -457,14 +457,6 @@ def rest(
     except deployed.DeploymentError as error:
         refuse(str(error))
     console.print(f"{deployment.name} is at rest: nothing runs, no training node is up.")
-
-
-def _leave_plugins() -> None:
-    """Let pydantic look for no plugins: it reads the metadata of every installed package, 0.1 s of processor time.
-
-    For commands alone that start no other program, which would inherit it.
-    """
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
 
 
 def _console_for_sentences() -> Console:

@@ -19,7 +19,7 @@ from trainflow.models.run_record import RunStatus
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView
 from trainflow.record.restarts import avoided_nodes
-from trainflow.record.wording import clock, count, duration, number, size, speed_of, usd
+from trainflow.record.wording import clock, count, duration, estimated_cost, number, size, speed_of
 
 STYLE_OF_STATUS = {
     RunStatus.RUNNING: "bold cyan",
@@ -75,7 +75,7 @@ def _heading(snapshot: RunSnapshot) -> Text:
     heading.append(snapshot.status.value, style=STYLE_OF_STATUS[snapshot.status])
     heading.append(f"  {clock(snapshot.seconds)}", style="dim")
     if snapshot.cost is not None and snapshot.cost.usd is not None:
-        heading.append(f"  about {usd(snapshot.cost.usd)} at on-demand prices", style="dim")
+        heading.append(f"  {estimated_cost(snapshot.cost.usd)}", style="dim")
     return heading
 
 

@@ -37,6 +37,7 @@ from trainflow.cli.operate.place import (
 from trainflow.cli.operate.resume import resume
 from trainflow.cli.operate.sweep import sweep
 from trainflow.cli.operate.top import top
+from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
 
@@ -151,8 +152,9 @@ def status(run: RunId, local: Local = False, place: PlaceName = None, out: Out =
 
     Exit status: 0 if it runs or has succeeded, 1 if it has failed, 2 if there is no such run.
     """
+    leave_plugins()
     from trainflow.cli.operate.shown import details_text
-    from trainflow.models.run_record import RunStatus
+    from trainflow.models.run_status import RunStatus
 
     found = open_reader(local=local, place=place, out=out).details(run)
     if as_json:

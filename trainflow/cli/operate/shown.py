@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trainflow.models.run_status import RunStatus
-from trainflow.record.wording import HOUR, count, duration, usd
+from trainflow.record.wording import HOUR, count, duration, estimated_cost, usd
 
 if TYPE_CHECKING:
     from trainflow.client.details import RunDetails
@@ -67,7 +67,7 @@ def details_text(run: RunDetails, now: datetime) -> str:
     if run.seconds_left:
         facts.append(("left", f"about {duration(run.seconds_left)}"))
     if run.cost_usd is not None:
-        facts.append(("cost", f"about {usd(run.cost_usd)} at on-demand prices"))
+        facts.append(("cost", estimated_cost(run.cost_usd)))
     if run.error:
         facts += [("error", f"{run.error.name}: {run.error.message}"), ("to do", run.error.what_to_do)]
     facts += [("warning", warning) for warning in run.warnings]
