@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from io import StringIO
@@ -119,12 +120,23 @@ def test_a_rank_0_that_does_not_listen_is_found(kubeconfig: Path) -> None:
     assert "security group" in failure
 
 
-def test_a_pod_that_finds_no_node_is_explained_with_the_schedulers_words(kubeconfig: Path) -> None:
+def test_a_pod_that_finds_no_node_is_explained_with_the_schedulers_words(
+    kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     start(kubeconfig, "stuck-0a1b", port=23403, listens=True, **{"example.com/missing": "1"})
     status, lines = examined(kubeconfig, "stuck-0a1b")
     assert status == 1
     assert "Insufficient example.com/missing" in starting_with(lines, "failed  pods:")
     assert starting_with(lines, "skipped rendezvous:")
+
+    capsys.readouterr()
+    console = Console(file=StringIO())
+    assert doctor("stuck-0a1b", kubeconfig=kubeconfig, namespace=NAMESPACE, console=console, as_json=True) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["version"], document["run_id"]) == (1, "stuck-0a1b")
+    (pods,) = [finding for finding in document["findings"] if finding["check"] == "pods"]
+    assert pods.keys() == {"check", "outcome", "seen", "advice"}
+    assert (pods["outcome"], "Insufficient example.com/missing" in pods["seen"]) == ("failed", True)
 
 
 def test_a_kubeconfig_that_is_none_is_one_sentence(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def detached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detached]:
         terminal.type("d\n")
         status = terminal.wait()
     (run,) = here.json("list", "--local")
-    # The terminal reads the log by itself; the other commands know the steps that the workflow has stored.
-    until(lambda: (here.json("status", run["run_id"], "--local")["step"] or 0) > 2)
+    assert here.json("status", run["run_id"], "--local")["step"] >= 1, "status shows what the terminal has shown"
+    until(lambda: here.json("metrics", run["run_id"], "--local"))  # those are stored by the workflow's polls
     yield Detached(folder=folder, run_id=run["run_id"], shown=terminal.shown, status=status)
     here("stop", run["run_id"], "--local")
 
@@ -136,6 +136,7 @@ def test_its_figures_are_exported(place: Place) -> None:
     assert (rows[0]["step"], float(rows[0]["loss"])) == ("1", 8.99)
     documents = json.loads(command("metrics", run_id, *at, "--export", "json"))
     assert documents[0]["loss"] == 8.99
+    assert command.json("metrics", run_id, *at) == documents
 
 
 def test_its_report_shows_what_is_known_now(place: Place, tmp_path: Path) -> None:
@@ -143,6 +144,8 @@ def test_its_report_shows_what_is_known_now(place: Place, tmp_path: Path) -> Non
     path = command("report", run_id, *at, "--out", str(tmp_path) if not at else "out").strip()
     assert path.endswith(f"{run_id}/report-now.html")
     assert run_id in (command.folder / path).read_text()
+    document = command.json("report", run_id, *at)
+    assert [(run["run_id"], run["status"]) for run in document["runs"]] == [(run_id, "RUNNING")]
 
 
 def test_it_is_compared(place: Place) -> None:

@@ -7,17 +7,18 @@ from __future__ import annotations
 import functools
 import io
 import math
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainflow.cli.exit_status import ABORTED, refuse
+from trainflow.cli.exit_status import ABORTED, BAD_INPUT, refuse
+from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
 from trainflow.cli.operate.place import HOME, Home, PlaceName
+from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
 
@@ -198,12 +199,15 @@ def validate(
         bool,
         typer.Option("--run-help", help="Also run the program with --help and this Python, for at most 20 s."),
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check SPEC without starting anything.
 
     Arguments are compared with the flags in the script's source; with --run-help, with those that the program prints.
+
+    Exit status: 0 the spec is valid, 2 it is not.
     """
-    _leave_plugins()
+    leave_plugins()
     from trainflow.cli.spec_file import read_spec
     from trainflow.client.code import require_code
     from trainflow.client.programs import doubts_about
@@ -213,15 +217,36 @@ def validate(
         valid = read_spec(spec, override or ())
         require_code(valid.workload, beside=spec.parent)
     except TrainflowError as error:
-        refuse(str(error))
+        if not as_json:
+            refuse(str(error))
+        print_json({"version": VERSION, "spec": str(spec), "valid": False, "error": str(error)})
+        raise typer.Exit(BAD_INPUT) from None
     compute = valid.compute
+    notes = (_doubts_by_help if run_help else doubts_about)(valid.workload, folder=spec.parent)
+    if as_json:
+        print_json(
+            {
+                "version": VERSION,
+                "spec": str(spec),
+                "valid": True,
+                "name": valid.name,
+                "instance_type": compute.instance_type,
+                "num_nodes": compute.num_nodes,
+                "processes": compute.world_size,
+                "backend": compute.backend,
+                "precompiles": valid.precompiles,
+                "precompile_reason": valid.precompile_reason,
+                "notes": notes,
+            }
+        )
+        return
     print(
         f"{spec}: valid. {valid.name}: {compute.num_nodes} × {compute.instance_type}, "
         f"{count(compute.world_size, 'process')}, backend {compute.backend}.\n"
         f"Precompilation: {'on' if valid.precompiles else 'off'}, since {valid.precompile_reason}."
     )
-    for doubt in (_doubts_by_help if run_help else doubts_about)(valid.workload, folder=spec.parent):
-        print(f"Note: {doubt}")
+    for note in notes:
+        print(f"Note: {note}")
 
 
 def _doubts_by_help(workload: Workload, *, folder: Path) -> list[str]:
@@ -251,7 +276,7 @@ def init(
     Reads the script's flags, launcher and libraries from its source, which is not run. The JSON Schema that the spec
     names in its first line is written beside it.
     """
-    _leave_plugins()
+    leave_plugins()
     from trainflow.cli.init import Answers, name_for, program_in, spec_text, write_spec
     from trainflow.cli.spec_schema import SCHEMA_FILE, write_schema
 
@@ -285,7 +310,7 @@ def schema(
     instance_types: Annotated[bool, typer.Option("--instance-types", help="The instance types instead.")] = False,
 ) -> None:
     """Print the JSON Schema of run specs, for editors."""
-    _leave_plugins()
+    leave_plugins()
     from trainflow.cli.instance_reference import instance_reference
     from trainflow.cli.spec_reference import spec_reference
     from trainflow.cli.spec_schema import schema_text
@@ -301,19 +326,22 @@ def doctor(
     run: Annotated[str, typer.Option(help="The run's id.", autocompletion=run_ids)],
     kubeconfig: Annotated[Path | None, typer.Option(help="The run's cluster. Default: as kubectl chooses.")] = None,
     namespace: Annotated[str, typer.Option(help="Where runs live.")] = "training",
+    as_json: AsJson = False,
 ) -> None:
     """Find what keeps a run's pods from working.
 
     Checks whether they find each other, their files, their devices and their image.
+
+    Exit status: 0 nothing failed, 1 a check failed, 2 there is nothing to examine.
     """
     from rich.console import Console
 
     from trainflow.cli.doctor import DoctorError
     from trainflow.cli.doctor import doctor as examine
 
-    console = Console()
+    console = Console(stderr=True) if as_json else Console()
     try:
-        status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console)
+        status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console, as_json=as_json)
     except DoctorError as error:
         refuse(str(error))
     raise typer.Exit(status)
@@ -326,7 +354,7 @@ EXAMPLE = Path("config/example.yaml")
 @app.command()
 def check_account(
     config: Configuration = EXAMPLE,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what would fail or surprise in a deployment.
 
@@ -429,14 +457,6 @@ def rest(
     except deployed.DeploymentError as error:
         refuse(str(error))
     console.print(f"{deployment.name} is at rest: nothing runs, no training node is up.")
-
-
-def _leave_plugins() -> None:
-    """Let pydantic look for no plugins: it reads the metadata of every installed package, 0.1 s of processor time.
-
-    For commands alone that start no other program, which would inherit it.
-    """
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
 
 
 def _console_for_sentences() -> Console:

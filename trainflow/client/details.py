@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
-from trainflow.record.pods import PodView
+
+if TYPE_CHECKING:  # the status of a run that has ended is its record: it needs nothing that observes one
+    from trainflow.client.observe.snapshot import RunSnapshot
+    from trainflow.record.pods import PodView
 
 VERSION = 1
 """Version of the JSON documents; fields are added without a new one."""

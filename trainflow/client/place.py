@@ -6,7 +6,6 @@ and returns a context manager of a `Place`. Nothing here imports such a package:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -258,5 +257,7 @@ def open_place(name: str, options: PlaceOptions) -> AbstractContextManager[Place
 
 def new_run_id(spec: RunSpec, started_at: datetime) -> str:
     """Id of a run: the spec's name, and what tells this run from others of the same spec."""
+    import hashlib  # a list of runs needs none
+
     digest = hashlib.sha256(f"{spec.model_dump_json()}{started_at.isoformat()}".encode()).hexdigest()
     return f"{spec.name}-{digest[:12]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,12 @@ class NamedPlace:
     """None for the one that boto3 finds."""
     profile: str | None = None
     """Profile of the credentials; None for those that boto3 finds."""
+    mlflow: str | None = None
+    """MLflow server to which `trainflow export` writes the place's runs where it is told no tracker."""
+    experiment: str | None = None
+    """Its experiment."""
+    wandb: str | None = None
+    """Project in Weights & Biases to which it writes them."""
 
     def session(self) -> Any:
         """A boto3 session of its own.
@@ -94,14 +100,9 @@ def read_names(path: Path | None = None) -> PlaceNames:
 
 
 def _named(name: str, table: Any, path: Path) -> NamedPlace:
-    known = {"deployment", "region", "profile"}
+    known = {known.name for known in fields(NamedPlace)} - {"name"}
     if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
         raise PlaceUnavailable(f"{path}: places.{name} must be a table of texts.")
     if unknown := sorted(table.keys() - known):
         raise PlaceUnavailable(f"{path}: places.{name}.{unknown[0]} is no field; there are {', '.join(sorted(known))}.")
-    return NamedPlace(
-        name=name,
-        deployment=table.get("deployment", name),
-        region=table.get("region"),
-        profile=table.get("profile"),
-    )
+    return NamedPlace(**{"name": name, "deployment": name, **table})

@@ -17,11 +17,12 @@ from trainflow.client.artifacts import Artifact, artifacts_below
 from trainflow.client.code import PackedCode
 from trainflow.client.continuing import spec_continuing
 from trainflow.client.details import RunDetails, details_of_record, details_of_snapshot
-from trainflow.client.observe import RunObserver, RunSnapshot
 from trainflow.client.observe.cluster import KubernetesPods, PodSource, UnseenPods
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.glance import glance
+from trainflow.client.observe.observer import RunObserver
 from trainflow.client.observe.slurm import SlurmJobs
+from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.place import (
     FollowedRun,
     LogNotFound,

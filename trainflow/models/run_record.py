@@ -11,7 +11,8 @@ from trainflow.models.run_status import RunStatus as RunStatus
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # The record's validator holds those of its entries: an entry's own is built when it is first used by itself.
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class RunError(_Entry):
@@ -184,6 +185,8 @@ class MetricsPublished(_Entry):
 
 class RunRecord(_Entry):
     """Everything that is known of a run."""
+
+    model_config = ConfigDict(defer_build=False)
 
     run_id: str
     status: RunStatus

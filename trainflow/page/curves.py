@@ -12,6 +12,7 @@ from typing import Any, cast
 from trainflow.page.series import Series
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.wording import count, significant
+from trainflow.report.charts import TITLES
 from trainflow.report.scales import smoothed
 
 MAX_METRICS = 24
@@ -32,15 +33,6 @@ OWN = {
     "learning_rate": ("Learning rate", ""),
 }
 """Title and unit of the figures that every step may have: fields of `StepMetrics`."""
-
-TITLES = {
-    "tokens_per_second": ("Throughput", "tokens/s"),
-    "mfu_percent": ("Utilization of the devices", "% of peak FLOP/s"),
-    "grad_norm": ("Norm of the gradients", "before clipping"),
-    "data_wait_percent": ("Waiting for data", "% of the time"),
-    "memory_mib": ("Memory", "MiB"),
-}
-"""Title and unit of the further figures that are known; others have their own name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +117,7 @@ class RunCurves:
 
 
 def metric_payload(name: str, series: Series, window: Window) -> dict[str, Any]:
-    """One curve: `low` and `high` are of each bucket, `mean` is smoothed."""
+    """One curve: `low` and `high` are of each bucket, `mean` is smoothed, `newest` is as it was logged."""
     points = max(2, min(MAX_BUCKETS, window.points))
     buckets = series.buckets(points, first=window.first, last=window.last)
     means = [bucket.mean for bucket in buckets]
@@ -141,6 +133,7 @@ def metric_payload(name: str, series: Series, window: Window) -> dict[str, Any]:
         "low": _rounded(bucket.low for bucket in buckets),
         "high": _rounded(bucket.high for bucket in buckets),
         "mean": _rounded(smoothed(means, reach) if reach else means),
+        "newest": _rounded(series.newest(window.last) or ()),
         "notFinite": odd[:: max(1, len(odd) // 100)],
     }
 

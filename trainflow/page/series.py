@@ -78,6 +78,11 @@ class Series:
         """Position of the newest finite value."""
         return self._x[-1] if self._x else None
 
+    def newest(self, last: float = math.inf) -> tuple[float, float] | None:
+        """Position and value of the newest finite value up to a position."""
+        count = bisect_right(self._x, last)
+        return (self._x[count - 1], self._y[count - 1]) if count else None
+
     def extend(self, xs: Sequence[float], ys: Sequence[float]) -> None:
         """Add values behind the others.
 

@@ -225,7 +225,7 @@ def _cost_figures(cost: Forecast | None, *, is_running: bool) -> list[KeyFigure]
 
 
 def _usd(amount: float) -> str:
-    return f"${number(amount)}" if amount >= 0.005 or amount == 0 else "< $0.01"
+    return f"${number(amount)}" if round(amount, 2) or amount == 0 else "< $0.01"
 
 
 def _period(snapshot: RunSnapshot) -> str:

@@ -74,6 +74,12 @@ def usd(amount: float | None) -> str:
     return "less than 0.01 USD" if 0 < amount < 0.01 else f"{amount:,.2f} USD"
 
 
+def estimated_cost(amount: float) -> str:
+    """`about 12.34 USD at on-demand prices`, `less than 0.01 USD at on-demand prices`."""
+    about = "" if 0 < amount < 0.01 else "about "
+    return f"{about}{usd(amount)} at on-demand prices"
+
+
 def count(number_of: int, noun: str) -> str:
     """`1 pod`, `3 pods`, `25,000 events`, `2 processes`."""
     ending = "" if number_of == 1 else "es" if noun.endswith("s") else "s"

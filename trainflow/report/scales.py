@@ -75,10 +75,12 @@ def smoothed(values: Sequence[float], reach: int) -> list[float]:
 
     In the middle this is the mean of both sides, which does not lag behind. At the ends, where neighbours are missing
     on one side, a mean would lag and a shrinking window would follow the noise of the last values; the line through as
-    many values as elsewhere does neither (local linear regression: Cleveland 1979, with equal weights). Values that are
-    not finite are left out and stay as they are.
+    many values as elsewhere does neither (local linear regression: Cleveland 1979, with equal weights). It does not
+    leave the range of the values: a learning rate that falls to 0 is not shown below it. Values that are not finite
+    are left out and stay as they are.
     """
     told = [(index, value) for index, value in enumerate(values) if math.isfinite(value)]
+    lowest, highest = min((value for _, value in told), default=0.0), max((value for _, value in told), default=0.0)
     in_window = {index: place for place, (index, _) in enumerate(told)}
     # Prefix sums of 1, x, x², y and xy over the finite values.
     sums = [[0.0, *accumulate(part)] for part in zip(*((1.0, x, x * x, y, x * y) for x, y in told), strict=True)]
@@ -93,5 +95,5 @@ def smoothed(values: Sequence[float], reach: int) -> list[float]:
         n, sx, sxx, sy, sxy = (part[start + width] - part[start] for part in sums)
         spread = n * sxx - sx * sx
         slope = (n * sxy - sx * sy) / spread if spread else 0.0
-        smooth.append(sy / n + slope * (index - sx / n))
+        smooth.append(min(highest, max(lowest, sy / n + slope * (index - sx / n))))
     return smooth

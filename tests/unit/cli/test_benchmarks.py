@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from recorded_runs import recorded
 
 from benchmarks import __main__ as command
-from benchmarks import overhead
+from benchmarks import cli, overhead
 from benchmarks.overhead import MeasuredRun, summary
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from trainflow.client.files import write_record
@@ -95,3 +96,12 @@ def test_a_failed_benchmark_says_why_and_exits_with_1(
 
     assert command.main(["overhead"]) == 1
     assert capsys.readouterr().err == "overhead: Run x ended as FAILED.\n"
+
+
+def test_the_commands_whose_start_is_measured_find_the_run(tmp_path: Path) -> None:
+    cli._leave_run(tmp_path)
+    for name in ("list", "status"):
+        done = subprocess.run(
+            [sys.executable, *cli.commands(tmp_path)[name]], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, cli.RUN_ID in done.stdout) == (0, True), done.stderr

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
@@ -13,6 +15,7 @@ from local import preflight
 from local.place import TwinPlace
 from local.twin import REPOSITORY
 from tests.fakes.runs import SPEC, spec_with
+from trainflow.cli.documents import DOCUMENTS
 from trainflow.cli.main import app
 from trainflow.client.place import PlaceOptions
 from trainflow.errors import DatasetNotFound
@@ -36,6 +39,51 @@ def test_a_valid_spec_is_said_to_be_valid(spec_file: Path) -> None:
         f"{spec_file}: valid. bert: 2 × trn1.32xlarge, 64 processes, backend job.",
         "Precompilation: on, since Trainflow's own programs know how to compile first.",
     ]
+
+
+def test_a_valid_spec_is_described_for_programs(spec_file: Path) -> None:
+    spec_file.write_text(yaml.safe_dump(SPEC))
+    answer = invoke("validate", str(spec_file), "--json")
+    assert answer.exit_code == 0
+    assert json.loads(answer.stdout) == {
+        "version": 1,
+        "spec": str(spec_file),
+        "valid": True,
+        "name": "bert",
+        "instance_type": "trn1.32xlarge",
+        "num_nodes": 2,
+        "processes": 64,
+        "backend": "job",
+        "precompiles": True,
+        "precompile_reason": "Trainflow's own programs know how to compile first",
+        "notes": [],
+    }
+
+
+def test_an_invalid_spec_is_a_document_for_programs(spec_file: Path) -> None:
+    spec_file.write_text(yaml.safe_dump(spec_with(compute__num_nodes=0)))
+    answer = invoke("validate", str(spec_file), "--json")
+    assert (answer.exit_code, answer.stderr) == (2, "")
+    assert json.loads(answer.stdout) == {
+        "version": 1,
+        "spec": str(spec_file),
+        "valid": False,
+        "error": f"{spec_file}: compute.num_nodes: must be at least 1, got 0.",
+    }
+
+
+READING = {"list", "status", "top", "plan", "metrics", "compare", "report", "artifacts", "places", "validate", "doctor"}
+READING |= {"check-account", "sweep", "grid"}
+"""Commands that answer a question, and those whose answer is what they have done."""
+
+
+def test_every_command_that_answers_a_question_answers_programs() -> None:
+    group = typer.main.get_command(app)
+    commands = group.commands  # type: ignore[attr-defined]
+    printing = {name for name, one in commands.items() if any("--json" in option.opts for option in one.params)}
+    assert printing == READING
+    described = (DOCUMENTS / "commands.md").read_text().partition("\n## JSON\n")[2].partition("\n## ")[0]
+    assert {name for name in printing if f"`{name}`" not in described} == set()
 
 
 @pytest.mark.parametrize(

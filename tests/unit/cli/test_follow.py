@@ -17,7 +17,7 @@ from trainflow.cli.follow.screen import at_time, screen
 from trainflow.cli.follow.staging import staging_line
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.errors import WorkerFailed
-from trainflow.models.run_record import Restart, RunStatus
+from trainflow.models.run_record import Cost, Restart, RunStatus
 from trainflow.models.total_steps import total_steps
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.staging_line import StagingReport
@@ -177,6 +177,39 @@ def test_the_picture_fits_a_small_terminal() -> None:
         picture = drawn(after(run, seconds), width=80, height=24)
         assert len(picture.splitlines()) <= 24
         assert max(len(line) for line in picture.splitlines()) <= 80
+
+
+def with_log(num_lines: int, *further: str) -> RunSnapshot:
+    lines = (*(f"line {number}" for number in range(num_lines)), *further)
+    return replace(after(recorded("succeeded"), 75), log_tail=("demo-3f2a9c1b4d5e-training-1-0-x2b7k", lines))
+
+
+def test_the_picture_of_a_run_has_the_newest_lines_of_its_log() -> None:
+    picture = drawn(with_log(20)).splitlines()
+
+    begin = picture.index(next(line for line in picture if "log of training-1-0-x2b7k" in line))
+    assert [line.strip() for line in picture[begin + 1 :]] == [f"line {number}" for number in range(14, 20)]
+
+
+@pytest.mark.parametrize("height", [18, 24, 30, 40])
+def test_the_log_takes_no_more_than_the_terminal_has(height: int) -> None:
+    assert len(drawn(with_log(20), height=height).splitlines()) <= height
+
+
+def test_a_progress_bar_and_colours_of_the_log_are_shown_as_a_terminal_does() -> None:
+    picture = drawn(with_log(0, " 10%|#  \r 20%|## \r 30%|###\r", "\x1b[31mred\x1b[0m \x1b[2Jwords"))
+
+    assert ("30%|###" in picture, "20%" in picture, "red words" in picture, "[2J" in picture) == (
+        True,
+        False,
+        True,
+        False,
+    )
+
+
+def test_the_picture_of_a_run_says_what_it_costs() -> None:
+    cost = Cost(usd=12.5, node_hours=0.6, region="us-west-2")
+    assert "about 12.50 USD at on-demand prices" in drawn(replace(after(recorded("succeeded"), 75), cost=cost))
 
 
 def test_the_picture_of_a_failed_run_ends_with_the_first_failed_pods_last_lines() -> None:

@@ -13,7 +13,7 @@ from polling import eventually
 from recorded_runs import RecordedRun, recorded, statistics_of
 from test_observe_executions import FakeStepFunctions
 
-from trainflow.client.observe import RunObserver
+from trainflow.client.observe.observer import RunObserver
 from trainflow.models.run_record import RunError, RunStatus
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport
@@ -93,6 +93,7 @@ def test_a_run_is_observed_from_its_first_event_to_its_record(observed: Observed
     snapshot = observed.observer.snapshot()
     assert (snapshot.status, snapshot.total_steps) == (RunStatus.RUNNING, 200)
     assert [pod.name for pod in snapshot.pods] == ["train-0"]
+    assert snapshot.log_tail == ("train-0", run.log[32:52])
 
     log.write(*stamped(run.log)[52:])
     log.end()

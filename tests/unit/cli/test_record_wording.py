@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from trainflow.record.wording import clock, count, duration, number, rate, size
+from trainflow.record.wording import clock, count, duration, estimated_cost, number, rate, size
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,8 @@ def test_fast_trainings_need_no_decimals() -> None:
 def test_counts_agree_with_their_nouns() -> None:
     assert [count(1, "gap"), count(25_000, "event")] == ["1 gap", "25,000 events"]
     assert [count(1, "process"), count(64, "process")] == ["1 process", "64 processes"]
+
+
+def test_a_cost_is_said_with_how_exact_it_is() -> None:
+    assert estimated_cost(12.3) == "about 12.30 USD at on-demand prices"
+    assert estimated_cost(0.004) == "less than 0.01 USD at on-demand prices"

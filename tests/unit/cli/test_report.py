@@ -254,6 +254,14 @@ def test_the_ends_of_the_smoothed_curve_do_not_follow_the_noise() -> None:
     assert max(abs(mean - (100.0 - step)) for step, mean in enumerate(smooth)) < 1.0
 
 
+def test_the_smoothed_curve_does_not_leave_the_range_of_the_values() -> None:
+    """A learning rate that falls to 0 faster at its end is not drawn below 0."""
+    rates = [1.0] * 40 + [0.5, 0.1, 0.0]
+
+    assert min(smoothed(rates, 10)) >= 0.0
+    assert max(smoothed(rates, 10)) <= 1.0
+
+
 def test_values_that_are_no_numbers_do_not_disturb_the_smoothed_curve() -> None:
     falling = [100.0 - step for step in range(50)]
     broken = [math.nan if step in (0, 7, 8, 49) else value for step, value in enumerate(falling)]

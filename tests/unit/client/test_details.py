@@ -52,6 +52,7 @@ def test_a_run_is_shown_by_what_is_known_of_it() -> None:
         total_steps=20,
         loss=2.5,
         throughput=1234.5,
+        cost_usd=12.3,
         pods=[PodDetails(name="a-0", stage="training", phase="Failed", node="n", reason="OOMKilled", exit_code=137)],
         error=RunError(name="TrainingFailed", message="Rank 0 ended.", what_to_do="Read its log."),
         warnings=["No line was understood."],
@@ -62,6 +63,7 @@ def test_a_run_is_shown_by_what_is_known_of_it() -> None:
         "started   2026-11-22 09:00 UTC",
         "duration  3 h 00 min",
         "step      10/20, loss 2.5000, 1,234.5 sequences/s",
+        "cost      about 12.30 USD at on-demand prices",
         "error     TrainingFailed: Rank 0 ended.",
         "to do     Read its log.",
         "warning   No line was understood.",
@@ -69,6 +71,11 @@ def test_a_run_is_shown_by_what_is_known_of_it() -> None:
         "POD  PHASE   NODE",
         "a-0  Failed  n     OOMKilled exit code 137",
     ]
+
+
+def test_a_run_that_has_printed_no_step_yet_says_so() -> None:
+    run = RunDetails(run_id="a", status=RunStatus.RUNNING, started_at=NOW, state="WatchTraining", total_steps=20)
+    assert "step      none yet" in details_text(run, NOW).splitlines()
 
 
 def test_the_list_is_a_table() -> None:

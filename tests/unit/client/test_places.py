@@ -7,8 +7,10 @@ from pathlib import Path
 
 import boto3
 import pytest
+import typer
 from moto import mock_aws
 
+from trainflow.cli.operate.export import Trackers, trackers
 from trainflow.client.place import PlaceRefused, PlaceUnavailable
 from trainflow.client.place_names import NamedPlace, PlaceNames, read_names
 from trainflow.client.places import open_deployment
@@ -106,6 +108,19 @@ def test_names_come_from_the_file_the_environment_and_the_command(
     assert names.named("big") == NamedPlace(name="big", deployment="prod", region="us-east-1")
 
 
+def test_the_trackers_of_a_place_are_used_where_the_command_names_none(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[places.mine]\nmlflow = 'https://mlflow.example.org'\nexperiment = 'bert'\n")
+    mine = read_names(file).named("mine")
+
+    assert trackers(Trackers(), mine) == Trackers(mlflow="https://mlflow.example.org", experiment="bert")
+    assert trackers(Trackers(experiment="other"), mine).experiment == "other"
+    assert trackers(Trackers(wandb="research"), mine) == Trackers(wandb="research", experiment="bert")
+    for place in (None, NamedPlace(name="bare", deployment="bare")):
+        with pytest.raises(typer.BadParameter, match="--mlflow URI, --wandb PROJECT"):
+            trackers(Trackers(), place)
+
+
 def test_without_a_file_there_are_no_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRAINFLOW_PLACE", raising=False)
     assert read_names(tmp_path / "config.toml").named(None) is None
@@ -119,7 +134,10 @@ def test_without_a_file_there_are_no_names(tmp_path: Path, monkeypatch: pytest.M
         ("places = 3", "`places` must be a table"),
         ("[places]\nmine = 3", "places.mine must be a table of texts"),
         ("[places.mine]\nregion = 3", "places.mine must be a table of texts"),
-        ("[places.mine]\nregoin = 'x'", "places.mine.regoin is no field; there are deployment, profile, region"),
+        (
+            "[places.mine]\nregoin = 'x'",
+            "places.mine.regoin is no field; there are deployment, experiment, mlflow, profile, region",
+        ),
         ("\udcff", "is not TOML"),
     ],
 )

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from trainflow.page.curves import RunCurves, Window
+from trainflow.page.curves import RunCurves, Window, title_of
 from trainflow.protocol.metrics_line import StepMetrics
 
 BEGIN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -53,7 +53,7 @@ def test_a_metric_of_the_programs_own_has_a_curve_under_its_name() -> None:
     assert [(metric["key"], metric["title"], metric["unit"]) for metric in payload["metrics"]] == [
         ("loss", "Loss", ""),
         ("accuracy", "accuracy", ""),
-        ("mfu_percent", "Utilization of the devices", "% of peak FLOP/s"),
+        ("mfu_percent", "Model FLOPs utilization", "% of peak"),
     ]
 
 
@@ -67,6 +67,21 @@ def test_a_curve_is_told_in_words_with_its_values_that_are_not_finite() -> None:
     assert loss["notFinite"] == [2]
     assert curves.not_finite() == [("Loss", 1)]
     json.dumps(loss, allow_nan=False)
+
+
+def test_the_newest_value_is_as_it_was_logged_whatever_the_smoothing() -> None:
+    curves = RunCurves()
+    curves.update(steps(*(float(number % 2) for number in range(1, 101))))
+
+    whole, part = (curves.metric("loss", Window(smoothing=20, last=last)) for last in (math.inf, 51))
+
+    assert whole is not None
+    assert part is not None
+    assert (whole["newest"], part["newest"]) == ([100, 0], [51, 1])
+
+
+def test_figures_have_the_titles_of_the_report() -> None:
+    assert title_of("step_ms_p50") == ("Step time, median", "ms")
 
 
 def test_smoothing_takes_the_mean_of_neighbours_and_leaves_the_band() -> None:

@@ -6,6 +6,7 @@ command, on every backend. `examination.py` asks the cluster, `inside.py` runs i
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.markup import escape
 from trainflow.cli.doctor.cluster import DoctorError, KubernetesCluster
 from trainflow.cli.doctor.examination import examine
 from trainflow.cli.doctor.findings import Finding, Outcome, findings
+from trainflow.cli.json_output import VERSION, print_json
 
 __all__ = ["DoctorError", "doctor"]
 
@@ -21,8 +23,15 @@ ALL_WELL, SOMETHING_FAILED = 0, 1
 _STYLES = {Outcome.OK: "green", Outcome.FAILED: "red", Outcome.SKIPPED: "dim"}
 
 
-def doctor(run: str, *, kubeconfig: Path | None, namespace: str, console: Console) -> int:
+def doctor(run: str, *, kubeconfig: Path | None, namespace: str, console: Console, as_json: bool = False) -> int:
     """Examine a run's pods and print one line a check.
+
+    Args:
+        run: The run's id.
+        kubeconfig: The cluster; as kubectl chooses if not given.
+        namespace: Namespace of the run's pods.
+        console: Where to print.
+        as_json: Print one JSON document instead.
 
     Returns:
         The command's exit status: 0 if nothing failed, 1 otherwise.
@@ -34,8 +43,11 @@ def doctor(run: str, *, kubeconfig: Path | None, namespace: str, console: Consol
     with console.status(f"Looking at {run} …"):
         evidence = examine(cluster, run, namespace)
     found = list(findings(evidence))
-    for finding in found:
-        _print(console, finding)
+    if as_json:
+        print_json({"version": VERSION, "run_id": run, "findings": [asdict(finding) for finding in found]})
+    else:
+        for finding in found:
+            _print(console, finding)
     return SOMETHING_FAILED if any(f.outcome is Outcome.FAILED for f in found) else ALL_WELL
 
 

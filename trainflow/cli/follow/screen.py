@@ -19,7 +19,7 @@ from trainflow.models.run_record import RunStatus
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView
 from trainflow.record.restarts import avoided_nodes
-from trainflow.record.wording import clock, count, duration, number, size, speed_of
+from trainflow.record.wording import clock, count, duration, estimated_cost, number, size, speed_of
 
 STYLE_OF_STATUS = {
     RunStatus.RUNNING: "bold cyan",
@@ -33,6 +33,10 @@ STYLE_OF_PHASE = {"Running": "cyan", "Succeeded": "green", "Failed": "red"}
 MIN_STATE_ROWS = 4
 MAX_POD_ROWS = 8
 NUM_LAST_LINES = 12
+TAIL_ROWS = 8
+"""Most lines of the log while the run goes on, its heading and the blank line before it included."""
+
+MIN_TAIL_ROWS = 5
 FIXED_ROWS = 10
 """Lines of the picture besides states and pods: heading, blanks, table heads, progress, checkpoint and restarts."""
 
@@ -40,8 +44,12 @@ FIXED_ROWS = 10
 def screen(snapshot: RunSnapshot, *, max_height: int = 40) -> RenderableType:
     """The picture of a run, made to fit the terminal's height by leaving out the oldest states first."""
     pods = _shown_pods(snapshot.pods)
-    room = max(MIN_STATE_ROWS, max_height - FIXED_ROWS - len(pods))
-    parts: list[RenderableType] = [_heading(snapshot), Text(), _states(snapshot, room)]
+    room = max_height - FIXED_ROWS - len(pods)
+    tail = _log_tail(snapshot) if room >= MIN_STATE_ROWS + MIN_TAIL_ROWS else []
+    states = _told_states(snapshot)
+    tail_rows = min(TAIL_ROWS, max(MIN_TAIL_ROWS, room - len(states))) if tail else 0
+    state_room = max(MIN_STATE_ROWS, room - tail_rows)
+    parts: list[RenderableType] = [_heading(snapshot), Text(), _states(states, snapshot, state_room)]
     if pods:
         parts += [Text(), _pods(pods, snapshot)]
     if snapshot.staging:
@@ -50,6 +58,8 @@ def screen(snapshot: RunSnapshot, *, max_height: int = 40) -> RenderableType:
         parts += [Text(), _progress(snapshot)]
     if course := course_line(snapshot):
         parts += [Text(course, style="dim", no_wrap=True, overflow="ellipsis")]
+    if tail:
+        parts += [Text(), tail[0], *tail[1:][2 - tail_rows :]]
     if snapshot.status is not RunStatus.RUNNING:
         parts += _last_lines(snapshot)
     parts += [line for warning in snapshot.warnings for line in (Text(), Text(f"warning: {warning}", style="yellow"))]
@@ -64,6 +74,8 @@ def _heading(snapshot: RunSnapshot) -> Text:
     heading.append("  ")
     heading.append(snapshot.status.value, style=STYLE_OF_STATUS[snapshot.status])
     heading.append(f"  {clock(snapshot.seconds)}", style="dim")
+    if snapshot.cost is not None and snapshot.cost.usd is not None:
+        heading.append(f"  {estimated_cost(snapshot.cost.usd)}", style="dim")
     return heading
 
 
@@ -78,8 +90,11 @@ class _Row:
     is_open: bool
 
 
-def _states(snapshot: RunSnapshot, room: int) -> Table:
-    rows = _state_rows([visit for visit in snapshot.states if is_told(visit, snapshot)], snapshot.observed_at)
+def _told_states(snapshot: RunSnapshot) -> list[_Row]:
+    return _state_rows([visit for visit in snapshot.states if is_told(visit, snapshot)], snapshot.observed_at)
+
+
+def _states(rows: Sequence[_Row], snapshot: RunSnapshot, room: int) -> Table:
     table = Table.grid(padding=(0, 1))
     table.add_column(width=1)
     table.add_column(no_wrap=True)
@@ -224,4 +239,19 @@ def _last_lines(snapshot: RunSnapshot) -> list[RenderableType]:
     first = min(failed, key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
     lines = snapshot.last_lines[first.name][-NUM_LAST_LINES:]
     heading = Text(f"last lines of {first.name}", style="dim")
-    return [Text(), heading, *(Text(f"  {line}", no_wrap=True, overflow="ellipsis") for line in lines)]
+    return [Text(), heading, *map(_log_line, lines)]
+
+
+def _log_tail(snapshot: RunSnapshot) -> list[Text]:
+    """A heading and the newest lines of the log that tells how far the run is."""
+    if snapshot.status is not RunStatus.RUNNING or snapshot.log_tail is None or not snapshot.log_tail[1]:
+        return []
+    pod, lines = snapshot.log_tail
+    return [Text(f"log of {pod.removeprefix(f'{snapshot.run_id}-')}", style="dim"), *map(_log_line, lines)]
+
+
+def _log_line(line: str) -> Text:
+    """A line as a terminal shows it: of a progress bar, which is written over, its newest state."""
+    text = Text.from_ansi(f"  {line.rstrip().rpartition(chr(13))[2]}", no_wrap=True, overflow="ellipsis")
+    text.rstrip()
+    return text

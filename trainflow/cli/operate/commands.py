@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,20 +14,19 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import wraps
-from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
 
 import typer
 
 from trainflow.cli.exit_status import ABORTED, FAILED, refuse
+from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.operate.completion import run_ids
 from trainflow.cli.operate.export import export
 from trainflow.cli.operate.grid import grid
 from trainflow.cli.operate.place import (
     HOME,
     OUT,
-    AsJson,
     Home,
     Local,
     Out,
@@ -39,6 +37,7 @@ from trainflow.cli.operate.place import (
 from trainflow.cli.operate.resume import resume
 from trainflow.cli.operate.sweep import sweep
 from trainflow.cli.operate.top import top
+from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
 
@@ -120,7 +119,7 @@ def plan(
         valid, region=region or REGION, earlier=earlier, of_twin=local, spot=spot, spot_trouble=spot_trouble
     )
     if as_json:
-        _print_json(found.as_json())
+        print_json(found.as_json())
     else:
         typer.echo(plan_text(found))
 
@@ -141,7 +140,7 @@ def list_(
 
         runs = members(runs, grid)[::-1]
     if as_json:
-        _print_json([listed(run) for run in runs])
+        print_json([listed(run) for run in runs])
     elif runs:
         typer.echo(list_text(runs, datetime.now(UTC)))
     else:
@@ -153,12 +152,13 @@ def status(run: RunId, local: Local = False, place: PlaceName = None, out: Out =
 
     Exit status: 0 if it runs or has succeeded, 1 if it has failed, 2 if there is no such run.
     """
+    leave_plugins()
     from trainflow.cli.operate.shown import details_text
-    from trainflow.models.run_record import RunStatus
+    from trainflow.models.run_status import RunStatus
 
     found = open_reader(local=local, place=place, out=out).details(run)
     if as_json:
-        _print_json(found.as_json())
+        print_json(found.as_json())
     else:
         typer.echo(details_text(found, datetime.now(UTC)))
     if found.status not in (RunStatus.RUNNING, RunStatus.SUCCEEDED):
@@ -267,6 +267,7 @@ def metrics(
     place: PlaceName = None,
     out: Out = OUT,
     export: Annotated[Export, typer.Option(help="Format.")] = Export.CSV,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --export json.")] = False,
 ) -> None:
     """Print the figures of RUN's steps.
 
@@ -275,10 +276,8 @@ def metrics(
     from trainflow.cli.operate.shown import metrics_rows
 
     names, rows = metrics_rows(open_reader(local=local, place=place, out=out).steps(run))
-    if export is Export.JSON:
-        _print_json(
-            [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows]
-        )
+    if as_json or export is Export.JSON:
+        print_json([{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows])
         return
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -326,11 +325,12 @@ def compare(
     records = [reader.record(run_id) for run in runs for run_id in _expanded(reader, run)]
     if as_json:
         document = {
+            "version": VERSION,
             "runs": [details_of_record(record).as_json() for record in records],
             "differing_fields": differing_fields([record.spec for record in records]),
             "scaling": [asdict(run) for run in scaling([measured(record) for record in records])],
         }
-        _print_json(document)
+        print_json(document)
         return
     rows = [*facts(records, now=datetime.now(UTC)), *fields(records)]
     shown = [(name, *(_short(value) for value in values)) for name, values in rows]
@@ -356,12 +356,16 @@ def report(
     place: PlaceName = None,
     out: Out = OUT,
     open_it: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the runs' records instead, for programs.")] = False,
 ) -> None:
     """Write RUN's report to a file and print its path. While the run goes on it shows what is known now.
 
     Of several runs, a page with all of them side by side.
     """
     reader = open_reader(local=local, place=place, out=out)
+    if as_json:
+        print_json({"version": VERSION, "runs": [reader.record(run).model_dump(mode="json") for run in runs]})
+        return
     path = _written_report(reader, runs[0], out) if len(runs) == 1 else _written_comparison(reader, runs, out)
     if open_it:
         typer.launch(str(path))
@@ -412,7 +416,7 @@ def artifacts(
             typer.echo(pull / artifact.name)
     elif as_json:
         rows = [{"name": one.name, "bytes": one.size, "modified_at": one.modified_at.isoformat()} for one in found]
-        _print_json(rows)
+        print_json(rows)
     elif found:
         typer.echo(table(("FILE", "SIZE"), [(one.name, size(one.size)) for one in found]))
     else:
@@ -481,7 +485,7 @@ def places(as_json: AsJson = False) -> None:
     except TrainflowError as error:
         trouble = str(error)
     if as_json:
-        _print_json([{"name": name, "what": what} for name, what in rows])
+        print_json([{"name": name, "what": what} for name, what in rows])
     else:
         typer.echo(table(("PLACE", ""), rows))
     if trouble:
@@ -510,19 +514,6 @@ def _until_interrupted() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(ABORTED) from None
-
-
-def _print_json(document: Any) -> None:
-    typer.echo(json.dumps(_with_words(document), indent=2, allow_nan=False))
-
-
-def _with_words(value: Any) -> Any:
-    """The same with words for the numbers that JSON does not have."""
-    if isinstance(value, float) and not isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {name: _with_words(inner) for name, inner in value.items()}
-    return [_with_words(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _short(text: str) -> str:

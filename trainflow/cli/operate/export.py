@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, RunId, open_reader
+
+if TYPE_CHECKING:
+    from trainflow.client.place_names import NamedPlace
 
 EXPERIMENT = "trainflow"
 """Experiment of runs for which none is named."""
@@ -23,7 +27,9 @@ def export(
     mlflow: Annotated[
         str | None, typer.Option(help="MLflow's tracking server, http://…", metavar="URI", show_default=False)
     ] = None,
-    experiment: Annotated[str, typer.Option(help="With --mlflow: its experiment.")] = EXPERIMENT,
+    experiment: Annotated[
+        str | None, typer.Option(help=f"Experiment in MLflow. Default: {EXPERIMENT}.", show_default=False)
+    ] = None,
     wandb: Annotated[
         str | None, typer.Option(help="Project in Weights & Biases.", metavar="PROJECT", show_default=False)
     ] = None,
@@ -33,13 +39,14 @@ def export(
 ) -> None:
     """Write RUN to MLflow or Weights & Biases.
 
-    Spec, metrics, record and report; credentials are those that the tracker's own client finds. The same command again
-    completes what is there.
+    Spec, metrics, record and report; credentials are those that the tracker's own client finds. Without --mlflow and
+    --wandb it goes where the configuration file says for the place. The same command again completes what is there.
     """
+    from trainflow.client.place_names import read_names
     from trainflow.client.tracking import exported_run, to_mlflow, to_wandb
 
-    if mlflow is None and wandb is None:
-        raise typer.BadParameter("Name where to write: --mlflow URI, --wandb PROJECT, or both.")
+    given = Trackers(mlflow=mlflow, experiment=experiment, wandb=wandb)
+    to = trackers(given, None if local else read_names().named(place))
     reader = open_reader(local=local, place=place, out=out, home=home)
     run_id = reader.describe(run).run_id
     with tempfile.TemporaryDirectory(prefix="trainflow-export-") as folder:
@@ -52,8 +59,33 @@ def export(
                 reader.fetch(found, Path(folder) / "artifacts" / found.name)
                 files[found.name] = Path(folder) / "artifacts" / found.name
         exported = exported_run(record, reader.steps(run_id), files)
-        if mlflow is not None:
-            number = to_mlflow.export(exported, uri=mlflow, experiment=experiment)
-            typer.echo(f"MLflow, experiment {experiment}: run {number}")
-        if wandb is not None:
-            typer.echo(f"Weights & Biases: {to_wandb.export(exported, project=wandb)}")
+        if to.mlflow is not None:
+            number = to_mlflow.export(exported, uri=to.mlflow, experiment=to.experiment or EXPERIMENT)
+            typer.echo(f"MLflow, experiment {to.experiment or EXPERIMENT}: run {number}")
+        if to.wandb is not None:
+            typer.echo(f"Weights & Biases: {to_wandb.export(exported, project=to.wandb)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trackers:
+    """Where runs are written to."""
+
+    mlflow: str | None = None
+    experiment: str | None = None
+    wandb: str | None = None
+
+
+def trackers(given: Trackers, place: NamedPlace | None) -> Trackers:
+    """The trackers that the options name; where they name none, those of the place.
+
+    Raises:
+        typer.BadParameter: If there are none.
+    """
+    of_place = Trackers(mlflow=place.mlflow, experiment=place.experiment, wandb=place.wandb) if place else Trackers()
+    chosen = given if given.mlflow or given.wandb else of_place
+    if chosen.mlflow is None and chosen.wandb is None:
+        raise typer.BadParameter(
+            "Name where to write: --mlflow URI, --wandb PROJECT, or both; or as `mlflow` or `wandb` of the place in "
+            "~/.config/trainflow/config.toml."
+        )
+    return replace(chosen, experiment=given.experiment or of_place.experiment)

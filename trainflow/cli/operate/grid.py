@@ -6,13 +6,13 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainflow.cli.operate.place import HOME, OUT, AsJson, Home, Local, Out, PlaceChoice, PlaceName
+from trainflow.cli.json_output import VERSION, AsJson, print_json
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceChoice, PlaceName
 from trainflow.cli.spec_options import Overrides, SpecPath
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def grid(
         status = started.run()
     if as_json:
         rows = [{"run_id": run.run_id, "values": run.values} for run in grid.runs]
-        typer.echo(json.dumps({"version": 1, "grid": grid.grid_id, "runs": rows}, indent=2))
+        print_json({"version": VERSION, "grid": grid.grid_id, "runs": rows})
     raise typer.Exit(status)
 
 
@@ -185,6 +185,8 @@ class _Local:
             return self._run_all(place, pending)
 
     def _run_all(self, place: Place, pending: Sequence[GridRun]) -> int:
+        from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
         from trainflow.cli.run import stopped_by
 
         waiting, active, failed = list(pending), dict[Future[int], str](), False

@@ -30,7 +30,6 @@ PlaceName = Annotated[
 ]
 Out = Annotated[Path, typer.Option(help="With --local: folder of the runs' folders.")]
 Home = Annotated[Path, typer.Option(help="With --local: the twin's S3 buckets and shared file system.")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
 
 OUT = completion.OUT
 HOME = Path(".trainflow")

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from trainflow.record.wording import HOUR, count, duration, usd
+from trainflow.models.run_status import RunStatus
+from trainflow.record.wording import HOUR, count, duration, estimated_cost, usd
 
 if TYPE_CHECKING:
     from trainflow.client.details import RunDetails
@@ -61,8 +62,12 @@ def details_text(run: RunDetails, now: datetime) -> str:
         loss = f", loss {run.loss:.4f}" if run.loss is not None else ""
         speed = f", {run.throughput:,.1f} sequences/s" if run.throughput is not None else ""
         facts.append(("step", f"{run.step}{of}{loss}{speed}"))
+    elif run.status is RunStatus.RUNNING:
+        facts.append(("step", "none yet"))
     if run.seconds_left:
         facts.append(("left", f"about {duration(run.seconds_left)}"))
+    if run.cost_usd is not None:
+        facts.append(("cost", estimated_cost(run.cost_usd)))
     if run.error:
         facts += [("error", f"{run.error.name}: {run.error.message}"), ("to do", run.error.what_to_do)]
     facts += [("warning", warning) for warning in run.warnings]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainflow.cli.exit_status import FAILED
-from trainflow.cli.operate.place import OUT, AsJson, Local, Out, PlaceName, open_reader
+from trainflow.cli.json_output import AsJson
+from trainflow.cli.operate.place import OUT, Local, Out, PlaceName, open_reader
 
 if TYPE_CHECKING:
     from trainflow.models.leftovers import RunLeftovers, SweepReport

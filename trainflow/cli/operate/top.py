@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
@@ -14,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainflow.cli.operate.place import OUT, AsJson, Local, Out, PlaceName, open_reader
+from trainflow.cli.json_output import VERSION, AsJson, print_json
+from trainflow.cli.operate.place import OUT, Local, Out, PlaceName, open_reader
 
 if TYPE_CHECKING:
     from trainflow.client.details import RunDetails
@@ -61,8 +60,7 @@ def top(
     """
     reader = open_reader(local=local, place=place, out=out)
     if as_json:
-        document = {"version": 1, "runs": [row.as_json() for row in rows_of(reader)]}
-        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+        print_json({"version": VERSION, "runs": [row.as_json() for row in rows_of(reader)]})
     elif sys.stdout.isatty():
         _refreshed(reader, interval)
     else:
@@ -71,6 +69,8 @@ def top(
 
 def rows_of(reader: RunReader) -> list[Row]:
     """The runs that go on, the newest first."""
+    from concurrent.futures import ThreadPoolExecutor
+
     from trainflow.client.place import RunSummary
     from trainflow.errors import TrainflowError
     from trainflow.models.run_status import RunStatus

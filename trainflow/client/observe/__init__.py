@@ -1,8 +1,3 @@
 """Observing a run from outside, through the APIs of AWS and Kubernetes alone."""
 
-from __future__ import annotations
-
-from trainflow.client.observe.observer import RunObserver
-from trainflow.client.observe.snapshot import RunSnapshot
-
-__all__ = ["RunObserver", "RunSnapshot"]
+# Nothing is imported here: a command that needs the shape of a snapshot alone does not wait for a client of Kubernetes.

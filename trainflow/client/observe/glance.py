@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import islice
 
 from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.executions import ExecutionTree
+from trainflow.client.observe.logs import log_line
 from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.snapshot import RunSnapshot
+from trainflow.client.observe.training_log import MAX_FOLLOWED_GANG, TrainingLog, may_hold_rank0
+from trainflow.errors import TrainflowError
+from trainflow.kubernetes.faults import NotFound
+from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.total_steps import total_steps
 from trainflow.record.build import all_visits
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
 from trainflow.record.history import current_state
+from trainflow.record.pods import PodView
+from trainflow.record.published import latest_of_each_step
 from trainflow.record.restarts import restarts
-from trainflow.record.steps import KeptSteps
+from trainflow.record.steps import KeptSteps, newest_checkpoints
 
 
 def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSteps) -> RunSnapshot:
     """What is known now.
+
+    The steps are those that the workflow has stored and, where the pods can be seen, those that the program has printed
+    since: the workflow polls every 20 seconds or less often.
 
     Args:
         run_id: The run.
@@ -35,6 +47,9 @@ def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSt
     seen.read()
     given = history.input()
     spec = given if isinstance(given, dict) else {}
+    training = TrainingLog(lambda: spec, behind=kept.progress)
+    unread = _read_on(training, pods, seen.pods(), kept) if running else None
+    steps = tuple(latest_of_each_step([*kept.steps, *training.lines()]))
     now = datetime.now(UTC)
     return RunSnapshot(
         run_id=run_id,
@@ -48,11 +63,32 @@ def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSt
         states=visits,
         current_state=current.name if current is not None and running else None,
         pods=seen.pods(),
-        steps=kept.steps,
-        total_steps=total_steps(spec, kept.steps[0].step if kept.steps else None),
-        checkpoints=kept.checkpoints,
+        steps=steps,
+        total_steps=total_steps(spec, steps[0].step if steps else None),
+        checkpoints=newest_checkpoints([*kept.checkpoints, *training.checkpoints()]),
         restarts=tuple(restarts(history)),
         cost=node_use(history, spec).cost(end=history.ended_at or now),
         error=run_error(history),
-        trouble=(executions.trouble or seen.trouble) if running else None,
+        warnings=tuple(training.warnings()) if running else (),
+        trouble=(executions.trouble or seen.trouble or unread) if running else None,
     )
+
+
+def _read_on(training: TrainingLog, source: PodSource, pods: Sequence[PodView], kept: KeptSteps) -> str | None:
+    """Read what rank 0 has printed since the steps were stored; why it cannot be read, or None."""
+    attempt = max((pod.attempt for pod in pods if pod.stage == Stage.TRAINING), default=0)
+    gang = [pod for pod in pods if may_hold_rank0(pod) and pod.attempt == attempt and pod.has_log and not pod.deleted]
+    stored = kept.progress.log
+    for pod in gang[:MAX_FOLLOWED_GANG]:
+        position = stored if stored is not None and stored.pod == pod.name else None
+        since = position.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if position else None
+        try:
+            printed = source.pod_log(pod.name, pod.container, since=since, follow=False)
+            lines = (line for line in map(log_line, printed) if line is not None)
+            for line in islice(lines, position.num_lines if position else 0, None):
+                training.read(line)
+        except NotFound:
+            continue
+        except TrainflowError as refused:
+            return str(refused)
+    return None

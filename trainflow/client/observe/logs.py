@@ -60,6 +60,14 @@ class Resumption:
         return text
 
 
+def log_line(stamped: str) -> LogLine | None:
+    """A line with the time in front of it; None for one that bears none, or that is not complete yet."""
+    logged_at = _time_of(stamped)
+    if logged_at is None or not stamped.endswith("\n"):
+        return None
+    return LogLine(logged_at, stamped.removesuffix("\n").partition(" ")[2])
+
+
 def _whole_second(stamp: str) -> datetime | None:
     time = _time_of(stamp)
     return time.replace(microsecond=0) if time else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,18 +17,13 @@ from trainflow.client.observe.logs import LogFollower
 from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.statistics import read_statistics
-from trainflow.client.observe.steps import StepsInOrder
-from trainflow.errors import InvalidRunSpec
+from trainflow.client.observe.training_log import MAX_FOLLOWED_GANG, TrainingLog, may_hold_rank0
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
 from trainflow.models.run_record import MetricsPublished, Restart, RunError, RunRecord, RunStatus
-from trainflow.models.run_spec import parse_run_spec
 from trainflow.models.total_steps import total_steps
-from trainflow.progress.reader import LINES_BEFORE_WARNING, Numbering, ProgressReader, lines_apart, warning
-from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport, parse_staging_line
-from trainflow.protocol.step_report import StepReport
 from trainflow.record.build import all_visits, build_record
 from trainflow.record.cost import NodeUse, node_use
 from trainflow.record.failure import run_error
@@ -42,9 +36,6 @@ from trainflow.record.steps import KeptSteps, kept_steps_of, newest_checkpoints
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.client import CloudWatchClient
     from mypy_boto3_stepfunctions.client import SFNClient
-
-MAX_FOLLOWED_GANG = 16
-"""Pods of one job whose logs are all followed. Of a larger gang only rank 0's and those of failed pods are."""
 
 LOG_GRACE_SECONDS = 10.0
 """How long the end of a run waits for the last lines of the pods that have ended."""
@@ -92,12 +83,7 @@ class RunObserver:
         self._executions = ExecutionTree(stepfunctions, execution_arn)
         self._watcher = PodWatcher(self._cluster, run_id, self._on_pod)
         self._followers: dict[str, LogFollower] = {}
-        self._lines: list[StepMetrics] = []
-        self._checkpoints: list[CheckpointReport] = []
-        self._in_order = StepsInOrder()
-        self._num_rank0_lines = 0
-        self._reader: ProgressReader | None = None
-        """Reader of rank 0's log; made when the spec is known, with the first line."""
+        self._training = TrainingLog(self._spec)
         self._staging: StagingReport | None = None
         self._visits: tuple[Visit, ...] = ()
         self._restarts: tuple[Restart, ...] = ()
@@ -131,7 +117,7 @@ class RunObserver:
         history, pods = self._executions.history, self._watcher.pods()
         own_states = [visit for visit in self._visits if visit.execution == history.name]
         current = current_state(own_states)
-        steps = self._steps()
+        steps = self._training.steps()
         return RunSnapshot(
             run_id=self._run_id,
             status=history.status,
@@ -148,12 +134,13 @@ class RunObserver:
             staging=self._staging if any(pod.stage == Stage.STAGE and pod.phase == "Running" for pod in pods) else None,
             steps=steps,
             total_steps=total_steps(self._spec(), steps[0].step if steps else None),
-            checkpoints=newest_checkpoints(self._checkpoints_so_far()),
+            checkpoints=newest_checkpoints(self._training.checkpoints()),
             restarts=self._restarts,
             cost=self._node_use.cost(end=history.ended_at or self._clock()) if self._node_use else None,
             error=run_error(history),
             last_lines=self._last_lines(pods),
-            warnings=tuple(self._warnings()),
+            log_tail=self._log_tail(pods),
+            warnings=tuple(self._training.warnings()),
             trouble=self._trouble(),
         )
 
@@ -180,7 +167,7 @@ class RunObserver:
             history=self._executions.history,
             children=self._executions.children,
             pods=self._watcher.pods(),
-            kept=kept or kept_steps_of(self._metrics_lines(), self._checkpoints_so_far()),
+            kept=kept or kept_steps_of(self._training.lines(), self._training.checkpoints()),
             published=self._published(settle_seconds),
             now=now,
             status=status,
@@ -189,11 +176,7 @@ class RunObserver:
 
     def steps(self) -> list[StepMetrics]:
         """Logged steps of the training job in their order, repeated ones once: the report's curves."""
-        return list(self._steps())
-
-    def _steps(self) -> tuple[StepMetrics, ...]:
-        with self._lock:
-            return self._in_order.all()
+        return list(self._training.steps())
 
     def _poll(self) -> None:
         while not self._stopping.is_set():
@@ -212,14 +195,6 @@ class RunObserver:
     def _spec(self) -> Mapping[str, Any]:
         spec = self._executions.history.input()
         return spec if isinstance(spec, Mapping) else {}
-
-    def _checkpoints_so_far(self) -> list[CheckpointReport]:
-        with self._lock:
-            return list(self._checkpoints)
-
-    def _metrics_lines(self) -> list[StepMetrics]:
-        with self._lock:
-            return list(self._lines)
 
     def _trouble(self) -> str | None:
         troubles = (self._executions.trouble, self._watcher.trouble, *(log.trouble for log in self._logs()))
@@ -260,9 +235,7 @@ class RunObserver:
         """What reads the pod's log."""
         if pod.stage == Stage.STAGE:
             return self._on_staging_line
-        # Only rank 0 prints metrics, so in an elastic gang, where any pod may hold it, every log is read for them.
-        may_be_rank0 = pod.stage == Stage.TRAINING and (pod.index == 0 or pod.elastic)
-        return self._on_rank0_line if may_be_rank0 else None
+        return self._training.read if may_hold_rank0(pod) else None
 
     def _has_ended(self, uid: str) -> bool:
         return any(pod.uid == uid and pod.finished for pod in self._watcher.pods())
@@ -270,50 +243,18 @@ class RunObserver:
     def _on_staging_line(self, line: LogLine) -> None:
         self._staging = parse_staging_line(line.text) or self._staging
 
-    def _on_rank0_line(self, line: LogLine) -> None:
-        saved = parse_checkpoint_line(line.text, line.logged_at)
-        with self._lock:
-            self._num_rank0_lines += 1
-            if saved is not None:
-                self._checkpoints.append(saved)
-                return
-            if self._reader is None:
-                self._reader = self._new_reader()
-            for found in self._reader.read(line):
-                self._add(found, line)
-
-    def _add(self, found: StepMetrics | StepReport, line: LogLine) -> None:
-        """A report behind its step's line adds to the step; one without is the step."""
-        if isinstance(found, StepMetrics):
-            self._lines.append(found)
-        elif self._lines and self._lines[-1].step == found.step:
-            self._lines[-1] = self._lines[-1].with_metrics(found.as_step(line.logged_at).metrics)
-        else:
-            self._lines.append(found.as_step(line.logged_at))
-        self._in_order.add(self._lines[-1])
-
-    def _new_reader(self) -> ProgressReader:
-        try:
-            spec = parse_run_spec(self._spec())
-        except InvalidRunSpec:
-            return ProgressReader("auto")
-        return ProgressReader(spec.progress, numbering=Numbering(lines_apart(spec)))
-
-    def _warnings(self) -> Iterator[str]:
-        with self._lock:
-            num_lines, last = self._num_rank0_lines, self._lines[-1].step if self._lines else None
-        if num_lines < LINES_BEFORE_WARNING or last is not None:
-            return
-        with suppress(InvalidRunSpec):
-            said = warning(parse_run_spec(self._spec()).progress, num_lines=num_lines, last_step=last)
-            if said:
-                yield said
-
     def _last_lines(self, pods: tuple[PodView, ...]) -> dict[str, tuple[str, ...]]:
         with self._lock:
             followers = dict(self._followers)
         failed = [pod for pod in pods if pod.phase == "Failed" and pod.uid in followers]
         return {pod.name: followers[pod.uid].last_lines() for pod in failed}
+
+    def _log_tail(self, pods: tuple[PodView, ...]) -> tuple[str, tuple[str, ...]] | None:
+        """The log of the newest running pod that may be rank 0's; of the jobs before the training, the first pod's."""
+        running = [pod for pod in pods if pod.phase == "Running" and (pod.index == 0 or may_hold_rank0(pod))]
+        with self._lock:
+            found = [(pod.name, self._followers[pod.uid]) for pod in running if pod.uid in self._followers]
+        return (found[-1][0], found[-1][1].last_lines()) if found else None
 
     def _finish_logs(self) -> None:
         """Complete logs of the pods that have ended; those that run on are left where they are."""
@@ -329,7 +270,7 @@ class RunObserver:
 
     def _published(self, settle_seconds: float) -> MetricsPublished | None:
         """The published metrics against rank 0's log; None if CloudWatch cannot be asked or nothing was trained."""
-        lines = self._metrics_lines()
+        lines = self._training.lines()
         if not lines:
             return None
         deadline = time.monotonic() + settle_seconds

@@ -57,6 +57,8 @@ class RunSnapshot:
     error: RunError | None = None
     last_lines: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Last lines of each failed pod's log."""
+    log_tail: tuple[str, Sequence[str]] | None = None
+    """Name of the pod that tells how far the run is, and the newest lines of its log; None while no such pod runs."""
     warnings: tuple[str, ...] = ()
     """What the log does not show although the spec says so."""
     trouble: str | None = None

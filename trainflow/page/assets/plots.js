@@ -9,6 +9,13 @@ export function figure(value) {
   return value.toLocaleString("en-US", { maximumSignificantDigits: size >= 1000 ? 8 : 5 });
 }
 
+// The range of the values with a margin, without one below zero where no value is: a rate or a time is never negative.
+function range(_, low, high) {
+  if (low === null) return [0, 1];
+  const [from, to] = uPlot.rangeNum(low, high, 0.1, true);
+  return [low >= 0 ? Math.max(0, from) : from, to];
+}
+
 const positive = (values, isLog) => (isLog ? values.map((value) => (value > 0 ? value : null)) : values);
 
 // Vertical lines at the steps of restarts, checkpoints and values that are not finite.
@@ -76,7 +83,7 @@ export class Plot {
     const options = {
       ...this.size(),
       legend: { show: false },
-      scales: { x: { time: false }, y: { distr: this.isLog ? 3 : 1 } },
+      scales: { x: { time: false }, y: this.isLog ? { distr: 3 } : { range } },
       axes: [
         { ...axis, size: 30, values: (_, splits) => splits.map((split) => (Number.isInteger(split) ? split.toLocaleString("en-US") : "")) },
         { ...axis, size: 62, values: (_, splits) => splits.map((split) => (split === null ? "" : figure(split))) },

@@ -73,7 +73,7 @@ function addCard(metric) {
   element.append(caption, canvas);
   byId("plots").append(element);
   const card = { output, canvas, metric };
-  card.newest = ({ x, mean }) => (x.length ? `${figure(mean.at(-1))} at step ${x.at(-1).toLocaleString("en-US")}` : "nothing in these steps");
+  card.newest = ({ x, newest: [step, value] }) => (x.length ? `${figure(value)} at step ${step.toLocaleString("en-US")}` : "nothing in these steps");
   card.plot = new Plot(canvas, {
     isLog: byId("log-scale").checked,
     lines: ["--accent"],
@@ -88,9 +88,9 @@ function addCard(metric) {
 }
 
 function reading({ x, low, high, mean }, at) {
-  const spread = low[at] === high[at] ? "" : ` (${figure(low[at])} – ${figure(high[at])})`;
+  const value = low[at] === high[at] ? figure(low[at]) : `${figure(low[at])} – ${figure(high[at])}, mean ${figure(mean[at])}`;
   const mark = marks.find(({ step }) => Math.abs(step - x[at]) <= Math.max(1, (x.at(-1) - x[0]) / 300));
-  return `step ${x[at].toLocaleString("en-US")}: ${figure(mean[at])}${spread}${mark ? `, ${mark.label}` : ""}`;
+  return `step ${x[at].toLocaleString("en-US")}: ${value}${mark ? `, ${mark.label}` : ""}`;
 }
 
 function zoom(first, last) {

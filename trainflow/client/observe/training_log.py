@@ -1,0 +1,104 @@
+"""What rank 0's log says of the training: steps, checkpoints, or that it tells no steps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from trainflow.client.observe.steps import StepsInOrder
+from trainflow.errors import InvalidRunSpec
+from trainflow.models.log_line import LogLine
+from trainflow.models.run import MetricsCursor, Stage
+from trainflow.models.run_spec import parse_run_spec
+from trainflow.progress.reader import LINES_BEFORE_WARNING, Numbering, ProgressReader, lines_apart, warning
+from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
+from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.step_report import StepReport
+from trainflow.record.pods import PodView
+
+MAX_FOLLOWED_GANG = 16
+"""Pods of one job whose logs are all followed. Of a larger gang only rank 0's and those of failed pods are."""
+
+
+def may_hold_rank0(pod: PodView) -> bool:
+    """Whether a pod's log may be rank 0's, which alone prints steps. In an elastic gang any pod may hold it."""
+    return pod.stage == Stage.TRAINING and (pod.index == 0 or pod.elastic)
+
+
+class TrainingLog:
+    """Takes the log line by line; threads may add lines and ask at the same time."""
+
+    def __init__(self, spec: Callable[[], Mapping[str, Any]], *, behind: MetricsCursor | None = None) -> None:
+        """Reads nothing yet.
+
+        Args:
+            spec: The run spec, which says how steps are printed; asked for with the first line.
+            behind: Position behind which the lines are, where earlier ones are known already.
+        """
+        self._spec, self._behind = spec, behind or MetricsCursor()
+        self._lock = threading.Lock()
+        self._reader: ProgressReader | None = None
+        self._num_lines = self._behind.num_lines
+        self._lines: list[StepMetrics] = []
+        self._in_order = StepsInOrder()
+        self._checkpoints: list[CheckpointReport] = []
+
+    def read(self, line: LogLine) -> None:
+        """Take the next line."""
+        saved = parse_checkpoint_line(line.text, line.logged_at)
+        with self._lock:
+            self._num_lines += 1
+            if saved is not None:
+                self._checkpoints.append(saved)
+                return
+            if self._reader is None:
+                self._reader = _reader(self._spec(), self._behind)
+            for found in self._reader.read(line):
+                self._add(found, line)
+
+    def lines(self) -> list[StepMetrics]:
+        """Every step that was printed, in the order of the log."""
+        with self._lock:
+            return list(self._lines)
+
+    def steps(self) -> tuple[StepMetrics, ...]:
+        """The steps in their order, repeated ones once."""
+        with self._lock:
+            return self._in_order.all()
+
+    def checkpoints(self) -> list[CheckpointReport]:
+        """The checkpoints that were reported, in the order of the log."""
+        with self._lock:
+            return list(self._checkpoints)
+
+    def warnings(self) -> list[str]:
+        """What the log does not show although the spec says so."""
+        with self._lock:
+            num_lines, last = self._num_lines, self._lines[-1].step if self._lines else self._behind.last_step
+        if num_lines < LINES_BEFORE_WARNING or last is not None:
+            return []
+        with suppress(InvalidRunSpec):
+            said = warning(parse_run_spec(self._spec()).progress, num_lines=num_lines, last_step=last)
+            return [said] if said else []
+        return []
+
+    def _add(self, found: StepMetrics | StepReport, line: LogLine) -> None:
+        """A report behind its step's line adds to the step; one without is the step."""
+        if isinstance(found, StepMetrics):
+            self._lines.append(found)
+        elif self._lines and self._lines[-1].step == found.step:
+            self._lines[-1] = self._lines[-1].with_metrics(found.as_step(line.logged_at).metrics)
+        else:
+            self._lines.append(found.as_step(line.logged_at))
+        self._in_order.add(self._lines[-1])
+
+
+def _reader(spec: Mapping[str, Any], behind: MetricsCursor) -> ProgressReader:
+    try:
+        valid = parse_run_spec(spec)
+    except InvalidRunSpec:
+        return ProgressReader("auto")
+    numbering = Numbering(lines_apart(valid), last_step=behind.last_step or 0, last_epoch=behind.last_epoch)
+    return ProgressReader(valid.progress, format_name=behind.format_name, numbering=numbering)
