@@ -14,7 +14,7 @@ from typing import Any
 from kubetwin.client import ApiUnreachable, RequestRefused
 from kubetwin.model import times
 from kubetwin.node.cluster_reader import ClusterReader
-from kubetwin.node.container import CannotStart, ContainerProcess, Exit
+from kubetwin.node.container import ContainerProcess, Exit
 from kubetwin.node.environment import ContainerConfigError
 from kubetwin.node.events import EventRecorder
 from kubetwin.node.launching import Launch, RuntimeSettings, pod_folder, prepare_launch
@@ -22,7 +22,9 @@ from kubetwin.node.log_catalogue import Logs
 from kubetwin.node.log_writer import ContainerLog
 from kubetwin.node.memory import MemoryWatch
 from kubetwin.node.restarts import CrashBackoff, is_restarted
+from kubetwin.node.running_containers import RunningContainer, RunningContainers
 from kubetwin.node.status import ContainerStatus, Running, Terminated, Waiting
+from kubetwin.node.supervised import CannotStart
 from kubetwin.node.termination import termination_message
 from kubetwin.node.volumes import VolumeError
 
@@ -35,6 +37,7 @@ class SlotTools:
     events: EventRecorder
     memory: MemoryWatch
     logs: Logs
+    running: RunningContainers
     settings: RuntimeSettings
     on_exit: Callable[[ContainerSlot, Exit], None]
     """Called from another thread when a run has ended."""
@@ -120,6 +123,7 @@ class ContainerSlot:
         if process is None:
             return
         self.process = None
+        self._tools.running.remove(self._pod, self.status.name, process)
         self._tools.memory.remove(process.supervisor_pid)
         self._tools.logs.close(process.log)
         message = termination_message(
@@ -172,6 +176,7 @@ class ContainerSlot:
             self._cannot_start(error, log)
             return
         self.process = process
+        self._tools.running.add(self._pod, self.status.name, RunningContainer(launch, process))
         self.status = replace(self.status, state=Running(process.started_at))
         if launch.memory_limit_bytes is not None:
             self._tools.memory.add(process.supervisor_pid, launch.memory_limit_bytes, lambda: process.kill("OOMKilled"))

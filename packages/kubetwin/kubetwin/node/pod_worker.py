@@ -21,6 +21,7 @@ from kubetwin.node.events import EventRecorder
 from kubetwin.node.launching import RuntimeSettings, pod_folder, volume_folder
 from kubetwin.node.log_catalogue import Logs
 from kubetwin.node.memory import MemoryWatch
+from kubetwin.node.running_containers import RunningContainers
 from kubetwin.node.status import PodState, by_type, phase_of, pod_status, strategic_patch
 from kubetwin.node.volumes import VolumeError, prepare_volumes
 
@@ -41,6 +42,7 @@ class NodeTools:
     events: EventRecorder
     memory: MemoryWatch
     logs: Logs
+    running: RunningContainers
     settings: RuntimeSettings
 
 
@@ -91,7 +93,13 @@ class PodWorker:
         self._policy: str = spec.get("restartPolicy") or "Always"
         self._started_at = times.parse(status["startTime"]) if status.get("startTime") else datetime.now(UTC)
         slot_tools = SlotTools(
-            tools.reader, tools.events, tools.memory, tools.logs, tools.settings, self._container_ended
+            tools.reader,
+            tools.events,
+            tools.memory,
+            tools.logs,
+            tools.running,
+            tools.settings,
+            self._container_ended,
         )
         self._init_slots = [
             ContainerSlot(container, pod, slot_tools, init=True) for container in spec.get("initContainers") or []

@@ -303,13 +303,6 @@ def test_fields_are_explained(kubectl: Cli) -> None:
     assert "Indexed" in explanation
 
 
-def test_commands_in_pods_are_refused(kubectl: Cli) -> None:
-    run_gang(kubectl)
-    pod = kubectl("get", "pods", "-o", "name").split()[0]
-    assert "pods/exec is not offered by this cluster" in kubectl.refused("exec", pod, "--", "ls")
-    assert "pods/portforward is not offered by this cluster" in kubectl.refused("port-forward", pod, "8080:80")
-
-
 CUSTOM = """
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
