@@ -297,6 +297,37 @@ def test_nodes_are_listed_with_their_columns(kubectl: Cli) -> None:
     assert [node[:3] for node in nodes] == [["local-0", "Ready", "<none>"], ["local-1", "Ready", "<none>"]]
 
 
+def test_events_are_sorted_by_their_time(kubectl: Cli) -> None:
+    run_gang(kubectl, SHORT)
+    header, *events = rows(kubectl("get", "events", "--sort-by=.lastTimestamp"))
+    assert header == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    assert {"SuccessfulCreate", "Completed"} <= {event[2] for event in events}
+    assert "SuccessfulCreate" in kubectl("describe", "job", "gang")
+
+
+def test_a_job_whose_pod_is_deleted_has_failed(kubectl: Cli) -> None:
+    kubectl("apply", "-f", "-", stdin=LONG.replace("completions: 2", "backoffLimit: 0\n  completions: 2"))
+    eventually(lambda: kubectl("get", "pods").count("Running") == 2, "both pods run")
+    kubectl("delete", "pod", "-l", "batch.kubernetes.io/job-completion-index=0", "--wait=false")
+    kubectl("wait", "--for=condition=failed", "job/gang", "--timeout=30s")
+    assert "BackoffLimitExceeded" in kubectl("get", "job", "gang", "-o", "yaml")
+
+
+def test_a_field_that_was_replaced_is_a_conflict_for_its_applier(kubectl: Cli) -> None:
+    kubectl("apply", "--server-side", "-f", "-", stdin=CONFIG)
+    kubectl("replace", "-f", "-", stdin=CONFIG.replace('"1"', '"9"'))
+    refused = kubectl.refused("apply", "--server-side", "-f", "-", stdin=CONFIG)
+    assert 'conflict with "kubectl-replace" using v1: .data.kept' in refused
+
+
+def test_a_cordoned_node_has_the_taint_of_one(kubectl: Cli) -> None:
+    taints = ("get", "node", "local-1", "-o", "jsonpath={.spec.taints[*].key}")
+    kubectl("cordon", "local-1")
+    eventually(lambda: kubectl(*taints) == "node.kubernetes.io/unschedulable", "the taint is set")
+    kubectl("uncordon", "local-1")
+    eventually(lambda: kubectl(*taints) == "", "the taint is gone")
+
+
 def test_fields_are_explained(kubectl: Cli) -> None:
     explanation = kubectl("explain", "job.spec.completionMode")
     assert "FIELD: completionMode <string>" in explanation
