@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
+import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from kubetwin.controllers.expiry import is_over
+from kubetwin.model import times
 from kubetwin.model.decoding import DecodeError, decode
 from kubetwin.model.errors import ApiError
 from kubetwin.resources import load_registry
 from kubetwin.resources.pods import displayed_status
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
-from kubetwin.store import Store, TooOld
+from kubetwin.store import FRESH_SECONDS, LEAST_KEPT, Store, TooOld
 
 
 @pytest.fixture
@@ -318,3 +322,22 @@ DONE, RUNNING = {"terminated": {"exitCode": 0, "reason": "Completed"}}, {"runnin
 )
 def test_the_status_of_a_pod_is_the_one_that_kubectl_shows(shown: dict[str, Any], word: str) -> None:
     assert displayed_status(shown) == word
+
+
+def test_old_changes_are_released_but_for_the_last_hundred() -> None:
+    store = Store()
+    for number in range(300):
+        store.put("configmaps", {"metadata": {"name": f"c{number}", "namespace": "ns"}})
+    now = time.monotonic()
+    store.forget_old_changes(now + FRESH_SECONDS - 10)
+    assert len(store.changes_since("configmaps", 1)) == 300
+    store.forget_old_changes(now + FRESH_SECONDS + 10)
+    with pytest.raises(TooOld):
+        store.changes_since("configmaps", 1)
+    assert len(store.changes_since("configmaps", store.revision - LEAST_KEPT)) == LEAST_KEPT
+
+
+@pytest.mark.parametrize(("minutes", "over"), [(59, False), (61, True)])
+def test_an_event_ends_an_hour_after_it_was_last_repeated(minutes: int, over: bool) -> None:
+    last = times.seconds(times.now() - timedelta(minutes=minutes))
+    assert is_over({"metadata": {}, "lastTimestamp": last}) is over
