@@ -93,7 +93,7 @@ def prepare_launch(
             container.get("terminationMessagePath") or "/dev/termination-log": str(message_file),
         }
     )
-    names = NameRewriter(pod["metadata"]["namespace"], reader.is_headless_service, reader.names_one_pod)
+    names = NameRewriter(pod["metadata"]["namespace"], reader.names_a_pod, reader.names_one_pod)
     # A value of the downward API is not an address: the pod's name stays as it is.
     downward = {entry["name"] for entry in container.get("env") or [] if "fieldRef" in (entry.get("valueFrom") or {})}
 
