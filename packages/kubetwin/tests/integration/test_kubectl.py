@@ -328,6 +328,40 @@ def test_a_cordoned_node_has_the_taint_of_one(kubectl: Cli) -> None:
     eventually(lambda: kubectl(*taints) == "", "the taint is gone")
 
 
+PRIORITIES = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: urgent}
+value: 1000
+"""
+FILLING = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  PRIORITY
+  terminationGracePeriodSeconds: 1
+  nodeSelector: {kubernetes.io/hostname: local-0}
+  containers:
+  - {name: main, image: busybox, command: [sleep, "600"], resources: {requests: {memory: 60%}}}
+"""
+
+
+def test_a_pod_gives_way_to_one_of_higher_priority(kubectl: Cli) -> None:
+    memory = int(kubectl("get", "node", "local-0", "-o", "jsonpath={.status.allocatable.memory}")[:-2])
+    unit = kubectl("get", "node", "local-0", "-o", "jsonpath={.status.allocatable.memory}")[-2:]
+    filling = FILLING.replace("60%", f"{memory * 6 // 10}{unit}")
+    kubectl("apply", "-f", "-", stdin=filling.replace("NAME", "modest").replace("PRIORITY", "hostname: modest"))
+    kubectl("wait", "--for=condition=Ready", "pod/modest", "--timeout=30s")
+    kubectl("apply", "-f", "-", stdin=PRIORITIES)
+    urgent = filling.replace("NAME", "urgent").replace("PRIORITY", "priorityClassName: urgent")
+    kubectl("apply", "-f", "-", stdin=urgent)
+    kubectl("wait", "--for=condition=Ready", "pod/urgent", "--timeout=30s")
+    assert 'pods "modest" not found' in kubectl.refused("get", "pod", "modest")
+    assert "Preempted" in kubectl("get", "events", "--field-selector", "involvedObject.name=modest")
+    kubectl("delete", "pod", "urgent")
+
+
 def test_fields_are_explained(kubectl: Cli) -> None:
     explanation = kubectl("explain", "job.spec.completionMode")
     assert "FIELD: completionMode <string>" in explanation
