@@ -67,7 +67,12 @@ class _ContainerEnded:
     exit: Exit
 
 
-_Message = _PodChanged | _PodRemoved | _NodeStops | _ContainerEnded
+@dataclass(frozen=True)
+class _Probed:
+    """A probe has changed what a container is."""
+
+
+_Message = _PodChanged | _PodRemoved | _NodeStops | _ContainerEnded | _Probed
 
 
 class PodWorker:
@@ -100,6 +105,7 @@ class PodWorker:
             tools.running,
             tools.settings,
             self._container_ended,
+            lambda: self._inbox.put(_Probed()),
         )
         self._init_slots = [
             ContainerSlot(container, pod, slot_tools, init=True) for container in spec.get("initContainers") or []
@@ -177,6 +183,9 @@ class PodWorker:
     def _handle(self, message: _Message) -> None:
         if isinstance(message, _ContainerEnded):
             message.slot.ended(message.exit, restart=not self._ending)
+        elif isinstance(message, _Probed):
+            for slot in self._all_slots():
+                slot.take_probes()
         elif isinstance(message, _PodRemoved):
             self.removed = True
             self._end(0)
