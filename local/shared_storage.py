@@ -17,12 +17,16 @@ from trainflow.models.kubernetes_access import access_manifests
 from trainflow.models.volcano_queues import TUTORIAL_QUEUE, queue_manifest
 from trainflow.protocol.pods import CLAIM, FOLDERS, SERVICE_ACCOUNT
 
+NAMESPACE_LABELS = {"pod-security.kubernetes.io/enforce": "baseline"}
+"""The level that the deployed namespace enforces."""
+
 
 def offer(api: ApiClient, folder: Path, *, namespace: str) -> None:
     """Make `folder` the file system of the pods in `namespace`; safe to repeat."""
     for name in FOLDERS:
         (folder / name).mkdir(parents=True, exist_ok=True)
-    _ensure(api, "/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": namespace}})
+    metadata = {"name": namespace, "labels": NAMESPACE_LABELS}
+    _ensure(api, "/api/v1/namespaces", {"kind": "Namespace", "metadata": metadata})
     _ensure(
         api,
         f"/api/v1/namespaces/{namespace}/serviceaccounts",

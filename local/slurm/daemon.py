@@ -63,7 +63,7 @@ class Daemon:
         self._control, theirs = socket.socketpair()
         with theirs, (Path("/dev/null") if self._writes_log else self._log).open("ab") as output:
             self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(supervisor.__file__), "", *self._argv],
+                [sys.executable, "-I", "-S", str(supervisor.__file__), "", "", *self._argv],
                 env=self._environment,
                 cwd="/",
                 stdin=theirs.fileno(),

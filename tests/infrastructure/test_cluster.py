@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from lambdas.backends import job as indexed_job
 from lambdas.logic.jobs import Job
+from local.shared_storage import NAMESPACE_LABELS
 from stacks.cluster import workload
 from stacks.cluster.network_policies import network_policy_manifests
 from stacks.cluster.stack import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
@@ -528,6 +529,7 @@ def test_the_quota_is_no_larger_than_the_nodes() -> None:
 def test_the_namespace_takes_our_pods_and_refuses_those_that_get_at_the_node() -> None:
     [namespace] = [found for found in of_kind("Namespace") if found["metadata"]["name"] == "training"]
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "baseline"
+    assert NAMESPACE_LABELS.items() <= namespace["metadata"]["labels"].items()
     [prepare] = of_kind("Job")
     for pod in (_pod("trn1.32xlarge", nodes=2), prepare["spec"]["template"]["spec"]):
         # What the pod security standard `baseline` forbids.

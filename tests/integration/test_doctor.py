@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kubetwin.client import ApiClient
-from kubetwin.kubeconfig import load_connection
+from kubetwin.kubeconfig import load_connection, write_kubeconfig
 from kubetwin.node.shape import write_shape
 from kubetwin_testing.cluster import command, eventually
 from rich.console import Console
@@ -93,9 +93,32 @@ def starting_with(lines: list[str], start: str) -> str:
     return found
 
 
-def test_a_run_in_good_order_passes_and_nothing_of_the_doctor_stays(kubeconfig: Path) -> None:
+def without_commands(kubeconfig: Path, file: Path) -> Path:
+    """The kubeconfig of one who may read all that the doctor reads and start pods, and may run no commands in them."""
+    api, name = ApiClient(load_connection(kubeconfig)), "reader"
+    reads = ["pods", "pods/log", "nodes", "events", "services", "serviceaccounts", "persistentvolumeclaims"]
+    rules = [
+        {"apiGroups": [""], "resources": reads, "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete"]},
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list"]},
+    ]
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+    api.create(accounts, {"metadata": {"name": name}})
+    api.create(f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+    subject = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": name}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    api.create(f"{rbac}/clusterrolebindings", {"metadata": {"name": name}, "subjects": [subject], "roleRef": role})
+    token = api.create(f"{accounts}/{name}/token", {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"})
+    authority = api.authority_pem
+    assert authority is not None
+    write_kubeconfig(file, endpoint=api.server, ca_pem=authority, token=token["status"]["token"])
+    return file
+
+
+def test_a_run_in_good_order_passes_and_nothing_of_the_doctor_stays(kubeconfig: Path, tmp_path: Path) -> None:
     start(kubeconfig, "well-0a1b", port=23401, listens=True, **{"aws.amazon.com/neuron": "16"})
-    status, lines = examined(kubeconfig, "well-0a1b")
+    status, lines = examined(without_commands(kubeconfig, tmp_path / "reader"), "well-0a1b")
     ping = starting_with([line for line in lines if "rendezvous ping" in line], "")
     assert ping.startswith("ok ") or "this pod may not send echo requests" in ping  # as this machine's kernel allows
     assert [line for line in lines if line != ping and not line.startswith("ok ")] == []
@@ -109,6 +132,19 @@ def test_a_run_in_good_order_passes_and_nothing_of_the_doctor_stays(kubeconfig: 
         f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector="trainflow/doctor"
     )
     assert pods["items"] == []
+
+
+def test_a_pod_that_does_not_see_its_devices_is_found_by_a_command_in_it(kubeconfig: Path) -> None:
+    start(kubeconfig, "blind-0a1b", port=23404, listens=True, **{"aws.amazon.com/neuron": "0"})
+    api, base = ApiClient(load_connection(kubeconfig)), f"/api/v1/namespaces/{NAMESPACE}"
+    assert examined(kubeconfig, "blind-0a1b")[0] == 0
+    assert api.get(f"{base}/pods", labelSelector="trainflow/doctor")["items"] == []
+    api.delete(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/blind-0a1b-training-1", {"propagationPolicy": "Background"})
+    api.delete(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/well-0a1b-training-1", {"propagationPolicy": "Background"})
+    start(kubeconfig, "given-0a1b", port=23405, listens=True, **{"aws.amazon.com/neuron": "16"})
+    status, lines = examined(kubeconfig, "given-0a1b")
+    assert status == 1
+    assert "sees 0 devices of the 16 that it was given" in starting_with(lines, "failed  aws.amazon.com/neuron:")
 
 
 def test_a_rank_0_that_does_not_listen_is_found(kubeconfig: Path) -> None:

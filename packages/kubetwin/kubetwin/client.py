@@ -47,6 +47,7 @@ class ApiClient:
 
     def __init__(self, connection: Connection) -> None:
         self.server = connection.server
+        self.authority_pem = connection.authority_pem
         self._authorization = connection.authorization
         self._prefix = urlsplit(connection.server).path
         tls = {"ssl_context": connection.tls} if connection.tls else {}

@@ -22,9 +22,26 @@ class HttpsServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a followed log or a watch would keep `stop` waiting
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler], certificate: Certificate, *, name: str) -> None:
+    def __init__(
+        self,
+        handler: type[BaseHTTPRequestHandler],
+        certificate: Certificate,
+        *,
+        name: str,
+        client_authority_pem: str | None = None,
+    ) -> None:
+        """
+        Args:
+            handler: Answers the requests.
+            certificate: The server's own.
+            name: Name of the server's thread.
+            client_authority_pem: Issuer of the certificates that clients may show.
+        """
         super().__init__((LOOPBACK, 0), handler)
         self._tls = _context(certificate)
+        if client_authority_pem:
+            self._tls.load_verify_locations(cadata=client_authority_pem)
+            self._tls.verify_mode = ssl.CERT_OPTIONAL
         self.port: int = self.server_address[1]
         self._thread = threading.Thread(target=self.serve_forever, name=name, daemon=True)
 

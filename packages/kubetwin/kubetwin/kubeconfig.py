@@ -33,6 +33,8 @@ class Connection:
     """None for plain http."""
     authorization: Callable[[], str | None]
     """The Authorization header of the moment; None where a client certificate logs in."""
+    authority_pem: str | None = None
+    """The cluster's certificate authority; None if the kubeconfig names none."""
 
 
 def load_connection(path: Path, context: str | None = None) -> Connection:
@@ -55,7 +57,9 @@ def load_connection(path: Path, context: str | None = None) -> Connection:
         raise KubeconfigError(f"{path}: cluster {chosen.get('cluster')!r} has no server URL")
     try:
         tls = _tls_context(cluster, user, path.parent) if server.startswith("https://") else None
-        return Connection(server, tls, _authorization(user, path.parent))
+        authority = _content(cluster, "certificate-authority", path.parent)
+        authority_pem = authority.decode() if authority else None
+        return Connection(server, tls, _authorization(user, path.parent), authority_pem)
     except (OSError, ssl.SSLError, binascii.Error, ValueError) as error:
         raise KubeconfigError(f"{path}: certificate, key or token cannot be used: {error}") from error
 

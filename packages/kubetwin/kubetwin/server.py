@@ -17,6 +17,7 @@ import uvicorn
 from kubetwin.api.app import Application
 from kubetwin.api.discovery import Discovery
 from kubetwin.api.logs import LogProxy
+from kubetwin.api.streams import StreamProxy
 from kubetwin.api.subresources import Subresources
 from kubetwin.authentication import Authenticator, StaticTokenAuthenticator, identify_with
 from kubetwin.certificates import Certificate, create_authority, issue_certificate
@@ -135,7 +136,8 @@ class ApiServer:
             log_level="warning",
             access_log=False,
             lifespan="off",
-            ws="none",
+            ws="wsproto",
+            ws_ping_interval=None,  # a client that does not read for a while, as the Python client, is not lost
             timeout_keep_alive=60,
             timeout_graceful_shutdown=1,
         )
@@ -148,9 +150,10 @@ class ApiServer:
         start_controllers(cluster)
         bootstrap(cluster, self.ca_pem)
         address = self.endpoint.removeprefix("https://")
-        logs = LogProxy(cluster, self._kubelet_context())
+        kubelets = self._kubelet_context()
+        logs, streams = LogProxy(cluster, kubelets), StreamProxy(cluster, kubelets)
         subresources = Subresources(cluster, self._tokens)
-        return Application(cluster, self._identify, Discovery(registry, address), logs, subresources)
+        return Application(cluster, self._identify, Discovery(registry, address), logs, streams, subresources)
 
     def _kubelet_context(self) -> ssl.SSLContext:
         """Context with a client certificate for kubelets; theirs are not checked (kube-apiserver's default)."""

@@ -5,15 +5,19 @@ Everything runs on the server's event loop, so there are no locks. Stored object
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kubetwin.model.errors import Object
 
 WINDOW = 8192
-"""Changes kept for each resource; a watch that starts before them is answered 410."""
+"""Most changes kept for each resource; a watch that starts before them is answered 410."""
+
+FRESH_SECONDS, LEAST_KEPT = 75.0, 100
+"""Age to which changes are kept, and number that is kept however old they are (kube-apiserver's watch cache)."""
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
@@ -27,6 +31,7 @@ class Change:
     key: str
     object: Object
     previous: Object | None
+    at: float = field(default_factory=time.monotonic)
 
     @property
     def namespace(self) -> str:
@@ -104,6 +109,12 @@ class Store:
         if revision < self._forgotten[key]:
             raise TooOld(revision, self._forgotten[key])
         return [change for change in self._history[key] if change.revision > revision]
+
+    def forget_old_changes(self, now: float) -> None:
+        """Release the changes that are older than any watch needs; `now` is on the monotonic clock."""
+        for key, history in self._history.items():
+            while len(history) > LEAST_KEPT and now - history[0].at > FRESH_SECONDS:
+                self._forgotten[key] = history.popleft().revision
 
     def begin_history(self, key: str) -> None:
         """Remember changes of a resource from now on only: its definition is younger than the server."""

@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from kubetwin.api.authorization import Authorizer
 from kubetwin.api.call import Call
@@ -22,6 +23,8 @@ from kubetwin.api.request_metrics import RequestMetrics
 from kubetwin.api.requests import RequestInfo, parse_request
 from kubetwin.api.reviews import Reviews, review_of
 from kubetwin.api.scale import Scales
+from kubetwin.api.streams import KINDS as STREAMS
+from kubetwin.api.streams import StreamProxy
 from kubetwin.api.subresources import Subresources
 from kubetwin.api.writing import Writer
 from kubetwin.authentication import ANONYMOUS, Identify, User, bearer_token
@@ -33,7 +36,6 @@ from kubetwin.state.cluster import Cluster
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_BODY_BYTES = 3 * 1024 * 1024  # kube-apiserver's limit
-_STREAMS = ("exec", "attach", "portforward")
 _VIEWS = ("", "status")
 """Subresources on which the ordinary verbs work."""
 
@@ -47,12 +49,13 @@ class Application:
         identify: Identify,
         discovery: Discovery,
         logs: LogProxy,
+        streams: StreamProxy,
         subresources: Subresources,
     ) -> None:
         self.cluster = cluster
         self.identify = identify
         self.discovery = discovery
-        self.logs = logs
+        self.logs, self.streams = logs, streams
         self.subresources = subresources
         self.authorizer = Authorizer(cluster.store)
         self.reader, self.writer = Reader(cluster), Writer(cluster)
@@ -62,6 +65,8 @@ class Application:
         self.request_metrics = RequestMetrics()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._stream(WebSocket(scope, receive, send))
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
@@ -72,6 +77,26 @@ class Application:
         except PageNotFound:
             response = page_not_found()
         await response(scope, receive, send)
+
+    async def _stream(self, client: WebSocket) -> None:
+        """A request that asks to become a WebSocket: a command in a pod, or its ports."""
+        try:
+            await self.streams.serve(await self._stream_call(client), client)
+        except ApiError as error:
+            await client.send_denial_response(error_response(error))
+        except PageNotFound:
+            await client.send_denial_response(page_not_found())
+
+    async def _stream_call(self, client: WebSocket) -> Call:
+        user = acting_user(await self._user(client.headers), client.headers, self.authorizer)
+        info = parse_request("GET", client.url.path, client.query_params)
+        self.request_metrics.count(info)
+        self.authorizer.check(user, info)
+        if info.resource != "pods" or info.group or info.subresource not in STREAMS:
+            raise errors.bad_request("only pods/exec, pods/attach and pods/portforward are WebSockets here")
+        # A handshake is a GET, and what follows is no reading: both verbs are needed (since Kubernetes 1.35).
+        self.authorizer.check(user, replace(info, verb="create"))
+        return Call(info, self._resource(info), client.query_params, client.headers, b"", user)
 
     async def _respond(self, request: Request) -> Response:
         user = acting_user(await self._user(request.headers), request.headers, self.authorizer)
@@ -110,8 +135,8 @@ class Application:
             if info.verb != "create":
                 raise errors.method_not_allowed()
             return await self.reviews.create(call)
-        if call.resource.key == "pods" and info.subresource in _STREAMS:
-            raise _no_stream(call)
+        if call.resource.key == "pods" and info.subresource in STREAMS:
+            raise errors.bad_request("Upgrade request required: this server streams over WebSockets only")
         if info.subresource and all(sub.name != info.subresource for sub in call.resource.subresources):
             raise errors.no_such_resource()
         if info.subresource == "log":
@@ -210,15 +235,6 @@ async def _body(request: Request) -> bytes:
             raise ApiError(413, "RequestEntityTooLarge", message, {})
         parts.append(part)
     return b"".join(parts)
-
-
-def _no_stream(call: Call) -> ApiError:
-    """The refusal of exec, attach and port-forward; kubectl prints it after `unable to upgrade connection:`."""
-    message = (
-        f"pods/{call.info.subresource} is not offered by this cluster, whose pods are processes of the machine: "
-        f"read the log of {call.info.name}, or describe it"
-    )
-    return ApiError(501, "NotImplemented", message, {})
 
 
 def _health(check: str, *, verbose: bool) -> Response:

@@ -35,5 +35,10 @@ class Call:
         return self.query.get("fieldValidation") or "Warn"
 
     @property
+    def user_agent(self) -> str:
+        """The first word of the client's name, which manages fields where no manager is named."""
+        return self.headers.get("user-agent", "").partition("/")[0] or "unknown"
+
+    @property
     def field_manager(self) -> str:
         return self.query.get("fieldManager", "")

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response, StreamingResponse
 
 from kubetwin.api.call import Call
+from kubetwin.api.containers import container_of
 from kubetwin.api.negotiation import negotiate
 from kubetwin.api.requests import parse_boolean, parse_integer
 from kubetwin.model import times
@@ -73,7 +74,7 @@ class LogProxy:
         negotiate(call.headers.get("accept", ""), offered=OFFERED)
         pod = self.cluster.get(call.resource, call.info.namespace, call.info.name)
         options = _options(call)
-        container = _container(pod, options.pop("container", ""))
+        container = container_of(pod, options.pop("container", ""))
         node_name = pod["spec"].get("nodeName")
         if not node_name:
             return Response(status_code=204)
@@ -120,20 +121,6 @@ def _check_time(text: str) -> None:
     except ValueError:
         layout = "2006-01-02T15:04:05Z07:00"
         raise bad_request(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"') from None
-
-
-def _container(pod: Object, wanted: str) -> str:
-    spec, name = pod["spec"], pod["metadata"]["name"]
-    names = [str(c["name"]) for c in spec["containers"]]
-    others = [c["name"] for c in spec.get("initContainers") or []]
-    if wanted:
-        if wanted not in names and wanted not in others:
-            raise bad_request(f"container {wanted} is not valid for pod {name}")
-        return wanted
-    if len(names) > 1:
-        chosen = f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
-        raise bad_request(chosen + (f" or one of the init containers: [{' '.join(others)}]" if others else ""))
-    return names[0]
 
 
 def _upstream_error(status: int, text: str) -> ApiError:

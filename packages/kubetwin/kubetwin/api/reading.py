@@ -36,7 +36,8 @@ class Reader:
     def get(self, call: Call) -> Response:
         wanted = negotiate(call.headers.get("accept", ""), tables.KINDS)
         found = self.cluster.get(call.resource, call.info.namespace, call.info.name)
-        return respond(tables.present(call.resource, found, wanted), wanted=wanted)
+        include = tables.included(call.query)
+        return respond(tables.present(call.resource, found, wanted, include=include), wanted=wanted)
 
     async def list(self, call: Call) -> Response:
         wanted = negotiate(call.headers.get("accept", ""), tables.KINDS)
@@ -49,7 +50,10 @@ class Reader:
             metadata["continue"] = found.continue_token
             if not selection.selects:
                 metadata["remainingItemCount"] = found.remaining
-        return respond(tables.present_list(call.resource, found.items, metadata, wanted), wanted=wanted)
+        include = tables.included(call.query)
+        return respond(
+            tables.present_list(call.resource, found.items, metadata, wanted, include=include), wanted=wanted
+        )
 
     async def _reach_version(self, options: ListOptions) -> None:
         try:
@@ -71,7 +75,9 @@ class Reader:
         wanted = negotiate(call.headers.get("accept", ""), tables.KINDS)
         options = parse_list_options(call.query, watch=True)
         selection = select(call.resource, call.info, options)
-        present: Callable[[Object], Object] = partial(tables.present, call.resource, wanted=wanted)
+        present: Callable[[Object], Object] = partial(
+            tables.present, call.resource, wanted=wanted, include=tables.included(call.query)
+        )
         watch = Watch(self.cluster.store, call.resource, selection, options, present)
         self._watches.add(watch)
         watch.when_done = partial(self._watches.discard, watch)

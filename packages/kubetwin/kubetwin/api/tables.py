@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kubetwin.api.negotiation import Wanted
 from kubetwin.api.printers import columns_of
-from kubetwin.model.errors import Object
+from kubetwin.model.errors import Object, bad_request
 from kubetwin.model.schema import definition
 from kubetwin.resources.resource import Column, Resource
 
@@ -32,10 +32,24 @@ def partial(obj: Object) -> Object:
     return {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": obj["metadata"]}
 
 
-def table(resource: Resource, objects: Sequence[Object], metadata: Object, *, header: bool = True) -> Object:
+def included(query: Mapping[str, str]) -> str:
+    """The part of each object that goes with its row: None, Metadata or Object.
+
+    Raises:
+        ApiError: 400 for another word.
+    """
+    wanted = query.get("includeObject") or "Metadata"
+    if wanted not in _PARTS:
+        raise bad_request(f'unrecognized includeObject value: "{wanted}"')
+    return wanted
+
+
+def table(
+    resource: Resource, objects: Sequence[Object], metadata: Object, *, header: bool = True, include: str = "Metadata"
+) -> Object:
     """A `Table` with a row for each object."""
-    columns = columns_of(resource)
-    rows = [{"cells": [column.value(obj) for column in columns], "object": partial(obj)} for obj in objects]
+    columns, part = columns_of(resource), _PARTS[include]
+    rows = [{"cells": [column.value(obj) for column in columns], **part(obj)} for obj in objects]
     definitions = [_definition(column) for column in columns] if header else None
     return {
         "kind": "Table",
@@ -46,18 +60,29 @@ def table(resource: Resource, objects: Sequence[Object], metadata: Object, *, he
     }
 
 
-def present(resource: Resource, obj: Object, wanted: Wanted, *, header: bool = True) -> Object:
+_PARTS: dict[str, Callable[[Object], Object]] = {
+    "None": lambda _obj: {},
+    "Metadata": lambda obj: {"object": partial(obj)},
+    "Object": lambda obj: {"object": obj},
+}
+
+
+def present(
+    resource: Resource, obj: Object, wanted: Wanted, *, header: bool = True, include: str = "Metadata"
+) -> Object:
     """One object in the requested representation."""
     if wanted.as_kind == "Table":
         version = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-        return table(resource, [obj], version, header=header)
+        return table(resource, [obj], version, header=header, include=include)
     return partial(obj) if wanted.as_kind == "PartialObjectMetadata" else obj
 
 
-def present_list(resource: Resource, objects: Sequence[Object], metadata: Object, wanted: Wanted) -> Object:
+def present_list(
+    resource: Resource, objects: Sequence[Object], metadata: Object, wanted: Wanted, *, include: str = "Metadata"
+) -> Object:
     """A list in the requested representation."""
     if wanted.as_kind == "Table":
-        return table(resource, objects, metadata)
+        return table(resource, objects, metadata, include=include)
     if wanted.as_kind == "PartialObjectMetadataList":
         items = [partial(obj) for obj in objects]
         return {"kind": wanted.as_kind, "apiVersion": _META, "metadata": metadata, "items": items}

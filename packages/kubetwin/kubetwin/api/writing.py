@@ -92,7 +92,12 @@ class Writer:
 
     def _store(self, call: Call, obj: Object) -> Object:
         return self.cluster.update(
-            call.resource, call.info.namespace, obj, subresource=call.info.subresource, dry_run=call.dry_run
+            call.resource,
+            call.info.namespace,
+            obj,
+            subresource=call.info.subresource,
+            dry_run=call.dry_run,
+            manager=call.field_manager or call.user_agent,
         )
 
     def _object(self, call: Call) -> tuple[Object, list[str]]:

@@ -8,6 +8,9 @@ from kubetwin.model import times
 from kubetwin.model.errors import ApiError, Object
 from kubetwin.state.cluster import Cluster
 
+_REMEMBERED = 4096
+"""Number of events whose repetition is counted (client-go, tools/record: maxLruCacheEntries)."""
+
 
 class EventRecorder:
     """Writes Events; the same one again only raises the count of the first."""
@@ -53,6 +56,8 @@ class EventRecorder:
         except ApiError:
             return  # the namespace is being deleted and takes no more events
         self._names[key] = (namespace, name)
+        if len(self._names) > _REMEMBERED:
+            del self._names[next(iter(self._names))]
 
     def _repeat(self, namespace: str, name: str) -> bool:
         def count(event: Object) -> None:

@@ -91,11 +91,32 @@ def finished_at(pod: Object, default: datetime) -> datetime:
     return max(stamps) if stamps else default
 
 
-def backoff_until(pods: Sequence[Object], now: datetime) -> datetime:
+def is_failed(job: Object, pod: Object) -> bool:
+    """Whether a pod counts as failed (kubernetes/pkg/controller/job: isPodFailed).
+
+    A pod that is being deleted does so at once, unless the Job waits for pods to reach their last phase.
+    """
+    phase = pod["status"].get("phase")
+    if phase in ("Succeeded", "Failed"):
+        return bool(phase == "Failed")
+    waits = job["spec"].get("podReplacementPolicy") == "Failed" or "podFailurePolicy" in job["spec"]
+    return bool(pod["metadata"].get("deletionTimestamp")) and not waits
+
+
+def deleted_at(pod: Object) -> datetime | None:
+    """Time at which the deletion of a pod was asked for."""
+    metadata = pod["metadata"]
+    if not metadata.get("deletionTimestamp"):
+        return None
+    grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    return times.parse(metadata["deletionTimestamp"]) - grace
+
+
+def backoff_until(job: Object, pods: Sequence[Object], now: datetime) -> datetime:
     """Time at which the next pod may be created: 10 s after the first failure since a success, then 20 s, 40 s, …"""
     successes = [finished_at(pod, now) for pod in pods if pod["status"].get("phase") == "Succeeded"]
     last_success = max(successes, default=None)
-    failures = [finished_at(pod, now) for pod in pods if pod["status"].get("phase") == "Failed"]
+    failures = [finished_at(pod, deleted_at(pod) or now) for pod in pods if is_failed(job, pod)]
     recent = [moment for moment in failures if last_success is None or moment > last_success]
     if not recent:
         return now

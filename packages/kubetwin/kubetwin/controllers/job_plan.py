@@ -10,7 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from kubetwin.controllers.job_failures import Failure, PolicyVerdict, backoff_until, count_failures_by_index, judge
+from kubetwin.controllers.job_failures import (
+    Failure,
+    PolicyVerdict,
+    backoff_until,
+    count_failures_by_index,
+    is_failed,
+    judge,
+)
 from kubetwin.controllers.job_indexes import format_indexes, index_of, parse_indexes
 from kubetwin.model import times
 from kubetwin.model.errors import Object
@@ -154,7 +161,11 @@ class _Planner:
     def _count_ended_pods(self) -> None:
         """Count the pods that have ended since the last time, and release them."""
         decided = condition({"conditions": self.conditions}, "SuccessCriteriaMet") is not None
-        ended = [pod for pod in self.pods if has_finalizer(pod) and (is_terminal(pod) or _vanished(pod))]
+        ended = [
+            pod
+            for pod in self.pods
+            if has_finalizer(pod) and (is_terminal(pod) or _vanished(pod) or is_failed(self.job, pod))
+        ]
         for pod in ended:
             self.released.append(pod)
             index = index_of(pod)
@@ -232,7 +243,7 @@ class _Planner:
             missing -= sum(is_terminating(pod) for pod in self.pods)
         if missing <= 0:
             return self._result(requeue=self._seconds_to_deadline())
-        wait = (backoff_until(self.pods, self.now) - self.now).total_seconds()
+        wait = (backoff_until(self.job, self.pods, self.now) - self.now).total_seconds()
         if wait > 0 and not self.verdict.ignored:
             return self._result(requeue=min(wait, self._seconds_to_deadline() or wait))
         batch = min(missing, CREATE_BATCH)

@@ -19,6 +19,7 @@ GRACE_SECONDS = 50
 LEASE_NAMESPACE = "kube-node-lease"
 LEASES = "leases.coordination.k8s.io"
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 def ready_status(node: Object) -> str:
@@ -28,8 +29,11 @@ def ready_status(node: Object) -> str:
 
 
 def wanted_taints(node: Object) -> list[Object]:
-    """The node's taints, with those that stand for its readiness put right."""
-    taints = [t for t in node["spec"].get("taints") or [] if t["key"] not in (NOT_READY, UNREACHABLE)]
+    """The node's taints, with those that stand for its readiness and for a cordon put right."""
+    own = (NOT_READY, UNREACHABLE, UNSCHEDULABLE)
+    taints = [t for t in node["spec"].get("taints") or [] if t["key"] not in own]
+    if node["spec"].get("unschedulable"):
+        taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
     key = {"True": "", "Unknown": UNREACHABLE}.get(ready_status(node), NOT_READY)
     # A node that has never been ready has no pods to evict.
     effects = ("NoSchedule", "NoExecute") if ready_status(node) else ("NoSchedule",)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 
 from kubetwin.controllers.events import EventRecorder
+from kubetwin.controllers.preemption import preempt, priority
 from kubetwin.controllers.scheduling import Placement, place
 from kubetwin.controllers.usage import NodeUsage, occupies
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model import times
 from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster
+from kubetwin.state.deletion import DeleteOptions
 from kubetwin.store import Change
 
 NAME = "default-scheduler"
@@ -84,6 +87,7 @@ class Scheduler:
         else:
             self.parked.add(key)
             self._tell(pod, placement.message)
+            self._preempt(pod)
 
     def _enqueue(self, key: PodKey, pod: Object) -> None:
         self.waiting.add(key)
@@ -116,6 +120,31 @@ class Scheduler:
                 pod, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}", NAME
             )
 
+    def _preempt(self, pod: Object) -> None:
+        """Delete pods of lower priority if that makes room; the pod is placed when they have ended."""
+        if not priority(pod) or self._volume_fault(pod):
+            return
+        by_node: dict[str, list[Object]] = defaultdict(list)
+        for each in self.cluster.store.objects("pods"):
+            if occupies(each):
+                by_node[each["spec"]["nodeName"]].append(each)
+        found = preempt(pod, self.cluster.store.objects("nodes"), by_node)
+        if found is None:
+            return
+        metadata = pod["metadata"]
+        self.cluster.modify(
+            self.pods,
+            metadata["namespace"],
+            metadata["name"],
+            lambda stored: stored["status"].update(nominatedNodeName=found.node),
+        )
+        for victim in found.victims:
+            place_of = (victim["metadata"]["namespace"], victim["metadata"]["name"])
+            self.cluster.modify(self.pods, *place_of, _give_way)
+            message = f"Preempted by pod {metadata['uid']} on node {found.node}"
+            self.recorder.record(victim, "Normal", "Preempted", message, NAME)
+            self.cluster.delete(self.pods, *place_of, DeleteOptions(uid=victim["metadata"]["uid"]))
+
     def _tell(self, pod: Object, message: str) -> None:
         mark_unscheduled(self.cluster, pod, message)
         self.recorder.record(pod, "Warning", "FailedScheduling", message, NAME)
@@ -126,9 +155,16 @@ def bind(cluster: Cluster, namespace: str, name: str, node: str) -> Object | Non
 
     def write(pod: Object) -> None:
         pod["spec"]["nodeName"] = node
+        pod["status"].pop("nominatedNodeName", None)
         set_condition(pod["status"], {"type": "PodScheduled", "status": "True"})
 
     return cluster.modify(cluster.registry.by_key("pods"), namespace, name, write)
+
+
+def _give_way(pod: Object) -> None:
+    message = f"{NAME}: preempting to accommodate a higher priority pod"
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": message}
+    set_condition(pod["status"], condition)
 
 
 def mark_unscheduled(cluster: Cluster, pod: Object, message: str, reason: str = "Unschedulable") -> None:

@@ -1,8 +1,8 @@
 """Server-side apply in its basic form.
 
-Field sets are kept in `metadata.managedFields` in the server's own notation (`f:` fields, `k:` list keys). Only
-managers that apply own fields: an ordinary update takes a changed field away from its owner and owns nothing, so a
-conflict is always one between two appliers.
+Field sets are kept in `metadata.managedFields` in the server's own notation (`f:` fields, `k:` list keys). An ordinary
+update owns the fields that it took from a manager which had applied them, and no others: these are the ones over which
+the next apply can conflict.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from kubetwin.model import times
 from kubetwin.model.errors import ApiError, Object
 from kubetwin.model.schema import Schema, property_schema, resolve
 
+Manager = tuple[str, str]
+"""Name, and Apply or Update: both may be the same client's, and then own fields apart from each other."""
+
 Path = tuple[str, ...]
 """Steps to a field: `f:name` into an object, `k:{"name":"c"}` to an element of a keyed list."""
 
@@ -30,21 +33,21 @@ def apply(live: Object, applied: Object, schema: Schema, *, manager: str, force:
     Raises:
         ApiError: 409 that names each field which another manager applied with another value.
     """
-    owners = _owners(live)
+    owners, own = _owners(live), (manager, "Apply")
     wanted = dict(_leaves(_owned_part(applied), schema))
     present = dict(_leaves(_owned_part(live), schema))
     fights = [
         (other, path)
         for path, value in wanted.items()
         for other, paths in owners.items()
-        if other != manager and path in paths and present.get(path) != value
+        if other != own and path in paths and present.get(path) != value
     ]
     if fights and not force:
-        raise _conflicts(fights)
+        raise _conflicts(fights, live.get("apiVersion", ""))
     for other, path in fights:
         owners[other].discard(path)
-    given_up = owners.get(manager, set()) - set(wanted)
-    owners[manager] = set(wanted)
+    given_up = owners.get(own, set()) - set(wanted)
+    owners[own] = set(wanted)
     result = _merge(live, applied, schema)
     for path in given_up:
         if not any(path in paths for paths in owners.values()):
@@ -52,8 +55,8 @@ def apply(live: Object, applied: Object, schema: Schema, *, manager: str, force:
     return _with_owners(result, owners, applied.get("apiVersion", ""), moment)
 
 
-def release_changed(old: Object, new: Object, schema: Schema) -> Object:
-    """Take the fields that an ordinary update changed away from the managers that had applied them."""
+def release_changed(old: Object, new: Object, schema: Schema, *, manager: str = "") -> Object:
+    """Give the fields that an ordinary update changed from the managers that owned them to the one that updated."""
     owners = _owners(old)
     if not owners or _owners(new) != owners:  # an apply, which sets the owners itself
         return new
@@ -62,18 +65,25 @@ def release_changed(old: Object, new: Object, schema: Schema) -> Object:
     kept = {m: {p for p in paths if before.get(p) == after.get(p)} for m, paths in owners.items()}
     if kept == owners:
         return new
+    taken = {path for paths in owners.values() for path in paths if path in after and before.get(path) != after[path]}
+    if manager and taken:
+        kept[(manager, "Update")] = kept.get((manager, "Update"), set()) | taken
     return _with_owners(new, kept, new.get("apiVersion", ""), times.now())
 
 
-def _conflicts(fights: list[tuple[str, Path]]) -> ApiError:
+def _conflicts(fights: list[tuple[Manager, Path]], version: str) -> ApiError:
+    def shown(manager: Manager) -> str:
+        return f'"{manager[0]}" using {version}' if manager[1] == "Update" else f'"{manager[0]}"'
+
     fights = sorted(fights)
     causes = [
-        {"reason": "FieldManagerConflict", "message": f'conflict with "{m}"', "field": _dotted(p)} for m, p in fights
+        {"reason": "FieldManagerConflict", "message": f"conflict with {shown(m)}", "field": _dotted(p)}
+        for m, p in fights
     ]
     if len(fights) == 1:
-        listed = f'conflict with "{fights[0][0]}": {_dotted(fights[0][1])}'
+        listed = f"conflict with {shown(fights[0][0])}: {_dotted(fights[0][1])}"
     else:
-        listed = "conflicts with " + "\n".join(f'"{m}":\n- {_dotted(p)}' for m, p in fights)
+        listed = "conflicts with " + "\n".join(f"{shown(m)}:\n- {_dotted(p)}" for m, p in fights)
     noun = "conflict" if len(fights) == 1 else "conflicts"
     return ApiError(409, "Conflict", f"Apply failed with {len(fights)} {noun}: {listed}", {"causes": causes})
 
@@ -107,8 +117,13 @@ def _leaves(value: Any, schema: Schema, path: Path = ()) -> Iterator[tuple[Path,
         yield path, value
 
 
+_DEFAULT_KEYS = {"protocol": "TCP"}
+"""Keys of lists that have a default: an element without it is the same as the stored one, which has it."""
+
+
 def _list_key(item: Object, schema: Schema) -> str:
-    keys = {key: item.get(key) for key in schema["x-kubernetes-list-map-keys"] if key in item}
+    given = {**_DEFAULT_KEYS, **item}
+    keys = {key: given[key] for key in schema["x-kubernetes-list-map-keys"] if key in given}
     return "k:" + json.dumps(keys, separators=(",", ":"), sort_keys=True)
 
 
@@ -141,7 +156,7 @@ def _remove(obj: Any, path: Path) -> None:
     elif step.startswith("k:") and isinstance(obj, list):
         keys = json.loads(step[2:])
         for place, item in enumerate(obj):
-            if all(item.get(key) == value for key, value in keys.items()):
+            if all(item.get(key, _DEFAULT_KEYS.get(key)) == value for key, value in keys.items()):
                 obj[place] = copy.copy(item)
                 if rest[0].removeprefix("f:") not in keys:  # by its keys the element is found: they go with it
                     _remove(obj[place], rest)
@@ -150,9 +165,9 @@ def _remove(obj: Any, path: Path) -> None:
                 return
 
 
-def _owners(obj: Object) -> dict[str, set[Path]]:
+def _owners(obj: Object) -> dict[Manager, set[Path]]:
     entries = obj.get("metadata", {}).get("managedFields") or []
-    return {e["manager"]: set(_paths(e.get("fieldsV1", {}))) for e in entries if e.get("operation") == "Apply"}
+    return {(e["manager"], e.get("operation", "")): set(_paths(e.get("fieldsV1", {}))) for e in entries}
 
 
 def _paths(fields: Object, path: Path = ()) -> Iterator[Path]:
@@ -162,9 +177,9 @@ def _paths(fields: Object, path: Path = ()) -> Iterator[Path]:
         yield from _paths(inner, (*path, step))
 
 
-def _with_owners(obj: Object, owners: dict[str, set[Path]], api_version: str, moment: datetime) -> Object:
+def _with_owners(obj: Object, owners: dict[Manager, set[Path]], api_version: str, moment: datetime) -> Object:
     entries = []
-    for manager, paths in owners.items():
+    for (manager, operation), paths in owners.items():
         fields: Object = {}
         for path in sorted(paths):
             place = fields
@@ -174,7 +189,7 @@ def _with_owners(obj: Object, owners: dict[str, set[Path]], api_version: str, mo
             entries.append(
                 {
                     "manager": manager,
-                    "operation": "Apply",
+                    "operation": operation,
                     "apiVersion": api_version,
                     "time": times.seconds(moment),
                     "fieldsType": "FieldsV1",

@@ -6,7 +6,8 @@ real one alike. `agent.ProcessNode` is the entry point. Its parts:
 * `agent` registers the node, watches its pods and gives each a `pod_worker`;
 * `pod_worker` takes one pod from Pending to its end: `environment`, `volumes` and `rewriting` make the
   container's surroundings, `container` and `supervisor` run it, `status` computes its reported state;
-* `log_writer`, `log_reader` and `log_server` keep the output and serve it as a kubelet does.
+* `log_writer` and `log_reader` keep the output; `kubelet_server` serves it, and commands in the containers
+  (`exec_session`, `port_forward`), as a kubelet does.
 
 `kubetwin.client` is the connection to the API server.
 """

@@ -18,13 +18,14 @@ from typing import Any
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.events import EventRecorder
+from kubetwin.node.kubelet_server import KubeletServer
 from kubetwin.node.launching import RuntimeSettings, pod_folder, volume_folder
 from kubetwin.node.log_catalogue import Logs
-from kubetwin.node.log_server import LogServer
 from kubetwin.node.memory import MemoryWatch
 from kubetwin.node.pod_watch import PodWatch
 from kubetwin.node.pod_worker import NodeTools, PodWorker, final_delete_options
 from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, lease, node_object, node_status
+from kubetwin.node.running_containers import RunningContainers
 from kubetwin.node.volumes import remove_all_but_logs
 
 _LOG = logging.getLogger(__name__)
@@ -73,9 +74,9 @@ class ProcessNode:
         )
         self._events = EventRecorder(api, spec.name)
         self._memory = MemoryWatch()
-        logs = Logs()
-        self._tools = NodeTools(api, ClusterReader(api), self._events, self._memory, logs, settings)
-        self._log_server = LogServer(logs)
+        logs, running = Logs(), RunningContainers()
+        self._tools = NodeTools(api, ClusterReader(api), self._events, self._memory, logs, running, settings)
+        self._server = KubeletServer(logs, running, client_authority_pem=api.authority_pem)
         self._watch = PodWatch(api, spec.name, self)
         self._cleaner = ThreadPoolExecutor(max_workers=4, thread_name_prefix="node-cleaner")
         self._lock = threading.Lock()
@@ -93,7 +94,7 @@ class ProcessNode:
             RequestRefused: If the API server does not let the node register.
             ApiUnreachable: If it does not answer.
         """
-        self._log_server.start()
+        self._server.start()
         try:
             self.register()
         except (RequestRefused, ApiUnreachable):
@@ -127,7 +128,7 @@ class ProcessNode:
         self._close()
 
     def _close(self) -> None:
-        self._log_server.stop()
+        self._server.stop()
         if self._temporary:
             shutil.rmtree(self._pods_dir, ignore_errors=True)
 
@@ -244,5 +245,5 @@ class ProcessNode:
                 self._api.create(leases, body)
 
     def _report_status(self) -> None:
-        status = node_status(self.spec, self._log_server.port, self._boot_id, self._ready_since, datetime.now(UTC))
+        status = node_status(self.spec, self._server.port, self._boot_id, self._ready_since, datetime.now(UTC))
         self._api.patch(f"/api/v1/nodes/{self.spec.name}/status", {"status": status})

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubetwin.client import ApiClient
 
 _REPLICA_INDEX = "training.kubeflow.org/replica-index"
 
+_ENDED = ("Succeeded", "Failed")
+
+_POLL_SECONDS = 0.2
+
 
 class ClusterReader:
     """Reads the objects that variables, volumes and host names refer to; None for those that do not exist."""
 
-    def __init__(self, api: ApiClient) -> None:
-        self._api = api
+    def __init__(self, api: ApiClient, *, wait_seconds: float = 5.0) -> None:
+        """
+        Args:
+            api: The cluster.
+            wait_seconds: Time in which a pod of a gang may appear whose name another pod of it is given.
+        """
+        self._api, self._wait_seconds = api, wait_seconds
 
     def config_map(self, namespace: str, name: str) -> dict[str, Any] | None:
         """A ConfigMap."""
@@ -31,13 +42,34 @@ class ClusterReader:
         """A PersistentVolume."""
         return self._api.find(f"/api/v1/persistentvolumes/{name}")
 
-    def is_headless_service(self, name: str, namespace: str) -> bool:
-        """Whether a headless Service of this name exists."""
-        service = self._api.find(f"/api/v1/namespaces/{namespace}/services/{name}")
-        return service is not None and (service.get("spec") or {}).get("clusterIP") == "None"
+    def names_a_pod(self, host: str, service: str, namespace: str) -> bool:
+        """Whether cluster DNS has a record `<host>.<service>`: a headless Service selects a pod of these two names."""
+        spec = self._headless(service, namespace)
+        return spec is not None and self._selects(
+            spec, namespace, lambda pod: (pod.get("hostname"), pod.get("subdomain")) == (host, service)
+        )
 
     def names_one_pod(self, name: str, namespace: str) -> bool:
-        """Whether it is a headless Service for one replica, as the training operator makes them."""
+        """Whether it is a headless Service for one replica that exists, as the training operator makes them."""
+        spec = self._headless(name, namespace)
+        is_one = spec is not None and _REPLICA_INDEX in (spec.get("selector") or {})
+        return is_one and self._selects(spec or {}, namespace, lambda _pod: True)
+
+    def _headless(self, name: str, namespace: str) -> dict[str, Any] | None:
         service = self._api.find(f"/api/v1/namespaces/{namespace}/services/{name}")
         spec = (service or {}).get("spec") or {}
-        return spec.get("clusterIP") == "None" and _REPLICA_INDEX in (spec.get("selector") or {})
+        return spec if spec.get("clusterIP") == "None" else None
+
+    def _selects(self, spec: Mapping[str, Any], namespace: str, fits: Callable[[Mapping[str, Any]], bool]) -> bool:
+        """Whether the Service selects a pod that has not ended, or does so soon: names are looked up once only."""
+        selector = ",".join(f"{key}={value}" for key, value in (spec.get("selector") or {}).items())
+        if not selector:
+            return False
+        end = time.monotonic() + self._wait_seconds
+        while True:
+            pods = self._api.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
+            if any(fits(pod["spec"]) for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED):
+                return True
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_POLL_SECONDS)

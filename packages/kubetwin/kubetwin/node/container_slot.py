@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,17 +15,22 @@ from typing import Any
 from kubetwin.client import ApiUnreachable, RequestRefused
 from kubetwin.model import times
 from kubetwin.node.cluster_reader import ClusterReader
-from kubetwin.node.container import CannotStart, ContainerProcess, Exit
+from kubetwin.node.container import ContainerProcess, Exit
 from kubetwin.node.environment import ContainerConfigError
 from kubetwin.node.events import EventRecorder
 from kubetwin.node.launching import Launch, RuntimeSettings, pod_folder, prepare_launch
 from kubetwin.node.log_catalogue import Logs
 from kubetwin.node.log_writer import ContainerLog
 from kubetwin.node.memory import MemoryWatch
+from kubetwin.node.probes import ActionFailed, Prober, perform
 from kubetwin.node.restarts import CrashBackoff, is_restarted
+from kubetwin.node.running_containers import RunningContainer, RunningContainers
 from kubetwin.node.status import ContainerStatus, Running, Terminated, Waiting
+from kubetwin.node.supervised import CannotStart
 from kubetwin.node.termination import termination_message
 from kubetwin.node.volumes import VolumeError
+
+_DEFAULT_GRACE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -35,9 +41,12 @@ class SlotTools:
     events: EventRecorder
     memory: MemoryWatch
     logs: Logs
+    running: RunningContainers
     settings: RuntimeSettings
     on_exit: Callable[[ContainerSlot, Exit], None]
     """Called from another thread when a run has ended."""
+    on_probe: Callable[[], None]
+    """Called from another thread when a probe has changed what a container is."""
 
 
 class ContainerSlot:
@@ -61,6 +70,8 @@ class ContainerSlot:
         reason = "ContainerCreating" if init or not pod["spec"].get("initContainers") else "PodInitializing"
         self.status = ContainerStatus(name=container["name"], image=container.get("image") or "", state=Waiting(reason))
         self.process: ContainerProcess | None = None
+        self._prober: Prober | None = None
+        self._launch: Launch | None = None
         self.start_at = 0.0
         self._wants_start = True
         self._backoff = CrashBackoff()
@@ -120,6 +131,9 @@ class ContainerSlot:
         if process is None:
             return
         self.process = None
+        if self._prober is not None:
+            self._prober.stop()
+        self._tools.running.remove(self._pod, self.status.name, process)
         self._tools.memory.remove(process.supervisor_pid)
         self._tools.logs.close(process.log)
         message = termination_message(
@@ -147,8 +161,42 @@ class ContainerSlot:
         self._event("Killing", f"Stopping container {self.status.name}")
         if immediately:
             self.process.kill()
+        elif hook := (self._container.get("lifecycle") or {}).get("preStop"):
+            arguments = (hook, self.process)
+            threading.Thread(target=self._stop_after, args=arguments, name="node-hook", daemon=True).start()
         else:
             self.process.terminate()
+
+    def take_probes(self) -> None:
+        """Report what the probes have found last."""
+        if self._prober is not None and isinstance(self.status.state, Running):
+            self.status = replace(self.status, started=self._prober.started, ready=self._prober.ready)
+
+    def _stop_after(self, hook: Mapping[str, Any], process: ContainerProcess) -> None:
+        """Run the hook, then ask the container to end; the pod's grace period goes on meanwhile."""
+        try:
+            if self._launch is not None:
+                perform(hook, self._container, self._launch, _hook_seconds(self._pod))
+        except ActionFailed as error:
+            self._tools.events.warning(self._pod, "FailedPreStopHook", f"PreStopHook failed: {error}", self.status.name)
+        process.terminate()
+
+    def _start_probes(self, launch: Launch, process: ContainerProcess) -> None:
+        def failed(kind: str, text: str) -> None:
+            message = f"{kind.capitalize()} probe failed: {text}"
+            self._tools.events.warning(self._pod, "Unhealthy", message, self.status.name)
+
+        def died(kind: str) -> None:
+            self._event("Killing", f"Container {self.status.name} failed {kind} probe, will be restarted")
+            process.terminate()
+            limit = threading.Timer(_hook_seconds(self._pod), process.kill)
+            limit.daemon = True
+            limit.start()
+
+        self._launch = launch
+        self._prober = Prober(self._container, launch, self._tools.on_probe, failed, died)
+        self.take_probes()
+        self._prober.start()
 
     def kill(self) -> None:
         """Kill the current run."""
@@ -172,7 +220,9 @@ class ContainerSlot:
             self._cannot_start(error, log)
             return
         self.process = process
+        self._tools.running.add(self._pod, self.status.name, RunningContainer(launch, process))
         self.status = replace(self.status, state=Running(process.started_at))
+        self._start_probes(launch, process)
         if launch.memory_limit_bytes is not None:
             self._tools.memory.add(process.supervisor_pid, launch.memory_limit_bytes, lambda: process.kill("OOMKilled"))
         self._event("Created", f"Created container: {self.status.name}")
@@ -222,6 +272,12 @@ class ContainerSlot:
 
     def _event(self, reason: str, message: str) -> None:
         self._tools.events.normal(self._pod, reason, message, self.status.name)
+
+
+def _hook_seconds(pod: Mapping[str, Any]) -> float:
+    """Time that a container has to end, hooks included."""
+    grace = pod["spec"].get("terminationGracePeriodSeconds")
+    return _DEFAULT_GRACE_SECONDS if grace is None else float(grace)
 
 
 def _terminated(state: Mapping[str, Any]) -> Terminated:

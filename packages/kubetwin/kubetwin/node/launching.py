@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ class Launch:
     message_file: Path
     """Host path of `terminationMessagePath`."""
     memory_limit_bytes: int | None
+    rewrite: Callable[[str], str]
+    """The container's paths and names in a word of a command, as a process of this machine reads them."""
 
 
 def pod_folder(settings: RuntimeSettings, pod: Mapping[str, Any]) -> Path:
@@ -91,26 +93,28 @@ def prepare_launch(
             container.get("terminationMessagePath") or "/dev/termination-log": str(message_file),
         }
     )
-    names = NameRewriter(pod["metadata"]["namespace"], reader.is_headless_service, reader.names_one_pod)
+    names = NameRewriter(pod["metadata"]["namespace"], reader.names_a_pod, reader.names_one_pod)
     # A value of the downward API is not an address: the pod's name stays as it is.
     downward = {entry["name"] for entry in container.get("env") or [] if "fieldRef" in (entry.get("valueFrom") or {})}
+
+    def rewrite(word: str) -> str:
+        return names.value(paths.value(word))
+
     command = [*(container.get("command") or []), *(container.get("args") or [])]
     if not command:
         raise ContainerConfigError("no command specified: a process node does not know the image's own")
     return Launch(
-        argv=[names.value(paths.value(expand(word, asked))) for word in command],
+        argv=[rewrite(expand(word, asked)) for word in command],
         environment={
             **_given_environment(pod, folder, image_root),
             "TMPDIR": paths.path("/tmp"),  # noqa: S108  (the container's own, where one is mounted)
             **settings.environment,
-            **{
-                name: paths.value(value) if name in downward else names.value(paths.value(value))
-                for name, value in asked.items()
-            },
+            **{name: paths.value(value) if name in downward else rewrite(value) for name, value in asked.items()},
         },
         folder=_working_folder(container, paths, folder / "work" / container["name"], image_root),
         message_file=message_file,
         memory_limit_bytes=_memory_limit(container),
+        rewrite=rewrite,
     )
 
 

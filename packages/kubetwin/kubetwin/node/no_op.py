@@ -23,8 +23,8 @@ from typing import Any
 
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.model import times
+from kubetwin.node.kubelet_server import KubeletServer
 from kubetwin.node.log_catalogue import Logs
-from kubetwin.node.log_server import LogServer
 from kubetwin.node.pod_watch import PodWatch
 from kubetwin.node.pod_worker import final_delete_options
 from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, lease, node_object, node_status
@@ -99,7 +99,7 @@ class NoOpNodes:
         self._temporary = pods_dir is None
         self._folder = pods_dir or Path(tempfile.mkdtemp(prefix="kubetwin-no-op-"))
         self._logs = Logs()
-        self._log_server = LogServer(self._logs)
+        self._server = KubeletServer(self._logs)
         self._watch = PodWatch(api, None, self)
         self._pool = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="no-op")
         self._lock = threading.Lock()
@@ -119,7 +119,7 @@ class NoOpNodes:
             RequestRefused: If the API server does not let a node register.
             ApiUnreachable: If it does not answer.
         """
-        self._log_server.start()
+        self._server.start()
         list(self._pool.map(self._register, self._specs.values()))
         for thread in self._threads:
             thread.start()
@@ -136,7 +136,7 @@ class NoOpNodes:
                     self._api.delete(f"{path}/{name}")
                 except (RequestRefused, ApiUnreachable):
                     break
-        self._log_server.stop()
+        self._server.stop()
         if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -264,7 +264,7 @@ class NoOpNodes:
             _LOG.info("heartbeat of node %s is missed: %s", name, error)
 
     def _report_ready(self, spec: NodeSpec, now: datetime) -> None:
-        status = node_status(spec, self._log_server.port, str(uuid.uuid4()), now, now)
+        status = node_status(spec, self._server.port, str(uuid.uuid4()), now, now)
         self._api.patch(f"/api/v1/nodes/{spec.name}/status", {"status": status})
 
     def _submit(self, work: Any, *arguments: Any) -> None:

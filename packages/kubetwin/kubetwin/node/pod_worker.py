@@ -21,6 +21,7 @@ from kubetwin.node.events import EventRecorder
 from kubetwin.node.launching import RuntimeSettings, pod_folder, volume_folder
 from kubetwin.node.log_catalogue import Logs
 from kubetwin.node.memory import MemoryWatch
+from kubetwin.node.running_containers import RunningContainers
 from kubetwin.node.status import PodState, by_type, phase_of, pod_status, strategic_patch
 from kubetwin.node.volumes import VolumeError, prepare_volumes
 
@@ -41,6 +42,7 @@ class NodeTools:
     events: EventRecorder
     memory: MemoryWatch
     logs: Logs
+    running: RunningContainers
     settings: RuntimeSettings
 
 
@@ -65,7 +67,12 @@ class _ContainerEnded:
     exit: Exit
 
 
-_Message = _PodChanged | _PodRemoved | _NodeStops | _ContainerEnded
+@dataclass(frozen=True)
+class _Probed:
+    """A probe has changed what a container is."""
+
+
+_Message = _PodChanged | _PodRemoved | _NodeStops | _ContainerEnded | _Probed
 
 
 class PodWorker:
@@ -91,7 +98,14 @@ class PodWorker:
         self._policy: str = spec.get("restartPolicy") or "Always"
         self._started_at = times.parse(status["startTime"]) if status.get("startTime") else datetime.now(UTC)
         slot_tools = SlotTools(
-            tools.reader, tools.events, tools.memory, tools.logs, tools.settings, self._container_ended
+            tools.reader,
+            tools.events,
+            tools.memory,
+            tools.logs,
+            tools.running,
+            tools.settings,
+            self._container_ended,
+            lambda: self._inbox.put(_Probed()),
         )
         self._init_slots = [
             ContainerSlot(container, pod, slot_tools, init=True) for container in spec.get("initContainers") or []
@@ -169,6 +183,9 @@ class PodWorker:
     def _handle(self, message: _Message) -> None:
         if isinstance(message, _ContainerEnded):
             message.slot.ended(message.exit, restart=not self._ending)
+        elif isinstance(message, _Probed):
+            for slot in self._all_slots():
+                slot.take_probes()
         elif isinstance(message, _PodRemoved):
             self.removed = True
             self._end(0)

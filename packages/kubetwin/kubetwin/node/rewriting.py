@@ -62,12 +62,12 @@ class NameRewriter:
     """Replaces the DNS names of pods by the loopback address.
 
     A pod is called `<hostname>.<subdomain>[.<namespace>[.svc[.cluster.local]]]`, where the subdomain is
-    a headless Service.
+    a headless Service that selects the pod.
 
     Args:
         namespace: Namespace of the pod whose values are rewritten.
-        is_headless_service: Whether the Service (name, namespace) exists and is headless. Called at most
-            once for each name.
+        names_a_pod: Whether cluster DNS knows the name: host, subdomain and namespace. Called at most once for
+            each name.
         names_one_pod: Whether it is the Service of one replica, so that its name alone is a pod's name
             (the training operator's `<job>-master-0`).
     """
@@ -75,13 +75,13 @@ class NameRewriter:
     def __init__(
         self,
         namespace: str,
-        is_headless_service: Callable[[str, str], bool],
+        names_a_pod: Callable[[str, str, str], bool],
         names_one_pod: Callable[[str, str], bool] = lambda _name, _namespace: False,
     ) -> None:
         self._namespace = namespace
-        self._is_headless_service = is_headless_service
+        self._names_a_pod = names_a_pod
         self._names_one_pod = names_one_pod
-        self._known: dict[tuple[str, str], bool] = {}
+        self._known: dict[tuple[str, str, str], bool] = {}
         self._replicas: dict[tuple[str, str], bool] = {}
 
     def value(self, text: str) -> str:
@@ -95,9 +95,9 @@ class NameRewriter:
         return (match[1] or "") + LOOPBACK if self._replicas[key] else match[0]
 
     def _substitute(self, match: re.Match[str]) -> str:
-        key = (match["service"], match["namespace"] or self._namespace)
+        key = (match["host"], match["service"], match["namespace"] or self._namespace)
         if key not in self._known:
-            self._known[key] = self._is_headless_service(*key)
+            self._known[key] = self._names_a_pod(*key)
         return (match["url"] or "") + LOOPBACK if self._known[key] else match[0]
 
 

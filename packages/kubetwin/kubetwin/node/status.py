@@ -55,6 +55,15 @@ class ContainerStatus:
     last_termination: Terminated | None = None
     """State of the run before this one."""
     restart_count: int = 0
+    started: bool = True
+    """Whether a running container has passed its startup probe."""
+    ready: bool = True
+    """Whether a running container has passed its readiness probe last."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it runs and is ready."""
+        return isinstance(self.state, Running) and self.ready
 
     @property
     def succeeded(self) -> bool:
@@ -173,12 +182,12 @@ def _container_status(uid: str, container: ContainerStatus, *, init: bool = Fals
         "name": container.name,
         "state": _state(container.state, container_id),
         "lastState": _state(container.last_termination, container_id) if container.last_termination else {},
-        "ready": container.succeeded if init else running,
+        "ready": container.succeeded if init else container.is_ready,
         "restartCount": container.restart_count,
         "image": container.image,
         "imageID": f"process://{container.image}" if created else "",
         **({"containerID": container_id} if created else {}),
-        "started": running,
+        "started": running and container.started,
     }
 
 
@@ -235,7 +244,7 @@ def _readiness(pod: PodState, phase: Phase) -> tuple[bool, str, str]:
         return False, "PodCompleted", ""
     if phase == "Failed":
         return False, "PodFailed", ""
-    unready = [container.name for container in pod.containers if not isinstance(container.state, Running)]
+    unready = [container.name for container in pod.containers if not container.is_ready]
     if unready:
         return False, "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
     return True, "", ""

@@ -2,8 +2,9 @@
 
 A program of its own, started with `python -I -S`: standard library only, and as little of that as
 possible, because every container waits for its start. Its arguments are the value that LC_CTYPE shall have
-(Python sets that variable when it starts; empty for none) and the command. Standard input is a socket to
-the node:
+(Python sets that variable when it starts; empty for none), the file descriptor of the command's standard input
+(empty for none; with `tty:` before it, it is the command's terminal), and the command. Standard input is a socket
+to the node:
 
 * to the node go the lines `started PID`, `failed ERRNO` and `exited CODE` (128 + n for signal n);
 * from the node come the bytes `T` (SIGTERM to the process group) and `K` (SIGKILL to everything);
@@ -34,10 +35,12 @@ _SET_CHILD_SUBREAPER = 36
 _CONTROL = 0
 """File descriptor of the socket to the node."""
 
+_TERMINAL = "tty:"
+
 
 def main() -> None:
     """Run the command given as arguments until it ends, the node orders its end, or the node ends."""
-    _, character_type, *argv = sys.argv
+    _, character_type, source, *argv = sys.argv
     os.environ["LC_CTYPE"] = character_type
     if not character_type:
         del os.environ["LC_CTYPE"]
@@ -49,7 +52,7 @@ def main() -> None:
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    pid, error = _spawn(argv, prctl)
+    pid, error = _spawn(argv, source, prctl)
     if error:
         _report(f"failed {error}")
         return
@@ -59,7 +62,7 @@ def main() -> None:
     _report(f"exited {status}")
 
 
-def _spawn(argv: list[str], prctl: Prctl | None) -> tuple[int, int]:
+def _spawn(argv: list[str], source: str, prctl: Prctl | None) -> tuple[int, int]:
     """Start the command in a session of its own; returns its pid, and the errno if it could not be started."""
     error_read, error_write = os.pipe()  # closed by a successful exec
     pid = os.fork()
@@ -68,8 +71,7 @@ def _spawn(argv: list[str], prctl: Prctl | None) -> tuple[int, int]:
             if prctl is not None:
                 prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
             os.setsid()
-            null = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(null, _CONTROL)
+            _take_input(source)
             signal.set_wakeup_fd(-1)
             for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:  # as a container begins
                 signal.signal(number, signal.SIG_DFL)
@@ -79,9 +81,23 @@ def _spawn(argv: list[str], prctl: Prctl | None) -> tuple[int, int]:
         finally:
             os._exit(127)
     os.close(error_write)
+    if source:
+        os.close(int(source.removeprefix(_TERMINAL)))
     error = os.read(error_read, 16)
     os.close(error_read)
     return pid, int(error or 0)
+
+
+def _take_input(source: str) -> None:
+    """Give the process that runs the command its standard input, and its terminal if that is one."""
+    descriptor = int(source.removeprefix(_TERMINAL)) if source else os.open(os.devnull, os.O_RDONLY)
+    os.dup2(descriptor, _CONTROL)
+    os.close(descriptor)
+    if source.startswith(_TERMINAL):
+        import fcntl
+        import termios
+
+        fcntl.ioctl(_CONTROL, termios.TIOCSCTTY, 0)
 
 
 def _wait(pid: int, wake_read: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 from kubetwin.model import times
 from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field
 from kubetwin.model.names import config_key
@@ -34,6 +36,16 @@ def _validate_update(new: Object, old: Object) -> list[FieldError]:
 
 def _default_secret(secret: Object) -> None:
     secret.setdefault("type", "Opaque")
+    written = secret.pop("stringData", None) or {}  # is never stored: write-only
+    if written:
+        encoded = {key: base64.b64encode(text.encode()).decode() for key, text in written.items()}
+        secret["data"] = {**(secret.get("data") or {}), **encoded}
+
+
+def _validate_secret_update(new: Object, old: Object) -> list[FieldError]:
+    changed = new.get("type") != old.get("type")
+    faults = [bad_value("type", new.get("type"), "field is immutable")] if changed else []
+    return faults + _validate_update(new, old)
 
 
 def _keys(obj: Object) -> int:
@@ -66,7 +78,7 @@ RESOURCES = (
         fields=("type",),
         default=_default_secret,
         validate=_validate_keys,
-        validate_update=_validate_update,
+        validate_update=_validate_secret_update,
         columns=(_NAME, Column("Type", lambda obj: obj.get("type", "")), Column("Data", _keys), _AGE),
     ),
 )

@@ -13,7 +13,7 @@ _REPLICATED_JOB = fields(
     needed=("name", "template"),
     name=text(),
     groupName=text(default="default"),
-    replicas=whole(default=1),
+    replicas=whole(default=1, minimum=0),
     template=reference("io.k8s.api.batch.v1.JobTemplateSpec"),
     dependsOn=list_of(fields(needed=("name", "status"), name=text(), status=text("Ready", "Complete"))),
 )

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from kubetwin.model import times
-from kubetwin.model.errors import Object
+from kubetwin.model.errors import FieldError, Object, bad_value
 from kubetwin.model.names import dns_label
+from kubetwin.resources.pod_security import LEVELS
 from kubetwin.resources.resource import STATUS, Column, Resource, Subresource
 from kubetwin.store import Store
+
+ENFORCE = "pod-security.kubernetes.io/enforce"
+_OTHER_MODES = ("pod-security.kubernetes.io/audit", "pod-security.kubernetes.io/warn")
 
 
 def _default(namespace: Object) -> None:
     labels = namespace["metadata"].setdefault("labels", {})
     labels["kubernetes.io/metadata.name"] = namespace["metadata"].get("name", "")
+
+
+def _validate(namespace: Object) -> list[FieldError]:
+    """Labels of Pod Security admission hold levels (pod-security-admission: ValidateNamespace)."""
+    labels = namespace["metadata"].get("labels") or {}
+    return [
+        bad_value(f"metadata.labels[{label}]", labels[label], f"must be one of {', '.join(LEVELS)}")
+        for label in (ENFORCE, *_OTHER_MODES)
+        if label in labels and labels[label] not in LEVELS
+    ]
 
 
 def _prepare(namespace: Object, _store: Store) -> None:
@@ -39,6 +53,7 @@ RESOURCES = (
         subresources=(Subresource("finalize", ("update",)), STATUS),
         default=_default,
         prepare=_prepare,
+        validate=_validate,
         mark_deleted=_mark_deleted,
         columns=(
             Column("Name", lambda ns: ns["metadata"]["name"], format="name"),

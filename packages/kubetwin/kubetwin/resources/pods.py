@@ -25,15 +25,53 @@ def _ready(pod: Object) -> str:
 
 
 def displayed_status(pod: Object) -> str:
-    """The text in kubectl's STATUS column."""
-    if pod["metadata"].get("deletionTimestamp"):
+    """The text in kubectl's STATUS column (pkg/printers/internalversion: printPod)."""
+    status, leaving = pod["status"], pod["metadata"].get("deletionTimestamp")
+    if leaving and status.get("reason") == "NodeLost":
+        return "Unknown"
+    if leaving and status.get("phase") not in ("Succeeded", "Failed"):
         return "Terminating"
-    word = str(pod["status"].get("reason") or pod["status"].get("phase", ""))
-    for container in _containers(pod):
-        state = container.get("state") or {}
-        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
-        word = waiting.get("reason") or ended.get("reason") or word
+    initialized = _condition(pod, "Initialized")
+    word = "" if initialized else _initialization(pod)
+    return word or _run_status(pod)
+
+
+def _run_status(pod: Object) -> str:
+    status = pod["status"]
+    word = str(status.get("reason") or status.get("phase", ""))
+    if any(c.get("reason") == "SchedulingGated" for c in status.get("conditions") or []):
+        word = "SchedulingGated"
+    for container in reversed(_containers(pod)):
+        word = _state_word(container) or word
+    if word == "Completed" and any(c.get("ready") and "running" in (c.get("state") or {}) for c in _containers(pod)):
+        return "Running" if _condition(pod, "Ready") else "NotReady"
     return word
+
+
+def _initialization(pod: Object) -> str:
+    """The word while init containers run; "" when all of them have succeeded."""
+    containers = pod["status"].get("initContainerStatuses") or []
+    for place, container in enumerate(containers):
+        state = container.get("state") or {}
+        if "terminated" in state and state["terminated"].get("exitCode") == 0:
+            continue
+        word = _state_word(container)
+        if word and word != "PodInitializing":
+            return f"Init:{word}"
+        return f"Init:{place}/{len(pod['spec'].get('initContainers') or [])}"
+    return ""
+
+
+def _state_word(container: Object) -> str:
+    state = container.get("state") or {}
+    waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+    word = str(waiting.get("reason") or ended.get("reason") or "")
+    return word or (f"ExitCode:{ended['exitCode']}" if ended else "")
+
+
+def _condition(pod: Object, kind: str) -> bool:
+    conditions = pod["status"].get("conditions") or []
+    return any((c["type"], c["status"]) == (kind, "True") for c in conditions)
 
 
 def _restarts(pod: Object) -> str:

@@ -7,7 +7,7 @@ processes of one machine.
 
 from __future__ import annotations
 
-from kubetwin.model.errors import FieldError, Object, forbidden_field, required
+from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, required
 from kubetwin.model.names import path_segment
 from kubetwin.resources.resource import STATUS, Resource, Subresource
 
@@ -47,6 +47,28 @@ def _validate_binding_update(new: Object, old: Object) -> list[FieldError]:
     if new["roleRef"] != old["roleRef"]:
         return [forbidden_field("roleRef", "cannot change roleRef")]
     return []
+
+
+def _validate_rules(role: Object) -> list[FieldError]:
+    """Rules that grant nothing are refused (pkg/apis/rbac/validation: ValidatePolicyRule)."""
+    faults: list[FieldError] = []
+    for place, rule in enumerate(role.get("rules") or []):
+        path = f"rules[{place}]"
+        if not rule.get("verbs"):
+            faults.append(required(f"{path}.verbs", "verbs must contain at least one value"))
+        if urls := rule.get("nonResourceURLs"):
+            if role["metadata"].get("namespace"):
+                detail = "namespaced rules cannot apply to non-resource URLs"
+                faults.append(bad_value(f"{path}.nonResourceURLs", urls, detail))
+            if any(rule.get(name) for name in ("apiGroups", "resources", "resourceNames")):
+                detail = "rules cannot apply to both regular resources and non-resource URLs"
+                faults.append(bad_value(f"{path}.nonResourceURLs", urls, detail))
+            continue
+        if not rule.get("apiGroups"):
+            faults.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+        if not rule.get("resources"):
+            faults.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
+    return faults
 
 
 RESOURCES = (
@@ -106,6 +128,7 @@ RESOURCES = (
             namespaced=namespaced,
             type_name=f"io.k8s.api.rbac.v1.{kind}",
             name_rule=path_segment,
+            validate=_validate_rules,
         )
         for kind, namespaced in (("Role", True), ("ClusterRole", False))
     ),

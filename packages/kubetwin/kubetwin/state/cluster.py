@@ -79,9 +79,16 @@ class Cluster:
         return obj if dry_run else self.store.put(resource.key, obj)
 
     def update(
-        self, resource: Resource, namespace: str, obj: Object, *, subresource: str = "", dry_run: bool = False
+        self,
+        resource: Resource,
+        namespace: str,
+        obj: Object,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        manager: str = "",
     ) -> Object:
-        """Replace an object (or only its status) by `obj`.
+        """Replace an object (or only its status) by `obj`; `manager` is the client, as `managedFields` name it.
 
         Raises:
             ApiError: 404, 409 or 422.
@@ -101,7 +108,7 @@ class Cluster:
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         schema = resource.type_schema()
         if schema and subresource != "status":
-            new = release_changed(old, new, schema)
+            new = release_changed(old, new, schema, manager=manager)
         return new if dry_run else self.write(resource, new, old)
 
     def write(self, resource: Resource, new: Object, old: Object) -> Object:

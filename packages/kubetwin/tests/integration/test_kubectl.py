@@ -297,17 +297,75 @@ def test_nodes_are_listed_with_their_columns(kubectl: Cli) -> None:
     assert [node[:3] for node in nodes] == [["local-0", "Ready", "<none>"], ["local-1", "Ready", "<none>"]]
 
 
+def test_events_are_sorted_by_their_time(kubectl: Cli) -> None:
+    run_gang(kubectl, SHORT)
+    header, *events = rows(kubectl("get", "events", "--sort-by=.lastTimestamp"))
+    assert header == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    assert {"SuccessfulCreate", "Completed"} <= {event[2] for event in events}
+    assert "SuccessfulCreate" in kubectl("describe", "job", "gang")
+
+
+def test_a_job_whose_pod_is_deleted_has_failed(kubectl: Cli) -> None:
+    kubectl("apply", "-f", "-", stdin=LONG.replace("completions: 2", "backoffLimit: 0\n  completions: 2"))
+    eventually(lambda: kubectl("get", "pods").count("Running") == 2, "both pods run")
+    kubectl("delete", "pod", "-l", "batch.kubernetes.io/job-completion-index=0", "--wait=false")
+    kubectl("wait", "--for=condition=failed", "job/gang", "--timeout=30s")
+    assert "BackoffLimitExceeded" in kubectl("get", "job", "gang", "-o", "yaml")
+
+
+def test_a_field_that_was_replaced_is_a_conflict_for_its_applier(kubectl: Cli) -> None:
+    kubectl("apply", "--server-side", "-f", "-", stdin=CONFIG)
+    kubectl("replace", "-f", "-", stdin=CONFIG.replace('"1"', '"9"'))
+    refused = kubectl.refused("apply", "--server-side", "-f", "-", stdin=CONFIG)
+    assert 'conflict with "kubectl-replace" using v1: .data.kept' in refused
+
+
+def test_a_cordoned_node_has_the_taint_of_one(kubectl: Cli) -> None:
+    taints = ("get", "node", "local-1", "-o", "jsonpath={.spec.taints[*].key}")
+    kubectl("cordon", "local-1")
+    eventually(lambda: kubectl(*taints) == "node.kubernetes.io/unschedulable", "the taint is set")
+    kubectl("uncordon", "local-1")
+    eventually(lambda: kubectl(*taints) == "", "the taint is gone")
+
+
+PRIORITIES = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: urgent}
+value: 1000
+"""
+FILLING = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  PRIORITY
+  terminationGracePeriodSeconds: 1
+  nodeSelector: {kubernetes.io/hostname: local-0}
+  containers:
+  - {name: main, image: busybox, command: [sleep, "600"], resources: {requests: {memory: 60%}}}
+"""
+
+
+def test_a_pod_gives_way_to_one_of_higher_priority(kubectl: Cli) -> None:
+    memory = int(kubectl("get", "node", "local-0", "-o", "jsonpath={.status.allocatable.memory}")[:-2])
+    unit = kubectl("get", "node", "local-0", "-o", "jsonpath={.status.allocatable.memory}")[-2:]
+    filling = FILLING.replace("60%", f"{memory * 6 // 10}{unit}")
+    kubectl("apply", "-f", "-", stdin=filling.replace("NAME", "modest").replace("PRIORITY", "hostname: modest"))
+    kubectl("wait", "--for=condition=Ready", "pod/modest", "--timeout=30s")
+    kubectl("apply", "-f", "-", stdin=PRIORITIES)
+    urgent = filling.replace("NAME", "urgent").replace("PRIORITY", "priorityClassName: urgent")
+    kubectl("apply", "-f", "-", stdin=urgent)
+    kubectl("wait", "--for=condition=Ready", "pod/urgent", "--timeout=30s")
+    assert 'pods "modest" not found' in kubectl.refused("get", "pod", "modest")
+    assert "Preempted" in kubectl("get", "events", "--field-selector", "involvedObject.name=modest")
+    kubectl("delete", "pod", "urgent")
+
+
 def test_fields_are_explained(kubectl: Cli) -> None:
     explanation = kubectl("explain", "job.spec.completionMode")
     assert "FIELD: completionMode <string>" in explanation
     assert "Indexed" in explanation
-
-
-def test_commands_in_pods_are_refused(kubectl: Cli) -> None:
-    run_gang(kubectl)
-    pod = kubectl("get", "pods", "-o", "name").split()[0]
-    assert "pods/exec is not offered by this cluster" in kubectl.refused("exec", pod, "--", "ls")
-    assert "pods/portforward is not offered by this cluster" in kubectl.refused("port-forward", pod, "8080:80")
 
 
 CUSTOM = """

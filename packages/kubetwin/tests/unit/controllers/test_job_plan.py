@@ -106,7 +106,10 @@ def test_one_failed_worker_fails_a_gang_and_the_others_are_stopped_and_counted()
     waiting = plan(job(first.status), [pod(0, deleted=True), pod(1, "Failed", counted=True)], NOW)
     assert condition(waiting.status, "Failed") is None
     assert waiting.status["terminating"] == 1
-    ended = plan(job(waiting.status), [pod(0, "Failed", deleted=True), pod(1, "Failed", counted=True)], NOW)
+    assert waiting.release == ("train-0-xxxxx",)
+    ended = plan(
+        job(waiting.status), [pod(0, "Failed", deleted=True, counted=True), pod(1, "Failed", counted=True)], NOW
+    )
     assert condition(ended.status, "Failed")
     assert ended.status["failed"] == 2
 
@@ -250,3 +253,27 @@ def test_a_pod_of_an_index_carries_it_in_label_annotation_hostname_and_environme
     assert made["spec"]["containers"][0]["env"][0]["name"] == "JOB_COMPLETION_INDEX"
     assert made["metadata"]["ownerReferences"][0]["uid"] == "u"
     assert source == before
+
+
+def test_a_pod_that_is_deleted_has_failed_and_ends_a_job_without_a_back_off_limit() -> None:
+    steps = plan(job(started()), [pod(0, deleted=True), pod(1)], NOW)
+    failure = condition(steps.status, "FailureTarget")
+    assert failure is not None
+    assert (failure["reason"], steps.status["failed"], steps.create) == ("BackoffLimitExceeded", 1, ())
+
+
+def test_a_deleted_pod_is_replaced_after_the_back_off_where_the_limit_allows_it() -> None:
+    deleted = [pod(0, deleted=True), pod(1)]
+    early = plan(job(started(), backoffLimit=1), deleted, NOW)
+    assert (early.create, early.status["failed"]) == ((), 1)
+    counted = [pod(0, deleted=True, counted=True), pod(1)]
+    late = plan(job(early.status, backoffLimit=1), counted, NOW + timedelta(seconds=11))
+    assert late.create == (0,)
+
+
+@pytest.mark.parametrize("waits", [{"podReplacementPolicy": "Failed"}, {"podFailurePolicy": {"rules": []}}])
+def test_a_job_that_waits_for_the_last_phase_counts_a_deleted_pod_when_it_has_one(waits: dict[str, Any]) -> None:
+    steps = plan(job(started(), **waits), [pod(0, deleted=True), pod(1)], NOW)
+    assert condition(steps.status, "FailureTarget") is None
+    ended = plan(job(started(), **waits), [pod(0, "Failed", deleted=True), pod(1)], NOW)
+    assert condition(ended.status, "FailureTarget") is not None

@@ -66,3 +66,25 @@ def test_the_owners_of_an_apply_are_not_undone_by_the_update_that_stores_it() ->
     live = applied({"metadata": {"name": "c"}}, "m1", a="1")
     forced = applied(live, "m2", force=True, a="9")
     assert release_changed(live, forced, CONFIG_MAP) == forced
+
+
+def test_an_element_without_the_default_of_its_key_is_the_stored_one() -> None:
+    def web(**port: Any) -> dict[str, Any]:
+        container = {"name": "c", "ports": [{"containerPort": 80, **port}]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
+
+    live = apply({"metadata": {"name": "p"}}, web(), POD, manager="m", force=False, moment=NOW)
+    live["spec"]["containers"][0]["ports"][0]["protocol"] = "TCP"
+    again = apply(live, web(name="http"), POD, manager="m", force=False, moment=NOW)
+    assert again["spec"]["containers"][0]["ports"] == [{"containerPort": 80, "protocol": "TCP", "name": "http"}]
+
+
+def test_a_field_that_an_update_took_is_a_conflict_for_its_earlier_manager() -> None:
+    live = applied({"apiVersion": "v1", "metadata": {"name": "c"}}, "m1", a="1", b="2")
+    replaced = {**live, "data": {"a": "9", "b": "2"}}
+    updated = release_changed(live, replaced, CONFIG_MAP, manager="kubectl-replace")
+    with pytest.raises(ApiError) as refused:
+        applied(updated, "m1", a="1", b="2")
+    expected = 'Apply failed with 1 conflict: conflict with "kubectl-replace" using v1: .data.a'
+    assert refused.value.message == expected
+    assert applied(updated, "m1", force=True, a="1", b="2")["data"] == {"a": "1", "b": "2"}

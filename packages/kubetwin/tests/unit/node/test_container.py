@@ -10,9 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kubetwin.node.container import CannotStart, ContainerProcess, Exit
+from kubetwin.node.container import ContainerProcess, Exit
 from kubetwin.node.log_writer import PREFIX_LENGTH, ContainerLog
 from kubetwin.node.memory import uses_more_than
+from kubetwin.node.supervised import CannotStart
 
 WAIT_SECONDS = 30.0
 

@@ -66,7 +66,7 @@ def test_a_longer_name_is_another_folder(suffix: str) -> None:
 
 
 def names_of(*services: tuple[str, str]) -> NameRewriter:
-    return NameRewriter("training", lambda name, namespace: (name, namespace) in services)
+    return NameRewriter("training", lambda _host, name, namespace: (name, namespace) in services)
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_a_service_of_another_namespace_is_found_there() -> None:
 
 def test_each_name_is_looked_up_once() -> None:
     asked: list[str] = []
-    names = NameRewriter("training", lambda name, _namespace: bool(asked.append(name)))
+    names = NameRewriter("training", lambda host, name, _namespace: bool(asked.append(f"{host}.{name}")))
     names.value("a.b a.b c.b")
-    assert asked == ["b"]
+    assert asked == ["a.b", "c.b"]
 
 
 @given(st.text())

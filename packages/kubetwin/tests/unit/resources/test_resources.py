@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import copy
+import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from kubetwin.controllers.expiry import is_over
+from kubetwin.model import times
+from kubetwin.model.decoding import DecodeError, decode
 from kubetwin.model.errors import ApiError
 from kubetwin.resources import load_registry
+from kubetwin.resources.pods import displayed_status
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
-from kubetwin.store import Store, TooOld
+from kubetwin.store import FRESH_SECONDS, LEAST_KEPT, Store, TooOld
 
 
 @pytest.fixture
@@ -230,3 +236,108 @@ def test_a_requirement_on_a_field_of_nodes_is_on_its_name_and_has_one_value(
     create(cluster, "pods", selecting())
     term = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
     assert faults(cluster, "pods", selecting(**fields)) == [f"{term}.matchFields[0].{named}"]
+
+
+def test_text_of_a_secret_becomes_data_and_is_not_kept(cluster: Cluster) -> None:
+    body = {"metadata": {"name": "s"}, "data": {"a": "b2xk", "b": "a2VwdA=="}, "stringData": {"a": "new"}}
+    made = create(cluster, "secrets", body)
+    assert made["data"] == {"a": "bmV3", "b": "a2VwdA=="}
+    assert "stringData" not in made
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("no base64!", 2),
+        ("YQ=", 3),
+        ("YQ", 0),
+        ("YQ===", 4),
+        ("YWJj=", 4),
+        ("a===", 1),
+        ("a", 0),
+        ("YQ==\n", None),
+        ("YW\nJj", None),
+    ],
+)
+def test_data_of_a_secret_is_base64(text: str, place: int | None) -> None:
+    body = {"metadata": {"name": "s"}, "data": {"a": text}}
+    if place is None:
+        assert decode(body, "io.k8s.api.core.v1.Secret").value["data"] == {"a": text}
+        return
+    with pytest.raises(DecodeError, match=f"illegal base64 data at input byte {place}"):
+        decode(body, "io.k8s.api.core.v1.Secret")
+
+
+def test_the_type_of_a_secret_stays(cluster: Cluster) -> None:
+    made = create(cluster, "secrets", {"metadata": {"name": "s"}})
+    with pytest.raises(ApiError, match="type: Invalid value"):
+        cluster.update(cluster.registry.by_key("secrets"), "ns", {**made, "type": "example.com/other"})
+
+
+def test_a_rule_of_a_role_grants_something(cluster: Cluster) -> None:
+    key = "roles.rbac.authorization.k8s.io"
+    assert faults(cluster, key, {"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods"]}]}) == [
+        "rules[0].verbs"
+    ]
+    assert faults(cluster, key, {"metadata": {"name": "r"}, "rules": [{"verbs": ["get"]}]}) == [
+        "rules[0].apiGroups",
+        "rules[0].resources",
+    ]
+    urls = {"verbs": ["get"], "nonResourceURLs": ["/healthz"]}
+    assert faults(cluster, key, {"metadata": {"name": "r"}, "rules": [urls]}) == ["rules[0].nonResourceURLs"]
+
+
+def test_a_jobset_has_no_negative_number_of_jobs(cluster: Cluster) -> None:
+    replicated = {"name": "w", "replicas": -1, "template": {"spec": job()["spec"]}}
+    body = {"metadata": {"name": "s"}, "spec": {"replicatedJobs": [replicated]}}
+    assert faults(cluster, "jobsets.jobset.x-k8s.io", body) == [
+        "spec.replicatedJobs[0].replicas",
+        "<nil>",
+    ]
+
+
+def a_pod(*states: dict[str, Any], ready: bool = True, init: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    statuses = [{"state": state, "ready": "running" in state} for state in states]
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    status = {"phase": "Running", "containerStatuses": statuses, "conditions": conditions}
+    if init is not None:
+        status |= {"phase": "Pending", "initContainerStatuses": [{"state": state} for state in init]}
+    return {"metadata": {}, "spec": {"initContainers": init or []}, "status": status}
+
+
+DONE, RUNNING = {"terminated": {"exitCode": 0, "reason": "Completed"}}, {"running": {}}
+
+
+@pytest.mark.parametrize(
+    ("shown", "word"),
+    [
+        (a_pod(DONE, RUNNING), "Running"),
+        (a_pod(RUNNING, DONE, ready=False), "NotReady"),
+        (a_pod(DONE, DONE), "Completed"),
+        (a_pod({"waiting": {"reason": "CrashLoopBackOff"}}, RUNNING), "CrashLoopBackOff"),
+        (a_pod(init=[DONE, RUNNING]), "Init:1/2"),
+        (a_pod(init=[{"terminated": {"exitCode": 1, "reason": "Error"}}]), "Init:Error"),
+        (a_pod(init=[{"waiting": {"reason": "CrashLoopBackOff"}}]), "Init:CrashLoopBackOff"),
+    ],
+)
+def test_the_status_of_a_pod_is_the_one_that_kubectl_shows(shown: dict[str, Any], word: str) -> None:
+    assert displayed_status(shown) == word
+
+
+def test_old_changes_are_released_but_for_the_last_hundred() -> None:
+    store = Store()
+    for number in range(300):
+        store.put("configmaps", {"metadata": {"name": f"c{number}", "namespace": "ns"}})
+    now = time.monotonic()
+    store.forget_old_changes(now + FRESH_SECONDS - 10)
+    assert len(store.changes_since("configmaps", 1)) == 300
+    store.forget_old_changes(now + FRESH_SECONDS + 10)
+    with pytest.raises(TooOld):
+        store.changes_since("configmaps", 1)
+    assert len(store.changes_since("configmaps", store.revision - LEAST_KEPT)) == LEAST_KEPT
+
+
+@pytest.mark.parametrize(("minutes", "over"), [(59, False), (61, True)])
+def test_an_event_ends_an_hour_after_it_was_last_repeated(minutes: int, over: bool) -> None:
+    last = times.seconds(times.now() - timedelta(minutes=minutes))
+    assert is_over({"metadata": {}, "lastTimestamp": last}) is over

@@ -1,7 +1,11 @@
-"""The kubelet's own endpoint: `GET /containerLogs/{namespace}/{pod}/{container}` over HTTPS.
+"""The kubelet's own endpoint over HTTPS: logs of containers, commands in them, and their ports.
 
-Bound to loopback. The API server reads from it to answer `pods/log`; as with a kubelet by default, the
-certificate is the node's own and the API server does not check it.
+* `GET /containerLogs/{namespace}/{pod}/{container}` answers `pods/log`;
+* `GET /exec/…`, `/attach/…` and `/portForward/{namespace}/{pod}` become WebSockets.
+
+Bound to loopback. As with a kubelet by default, the certificate is the node's own and the API server does not check
+it. The API server shows its own certificate, and only with that are commands run: logs are open to all users of the
+machine, commands would make every user of the machine the node's.
 """
 
 from __future__ import annotations
@@ -10,37 +14,55 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from kubetwin.certificates import create_authority, issue_certificate
 from kubetwin.https_server import HttpsServer, QuietHandler
 from kubetwin.node.log_catalogue import Logs, NoLog
 from kubetwin.node.log_reader import LogOptions, read_log
 from kubetwin.node.log_writer import ContainerLog
+from kubetwin.node.multiplexer import WebSocket
+from kubetwin.node.running_containers import RunningContainers
+from kubetwin.node.streams import STREAMS, NoStream, handshake, open_stream
 
 _FOLLOW_CHECK_SECONDS = 30.0
 """Interval in seconds at which a follower checks whether its client has disconnected."""
 
 
-class LogServer(HttpsServer):
-    """Serves logs until it is stopped."""
+_API_SERVER = {("organizationName", "system:masters"), ("commonName", "kube-apiserver-kubelet-client")}
+"""Subjects of certificates for commands: kubetwin's API server, and kubeadm's by its name."""
 
-    def __init__(self, logs: Logs) -> None:
+
+class KubeletServer(HttpsServer):
+    """Serves until it is stopped.
+
+    Args:
+        logs: Logs of the node's containers.
+        running: Its containers that run, for commands in them.
+        client_authority_pem: Issuer of the API server's certificate; without it, no command is run.
+    """
+
+    def __init__(
+        self, logs: Logs, running: RunningContainers | None = None, *, client_authority_pem: str | None = None
+    ) -> None:
         authority = create_authority("kubetwin-node")
         certificate = issue_certificate(authority, f"system:node:{socket.gethostname()[:40]}")
-        super().__init__(_Handler, certificate, name="node-logs")
+        super().__init__(_Handler, certificate, name="kubelet", client_authority_pem=client_authority_pem)
         self.logs = logs
+        self.running = running or RunningContainers()
 
 
 class _Handler(QuietHandler):
-    server: LogServer
+    server: KubeletServer
 
     def do_GET(self) -> None:
-        """Answer a request for a log; `/healthz` answers `ok`."""
+        """Answer a request for a log or for streams; `/healthz` answers `ok`."""
         url = urlsplit(self.path)
         parts = [unquote(part) for part in url.path.strip("/").split("/")]
         if parts == ["healthz"]:
             self._text(200, "ok")
+        elif parts[0] in STREAMS:
+            self._answer_stream(parts, parse_qs(url.query))
         elif len(parts) != 4 or parts[0] != "containerLogs":
             self._text(404, "404 page not found\n")
         else:
@@ -60,6 +82,29 @@ class _Handler(QuietHandler):
             return
         with path.open("rb") as log:
             self._stream(read_log(log, options, None if live is None else self._waiter(live)))
+
+    def _answer_stream(self, parts: list[str], query: dict[str, list[str]]) -> None:
+        if not self._is_api_server():
+            self._text(401, "Unauthorized")
+            return
+        try:
+            stream = open_stream(parts, query, self.server.running)
+            accepted = handshake(self.headers, stream.protocols)
+        except NoStream as error:
+            self._text(error.status, f"{error}")
+            return
+        self.send_response(101)
+        for name, value in accepted.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.close_connection = True
+        self.connection.settimeout(None)
+        stream.serve(WebSocket(self.connection))
+
+    def _is_api_server(self) -> bool:
+        shown = self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
+        subject = (shown or {}).get("subject", ())
+        return any(pair in _API_SERVER for names in subject for pair in names)
 
     def _waiter(self, live: ContainerLog) -> Callable[[int], bool]:
         def wait_for_more(offset: int) -> bool:

@@ -1,0 +1,54 @@
+"""What an API server releases with time: old changes, which no watch needs, and events after an hour."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from datetime import timedelta
+
+from kubetwin.controllers.events import EventRecorder
+from kubetwin.controllers.work import WorkQueue
+from kubetwin.model import times
+from kubetwin.model.errors import Object
+from kubetwin.state.cluster import Cluster
+
+EVENT_TTL = timedelta(hours=1)
+"""kube-apiserver's --event-ttl."""
+
+SECONDS_BETWEEN_ROUNDS = 15.0
+
+
+class Expiry:
+    """Runs every few seconds."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.queue: WorkQueue[str] = WorkQueue(self._round)
+        self.queue.add_after("", SECONDS_BETWEEN_ROUNDS)
+
+    def _round(self, _key: str) -> None:
+        store = self.cluster.store
+        for event in [event for event in store.objects("events") if is_over(event)]:
+            store.remove("events", event)
+        store.forget_old_changes(time.monotonic())
+        if sys.platform == "linux":
+            _return_free_memory()
+        self.queue.add_after("", SECONDS_BETWEEN_ROUNDS)
+
+
+def is_over(event: Object) -> bool:
+    """Whether the time to live of an event is over; it begins anew whenever the event is repeated."""
+    last = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
+    return times.now() - times.parse(last) > EVENT_TTL
+
+
+def _return_free_memory() -> None:
+    """Give memory that glibc has kept for later back to the machine."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def start(cluster: Cluster, _recorder: EventRecorder) -> None:
+    Expiry(cluster)

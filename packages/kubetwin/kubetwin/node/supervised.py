@@ -1,0 +1,137 @@
+"""A command below the supervisor, which ends together with everything that the command has started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+
+
+class CannotStart(Exception):
+    """A command could not be started.
+
+    Attributes:
+        exit_code: 127 if there is no such command, 126 if it cannot be executed; as a shell has it.
+    """
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streams:
+    """File descriptors of a command. They stay the caller's, who closes them after the start."""
+
+    output: int
+    error: int
+    input: int | None = None
+    """Standard input; /dev/null if not given."""
+    terminal: bool = False
+    """Whether the standard input is a terminal, which becomes the command's own."""
+
+
+class Supervised:
+    """A running command.
+
+    Args:
+        argv: The command.
+        environment: Its whole environment.
+        folder: Its working directory.
+        streams: Its standard streams.
+
+    Raises:
+        CannotStart: If there is no such command, or it cannot be executed.
+
+    Attributes:
+        pid: Process id of the command, and of its process group.
+        supervisor_pid: The process that is the root of everything the command has started.
+    """
+
+    def __init__(self, argv: Sequence[str], environment: dict[str, str], folder: Path, streams: Streams) -> None:
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._supervisor = self._start(argv, environment, folder, streams, theirs)
+        self.supervisor_pid = self._supervisor.pid
+        self._reports = self._control.makefile("rb")
+        report = self._reports.readline().split()
+        if report[:1] != [b"started"]:
+            self._hang_up()
+            self._supervisor.wait()
+            raise _cannot_start(argv, report)
+        self.pid = int(report[1])
+
+    def wait(self) -> int:
+        """The exit code, when everything has ended: 128 + n for a process that signal n killed. To be called once."""
+        report = self._reports.readline().split()
+        self._supervisor.wait()
+        self._hang_up()
+        if report[:1] == [b"exited"]:
+            return int(report[1])
+        _kill_group(self.pid)  # the supervisor was killed
+        return 128 + signal.SIGKILL
+
+    def terminate(self) -> None:
+        """Ask the process group to end (SIGTERM)."""
+        self._order(b"T")
+
+    def kill(self) -> None:
+        """Kill everything that the command has started (SIGKILL)."""
+        self._order(b"K")
+
+    def _start(
+        self,
+        argv: Sequence[str],
+        environment: dict[str, str],
+        folder: Path,
+        streams: Streams,
+        control: socket.socket,
+    ) -> subprocess.Popen[bytes]:
+        source = "" if streams.input is None else f"{'tty:' if streams.terminal else ''}{streams.input}"
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_SUPERVISOR), environment.get("LC_CTYPE", ""), source, *argv],
+                env=environment,
+                cwd=folder,
+                stdin=control.fileno(),
+                stdout=streams.output,
+                stderr=streams.error,
+                pass_fds=() if streams.input is None else (streams.input,),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            self._control.close()
+            raise CannotStart(f"cannot start {argv[0]!r} in {folder}: {error}", 128) from error
+
+    def _hang_up(self) -> None:
+        self._reports.close()
+        self._control.close()
+
+    def _order(self, order: bytes) -> None:
+        try:
+            self._control.sendall(order)
+        except OSError:
+            return  # it has ended
+
+
+def _cannot_start(argv: Sequence[str], report: list[bytes]) -> CannotStart:
+    if report[:1] != [b"failed"]:
+        return CannotStart(f'exec: "{argv[0]}": its supervisor ended at once', 128)
+    number = int(report[1])
+    if number in (2, 20):  # ENOENT, ENOTDIR
+        return CannotStart(f'exec: "{argv[0]}": executable file not found in $PATH', 127)
+    return CannotStart(f'exec: "{argv[0]}": {os.strerror(number).lower()}', 126)
+
+
+def _kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
