@@ -13,10 +13,10 @@ from rich.console import Console
 
 from local.aws.faults import no_faults
 from local.aws.triggers import REQUESTS
+from local.fault_injection import FAULTS, FirstTries, Mail, Plan
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.running import follow_run
-from tests.integration.test_function_faults import FAULTS, FirstTries, Mail, Plan
 from tests.integration.test_operate import until
 from tests.integration.test_runs import assert_nothing_is_left
 from trainflow.cli.run import LIMIT_REACHED, exit_status, follow_to_end
