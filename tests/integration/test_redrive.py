@@ -14,9 +14,9 @@ from rich.console import Console
 
 from local.aws import deployment
 from local.aws.redriving import REDRIVABLE_FOR
+from local.many_runs import published_losses
 from local.place import TwinRuns
 from local.twin import Twin
-from tests.integration.test_many_runs import published_losses
 from tests.integration.test_runs import assert_nothing_is_left, steps_spec
 from tests.waiting import wait_until
 from trainflow.cli.run import follow_to_end
