@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -97,7 +98,7 @@ def _waiting(twin: Twin) -> int:
 
 
 RECOVERY_SCALE = 10
-FAILURES = {
+FAILURES: Mapping[str, Mapping[str, Any]] = {
     "WorkerFailed": {"max_steps": 6, "dies_by_signal_at": 4, "seconds_per_step": 1},
     "LossNotFinite": {"max_steps": 60, "diverges_at": 2, "seconds_per_step": 0.3},
 }

@@ -108,7 +108,7 @@ def status_changes(targets: Targets) -> None:
     child executions."""
     from moto.stepfunctions.parser.backend.execution import BaseExecutionWorkerCommunication, Execution
 
-    start, redrive = Execution.start, Execution.redrive  # type: ignore[attr-defined]  # redriving.py adds the second
+    start, redrive = Execution.start, Execution.redrive  # redriving.py adds the second
     terminated = BaseExecutionWorkerCommunication.terminated
 
     def started(self: Any) -> None:

@@ -106,7 +106,7 @@ def _continued(before: Any) -> Any:
     before.is_stopped = True  # see stopping.py
     manager = EventManager(cloud_watch_logging_session=before._cloud_watch_logging_session)
     manager._event_id_gen = before._event_id_gen
-    manager._history_event_list = before._history_event_list  # type: ignore[misc]
+    manager._history_event_list = before._history_event_list
     return manager
 
 
@@ -130,7 +130,7 @@ def _answers() -> None:
     from moto.core.responses import ActionResult
     from moto.stepfunctions.responses import StepFunctionResponse
 
-    class ExecutionNotRedrivable(AWSError):
+    class ExecutionNotRedrivable(AWSError):  # type: ignore[misc]
         TYPE = "ExecutionNotRedrivable"
         STATUS = 400
 
