@@ -36,7 +36,7 @@ def spec(num_nodes: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("num_runs", "num_nodes"), [(5, 3), pytest.param(50, 7, marks=pytest.mark.slow)], ids=["5 for 3", "50 for 7"]
+    ("num_runs", "num_nodes"), [(3, 2), pytest.param(50, 7, marks=pytest.mark.slow)], ids=["3 for 2", "50 for 7"]
 )
 def test_runs_that_compete_for_nodes_all_end_and_share_none(twin: Twin, num_runs: int, num_nodes: int) -> None:
     limit_nodes(twin, TYPE, num_nodes)
