@@ -84,6 +84,7 @@ benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks scale --out benchmarks/results/scale.json
 	$(BIN)/python -m benchmarks cli --out benchmarks/results/cli.json
 	$(BIN)/python -m benchmarks staging --out benchmarks/results/staging.json
+	$(BIN)/python -m benchmarks faults --out benchmarks/results/faults.json
 
 synth: $(INSTALLED) $(NODE_TOOLS) ## The templates of config/$(CONFIG).yaml into cdk.out/, with every check; no credentials, no Docker
 	$(CDK) synth --quiet --no-lookups --output $(ASSEMBLY) $(CDK_APP)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import failures
+from benchmarks import failures, faults
 from benchmarks.registry import BENCHMARKS
 from benchmarks.result import BenchmarkFailed
 
@@ -23,10 +23,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("name", choices=sorted(BENCHMARKS), help="what to measure")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the result there, too (benchmarks/results/)")
     parser.add_argument("--corpus", type=Path, metavar="FILE", help="for failures: judge this file's cases instead")
+    parser.add_argument(
+        "--part", action="append", choices=list(faults.PARTS), help="for faults: measure this part alone"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.corpus is not None and chosen.name != "failures":
         parser.error("--corpus is for the benchmark failures.")
-    measure = BENCHMARKS[chosen.name] if chosen.corpus is None else partial(failures.run, chosen.corpus)
+    if chosen.part is not None and chosen.name != "faults":
+        parser.error("--part is for the benchmark faults.")
+    measure = BENCHMARKS[chosen.name]
+    if chosen.corpus is not None:
+        measure = partial(failures.run, chosen.corpus)
+    elif chosen.part is not None:
+        measure = partial(faults.run, chosen.part)
     try:
         text = measure().to_json()
     except BenchmarkFailed as failed:

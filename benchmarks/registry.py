@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks import cli, failures, overhead, page, rehearsal, scale, scaling, staging, trainer
+from benchmarks import cli, failures, faults, overhead, page, rehearsal, scale, scaling, staging, trainer
 from benchmarks.result import Result
 
 BENCHMARKS: Mapping[str, Callable[[], Result]] = {
     "cli": cli.run,
     "failures": failures.run,
+    "faults": faults.run,
     "overhead": overhead.run,
     "page": page.run,
     "rehearsal": rehearsal.run,

@@ -146,7 +146,14 @@ class Gang:
         Raises:
             BenchmarkFailed: If they do not run in time.
         """
-        asked = {"run": self._run_document, "stage": "training", "attempt": 1, "cache": None}
+        submitted_at = datetime.now(UTC).isoformat()
+        asked = {
+            "run": self._run_document,
+            "stage": "training",
+            "attempt": 1,
+            "cache": None,
+            "submitted_at": submitted_at,
+        }
         self.job = JobRef.model_validate(self._invoke("SubmitJob", asked)["job"])
         api = ApiClient(load_connection(self.kubeconfig))
         path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{self.job.name}"

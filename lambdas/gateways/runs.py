@@ -75,6 +75,25 @@ class RunTable:
         except table.exceptions.ConditionalCheckFailedException:
             return
 
+    def reopen(self, run_id: str, *, execution_arn: str) -> None:
+        """Record that a run whose end is in the table goes on, because its execution was redriven."""
+        table = client("dynamodb")
+        try:
+            with translated("dynamodb:UpdateItem"):
+                table.update_item(
+                    TableName=self._name,
+                    Key={KEY: _to_item(run_id)},
+                    UpdateExpression="SET #status = :running REMOVE ended_at, error_name",
+                    ConditionExpression="execution_arn = :arn",
+                    ExpressionAttributeNames={"#status": "status"},
+                    ExpressionAttributeValues={
+                        ":running": _to_item(RunStatus.RUNNING.value),
+                        ":arn": _to_item(execution_arn),
+                    },
+                )
+        except table.exceptions.ConditionalCheckFailedException:
+            return
+
     def was_told(self, execution_arn: str, about: str) -> bool:
         """Whether people have been told of an event of an execution."""
         return bool(self._get(notice_key(execution_arn, about)))

@@ -1,4 +1,4 @@
-"""Runs after every execution: writes the final record, and tears down what is left of the run.
+"""Runs when an execution's status changes. After its end: writes the final record, and tears down what is left.
 
 Executions that end as ABORTED or TIMED_OUT, or as FAILED because their history is full, have no tear-down of their own,
 since none of them runs a Catch. The others have one, which may have failed: it is repeated here.
@@ -10,7 +10,7 @@ When the record has been written, an event of Trainflow's own says how the run e
 is repeated.
 
 A run may have been redriven since the end that the event is about. It goes on then, and nothing is done; its next end
-has an event of its own.
+has an event of its own. The event that it runs again reopens its row in the run table.
 
 A run that a person stops is torn down whatever its spec says; the others follow `teardown`.
 """
@@ -63,6 +63,10 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         return _answer(None, NOTHING)
     logger.append_keys(run_id=run_id)
     row = table.find(run_id)
+    if detail.status is RunStatus.RUNNING:
+        if row is not None and row.status is not RunStatus.RUNNING and _goes_on(detail):
+            table.reopen(run_id, execution_arn=detail.execution_arn)
+        return _answer(run_id, NOTHING)
     if row is None:
         _announce(_record(run_id, detail), detail)
         return _answer(run_id, NOTHING)

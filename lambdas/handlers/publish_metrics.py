@@ -20,7 +20,7 @@ from lambdas.handlers import backends, recording
 from lambdas.handlers.environment import read
 from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
-from lambdas.logic.step_metrics import Batch, advanced, next_batch
+from lambdas.logic.step_metrics import Batch, advanced, is_behind, next_batch
 from lambdas.logic.unread_log import UnreadLines
 from trainflow.errors import TrainflowError
 from trainflow.models.environment import ClusterEnvironment, DeploymentEnvironment
@@ -45,7 +45,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     """The cursor behind the published lines, whether the end of the log was reached, and whether CloudWatch or S3 did
     not take what was read: then the next poll reads it again.
 
-    A poll may be tried again after it has published: the stored steps say what it has.
+    A poll may be tried again after it has published, and a window that was stopped takes its position with it: the
+    stored steps say what has been published.
     """
     unread = _unread(backends.connect(event.run.spec.compute.backend), event.rank0, event.cursor)
     lines = _until(time.monotonic() + READING_SECONDS, unread)
@@ -58,7 +59,9 @@ def lambda_handler(event: Event) -> dict[str, Any]:
             fresh = batch
             if _is_worth_keeping(batch) or _is_worth_a_warning(event.run, ahead, before=cursor):
                 kept = kept or recording.kept_steps(event.run.run_id)
-                fresh = batch.behind(kept.progress)
+                if is_behind(cursor, kept.progress):
+                    fresh = batch.behind(kept.progress)
+                    ahead = advanced(kept.progress, fresh, log=unread.position, now=now)
                 kept = kept.extended(batch.steps, kept.progress, batch.reports, batch.checkpoints)
                 recording.keep(event.run.run_id, kept)
             ahead = _publish(event.run, fresh, ahead, now=now)

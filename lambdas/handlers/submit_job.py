@@ -11,10 +11,11 @@ from lambdas.handlers import backends
 from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
-from lambdas.logic.sight import blind_after, ends_by, timestamp
+from lambdas.logic.run_limits import longest_job
+from lambdas.logic.sight import blind_after, end_of_sight, timestamp
 from trainflow.models.compile_cache import CacheUse
 from trainflow.models.environment import ArtifactEnvironment
-from trainflow.models.run import Run, Stage
+from trainflow.models.run import Run, Spending, Stage
 
 
 class Event(BaseModel):
@@ -22,17 +23,28 @@ class Event(BaseModel):
     stage: Stage
     attempt: int
     cache: CacheUse | None
+    submitted_at: datetime
+    """When the state was entered: the same for every try, as the job is."""
+    spending: Spending = Spending()
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The reference to the job, and until when it is watched if it cannot be polled."""
-    limits, now = event.run.spec.limits, datetime.now(UTC)
-    artifacts_url = read(ArtifactEnvironment).url_of(event.run.run_id)
-    job = job_of(event.run, event.stage, event.attempt, artifacts_url=artifacts_url, cache=event.cache)
+    """The reference to the job, until when it is watched if it cannot be polled, and the limit that ends it then."""
+    run, submitted_at = event.run, event.submitted_at
+    job = job_of(
+        run,
+        event.stage,
+        event.attempt,
+        artifacts_url=read(ArtifactEnvironment).url_of(run.run_id),
+        cache=event.cache,
+        longest=longest_job(run, event.spending, submitted_at=submitted_at),
+    )
     backends.connect(job.ref.backend).submit(job)
+    unseen = end_of_sight(run, event.spending, submitted_at=submitted_at)
     return {
         "job": job.ref.model_dump(mode="json"),
-        "blind_after": timestamp(blind_after(limits, now=now)),
-        "ends_by": timestamp(ends_by(event.run, submitted_at=now)),
+        "blind_after": timestamp(blind_after(run.spec.limits, now=datetime.now(UTC))),
+        "ends_by": timestamp(unseen.at),
+        "limit": unseen.limit,
     }

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 
 from lambdas.logic.run_limits import longest_job
 from trainflow.models.backends import DESCRIPTIONS, BackendName
@@ -103,7 +104,15 @@ class Job:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: CacheUse | None = None) -> Job:
+def job_of(
+    run: Run,
+    stage: Stage,
+    attempt: int,
+    *,
+    artifacts_url: str,
+    cache: CacheUse | None = None,
+    longest: timedelta | None = None,
+) -> Job:
     """The job of one stage.
 
     Args:
@@ -112,6 +121,7 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: C
         attempt: 1 for the first try; part of the job's name.
         artifacts_url: `s3://bucket/prefix/` that the run's artifacts are published to.
         cache: Cache of its compiled graphs; None for a run without precompilation, which uses a folder of its own.
+        longest: Time after which the cluster ends it; that of any job of the run by default.
     """
     spec, gang = run.spec, stage in GANGS
     ref = _ref(run, stage, attempt)
@@ -123,7 +133,7 @@ def job_of(run: Run, stage: Stage, attempt: int, *, artifacts_url: str, cache: C
         environment=_environment(run, ref, artifacts_url=artifacts_url, cache=cache),
         instance=spec.compute.instance if gang else None,
         processes_per_node=spec.compute.processes_per_node if gang else 1,
-        deadline_seconds=round(longest_job(run).total_seconds()),
+        deadline_seconds=round((longest or longest_job(run)).total_seconds()),
         queue=spec.compute.queue if gang else None,
         priority_class=spec.compute.priority_class if gang else None,
         elastic=spec.compute.elastic if ref.elastic else None,

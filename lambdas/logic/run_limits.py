@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from trainflow.errors import BudgetReached, DeadlineReached
+from trainflow.errors import BudgetReached, DeadlineReached, TrainflowError
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run import LimitWarning, MetricsCursor, Run, Spending
 from trainflow.models.total_steps import total_steps
@@ -25,6 +25,11 @@ class Bound:
     limit: str | None
     """Field of the spec; None for the end of the nodes themselves."""
     at: datetime
+
+    @property
+    def error(self) -> type[TrainflowError]:
+        """Error of a run that reaches it."""
+        return BudgetReached if self.limit == "limits.max_usd" else DeadlineReached
 
 
 SAVED_WITHIN = timedelta(minutes=10)
@@ -72,7 +77,7 @@ def require_within_limits(
     step = progress.last_step if progress else None
     trained = "" if step is None else f" until step {step}"
     limits = run.spec.limits
-    if bound.limit == "limits.max_usd":
+    if bound.error is BudgetReached:
         raise BudgetReached(
             f"The run's nodes have cost {spending.by(now):.2f} USD{trained}, at on-demand prices; limits.max_usd is "
             f"{limits.max_usd:g}."
@@ -85,14 +90,13 @@ def require_within_limits(
     raise DeadlineReached(f"The run has gone on for {hours:.2f} hours{trained}; {bound.limit} is {reached}.")
 
 
-def first_bound(run: Run, spending: Spending, *, part: float = 1.0) -> Bound | None:
-    """The limit that is reached first, if the run goes on with the nodes that it holds; None without a limit.
+def first_bound(run: Run, spending: Spending) -> Bound | None:
+    """The limit that is reached first, if the run goes on with the nodes that it holds; None without a limit."""
+    return min(_bounds(run, spending), key=lambda bound: bound.at, default=None)
 
-    Args:
-        run: The run.
-        spending: What it has spent, and spends.
-        part: Part of the limits instead of the whole, such as 0.8.
-    """
+
+def _bounds(run: Run, spending: Spending, *, part: float = 1.0) -> list[Bound]:
+    """When each limit of the run is reached, or a part of it, such as 0.8."""
     limits, started = run.spec.limits, run.started_at
     bounds = []
     if limits.max_total_hours is not None:
@@ -105,18 +109,21 @@ def first_bound(run: Run, spending: Spending, *, part: float = 1.0) -> Bound | N
         bounds.append(Bound(limit=None, at=started + part * (spending.nodes_end_at - SAVED_WITHIN - started)))
     if limits.max_usd is not None and (spent_at := _spent_at(spending, part * limits.max_usd)) is not None:
         bounds.append(Bound(limit="limits.max_usd", at=spent_at))
-    return min(bounds, key=lambda bound: bound.at, default=None)
+    return bounds
 
 
 def warning(run: Run, spending: Spending, progress: MetricsCursor, *, now: datetime) -> LimitWarning | None:
-    """What the owner is told of a run that has used 80 % of a limit; None before that."""
-    reached, end = first_bound(run, spending, part=WARNED_AT), first_bound(run, spending)
-    if reached is None or end is None or now < reached.at:
+    """What the owner is told of a run that has used 80 % of the limit that it will reach first; None before that."""
+    end = first_bound(run, spending)
+    if end is None:
+        return None
+    (warned_at,) = (bound.at for bound in _bounds(run, spending, part=WARNED_AT) if bound.limit == end.limit)
+    if now < warned_at:
         return None
     steps = total_steps(run.spec.model_dump(mode="json"), progress.first_step)
     trained_at = _trained_at(progress, steps, now=now)
     return LimitWarning(
-        limit=reached.limit,
+        limit=end.limit,
         ends_at=end.at,
         usd=round(spending.by(now), 2),
         last_step=progress.last_step,
@@ -132,15 +139,19 @@ def seconds_left(run: Run, spending: Spending, *, now: datetime) -> int | None:
     return None if bound is None else max(1, math.ceil((bound.at - now).total_seconds()))
 
 
-def longest_job(run: Run) -> timedelta:
-    """Time after which the cluster ends a job of the run: that of one job, or of the whole run and a margin."""
-    limits, longest = run.spec.limits, timedelta(hours=run.spec.limits.max_duration_hours)
-    of_run = []
-    if limits.max_total_hours is not None:
-        of_run.append(timedelta(hours=limits.max_total_hours))
-    if limits.deadline is not None:
-        of_run.append(limits.deadline - run.started_at)
-    return min(longest, *(each + MARGIN for each in of_run)) if of_run else longest
+def longest_job(run: Run, spending: Spending | None = None, *, submitted_at: datetime | None = None) -> timedelta:
+    """Time after which the cluster ends a job of the run: that of one job, or what is left of the run and a margin.
+
+    Args:
+        run: The run.
+        spending: What its nodes cost; None for a job that runs on none of them.
+        submitted_at: When the job is submitted; None for one whose time may count from the run's start.
+    """
+    longest, bound = timedelta(hours=run.spec.limits.max_duration_hours), first_bound(run, spending or Spending())
+    if bound is None:
+        return longest
+    left = bound.at - (submitted_at or run.started_at)
+    return min(longest, max(left, timedelta(0)) + MARGIN)
 
 
 def _spent_at(spending: Spending, usd: float) -> datetime | None:

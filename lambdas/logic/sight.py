@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lambdas.logic.run_limits import longest_job
-from trainflow.models.run import Run
+from lambdas.logic.run_limits import first_bound, longest_job
+from trainflow.models.run import Run, Spending
 from trainflow.models.run_spec import Limits
 
 MARGIN = timedelta(minutes=15)
@@ -17,9 +18,30 @@ def blind_after(limits: Limits, *, now: datetime) -> datetime:
     return now + timedelta(minutes=limits.blind_minutes)
 
 
-def ends_by(run: Run, *, submitted_at: datetime) -> datetime:
-    """When a job has ended in any case: its pods start within the gang's time limit and have one of their own."""
-    return submitted_at + timedelta(minutes=run.spec.limits.gang_timeout_minutes) + longest_job(run) + MARGIN
+@dataclass(frozen=True, kw_only=True)
+class EndOfSight:
+    """When a run ends whose job cannot be polled."""
+
+    at: datetime
+    limit: dict[str, str] | None
+    """Name and message of the error of a run that reaches one of its limits then; None if its job has ended by itself,
+    and what prevents the polls is the error."""
+
+
+def end_of_sight(run: Run, spending: Spending, *, submitted_at: datetime) -> EndOfSight:
+    """When a run ends whose job cannot be polled: the job has ended by itself, or the run has reached a limit.
+
+    A job has ended in any case when the gang's time limit, within which its pods start, and its own have passed. Limits
+    of the run hold unseen: what its nodes cost does not change while a job runs.
+    """
+    gang_timeout = timedelta(minutes=run.spec.limits.gang_timeout_minutes)
+    job_ended = submitted_at + gang_timeout + longest_job(run, spending, submitted_at=submitted_at) + MARGIN
+    bound = first_bound(run, spending)
+    if bound is None or bound.at > job_ended:
+        return EndOfSight(at=job_ended, limit=None)
+    reached = bound.limit or "the end of its nodes"
+    message = f"The run reached {reached} at {bound.at:%Y-%m-%d %H:%M} UTC, when its job could not be polled."
+    return EndOfSight(at=bound.at, limit={"Error": bound.error.__name__, "Cause": message})
 
 
 def timestamp(moment: datetime) -> str:

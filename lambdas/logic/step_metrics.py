@@ -65,10 +65,12 @@ class Batch:
 
     def behind(self, published: MetricsCursor) -> Batch:
         """The steps and reports behind what has been published."""
+        steps = [step for step in self.steps if step.step > _at_least(published.last_step)]
         return replace(
             self,
-            steps=[step for step in self.steps if step.step > _at_least(published.last_step)],
+            steps=steps,
             reports=[(at, report) for at, report in self.reports if report.step > _at_least(published.last_report)],
+            has_replays=self.has_replays or len(steps) < len(self.steps),
         )
 
     def add_step(self, step: StepMetrics) -> None:
@@ -147,6 +149,13 @@ def _reader(cursor: MetricsCursor, progress: Literal["auto", "none"] | Format, l
     own = TRAINFLOW if cursor.last_step is not None else None
     numbering = Numbering(lines_apart, last_step=cursor.last_step or 0, last_epoch=cursor.last_epoch)
     return ProgressReader(progress, format_name=cursor.format_name or own, numbering=numbering)
+
+
+def is_behind(cursor: MetricsCursor, published: MetricsCursor) -> bool:
+    """Whether more has been published than a cursor says."""
+    return _at_least(cursor.last_step) < _at_least(published.last_step) or _at_least(cursor.last_report) < _at_least(
+        published.last_report
+    )
 
 
 def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, now: datetime) -> MetricsCursor:

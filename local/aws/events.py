@@ -104,15 +104,19 @@ def _at(path: str, event: Event) -> Any:
 
 
 def status_changes(targets: Targets) -> None:
-    """Send events to the default bus when executions begin and end; a stopped execution also stops its child
-    executions."""
+    """Send events to the default bus when executions begin, are redriven and end; a stopped execution also stops its
+    child executions."""
     from moto.stepfunctions.parser.backend.execution import BaseExecutionWorkerCommunication, Execution
 
-    start = Execution.start
+    start, redrive = Execution.start, Execution.redrive  # redriving.py adds the second
     terminated = BaseExecutionWorkerCommunication.terminated
 
     def started(self: Any) -> None:
         start(self)
+        _tell(self)
+
+    def redriven(self: Any) -> None:
+        redrive(self)
         _tell(self)
 
     def ended(self: Any) -> None:
@@ -126,6 +130,7 @@ def status_changes(targets: Targets) -> None:
             _tell(self.execution)
 
     replace(Execution, "start", started)
+    replace(Execution, "redrive", redriven)
     replace(BaseExecutionWorkerCommunication, "terminated", once(ended))
 
 

@@ -23,7 +23,7 @@ import botocore.session
 from botocore import xform_name
 from botocore.model import OperationModel
 
-from local.aws import stopping
+from local.aws import redriving, stopping
 from local.aws.replacements import replace
 
 
@@ -38,7 +38,9 @@ def apply_all() -> None:
     timestamps()
     atomic_writes()
     object_checksums()
+    catchers_back_to_their_state()
     stopping.apply_all()
+    redriving.apply_all()
 
 
 def context_start_time() -> None:
@@ -225,6 +227,26 @@ def comparisons_with_variables() -> None:
         del env.stack[-2]
 
     replace(ComparisonFuncStringVariableSample, "_eval_body", eval_body)
+
+
+def catchers_back_to_their_state() -> None:
+    """A state whose catcher leads back to it goes on with its own `Next`: moto takes the name for not yet replaced."""
+    from moto.stepfunctions.parser.asl.component.common.catch.catcher_decl import CatcherDecl
+    from moto.stepfunctions.parser.asl.component.common.catch.catcher_outcome import CatcherOutcomeCaught
+    from moto.stepfunctions.parser.asl.component.state.state import CommonStateField
+
+    catch, set_next = CatcherDecl._eval_body, CommonStateField._set_next
+
+    def eval_body(self: Any, env: Any) -> None:
+        catch(self, env)
+        env.was_caught = isinstance(env.stack[-1], CatcherOutcomeCaught)
+
+    def set_next_unless_caught(self: Any, env: Any) -> None:
+        if not env.__dict__.pop("was_caught", False):
+            set_next(self, env)
+
+    replace(CatcherDecl, "_eval_body", eval_body)
+    replace(CommonStateField, "_set_next", set_next_unless_caught)
 
 
 def timestamps() -> None:

@@ -56,7 +56,7 @@ def make(
         source="aws.states",
         detail_type=STATUS_CHANGE,
         detail={
-            "status": ["SUCCEEDED", "FAILED", "ABORTED", "TIMED_OUT"],
+            "status": ["RUNNING", "SUCCEEDED", "FAILED", "ABORTED", "TIMED_OUT"],
             "stateMachineArn": [training_state_machine_arn],
         },
     )

@@ -203,12 +203,12 @@ class TriggersStack(cdk.Stack):
         clean_up = self.aliases["CleanUp"]
         rule = self._rule(
             "AbortedRuns",
-            description="A run has ended: its record, and what it did not clean up itself",
+            description="A run has ended: its record, and what it did not clean up itself; or it was redriven",
             pattern={
                 "source": ["aws.states"],
                 "detail-type": ["Step Functions Execution Status Change"],
                 "detail": {
-                    "status": ["SUCCEEDED", "FAILED", "ABORTED", "TIMED_OUT"],
+                    "status": ["RUNNING", "SUCCEEDED", "FAILED", "ABORTED", "TIMED_OUT"],
                     "stateMachineArn": [self._orchestration.training.state_machine_arn],
                 },
             },

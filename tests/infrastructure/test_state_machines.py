@@ -127,6 +127,7 @@ def test_a_poll_that_fails_says_nothing_about_the_job() -> None:
     of_the_job, of_the_poll = watch["PollJob"]["Catch"]
     assert of_the_job["ErrorEquals"] == watch["PollJob"]["Retry"][0]["ErrorEquals"]
     assert (of_the_job["Next"], of_the_poll["Next"]) == ("HasLastMetrics", "IsBlindForLong")
+    assert of_the_poll["Assign"]["log_unread"] is True, "no step was seen since, which is no stall"
     for name in ("LocateRank0", "PublishMetrics"):
         assert watch[name]["Catch"] == [
             {
@@ -141,6 +142,21 @@ def test_a_job_whose_log_was_read_may_stall_although_its_steps_cannot_be_publish
     """Otherwise a permission that is missing for good would let a job hang until its time limit."""
     assign = DEFINITIONS["watch_job"]["States"]["PublishMetrics"]["Assign"]
     assert (assign["log_unread"], assign["unpublished.$"]) == (False, "$.Payload.unpublished")
+
+
+def test_a_run_whose_job_cannot_be_polled_ends_at_its_limits_or_with_the_job() -> None:
+    watch, training = DEFINITIONS["watch_job"]["States"], DEFINITIONS["training"]["States"]
+    has_ended = {"Variable": "$$.State.EnteredTime", "TimestampGreaterThanPath": "$ends_by"}
+    at_limit, of_job, *_ = watch["IsBlindForLong"]["Choices"]
+    assert at_limit == {"And": [has_ended, {"Variable": "$limit", "IsNull": False}], "Next": "ReportLimit"}
+    assert of_job == {**has_ended, "Next": "ReportFailure"}
+    assert watch["ReportLimit"]["Parameters"]["error.$"] == "$limit"
+    for stage in ("Precompile", "Training"):
+        submit, window = training[f"Submit{stage}"], training[f"Watch{stage}"]
+        assert submit["Assign"].items() >= {"ends_by.$": "$.Payload.ends_by", "limit.$": "$.Payload.limit"}.items()
+        assert window["Parameters"]["Input"].items() >= {"ends_by.$": "$ends_by", "limit.$": "$limit"}.items()
+        submitted = submit["Parameters"]["Payload"]
+        assert submitted["submitted_at.$"] == "$$.State.EnteredTime", "the same for every try, as the job has to be"
 
 
 @pytest.mark.parametrize(("name", "state"), tasks())

@@ -208,7 +208,7 @@ def test_a_schedule_of_a_spec_that_cannot_run_is_refused_before_anything_is_depl
         ("TIMED_OUT", "training", True),
         ("FAILED", "training", True),
         ("SUCCEEDED", "training", True),
-        ("RUNNING", "training", False),
+        ("RUNNING", "training", True),  # a run that is redriven has its row again
         ("ABORTED", "watch-job", False),
     ],
 )

@@ -4,12 +4,7 @@ nothing happens twice, and nothing is left."""
 from __future__ import annotations
 
 import io
-import json
-import threading
-import time
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,59 +12,13 @@ import pytest
 from rich.console import Console
 
 from local.aws import folder_buckets
-from local.aws.faults import Fault, FaultPlan, no_faults
+from local.fault_injection import FAULTS, TASK_FUNCTIONS, Blindness, FirstTries, Mail, Plan
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec
-from trainflow.models.functions import TASKS
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.state_machines import NAMES, definition
-
-FAULTS = {
-    "crash-before": Fault(error="Runtime.ExitError"),
-    "crash-after": Fault(error="Runtime.ExitError", after_acting=True),
-    "timed-out-after": Fault(error="Sandbox.Timedout", after_acting=True),
-    "no-snapshot": Fault(error="Lambda.SnapStartNotReadyException"),
-    "unnamed": Fault(error="KeyError"),
-}
-TASK_FUNCTIONS = {function.name for function in TASKS}
-
-
-class Plan:
-    """The twin's plan, which each test replaces for a while."""
-
-    def __init__(self) -> None:
-        self._current: FaultPlan = no_faults
-
-    def __call__(self, function: str, event: Any) -> Fault | None:
-        name = next((task for task in TASK_FUNCTIONS if function.endswith(task)), None)
-        return self._current(name, event) if name else None
-
-    @contextmanager
-    def replaced(self, plan: FaultPlan) -> Iterator[None]:
-        self._current = plan
-        try:
-            yield
-        finally:
-            self._current = no_faults
-
-
-class FirstTries:
-    """A plan in which the first try of every call fails; Step Functions tries it again with the same event."""
-
-    def __init__(self, fault: Fault) -> None:
-        self._fault, self._tried, self._lock = fault, set[str](), threading.Lock()
-        self.met = Counter[str]()
-
-    def __call__(self, function: str, event: Any) -> Fault | None:
-        call = f"{function} {json.dumps(event, sort_keys=True)}"
-        with self._lock:
-            if call in self._tried:
-                return None
-            self._tried.add(call)
-            self.met[function] += 1
-            return self._fault
 
 
 @pytest.fixture(scope="module")
@@ -83,23 +32,6 @@ def twin(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]
     folder_buckets.ensure_demo_data(home / "s3")
     with Twin(home=home, log_dir=logs, time_scale=100, faults=plan) as running:
         yield running
-
-
-class Mail:
-    """Everything that the deployment's topic has sent."""
-
-    def __init__(self, twin: Twin, name: str) -> None:
-        self._sqs, sns = twin.client("sqs"), twin.client("sns")
-        self._url = self._sqs.create_queue(QueueName=name)["QueueUrl"]
-        found = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
-        assert twin.deployment is not None
-        sns.subscribe(TopicArn=twin.deployment.topic_arn, Protocol="sqs", Endpoint=found["Attributes"]["QueueArn"])
-
-    def subjects(self) -> list[str]:
-        messages: list[Any] = []
-        while found := self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10).get("Messages"):
-            messages += found
-        return [json.loads(message["Body"])["Subject"] for message in messages]
 
 
 def follow(twin: Twin, spec: dict[str, Any], run_id: str, folder: Path) -> RunRecord:
@@ -191,24 +123,6 @@ def test_a_failing_run_whose_every_call_fails_once_fails_with_its_own_error(
     assert (published.datapoints, published.duplicates) == (2, 0)
     assert mail.subjects() == [f"Trainflow: {record.run_id} FAILED"]
     assert_nothing_is_left(twin, record.run_id)
-
-
-class Blindness:
-    """A plan in which functions fail for a while, from their first call with a job on."""
-
-    def __init__(self, *functions: str, error: str, seconds: float) -> None:
-        self._functions, self._fault, self._seconds = functions, Fault(error=error), seconds
-        self._since: float | None = None
-        self.failed = 0
-
-    def __call__(self, function: str, _event: Any) -> Fault | None:
-        if function not in self._functions:
-            return None
-        self._since = self._since or time.monotonic()
-        if time.monotonic() > self._since + self._seconds:
-            return None
-        self.failed += 1
-        return self._fault
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from local.aws.faults import no_faults
 from local.aws.triggers import REQUESTS
+from local.fault_injection import FAULTS, Blindness, FirstTries, Mail, Plan
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.running import follow_run
-from tests.integration.test_function_faults import FAULTS, FirstTries, Mail, Plan
 from tests.integration.test_operate import until
 from tests.integration.test_runs import assert_nothing_is_left
 from trainflow.cli.run import LIMIT_REACHED, exit_status, follow_to_end
@@ -139,6 +139,19 @@ def test_a_run_ends_at_its_budget_and_is_resumed_without_a_step_lost(
     assert resumed.metrics_published.first_step == step + 1
     final = twin.home / "volumes" / "runs" / second / f"state-{LAST_STEP}.json"
     assert json.loads(final.read_text()) == uninterrupted()
+
+
+def test_a_run_ends_at_its_budget_also_if_its_job_can_never_be_polled(twin: Twin, plan: Plan, tmp_path: Path) -> None:
+    with plan.replaced(Blindness("PollJob", error="ClusterUnavailable", seconds=3600)):
+        console = Console(file=io.StringIO())
+        record = follow_run(twin, parse_run_spec(spec()), "unseen-0000aa", folder=tmp_path, console=console)
+    assert record.error is not None
+    assert (record.error.name, exit_status(record)) == ("BudgetReached", LIMIT_REACHED)
+    assert record.error.message.startswith("The run reached limits.max_usd at ")
+    own = [visit.name for visit in record.states if visit.execution == record.run_id]
+    assert {"StopAtLimit", "PublishAtLimit", "TearDownAfterFailure"} <= set(own)
+    assert record.training is None or record.training.checkpoint is not None
+    assert_nothing_is_left(twin, record.run_id)
 
 
 @pytest.mark.slow

@@ -33,9 +33,21 @@ CHUNK_BYTES = 64 * 1024
 class ClusterGateway(HttpsServer):
     """Serves one cluster's API to clients with accepted tokens, until it is stopped."""
 
-    def __init__(self, connection: Connection, authenticators: Sequence[Authenticator]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        authenticators: Sequence[Authenticator] | None,
+        *,
+        handler: type[GatewayHandler] | None = None,
+    ) -> None:
+        """
+        Args:
+            connection: The cluster, with the identity that requests are made with.
+            authenticators: What accepts clients' tokens; None to pass requests on with the identity of their client.
+            handler: What answers a request.
+        """
         authority = create_authority()
-        super().__init__(_Handler, issue_certificate(authority, "kubetwin-gateway"), name="gateway")
+        super().__init__(handler or GatewayHandler, issue_certificate(authority, "kubetwin-gateway"), name="gateway")
         self.ca_pem = authority.certificate_pem
         self.endpoint = f"https://{LOOPBACK}:{self.port}"
         self.connection = connection
@@ -71,36 +83,47 @@ def serving(kubeconfig: Path, *, sts_endpoint: str, cluster_name: str) -> Iterat
         gateway.stop()
 
 
-class _Handler(QuietHandler):
+class GatewayHandler(QuietHandler):
+    """Answers one connection's requests."""
+
     server: ClusterGateway
 
-    def _forward(self) -> None:
+    def forward(self) -> None:
+        """Pass a request on, and its answer back."""
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if not self._may_pass():
-            self._answer(
+            self.answer(
                 401, b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":401,"message":"Unauthorized"}'
             )
             return
         try:
             response = self._upstream(body)
         except (HTTPError, OSError) as error:
-            self._answer(503, f"the cluster does not answer: {error}".encode(), "text/plain")
+            self.answer(503, f"the cluster does not answer: {error}".encode(), "text/plain")
             return
         try:
             self._relay(response)
         finally:
             response.release_conn()
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _forward
+    def do_GET(self) -> None:
+        """Answer a request of any method."""
+        self.forward()
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
     def _may_pass(self) -> bool:
+        if self.server.authenticators is None:
+            return True
         token = bearer_token(self.headers.get("Authorization", ""))
         return token is not None and any(who.authenticate(token) for who in self.server.authenticators)
 
     def _upstream(self, body: bytes) -> urllib3.BaseHTTPResponse:
         connection = self.server.connection
         headers = {name: value for name, value in self.headers.items() if name.lower() not in NOT_FORWARDED}
-        if authorization := connection.authorization():
+        if self.server.authenticators is None:
+            headers["Authorization"] = self.headers.get("Authorization", "")
+        elif authorization := connection.authorization():
             headers["Authorization"] = authorization
         return self.server.pool.request(
             self.command,
@@ -131,7 +154,8 @@ class _Handler(QuietHandler):
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
 
-    def _answer(self, status: int, body: bytes, content_type: str = "application/json") -> None:
+    def answer(self, status: int, body: bytes, content_type: str = "application/json") -> None:
+        """Answer in place of the cluster."""
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

@@ -45,6 +45,10 @@ class HttpsServer(ThreadingHTTPServer):
         self.port: int = self.server_address[1]
         self._thread = threading.Thread(target=self.serve_forever, name=name, daemon=True)
 
+    def use(self, certificate: Certificate) -> None:
+        """Show another certificate from the next connection on."""
+        self._tls = _context(certificate)
+
     def start(self) -> None:
         """Begin to answer."""
         self._thread.start()

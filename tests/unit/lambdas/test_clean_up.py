@@ -498,6 +498,30 @@ def test_a_late_clean_up_takes_nothing_from_a_redriven_run(
     assert (aws.desired(TYPE), aws.messages) == (2, [])
 
 
+def test_the_row_of_a_run_that_is_redriven_says_that_it_runs(
+    aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = running(aws, cluster)
+    clean(run)
+    told = len(aws.messages)
+    redriven(monkeypatch, status=RunStatus.ABORTED, at=STOPPED_AT + timedelta(minutes=5))
+    clean(run, "RUNNING")  # late: it has ended once more
+    assert status_of(aws, run) is RunStatus.ABORTED
+    redriven(monkeypatch, status=RunStatus.RUNNING, at=STOPPED_AT + timedelta(minutes=5))
+    assert clean(run, "RUNNING")["deleted_jobs"] == []
+    row = aws.table.find(run.run_id)
+    assert row is not None
+    assert (row.status, row.ended_at, row.error_name) == (RunStatus.RUNNING, None, None)
+    assert len(aws.messages) == told
+
+
+def test_a_run_that_begins_has_nothing_to_clean_up(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    run = running(aws, cluster)
+    of_run = dict(cluster.objects)
+    assert clean(run, "RUNNING") == {"run_id": run.run_id, "deleted_jobs": [], "nodes_released": 0}
+    assert (cluster.objects, aws.messages) == (of_run, [])
+
+
 @pytest.mark.parametrize("at", [None, STOPPED_AT - timedelta(hours=1)], ids=["never redriven", "redriven before"])
 def test_a_description_that_is_older_than_the_event_stops_no_clean_up(
     aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch, at: datetime | None

@@ -128,6 +128,22 @@ def test_what_was_published_before_a_fault_is_not_published_again(
 
 
 @pytest.mark.usefixtures("aws")
+def test_a_window_that_lost_its_position_publishes_no_step_again(
+    cluster: FakeKubernetesApi, published: list[int]
+) -> None:
+    """As after a redrive: the window that was stopped took its position with it, and its job is started again."""
+    cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, 11))
+    poll()
+    cluster.logs["next"] = "".join(stamped(metrics_line(step)) for step in range(5, 8))
+    cursor = poll(pod="next")["cursor"]
+    assert (cursor["last_step"], cursor["datapoints"]) == (10, 10)
+    cluster.logs["next"] += "".join(stamped(metrics_line(step)) for step in range(8, 13))
+    again = poll(cursor, pod="next")["cursor"]
+    assert (again["last_step"], again["datapoints"]) == (12, 12)
+    assert published == list(range(1, 13))
+
+
+@pytest.mark.usefixtures("aws")
 def test_a_log_that_cannot_be_read_at_all_is_worth_a_retry(
     cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

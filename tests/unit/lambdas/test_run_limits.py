@@ -10,7 +10,7 @@ import pytest
 from lambdas.handlers import acquire_cache, ensure_capacity, notify, poll_job, stage_data, submit_job, tear_down
 from lambdas.logic.jobs import job_of
 from lambdas.logic.run_limits import first_bound, held, longest_job, require_within_limits, seconds_left, warning
-from lambdas.logic.sight import ends_by
+from lambdas.logic.sight import end_of_sight
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
@@ -114,7 +114,38 @@ def test_the_cluster_ends_a_job_that_the_workflow_cannot_end_soon_after_the_runs
     assert longest_job(run) == 10 * HOUR + timedelta(minutes=15)
     assert longest_job(limited(max_total_hours=10, max_duration_hours=1)) == HOUR
     assert job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/").deadline_seconds == 10 * 3600 + 900
-    assert ends_by(run, submitted_at=after(0)) == after(10.75) + timedelta(minutes=15)
+
+
+def test_what_is_left_of_the_run_bounds_a_job_that_is_submitted_late() -> None:
+    spending = Spending(usd=4 * PRICE, usd_per_hour=PRICE, since=after(5))
+    run = limited(max_total_hours=10, max_usd=6 * PRICE)
+    assert longest_job(run, spending, submitted_at=after(6)) == HOUR + timedelta(minutes=15)
+    assert longest_job(run, spending, submitted_at=after(8)) == timedelta(minutes=15), "and never less"
+    assert longest_job(limited(max_total_hours=10), submitted_at=after(9)) == HOUR + timedelta(minutes=15)
+
+
+def test_a_run_ends_at_its_limit_also_if_its_job_cannot_be_polled() -> None:
+    spending = Spending(usd=4 * PRICE, usd_per_hour=PRICE, since=after(5))
+    of_budget = end_of_sight(limited(max_usd=10 * PRICE), spending, submitted_at=after(6))
+    assert of_budget.at == after(11)
+    message = "The run reached limits.max_usd at 2026-11-21 23:00 UTC, when its job could not be polled."
+    assert of_budget.limit == {"Error": "BudgetReached", "Cause": message}
+    of_time = end_of_sight(limited(max_total_hours=10, max_usd=10 * PRICE), spending, submitted_at=after(6))
+    assert of_time.at == after(10)
+    assert of_time.limit is not None
+    assert of_time.limit["Error"] == "DeadlineReached"
+    of_job = end_of_sight(limited(max_total_hours=99, max_duration_hours=1), spending, submitted_at=after(6))
+    assert (of_job.at, of_job.limit) == (after(7) + timedelta(minutes=30 + 15), None)
+
+
+def test_the_warning_is_about_the_limit_that_ends_the_run() -> None:
+    """Waiting counts for one limit and not for the other, so 80 % of the later one may be used up first."""
+    run = limited(max_total_hours=100, max_usd=40 * PRICE)
+    spending = Spending(usd_per_hour=PRICE, since=after(50))  # 80 hours are 80 % of the time; the budget ends at 90
+    assert warning(run, spending, MetricsCursor(), now=after(81)) is None
+    told = warning(run, spending, MetricsCursor(), now=after(82))
+    assert told is not None
+    assert (told.limit, told.ends_at) == ("limits.max_usd", after(90))
 
 
 @pytest.mark.parametrize(
@@ -149,6 +180,11 @@ def event_of(run: Run, **fields: Any) -> dict[str, Any]:
     return {"run": run.model_dump(mode="json"), **fields}
 
 
+def submission(run: Run) -> dict[str, Any]:
+    submitted_at = datetime.now(UTC).isoformat()
+    return event_of(run, stage="training", attempt=1, cache=None, submitted_at=submitted_at)
+
+
 def begun(hours_ago: float, **limits: Any) -> Run:
     return limited(**limits).model_copy(update={"started_at": datetime.now(UTC) - hours_ago * HOUR})
 
@@ -169,7 +205,7 @@ def test_a_run_that_waits_for_data_a_cache_or_nodes_reaches_its_limit_too() -> N
 @pytest.mark.usefixtures("aws")
 def test_a_poll_judges_the_limits_and_comes_back_no_later_than_they_are_reached(cluster: FakeKubernetesApi) -> None:
     run = begun(0.9, max_total_hours=0.904, poll_seconds=300)
-    made = submit_job.lambda_handler(event_of(run, stage="training", attempt=1, cache=None), CONTEXT)
+    made = submit_job.lambda_handler(submission(run), CONTEXT)
     (found,) = (each for each in cluster.objects.values() if each["kind"] == "Job")
     found["status"] = {"active": 2, "ready": 2, "startTime": datetime.now(UTC).isoformat()}
     event = event_of(run, job=made["job"], progress={}, phase="running")
@@ -241,7 +277,7 @@ def test_the_message_about_its_end_says_what_was_done_and_how_to_go_on(aws: Aws)
 def test_nodes_are_released_when_the_programs_have_saved_their_state(aws: Aws, cluster: FakeKubernetesApi) -> None:
     run = run_of()
     labels = {"trainflow/run": run.run_id}
-    submit_job.lambda_handler(event_of(run, stage="training", attempt=1, cache=None), CONTEXT)
+    submit_job.lambda_handler(submission(run), CONTEXT)
     pod = {"kind": "Pod", "metadata": {"name": "rank-0", "labels": labels}, "status": {"phase": "Running"}, "spec": {}}
     cluster.add("pods", pod)
     since = datetime.now(UTC)

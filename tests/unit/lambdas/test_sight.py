@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from lambdas.handlers import notify, poll_job, submit_job
-from lambdas.logic.sight import blind_after, ends_by, timestamp
+from lambdas.logic.sight import blind_after, end_of_sight, timestamp
 from lambdas.logic.watching import FailedPod, failure
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.errors import RETRYABLE, JobStalled, WorkerFailed
 from trainflow.models.job_status import JobStatus, WorkerPod
-from trainflow.models.run import JobRef, MetricsCursor, Run, Stage
+from trainflow.models.run import JobRef, MetricsCursor, Run, Spending, Stage
 from trainflow.protocol import result
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -24,7 +24,8 @@ NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 def test_a_job_is_watched_until_its_own_time_limit_has_passed() -> None:
     run = run_of(spec_with(limits={"blind_minutes": 10, "gang_timeout_minutes": 30, "max_duration_hours": 2}))
     assert blind_after(run.spec.limits, now=NOW) == NOW + timedelta(minutes=10)
-    assert ends_by(run, submitted_at=NOW) == NOW + timedelta(hours=2, minutes=30 + 15)
+    end = end_of_sight(run, Spending(), submitted_at=NOW)
+    assert (end.at, end.limit) == (NOW + timedelta(hours=2, minutes=30 + 15), None)
 
 
 def test_times_are_written_as_step_functions_compares_them() -> None:
@@ -33,6 +34,7 @@ def test_times_are_written_as_step_functions_compares_them() -> None:
 
 def submitted(run: Run) -> dict[str, Any]:
     event = {"run": run.model_dump(mode="json"), "stage": "training", "attempt": 1, "cache": None}
+    event["submitted_at"] = timestamp(datetime.now(UTC))
     return submit_job.lambda_handler(event, CONTEXT)
 
 

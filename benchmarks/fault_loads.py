@@ -1,0 +1,235 @@
+"""Stops, shuffled uploads, recovery from failures, 500 runs at once, and a year."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import yaml
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
+
+from benchmarks.fault_runs import RUN_SECONDS, TIME_SCALE, Part, Row, histories, left, steps, twin_with
+from benchmarks.result import BenchmarkFailed
+from local.aws import deployment
+from local.aws.triggers import REQUESTS
+from local.fault_injection import Plan
+from local.many_runs import limit_nodes, published_losses, run_all
+from local.no_op_logs import STEPS
+from local.place import TwinRuns
+from local.twin import Twin
+from trainflow.models.kubernetes_names import JOB_LABEL
+from trainflow.models.run_record import RunError
+from trainflow.state_machines import definition
+
+POLL_SECONDS = 30
+"""The default of `limits.poll_seconds`."""
+NUM_STOPPED = 5
+NUM_CROWD = 500
+CROWD_TYPE = "trn1.2xlarge"
+
+HISTORY_QUOTA = 25_000
+EVENTS_OF_POLL, EVENTS_OF_TRY, EVENTS_OF_WINDOW = 14, 3, 8
+"""Events of a lap without a failure, of a try that fails, and in the parent of a window."""
+FAILING_POLLS = 0.05
+TRIES = 3
+
+
+def stops() -> Part:
+    """Five runs are stopped at different moments of their way."""
+    row = Row()
+    with twin_with(Plan(), time_scale=TIME_SCALE) as twin:
+        place, sfn = TwinRuns(twin), twin.client("stepfunctions")
+        assert twin.deployment is not None
+        for number in range(NUM_STOPPED):
+            run_id = f"stopped-{number}-aa"
+            machine = twin.deployment.address.state_machine_arn
+            sfn.start_execution(stateMachineArn=machine, name=run_id, input=json.dumps(steps(max_steps=600)))
+            time.sleep(3.0 * number)
+            place.stop(run_id, reason=RunError(name="Stopped", message="On request.", what_to_do=""))
+            row.injected += 1
+            found = twin.client("dynamodb").get_item(TableName=deployment.RUN_TABLE, Key={"run_id": {"S": run_id}})
+            if found.get("Item", {}).get("status") == {"S": "RUNNING"}:
+                row.left += 1
+                row.notes.append(f"the row of {run_id} says RUNNING")
+        row.add(left(twin))
+    return {"StopExecution": row}, {}, {}
+
+
+def uploads() -> Part:
+    """228 uploads of four contents, 20 of them invalid, in a random order."""
+    row, dice = Row(), random.Random(18)  # noqa: S311
+    contents = [yaml.safe_dump(steps(max_steps=1) | {"name": f"upload-{number}"}) for number in range(4)]
+    texts = [contents[number % 4] for number in range(208)] + ["version: 1\nname: broken\n"] * 20
+    dice.shuffle(texts)
+    with twin_with(Plan(), time_scale=TIME_SCALE) as twin:
+        s3, sfn = twin.client("s3"), twin.client("stepfunctions")
+        assert twin.deployment is not None
+        for number, text in enumerate(texts):
+            key = f"runs/{number}.yaml"
+            s3.put_object(Bucket=deployment.DATA_BUCKET, Key=key, Body=text.encode())
+            row.injected += 1
+        deadline = time.monotonic() + RUN_SECONDS
+        statuses: list[str] = []
+        while time.monotonic() < deadline and (_waiting(twin) or "RUNNING" in statuses or len(statuses) < 4):
+            time.sleep(1)
+            found = sfn.list_executions(stateMachineArn=twin.deployment.address.state_machine_arn)["executions"]
+            statuses = [each["status"] for each in found]
+        succeeded = statuses.count("SUCCEEDED")
+        row.lost, row.doubled = max(0, 4 - succeeded), max(0, len(statuses) - 4)
+        row.left = _waiting(twin)
+        row.notes = [] if (succeeded, row.left) == (4, 0) else [f"{Counter(statuses)}, {row.left} requests wait"]
+        row.add(left(twin))
+    return {"uploads": row}, {}, {}
+
+
+def _waiting(twin: Twin) -> int:
+    sqs = twin.client("sqs")
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    url = sqs.get_queue_url(QueueName=REQUESTS)["QueueUrl"]
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return sum(int(found[name]) for name in names)
+
+
+RECOVERY_SCALE = 10
+FAILURES: Mapping[str, Mapping[str, Any]] = {
+    "WorkerFailed": {"max_steps": 6, "dies_by_signal_at": 4, "seconds_per_step": 1},
+    "LossNotFinite": {"max_steps": 60, "diverges_at": 2, "seconds_per_step": 0.3},
+}
+
+
+def recovery() -> Part:
+    """How long after a pod's end the run knows of it, and how long after that the job is submitted again.
+
+    The goal is one poll and five seconds beyond what the fault takes: the kubelet's and torchrun's own time ends with
+    the pod's phase.
+    """
+    table, seconds = dict[str, Row](), dict[str, Any]()
+    goal = POLL_SECONDS / RECOVERY_SCALE + 5
+    with twin_with(Plan(), time_scale=RECOVERY_SCALE) as twin:
+        for name, arguments in FAILURES.items():
+            restarts = 1 if name == "WorkerFailed" else 0
+            spec = steps(**arguments) | {"limits": {"max_restarts": max(restarts, 1)}}
+            seen, run_id = _Failures(twin), f"recovery-{name.lower()}-aa"
+            run_all(twin, {run_id: spec}, limit_seconds=RUN_SECONDS, meanwhile=seen.look)
+            own, _ = histories(twin, run_id)
+            entered = [
+                (event["stateEnteredEventDetails"]["name"], event["timestamp"].timestamp())
+                for event in own
+                if "stateEnteredEventDetails" in event
+            ]
+            detected = next((at for state, at in entered if state == "IsTrainingFinished"), None)
+            again = [at for state, at in entered if state == "WatchTraining"][1:]
+            row = table[name] = Row(injected=1)
+            if detected is None or (seen.first is None and name == "WorkerFailed"):
+                row.lost, row.notes = 1, ["the failure was not seen"]
+                continue
+            times = {"detect": round(detected - seen.first, 1)} if seen.first else {}
+            if again:
+                times["recover"] = round(again[0] - detected, 1)
+            seconds[name] = times
+            row.add(left(twin))
+    late = {name: times for name, times in seconds.items() if max(times.values(), default=0.0) > goal}
+    return table, seconds, {"goal_seconds": goal, "late": late, "poll_seconds": POLL_SECONDS / RECOVERY_SCALE}
+
+
+class _Failures:
+    """When a pod of a job was first seen failed."""
+
+    def __init__(self, twin: Twin) -> None:
+        self._api = ApiClient(load_connection(twin.kubeconfig))
+        self.first: float | None = None
+
+    def look(self) -> None:
+        if self.first is None:
+            for pod in self._api.get("/api/v1/pods", labelSelector=JOB_LABEL)["items"]:
+                if pod["status"].get("phase") == "Failed":
+                    self.first = time.time()
+
+
+def crowd() -> Part:
+    """500 runs at once, in pods that run nothing."""
+    spec = steps() | {"compute": {"instance_type": CROWD_TYPE, "num_nodes": 1, "processes_per_node": 1}}
+    began, row = time.monotonic(), Row(injected=NUM_CROWD)
+    with twin_with(Plan(), time_scale=2, no_op_seconds=0.0) as twin:
+        limit_nodes(twin, CROWD_TYPE, NUM_CROWD)
+        run_ids = [f"crowd-{number:012x}" for number in range(NUM_CROWD)]
+        statuses = run_all(twin, dict.fromkeys(run_ids, spec), limit_seconds=4 * RUN_SECONDS)
+        row.lost = sum(status != "SUCCEEDED" for status in statuses.values())
+        points = [published_losses(twin, run_id)[0] for run_id in run_ids]
+        row.doubled = round(sum(max(0.0, each - STEPS) for each in points))
+        row.notes = [] if row.lost == 0 else [str(Counter(statuses.values()))]
+        row.add(left(twin))
+    return {f"{NUM_CROWD} runs at once": row}, {"all": round(time.monotonic() - began, 1)}, {}
+
+
+def year() -> Part:
+    """A year of polls with the shortest pause; one in twenty fails with all of its tries, as in an outage.
+
+    The pauses are those that PollJob asks for, of runs that began up to a year ago.
+    """
+    with twin_with(Plan(), time_scale=TIME_SCALE, no_op_seconds=600.0) as twin:
+        pauses = _pauses(twin)
+    dice, age, row = random.Random(18), timedelta(0), Row()  # noqa: S311
+    rules = definition("watch_job")["States"]["IsJobFinished"]["Choices"]
+    laps = next(rule["NumericGreaterThanEquals"] for rule in rules if "NumericGreaterThanEquals" in rule)
+    windows: list[int] = []
+    while age < timedelta(days=365):
+        events = 20
+        for _ in range(laps):
+            failed = dice.random() < FAILING_POLLS
+            row.injected += failed
+            events += EVENTS_OF_POLL + (TRIES * EVENTS_OF_TRY if failed else 0)
+            age += timedelta(seconds=60 if failed else pauses[min(age.days, 365) // DAYS_APART])
+        windows.append(events)
+    of_run = len(windows) * EVENTS_OF_WINDOW
+    row.lost = int(of_run > HISTORY_QUOTA) + sum(events > HISTORY_QUOTA for events in windows)
+    facts = {
+        "windows": len(windows),
+        "events_of_run": of_run,
+        "events_of_window": {"median": statistics.median(windows), "most": max(windows)},
+        "quota": HISTORY_QUOTA,
+    }
+    return {"a year": row}, {}, facts
+
+
+DAYS_APART = 5
+
+
+def _pauses(twin: Twin) -> list[int]:
+    """Seconds to the next poll that PollJob asks for, of a run of each age, five days apart."""
+    sfn, functions, run_id = twin.client("stepfunctions"), twin.client("lambda"), "year-aa"
+    assert twin.deployment is not None
+    spec = steps() | {"limits": {"poll_seconds": 20}}
+    machine = twin.deployment.address.state_machine_arn
+    sfn.start_execution(stateMachineArn=machine, name=run_id, input=json.dumps(spec))
+    polled = _first_poll(twin, run_id)
+    pauses = []
+    for days in range(0, 366, DAYS_APART):
+        began = datetime.now(UTC) - timedelta(days=days)
+        payload = {**polled["Payload"], "run": {**polled["Payload"]["run"], "started_at": began.isoformat()}}
+        answer = functions.invoke(FunctionName=polled["FunctionName"], Payload=json.dumps(payload))
+        found = json.loads(answer["Payload"].read())
+        if "wait_seconds" not in found:
+            raise BenchmarkFailed(f"PollJob of a run of {days} days answered {found}.")
+        pauses.append(int(found["wait_seconds"]))
+    TwinRuns(twin).stop(run_id, reason=RunError(name="Stopped", message="Measured.", what_to_do=""))
+    return pauses
+
+
+def _first_poll(twin: Twin, run_id: str) -> Any:
+    """Function and payload of the run's first poll."""
+    deadline = time.monotonic() + RUN_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(1)
+        _, windows = histories(twin, run_id)
+        for event in (event for window in windows for event in window):
+            if "taskScheduledEventDetails" in event:
+                return json.loads(event["taskScheduledEventDetails"]["parameters"])
+    raise BenchmarkFailed(f"The job of {run_id} was not polled within {RUN_SECONDS:g} s.")

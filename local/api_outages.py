@@ -1,0 +1,109 @@
+"""Outages of the Kubernetes API as the functions see them: in each way in which it fails, and for a while.
+
+Nodes and controllers have another way to the API, so trainings go on. That is how an outage of an endpoint, of a
+network or of logins looks; an API server that is down as a whole also keeps nodes from reporting.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from kubetwin.kubeconfig import load_connection
+from kubetwin.troubles import Trouble, TroubledGateway
+
+from local.aws import deployment
+from local.aws.faults import Fault
+from local.twin import Twin
+
+OUTAGE_SECONDS = 600.0
+"""Ten minutes, which every try of an acting function outlasts."""
+
+Phase = Callable[[str, Any], bool]
+"""Whether the invocation of a function, by its name and event, belongs to a phase of a run."""
+
+PHASES: Mapping[str, Phase] = {
+    "staging": lambda function, _event: function == "StageData",
+    "capacity": lambda function, _event: function == "EnsureCapacity",
+    "precompile": lambda function, event: function == "PollJob" and event["job"]["stage"] == "precompile",
+    "queueing": lambda function, event: _polls_training(function, event) and event["phase"] == "pending",
+    "training": lambda function, event: _polls_training(function, event) and event["phase"] == "running",
+    "tear-down": lambda function, event: function == "TearDown" and "job" not in event,
+}
+"""Phases of a run, in their order."""
+
+
+def _polls_training(function: str, event: Any) -> bool:
+    return function == "PollJob" and event["job"]["stage"] == "training"
+
+
+class FunctionsWay:
+    """The functions' way to the twin's Kubernetes API, which can be in trouble."""
+
+    def __init__(self, twin: Twin) -> None:
+        self._gateway = TroubledGateway(load_connection(twin.kubeconfig))
+
+    @property
+    def failed(self) -> int:
+        """Requests that met a trouble."""
+        return self._gateway.failed
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Let the functions go this way inside the block."""
+        self._gateway.start()
+        self._tell()
+        try:
+            yield
+        finally:
+            self._gateway.stop()
+
+    def begin(self, trouble: Trouble) -> None:
+        """Fail from now on."""
+        self._gateway.begin(trouble)
+
+    def end(self) -> None:
+        """Answer again; `eks:DescribeCluster` names the present authority."""
+        self._gateway.end()
+        self._tell()
+
+    def _tell(self) -> None:
+        deployment.set_endpoint(kubernetes_endpoint=self._gateway.endpoint, ca_data=self._gateway.ca_data)
+
+
+class OutageInEachPhase:
+    """A plan of faults in which no function fails: with the first invocation of each phase, an outage begins.
+
+    Phases that a run reaches during an outage have none of their own, so each is met only if the one before is over.
+    """
+
+    def __init__(self, way: FunctionsWay, trouble: Trouble, *, seconds: float, phases: Sequence[str] = ()) -> None:
+        """
+        Args:
+            way: What fails.
+            trouble: The way in which it fails.
+            seconds: Length of each outage on this machine's clock.
+            phases: Names of the phases; all of them by default.
+        """
+        self._way, self._trouble, self._seconds = way, trouble, seconds
+        self._left = list(phases or PHASES)
+        self._over_at = 0.0
+        self._lock = threading.Lock()
+        self.met: list[str] = []
+
+    def __call__(self, function: str, event: Any) -> Fault | None:
+        with self._lock:
+            now = time.monotonic()
+            phase = next((each for each in self._left if PHASES[each](function, event)), None)
+            if phase is not None and now > self._over_at:
+                self._left.remove(phase)
+                self.met.append(phase)
+                self._over_at = now + self._seconds
+                self._way.begin(self._trouble)
+                timer = threading.Timer(self._seconds, self._way.end)
+                timer.daemon = True
+                timer.start()
+        return None

@@ -1,0 +1,98 @@
+"""Plans of faults that tests and benchmarks share, and what people are sent meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from local.aws.faults import Fault, FaultPlan, no_faults
+from local.twin import Twin
+from trainflow.models.functions import TASKS
+
+FAULTS: Mapping[str, Fault] = {
+    "crash-before": Fault(error="Runtime.ExitError"),
+    "crash-after": Fault(error="Runtime.ExitError", after_acting=True),
+    "timed-out-after": Fault(error="Sandbox.Timedout", after_acting=True),
+    "no-snapshot": Fault(error="Lambda.SnapStartNotReadyException"),
+    "unnamed": Fault(error="KeyError"),
+}
+TASK_FUNCTIONS = {function.name for function in TASKS}
+
+
+class Plan:
+    """The twin's plan, which is replaced for a while. Plans inside of it know functions by their states' names."""
+
+    def __init__(self) -> None:
+        self._current: FaultPlan = no_faults
+
+    def __call__(self, function: str, event: Any) -> Fault | None:
+        name = next((task for task in TASK_FUNCTIONS if function.endswith(task)), None)
+        return self._current(name, event) if name else None
+
+    @contextmanager
+    def replaced(self, plan: FaultPlan) -> Iterator[None]:
+        """Follow another plan inside the block."""
+        self._current = plan
+        try:
+            yield
+        finally:
+            self._current = no_faults
+
+
+class FirstTries:
+    """A plan in which the first try of every call fails; Step Functions tries it again with the same event."""
+
+    def __init__(self, fault: Fault) -> None:
+        self._fault, self._tried, self._lock = fault, set[str](), threading.Lock()
+        self.met = Counter[str]()
+        """How often each function failed."""
+
+    def __call__(self, function: str, event: Any) -> Fault | None:
+        call = f"{function} {json.dumps(event, sort_keys=True)}"
+        with self._lock:
+            if call in self._tried:
+                return None
+            self._tried.add(call)
+            self.met[function] += 1
+            return self._fault
+
+
+class Blindness:
+    """A plan in which functions fail for a while, from the first call of one of them on."""
+
+    def __init__(self, *functions: str, error: str, seconds: float) -> None:
+        self._functions, self._fault, self._seconds = functions, Fault(error=error), seconds
+        self._since: float | None = None
+        self.failed = 0
+
+    def __call__(self, function: str, _event: Any) -> Fault | None:
+        if function not in self._functions:
+            return None
+        self._since = self._since or time.monotonic()
+        if time.monotonic() > self._since + self._seconds:
+            return None
+        self.failed += 1
+        return self._fault
+
+
+class Mail:
+    """Everything that the deployment's topic has sent."""
+
+    def __init__(self, twin: Twin, name: str) -> None:
+        self._sqs, sns = twin.client("sqs"), twin.client("sns")
+        self._url = self._sqs.create_queue(QueueName=name)["QueueUrl"]
+        found = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
+        assert twin.deployment is not None, "the twin runs, with everything deployed"  # noqa: S101
+        sns.subscribe(TopicArn=twin.deployment.topic_arn, Protocol="sqs", Endpoint=found["Attributes"]["QueueArn"])
+
+    def subjects(self) -> list[str]:
+        """Subjects of the messages since the last call."""
+        messages: list[Any] = []
+        while found := self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10).get("Messages"):
+            messages += found
+        return [json.loads(message["Body"])["Subject"] for message in messages]

@@ -1,0 +1,138 @@
+"""The Kubernetes API fails in each way for ten minutes in each phase of a run: no run is lost, and no healthy job is
+deleted when it is back."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubetwin.kubeconfig import load_connection, write_kubeconfig
+from kubetwin.server import ApiServer
+from kubetwin.troubles import Trouble, TroubledGateway
+from rich.console import Console
+
+from local.api_outages import OUTAGE_SECONDS, PHASES, FunctionsWay, OutageInEachPhase
+from local.aws import folder_buckets
+from local.fault_injection import Mail, Plan
+from local.twin import Twin
+from tests.integration.running import follow_run
+from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec
+from trainflow.errors import ClusterUnavailable
+from trainflow.kubernetes.connection import from_endpoint
+from trainflow.kubernetes.renewable import RenewableApi
+from trainflow.models.run_record import RunRecord, RunStatus
+from trainflow.models.run_spec import parse_run_spec
+
+TIME_SCALE = 100
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[TroubledGateway]:
+    server = ApiServer()
+    server.start()
+    kubeconfig = tmp_path / "kubeconfig"
+    write_kubeconfig(kubeconfig, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
+    gateway = TroubledGateway(load_connection(kubeconfig))
+    gateway.start()
+    yield gateway
+    gateway.stop()
+    server.stop()
+
+
+def test_every_trouble_of_the_api_is_one_that_passes(
+    gateway: TroubledGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no function takes it for an error of the run."""
+    monkeypatch.setattr("trainflow.kubernetes.api.READ_SECONDS", 1.0)
+    token = load_connection(tmp_path / "kubeconfig").authorization()
+    assert token is not None
+    forgotten: list[bool] = []
+
+    def api() -> RenewableApi:
+        ca_file = tmp_path / "ca.pem"
+        ca_file.write_text(gateway.ca_pem)
+        client = from_endpoint(gateway.endpoint, ca_file=str(ca_file), token=token.removeprefix("Bearer "))
+        found = RenewableApi(client, forget=lambda: forgotten.append(True))
+        found._read_seconds = 1.0
+        return found
+
+    used = api()
+    for trouble in Trouble:
+        assert used.list("/api/v1/namespaces", "")
+        gateway.begin(trouble)
+        with pytest.raises(ClusterUnavailable):
+            used.list("/api/v1/namespaces", "")
+        gateway.end()
+    assert forgotten, "a connection whose certificate or token is refused is not used again"
+    assert api().list("/api/v1/namespaces", "")
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return Plan()
+
+
+@pytest.fixture(scope="module")
+def twin(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    home, logs = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("logs")
+    folder_buckets.ensure_demo_data(home / "s3")
+    with Twin(home=home, log_dir=logs, time_scale=TIME_SCALE, faults=plan) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def way(twin: Twin) -> Iterator[FunctionsWay]:
+    way = FunctionsWay(twin)
+    with way.open():
+        yield way
+
+
+def survived(twin: Twin, plan: Plan, outage: OutageInEachPhase, spec: dict[str, Any], folder: Path) -> RunRecord:
+    """The record of a run that has succeeded, with one job of each stage."""
+    run_id = f"outage-{folder.name[-12:]}".replace("_", "-").lower()
+    with plan.replaced(outage):
+        console = Console(file=io.StringIO())
+        record = follow_run(twin, parse_run_spec(spec), run_id, folder=folder, console=console)
+    assert (record.error, record.status) == (None, RunStatus.SUCCEEDED)
+    own = [visit.name for visit in record.states if visit.execution == run_id]
+    assert "DeleteJob" not in own, "a job that was healthy all the time is not torn down"
+    assert own.count("SubmitTraining") == 1
+    assert_nothing_is_left(twin, run_id)
+    return record
+
+
+def test_ten_minutes_without_an_api_cost_a_training_nothing(
+    twin: Twin, plan: Plan, way: FunctionsWay, tmp_path: Path
+) -> None:
+    seconds, mail = OUTAGE_SECONDS / TIME_SCALE, Mail(twin, "outage")
+    outage = OutageInEachPhase(way, Trouble.UNAVAILABLE, seconds=seconds, phases=["training"])
+    # The owner is told during the outage. Stalls are not judged then (test_state_machines.py): their limit is in real
+    # time, in which a busy machine stalls by itself.
+    record = survived(twin, plan, outage, steps_spec(max_steps=5) | {"limits": {"blind_minutes": 0.03}}, tmp_path)
+    assert outage.met == ["training"]
+    assert record.metrics_published is not None
+    assert (record.metrics_published.datapoints, record.metrics_published.duplicates) == (5, 0)
+    assert mail.subjects() == [f"Trainflow: {record.run_id} {end}" for end in ("cannot be seen", "SUCCEEDED")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", list(Trouble))
+def test_ten_minutes_of_every_trouble_in_every_phase_lose_no_run(
+    twin: Twin, plan: Plan, way: FunctionsWay, tmp_path: Path, trouble: Trouble
+) -> None:
+    outage = OutageInEachPhase(way, trouble, seconds=OUTAGE_SECONDS / TIME_SCALE)
+    before = way.failed
+    record = survived(twin, plan, outage, demo_spec(), tmp_path)
+    time.sleep(OUTAGE_SECONDS / TIME_SCALE)  # the last one is over
+    # A phase that a run passes while the outage of the one before goes on has none of its own.
+    assert outage.met[0] == "staging"
+    assert set(outage.met) >= set(PHASES) - {"queueing", "tear-down"}
+    assert trouble is Trouble.OTHER_AUTHORITY or way.failed > before
+    published = record.metrics_published
+    assert published is not None
+    assert (published.datapoints, published.gaps, published.duplicates) == (12, 0, 0)
+    assert [len(record.jobs[stage].pods) for stage in ("precompile", "training")] == [2, 2]
