@@ -19,6 +19,8 @@ PROGRAMS = (
     "launch",
     "limit_steps",
     "locked_memory",
+    "node_health",
+    "node_test",
     "precompile",
     "probe",
     "relay_progress",
