@@ -178,7 +178,7 @@ def measured(
         NodeUnhealthy: If this node failed, or was slow in every measurement.
         PeerLost: If another one did.
     """
-    best = Measured(error="nothing was measured")
+    best: Measured | None = None
     nodes: list[Measured] = []
 
     def judge(told: Sequence[Measured]) -> Sentences:
@@ -187,7 +187,8 @@ def measured(
 
     found: Mapping[str, str] = {}
     for number in range(1, MAX_MEASUREMENTS + 1):
-        best = better(best, _attempt(measure))
+        now = _attempt(measure)
+        best = now if best is None else better(best, now)
         answer = meeting.agree(f"{name}-{number}", best, judge)
         found = answer if isinstance(answer, dict) else {}
         if not found:
