@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from local.twin import Twin
+from local.twin import REPOSITORY, Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, steps_spec
 from trainflow.models.run_spec import parse_run_spec
@@ -28,13 +28,15 @@ if os.environ.get("TRAINFLOW_ATTEMPT") == "1" and os.environ.get("GROUP_RANK") =
 
 
 def test_a_gang_leaves_out_a_node_that_is_slow_in_the_test(tmp_path: Path) -> None:
-    (tmp_path / "faults").mkdir()
-    (tmp_path / "faults/sitecustomize.py").write_text(SLOW_NODE)
+    image = tmp_path / "image"
+    image.mkdir()
+    (image / "sitecustomize.py").write_text(SLOW_NODE)
+    for name in ("tests", "trainer", "trainflow"):
+        (image / name).symlink_to(REPOSITORY / name)
     spec = steps_spec(max_steps=3)
-    spec["workload"]["env"] = {"PYTHONPATH": str(tmp_path / "faults")}
     spec["compute"]["check_nodes"] = True
 
-    with Twin(home=tmp_path / "home", log_dir=tmp_path / "logs", time_scale=TIME_SCALE) as twin:
+    with Twin(home=tmp_path / "home", log_dir=tmp_path / "logs", time_scale=TIME_SCALE, image_root=image) as twin:
         out, console = tmp_path / "out", Console(file=io.StringIO())
         record = follow_run(twin, parse_run_spec(spec), RUN, folder=out, console=console)
         assert_nothing_is_left(twin, RUN)
