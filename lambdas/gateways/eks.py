@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import boto3
+from botocore.exceptions import ClientError
 
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import NodegroupNotFound
@@ -97,6 +98,18 @@ class Nodegroups:
             capacity_type=found.get("capacityType") or "ON_DEMAND",
             auto_scaling_group=groups[0]["name"] if groups else None,
         )
+
+    def replace(self, instance_id: str) -> None:
+        """Terminate an instance of a group, which then starts another one. Safe to repeat."""
+        try:
+            with translated("autoscaling:TerminateInstanceInAutoScalingGroup"):
+                client("autoscaling").terminate_instance_in_auto_scaling_group(
+                    InstanceId=instance_id, ShouldDecrementDesiredCapacity=False
+                )
+        except ClientError as error:
+            # It is gone already, or on its way.
+            if error.response["Error"]["Code"] not in ("ValidationError", "ScalingActivityInProgress"):
+                raise
 
     def failed_launches(self, nodegroup: Nodegroup) -> list[FailedLaunch]:
         """The newest failed attempts to start an instance of the group.

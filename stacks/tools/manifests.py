@@ -34,7 +34,7 @@ def manifests(configuration: Configuration) -> list[dict[str, Any]]:
         namespace_manifest(configuration),
         quota_manifest(configuration),
         service_account_manifest(configuration),
-        *access_manifests(configuration.namespace),
+        *access_manifests(configuration.namespace, replaces_nodes=configuration.capacity.replace_bad_nodes),
         *(queue_manifest(**queue.model_dump()) for queue in configuration.cluster.volcano_queues),
     ]
 

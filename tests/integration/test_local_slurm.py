@@ -262,7 +262,7 @@ def test_the_functions_are_told_of_the_twins_slurm(tmp_path: Path) -> None:
 
 
 def test_a_job_keeps_away_from_the_nodes_that_it_excludes(cluster: SlurmCluster, tmp_path: Path) -> None:
-    """The form that a gang's job has after a failure, at the real slurmctld: here it asks for the nodes that are left."""
+    """The form of a gang's job after a failure, at the real slurmctld: it asks for all nodes that are left."""
     nodes = sorted(str(each["name"]) for each in ask(cluster, "GET", "/nodes").json()["nodes"])
     job = Submission(
         name="avoiding",
