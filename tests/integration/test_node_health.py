@@ -44,7 +44,7 @@ def test_a_gang_leaves_out_a_node_that_is_slow_in_the_test(tmp_path: Path) -> No
     assert (record.error, record.status) == (None, "SUCCEEDED")
     assert [restart.error for restart in record.restarts] == ["NodeUnhealthy"]
     (avoided,) = record.avoided_nodes
-    pods = [pod for job in record.jobs for pod in job.pods]
+    pods = [pod for job in record.jobs.values() for pod in job.pods]
     assert {pod.node for pod in pods if f"{RUN}-training-1-1" in pod.name} == {avoided}
     second = {pod.node for pod in pods if f"{RUN}-training-2-" in pod.name}
     assert len(second) == 2 and avoided not in second
