@@ -19,6 +19,11 @@ MAX_ACTIVITIES = 20
 """Newest activities of an Auto Scaling group that are read. A group without capacity fails every few minutes."""
 
 
+PASSING = frozenset({"ValidationError", "ScalingActivityInProgress", "ResourceContention"})
+"""Errors of Auto Scaling about an instance that its group does not have any more, and about changes under way (EC2 Auto
+Scaling API reference, TerminateInstanceInAutoScalingGroup)."""
+
+
 @dataclass(frozen=True)
 class ClusterEndpoint:
     """URL of the Kubernetes API and the certificate of its authority."""
@@ -107,8 +112,8 @@ class Nodegroups:
                     InstanceId=instance_id, ShouldDecrementDesiredCapacity=False
                 )
         except ClientError as error:
-            # It is gone already, or on its way.
-            if error.response["Error"]["Code"] not in ("ValidationError", "ScalingActivityInProgress"):
+            # It is gone already; or it leaves, or another change is under way: the next poll finds out.
+            if error.response["Error"]["Code"] not in PASSING:
                 raise
 
     def failed_launches(self, nodegroup: Nodegroup) -> list[FailedLaunch]:

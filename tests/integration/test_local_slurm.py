@@ -286,5 +286,18 @@ def test_a_job_keeps_away_from_the_nodes_that_it_excludes(cluster: SlurmCluster,
     )
     assert f"ExcNodeList={nodes[1]} " in shown.stdout
     wait_until(lambda: state(cluster, number) == "COMPLETED", seconds=WAIT_SECONDS)
-    used = ask(cluster, "GET", f"/job/{number}").json()["jobs"][0]["job_resources"]["allocated_nodes"]
-    assert {each["nodename"] for each in used.values()} == {*nodes} - {nodes[1]}
+    assert nodes_of(str(ask(cluster, "GET", f"/job/{number}").json()["jobs"][0]["nodes"]), cluster) == {
+        *nodes,
+    } - {nodes[1]}
+
+
+def nodes_of(expression: str, cluster: SlurmCluster) -> set[str]:
+    """Names in a list in Slurm's notation."""
+    done = subprocess.run(
+        ["scontrol", "show", "hostnames", expression],
+        env={**os.environ, **cluster.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {*done.stdout.split()}
