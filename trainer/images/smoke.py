@@ -30,8 +30,10 @@ TRAINING = (
     "trainer.classifier",
     "trainer.corpus",
     "trainer.exchange",
+    *(f"trainer.{name}" for name in start.IN_TRAININGS),
 )
-"""The training programs, the check of their arguments, and what people run by hand on their files."""
+"""The training programs, the check of their arguments, the test of a gang's nodes, and what people run by hand on their
+files."""
 
 BATCH = ("trainer.slurm.ship", "trainer.slurm.finish")
 """Programs that run beside every job of Slurm, in the one environment that its nodes have for all programs."""
@@ -46,9 +48,6 @@ ENTRY_POINTS: Mapping[str, Sequence[str]] = {
 OF_DEVICES = frozenset({"torch_xla", "torch_neuronx"})
 """Packages that need a device: a program imports one of them where its device is, and no image contains two of them."""
 
-OF_WORKLOADS = frozenset({"torch", "numpy"})
-"""Packages that the test of a gang's nodes uses where the workload's image has them; without them there is no test."""
-
 PACKAGES = ("trainer", "trainflow")
 """Ours: the trainer, and the protocol that it shares with the workflow."""
 
@@ -61,8 +60,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"usage: python -m trainer.images.smoke {'|'.join(ENTRY_POINTS)}", file=sys.stderr)
         return 2
     entry_points = ENTRY_POINTS[argv[0]]
-    left_out = OF_DEVICES | OF_WORKLOADS if argv[0] == "tools" else OF_DEVICES
-    modules = sorted(module for module in foreign_modules(entry_points) if module.split(".")[0] not in left_out)
+    modules = sorted(module for module in foreign_modules(entry_points) if module.split(".")[0] not in OF_DEVICES)
     wrong = [sentence for module in modules if (sentence := fault_of(module))]
     for sentence in wrong:
         print(sentence, file=sys.stderr)
