@@ -269,6 +269,15 @@ class DeviceFailed(TrainflowError):
     )
 
 
+class NodeUnhealthy(TrainflowError):
+    """A node of the gang failed the test before the training, or is much slower than the others."""
+
+    what_to_do = (
+        "The run avoided the node, and restarts met others: terminate the instances that its record names as avoided, "
+        "or set compute.check_nodes to false if they are known to be good."
+    )
+
+
 class NetworkFailed(TrainflowError):
     """Processes of the gang lost or never had a connection to each other."""
 

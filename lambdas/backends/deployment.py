@@ -19,6 +19,10 @@ class Deployment(Protocol):
         """Kubernetes namespace of the runs."""
 
     @property
+    def replaces_bad_nodes(self) -> bool:
+        """Whether instances of nodes that runs avoid are terminated."""
+
+    @property
     def artifacts(self) -> ArtifactEnvironment:
         """Place of the results of runs."""
 

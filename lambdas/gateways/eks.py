@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import boto3
+from botocore.exceptions import ClientError
 
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import NodegroupNotFound
@@ -16,6 +17,11 @@ from trainflow.models.training_nodes import FailedLaunch, Nodegroup
 
 MAX_ACTIVITIES = 20
 """Newest activities of an Auto Scaling group that are read. A group without capacity fails every few minutes."""
+
+
+PASSING = frozenset({"ValidationError", "ScalingActivityInProgress", "ResourceContention"})
+"""Errors of Auto Scaling about an instance that its group does not have any more, and about changes under way (EC2 Auto
+Scaling API reference, TerminateInstanceInAutoScalingGroup)."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,18 @@ class Nodegroups:
             capacity_type=found.get("capacityType") or "ON_DEMAND",
             auto_scaling_group=groups[0]["name"] if groups else None,
         )
+
+    def replace(self, instance_id: str) -> None:
+        """Terminate an instance of a group, which then starts another one. Safe to repeat."""
+        try:
+            with translated("autoscaling:TerminateInstanceInAutoScalingGroup"):
+                client("autoscaling").terminate_instance_in_auto_scaling_group(
+                    InstanceId=instance_id, ShouldDecrementDesiredCapacity=False
+                )
+        except ClientError as error:
+            # It is gone already; or it leaves, or another change is under way: the next poll finds out.
+            if error.response["Error"]["Code"] not in PASSING:
+                raise
 
     def failed_launches(self, nodegroup: Nodegroup) -> list[FailedLaunch]:
         """The newest failed attempts to start an instance of the group.

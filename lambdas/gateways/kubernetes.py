@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -36,6 +37,7 @@ from trainflow.models.kubernetes_names import (
     ELASTIC_LABEL,
     JOB_LABEL,
     MANAGED_BY,
+    REPLACED_ANNOTATION,
     RUN_LABEL,
     SPEC_HASH_ANNOTATION,
 )
@@ -254,6 +256,17 @@ class KubernetesCluster:
         except AlreadyExists:
             if avoided_nodes:
                 self._api.call("PUT", f"{self._core('configmaps')}/{run_id}-nodes", body=claim)
+
+    def cordon(self, node: str, *, run_id: str) -> None:
+        """Let no further pods onto a node whose instance is terminated. Safe to repeat.
+
+        Args:
+            node: Name of the node.
+            run_id: Run whose jobs failed there.
+        """
+        change = {"metadata": {"annotations": {REPLACED_ANNOTATION: run_id}}, "spec": {"unschedulable": True}}
+        with suppress(NotFound):
+            self._api.call("PATCH", f"/api/v1/nodes/{node}", body=change)
 
     def claimed_nodes(self, instance_type: str) -> int:
         """Number of nodes that all runs together claim."""

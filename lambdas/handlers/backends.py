@@ -9,7 +9,12 @@ from lambdas.gateways import kubernetes
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.handlers.environment import read
 from trainflow.models.backends import BackendName
-from trainflow.models.environment import ArtifactEnvironment, ClusterEnvironment, SlurmEnvironment
+from trainflow.models.environment import (
+    ArtifactEnvironment,
+    ClusterEnvironment,
+    ReplacementEnvironment,
+    SlurmEnvironment,
+)
 
 
 class _Deployment:
@@ -22,6 +27,10 @@ class _Deployment:
     @property
     def namespace(self) -> str:
         return read(ClusterEnvironment).namespace
+
+    @property
+    def replaces_bad_nodes(self) -> bool:
+        return read(ReplacementEnvironment).replace_bad_nodes
 
     @property
     def artifacts(self) -> ArtifactEnvironment:

@@ -98,6 +98,20 @@ def unusable_nodes(claims: Iterable[Claim], nodes: Iterable[Node]) -> set[str]:
     return {node.name for node in nodes if node.name in avoided or node.leaves}
 
 
+def replaceable_nodes(
+    run_id: str, avoided: Collection[str], nodes: Iterable[Node], *, in_use: Mapping[str, Collection[str]]
+) -> list[Node]:
+    """Nodes that a run avoids and whose instances can be terminated: they hold no other run's pods.
+
+    A node that is being replaced already is among them as long as it exists: the call before may not have been made.
+    """
+    return [
+        node
+        for node in nodes
+        if node.name in avoided and node.instance_id is not None and {*in_use.get(node.name, ())} <= {run_id}
+    ]
+
+
 def require_fit_without(
     avoided: Sequence[Node], spec: RunSpec, nodegroup: Nodegroup, *, waiting_since: datetime, now: datetime
 ) -> None:

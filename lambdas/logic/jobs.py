@@ -230,6 +230,7 @@ def _words(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | None)
             program = _filled(run, (*_program(workload), *workload.words), cache)
             return (
                 *_with_locked_memory(run, ref),
+                *_with_healthy_nodes(run, ref),
                 *copying,
                 *_with_relay(run),
                 *_with_checkpoint(run, ref),
@@ -401,6 +402,15 @@ def _with_locked_memory(run: Run, ref: JobRef) -> tuple[str, ...]:
     if not run.spec.compute.instance.uses_efa(ref.num_nodes):
         return ()
     return (*_helper(run, "locked_memory"), "--mebibytes", str(HUGE_PAGES_OF_EFA_POD_MIB), "--")
+
+
+def _with_healthy_nodes(run: Run, ref: JobRef) -> tuple[str, ...]:
+    """Words that test a gang's nodes before its training; empty for one node, and for an elastic gang, whose nodes come
+    and go."""
+    compute = run.spec.compute
+    if not compute.check_nodes or ref.elastic or ref.num_nodes == 1:
+        return ()
+    return (*_helper(run, "node_health"), "--processes", str(compute.processes_per_node), "--")
 
 
 def _with_copy_of(run: Run, folder: str) -> tuple[str, ...]:

@@ -138,6 +138,7 @@ def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deploym
         "CACHE_TABLE": CACHE_TABLE,
         "IDLE_MINUTES": str(IDLE_MINUTES),
         "TOOLS_IMAGE": tools_image,
+        "REPLACE_BAD_NODES": "false",
         **dict.fromkeys((*SLURM, *LINK), ""),
         **(slurm or {}),
     }

@@ -210,7 +210,9 @@ class Workload(Construct):
             service_account_manifest(self._configuration),
             *network_policy_manifests(self._configuration),
         )
-        access = self._apply("Access", *access_manifests(self._configuration.namespace))
+        settings = self._configuration
+        manifests = access_manifests(settings.namespace, replaces_nodes=settings.capacity.replace_bad_nodes)
+        access = self._apply("Access", *manifests)
         for manifest in (bounds, access):
             manifest.node.add_dependency(namespace)
         if shared is not None:

@@ -23,6 +23,7 @@ from stacks.storage import further_buckets
 from stacks.storage.stack import DATA_PREFIX
 from trainflow.configuration.deployment import Configuration
 from trainflow.models.functions import Function
+from trainflow.models.instances import nodegroup_name
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 
 if TYPE_CHECKING:
@@ -144,6 +145,28 @@ class SharedGrants:
         generate = allow("kms:GenerateDataKey", on=self._storage.key.key_arn)
         return policy(self._resources.stack, "WriteArtifacts", write, generate)
 
+    def _replace_instances(self) -> list[Grant]:
+        """Terminate instances of the cluster's own Auto Scaling groups, where the deployment replaces bad nodes.
+
+        EKS names these groups after its node groups, and tags them with the cluster's name.
+        """
+        configuration = self._resources.configuration
+        if not configuration.capacity.replace_bad_nodes:
+            return []
+        groups = self._resources.stack.format_arn(
+            service="autoscaling",
+            resource="autoScalingGroup:*:autoScalingGroupName",
+            resource_name=f"eks-{nodegroup_name('*')}",
+        )
+        return [
+            allow(
+                "autoscaling:TerminateInstanceInAutoScalingGroup",
+                on=groups,
+                when={"StringEquals": {"aws:ResourceTag/eks:cluster-name": configuration.cluster_name}},
+                pattern_because=Reason.SERVICES_CHOOSE_IDS,
+            )
+        ]
+
     @property
     def _nodegroups(self) -> str:
         name = f"{self._resources.configuration.cluster_name}/trainflow-*/*"
@@ -184,8 +207,8 @@ class TaskGrants(SharedGrants):
         return [*self.use_caches(*actions), self.describe_runs(self._resources.stack)]
 
     def ensure_capacity(self) -> Grants:
-        """Resizes nodegroups, and reads why Auto Scaling could not start their instances."""
-        return [self.resize_nodegroups, self.policies.read_launches]
+        """Resizes nodegroups, reads why instances could not be started, and replaces instances if it is asked to."""
+        return [self.resize_nodegroups, self.policies.read_launches, *self._replace_instances()]
 
     def submit_job(self) -> Grants:
         """Uses the cluster alone."""

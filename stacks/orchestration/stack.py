@@ -99,6 +99,7 @@ class OrchestrationStack(cdk.Stack):
             "RUN_TABLE": self.run_table.table_name,
             "CACHE_TABLE": self.cache_table.table_name,
             "TOOLS_IMAGE": self._images.tools_image,
+            "REPLACE_BAD_NODES": str(self._configuration.capacity.replace_bad_nodes).lower(),
             **(self._slurm.variables if self._slurm else NOWHERE),
             **self._link(),
         }

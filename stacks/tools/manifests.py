@@ -36,7 +36,7 @@ def manifests(configuration: Configuration) -> list[dict[str, Any]]:
         quota_manifest(configuration),
         service_account_manifest(configuration),
         *network_policy_manifests(configuration),
-        *access_manifests(configuration.namespace),
+        *access_manifests(configuration.namespace, replaces_nodes=configuration.capacity.replace_bad_nodes),
         *(queue_manifest(**queue.model_dump()) for queue in configuration.cluster.volcano_queues),
     ]
 

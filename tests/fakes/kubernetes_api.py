@@ -62,13 +62,14 @@ class FakeKubernetesApi:
         resource, name, sub = found["resource"], found["name"], found["subresource"]
         if found["group"] in self.missing:
             raise not_found("404 page not found\n")
-        verb = {"POST": "create", "PUT": "update", "DELETE": "delete", "GET": "get" if name else "list"}[method]
+        verbs = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+        verb = verbs.get(method) or ("get" if name else "list")
         used = self.used_in_namespace if found["namespace"] else self.used_in_cluster
         used.add(Use(found["group"] or "", f"{resource}/{sub}" if sub else resource, verb))
         if sub == "log":
             return Answer(self.logs.get(name, "").encode())
         stored = resource if found["group"] in (None, "batch") else f"{resource}.{found['group']}"
-        answer = getattr(self, f"_{verb}")(stored, body["metadata"]["name"] if body else name, body, query_params)
+        answer = getattr(self, f"_{verb}")(stored, name or (body and body["metadata"]["name"]), body, query_params)
         return Answer(json.dumps(answer).encode())
 
     def _create(self, resource: str, name: str, body: Any, _query: Any) -> Any:
@@ -86,6 +87,11 @@ class FakeKubernetesApi:
         body["metadata"]["resourceVersion"] = str(int(version) + 1)
         self.objects[resource, name] = body
         return body
+
+    def _patch(self, resource: str, name: str, body: Any, query: Any) -> Any:
+        found = self._get(resource, name, body, query)
+        _merge(found, body)
+        return found
 
     def _get(self, resource: str, name: str, _body: Any, _query: Any) -> Any:
         if (resource, name) not in self.objects:
@@ -107,6 +113,15 @@ class FakeKubernetesApi:
             and _matches(options.get("fieldSelector", ""), {"status.phase": manifest.get("status", {}).get("phase")})
         ]
         return {"items": items}
+
+
+def _merge(into: dict[str, Any], change: dict[str, Any]) -> None:
+    """A merge patch without deletions (RFC 7396)."""
+    for key, value in change.items():
+        if isinstance(value, dict):
+            _merge(into.setdefault(key, {}), value)
+        else:
+            into[key] = value
 
 
 def not_found(body: str) -> client.ApiException:

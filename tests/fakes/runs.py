@@ -21,7 +21,13 @@ SPEC: dict[str, Any] = {
         "arguments": {"max_steps": 100, "learning_rate": 4e-4, "compile": True},
         "image": "registry.example/trainer@sha256:0123",
     },
-    "compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2, "processes_per_node": 32, "backend": "job"},
+    "compute": {
+        "instance_type": "trn1.32xlarge",
+        "num_nodes": 2,
+        "processes_per_node": 32,
+        "backend": "job",
+        "check_nodes": False,
+    },
     "dataset": {"url": "s3://corpus/wikicorpus_seqlen128.tar"},
 }
 

@@ -12,7 +12,7 @@ from tests.infrastructure import alone
 from tests.infrastructure.assembly import synthesize
 from tests.infrastructure.auditors import audit, in_use, unacknowledged
 from tests.infrastructure.serverless import text
-from tests.infrastructure.slurm import PCS, with_slurm
+from tests.infrastructure.slurm import ENOUGH, PCS, with_slurm
 
 Resource = dict[str, Any]
 
@@ -24,6 +24,13 @@ GRANTS = [
 SECRET = "arn:aws:secretsmanager:us-west-2:111122223333:secret:team/hub-AbCdEf"
 SECRETS_KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b2c3d-0000-4000-8000-00000000000f"
 SECRETS = [{"secret_arn": SECRET, "kms_key_arn": SECRETS_KEY}]
+
+
+REPLACING = {
+    "nodegroups": [{"instance_type": "trn1.2xlarge", "max_nodes": 4}],
+    "vcpu_quotas": ENOUGH,
+    "replace_bad_nodes": True,
+}
 
 
 def granted(stack: str, role: str) -> set[tuple[str, str, str]]:
@@ -48,7 +55,7 @@ def _inline(properties: Resource) -> list[Resource]:
 
 @cache
 def with_grants() -> dict[str, Resource]:
-    return synthesize(with_slurm({"pcs": PCS}, storage={"grants": GRANTS}, run_secrets=SECRETS))
+    return synthesize(with_slurm({"pcs": PCS}, storage={"grants": GRANTS}, run_secrets=SECRETS, capacity=REPLACING))
 
 
 READS = {
@@ -96,3 +103,23 @@ def test_auditors_find_nothing_in_the_grants_that_is_not_explained() -> None:
     assert unacknowledged(report) == []
     patterns = " ".join(each.rule for each in in_use(report))
     assert ":s3:::their-data/corpora/*]" in patterns and ":s3:::my-models/*]" in patterns
+
+
+def test_one_function_may_terminate_instances_of_the_clusters_own_groups_where_it_is_asked_to() -> None:
+    found = []
+    for policy in Templates(with_grants()).resources("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy", "AWS::IAM::Role"):
+        documents = [policy.properties.get("PolicyDocument"), *_inline(policy.properties)]
+        for statement in (each for document in documents if document for each in document["Statement"]):
+            if "autoscaling:TerminateInstanceInAutoScalingGroup" in listed(statement["Action"]):
+                found.append((policy.logical_id, statement))
+    ((role, statement),) = found
+    assert "EnsureCapacity" in role
+    (resource,) = map(text, listed(statement["Resource"]))
+    assert resource.endswith(":autoScalingGroup:*:autoScalingGroupName/eks-trainflow-*")
+    assert list(statement["Condition"]["StringEquals"]) == ["aws:ResourceTag/eks:cluster-name"]
+    variables = [
+        function.properties["Environment"]["Variables"].get("REPLACE_BAD_NODES")
+        for function in Templates(with_grants()).resources("AWS::Lambda::Function")
+        if "EnsureCapacity" in function.logical_id
+    ]
+    assert variables == ["true"]

@@ -31,7 +31,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
 @pytest.fixture
 def run(twin: Twin, tmp_path: Path) -> Run:
     def start(run_id: str, **compute: Any) -> RunRecord:
-        spec = {**steps_spec(), "compute": {"num_nodes": 2, "processes_per_node": 2, **compute}}
+        spec = {**steps_spec(), "compute": {"num_nodes": 2, "processes_per_node": 2, "check_nodes": False, **compute}}
         console = Console(file=io.StringIO())
         return follow_run(twin, parse_run_spec(spec), run_id, folder=tmp_path / run_id, console=console)
 

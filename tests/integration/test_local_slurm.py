@@ -22,13 +22,13 @@ import psutil
 import pytest
 import urllib3
 
-from lambdas.backends.slurm.forms import partition_of
+from lambdas.backends.slurm.forms import partition_of, submission_form
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import REPOSITORY, Twin
 from tests.integration.test_interruption import alive
 from tests.waiting import wait_until
-from trainflow.models.slurm import default_of
+from trainflow.models.slurm import JobComment, Submission, default_of
 
 pytestmark = pytest.mark.slurm
 
@@ -259,3 +259,45 @@ def test_the_functions_are_told_of_the_twins_slurm(tmp_path: Path) -> None:
         assert (Path(told["SLURM_ENVIRONMENT"]) / "bin" / "python").exists()
         assert (Path(told["SLURM_PROGRAM_FOLDER"]) / "trainer").is_dir()
         assert json.loads(told["SLURM_PROPERTIES"])["AWS_ENDPOINT_URL"] == twin.aws.endpoint
+
+
+def test_a_job_keeps_away_from_the_nodes_that_it_excludes(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """The form of a gang's job after a failure, at the real slurmctld: it asks for all nodes that are left."""
+    nodes = sorted(str(each["name"]) for each in ask(cluster, "GET", "/nodes").json()["nodes"])
+    job = Submission(
+        name="avoiding",
+        script="#!/bin/bash\nsrun hostname > /dev/null\n",
+        comment=JobComment(run_id="run-0123456789ab", stage="training", attempt=2, spec_hash="0" * 16),
+        num_nodes=len(nodes) - 1,
+        time_limit_minutes=5,
+        warn_seconds=60,
+        exclusive=True,
+        avoided_nodes=(nodes[1],),
+    )
+    answer = ask(cluster, "POST", "/job/submit", submission_form(job, 38))
+    assert answer.status == 200, answer.data
+    number = int(answer.json()["job_id"])
+    shown = subprocess.run(
+        ["scontrol", "--oneliner", "show", "job", str(number)],
+        env={**os.environ, **cluster.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"ExcNodeList={nodes[1]} " in shown.stdout
+    wait_until(lambda: state(cluster, number) == "COMPLETED", seconds=WAIT_SECONDS)
+    assert nodes_of(str(ask(cluster, "GET", f"/job/{number}").json()["jobs"][0]["nodes"]), cluster) == {
+        *nodes,
+    } - {nodes[1]}
+
+
+def nodes_of(expression: str, cluster: SlurmCluster) -> set[str]:
+    """Names in a list in Slurm's notation."""
+    done = subprocess.run(
+        ["scontrol", "show", "hostnames", expression],
+        env={**os.environ, **cluster.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {*done.stdout.split()}

@@ -15,16 +15,22 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import boto3
 import psutil
 import pytest
 import yaml
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 from torch.utils.tensorboard import SummaryWriter
 
+from local.aws.deployment import NAMESPACE, RUN_TABLE
 from tests.integration.browsing import chromium, opened
 from tests.integration.commands import DEADLINE_SECONDS, Commands, account_of, until
 from tests.integration.terminal import Terminal
 from tests.integration.test_runs import processes_of, steps_spec
 from tests.unit.client.test_local_runs import leave_run
+from trainflow.client.twin_address import read_address
+from trainflow.models.kubernetes_names import CLAIM_LABEL, MANAGED_BY, RUN_LABEL
 from trainflow.record.wording import duration
 
 
@@ -152,6 +158,64 @@ def test_it_is_compared(place: Place) -> None:
     found = command.json("compare", run_id, run_id, *at)
     assert [run["run_id"] for run in found["runs"]] == [run_id, run_id]
     assert found["differing_fields"] == {}
+
+
+def leave_a_claim(detached: Detached, run_id: str) -> tuple[ApiClient, str]:
+    """Leave the claim of a run that began yesterday and that Step Functions has forgotten; its API and its path."""
+    address = read_address(detached.folder / "out" / detached.run_id)
+    assert address is not None
+    now = datetime.now(UTC)
+    row = {
+        "run_id": {"S": run_id},
+        "execution_arn": {"S": f"arn:aws:states:us-west-2:123456789012:execution:twin-training:{run_id}"},
+        "spec_name": {"S": "steps"},
+        "instance_type": {"S": "trn1.32xlarge"},
+        "num_nodes": {"N": "2"},
+        "status": {"S": "RUNNING"},
+        "started_at": {"S": (now - timedelta(days=1)).isoformat()},
+        "keep_nodes": {"BOOL": False},
+        "keep_nodes_after_success": {"BOOL": False},
+        "expires_at": {"N": str(int((now + timedelta(days=1)).timestamp()))},
+    }
+    client = boto3.client(
+        "dynamodb",
+        endpoint_url=address.endpoint,
+        region_name=address.region,
+        aws_access_key_id=address.access_key_id,
+        aws_secret_access_key=address.secret_access_key,
+    )
+    client.put_item(TableName=RUN_TABLE, Item=row)
+    api = ApiClient(load_connection(Path(address.kubeconfig)))
+    claims = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+    labels = {**MANAGED_BY, RUN_LABEL: run_id, CLAIM_LABEL: "trn1.32xlarge"}
+    metadata = {"name": f"{run_id}-nodes", "labels": labels}
+    api.create(claims, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"num_nodes": "2"}})
+    return api, claims
+
+
+def test_what_an_ended_run_has_left_is_listed_and_then_swept_and_a_run_that_goes_on_keeps_its_own(
+    detached: Detached,
+) -> None:
+    run_id = "steps-0123456789ab"
+    api, claims = leave_a_claim(detached, run_id)
+
+    def claimed() -> set[str]:
+        return {found["metadata"]["name"] for found in api.get(claims)["items"]} & {
+            f"{run_id}-nodes",
+            f"{detached.run_id}-nodes",
+        }
+
+    command = Commands(detached.folder, account_of(detached.folder, detached.run_id))
+    listed = command("sweep", "--place", "twin", "--dry-run")
+    assert f"{run_id}-nodes" in listed
+    assert "would be deleted" in listed and "nodes stay at 43.00 USD an hour" in listed
+    assert detached.run_id not in listed
+    assert claimed() == {f"{run_id}-nodes", f"{detached.run_id}-nodes"}
+
+    swept = command("sweep", "--place", "twin")
+    assert "Deleted what 1 run had left" in swept
+    assert claimed() == {f"{detached.run_id}-nodes"}
+    assert command("sweep", "--place", "twin") == "Ended runs have left nothing.\n"
 
 
 def test_what_is_not_there_is_one_sentence(place: Place) -> None:

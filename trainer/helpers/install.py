@@ -86,7 +86,7 @@ def install(folder: Path, *, services: Collection[str]) -> None:
 
 def helper_files() -> Iterator[Path]:
     """Files of the helpers and of all that they import of ours, packages' own files included."""
-    modules = modules_of_ours(f"trainer.{name}" for name in start.PROGRAMS)
+    modules = modules_of_ours(f"trainer.{name}" for name in start.PROGRAMS + start.IN_TRAININGS)
     packages = {".".join(module.split(".")[:depth]) for module in modules for depth in range(1, module.count(".") + 1)}
     for module in sorted(modules | packages):
         yield source_of(module)

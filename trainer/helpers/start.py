@@ -19,13 +19,17 @@ PROGRAMS = (
     "launch",
     "limit_steps",
     "locked_memory",
+    "node_health",
     "precompile",
     "probe",
     "relay_progress",
     "resume",
     "workspace",
 )
-"""Modules of `trainer` that are helpers."""
+"""Modules of `trainer` that are helpers. They need nothing but Python."""
+
+IN_TRAININGS = ("node_test",)
+"""Modules that a helper starts where the image has PyTorch."""
 
 BAD_INPUT = 2
 
@@ -46,7 +50,7 @@ def main(argv: "list[str]", version: "tuple[int, ...]") -> int:
             f"The image's `python` is {found}, but Trainflow's helpers need Python {asked} or newer; choose an image "
             "with a newer one."
         )
-    if not argv or argv[0] not in PROGRAMS:
+    if not argv or argv[0] not in PROGRAMS + IN_TRAININGS:
         return _refuse("Name one of Trainflow's helpers: {}.".format(", ".join(PROGRAMS)))
     sys.argv = list(argv)  # runpy replaces the first one by the module's file
     runpy.run_module("trainer." + argv[0], run_name="__main__", alter_sys=True)

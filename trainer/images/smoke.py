@@ -30,8 +30,10 @@ TRAINING = (
     "trainer.classifier",
     "trainer.corpus",
     "trainer.exchange",
+    *(f"trainer.{name}" for name in start.IN_TRAININGS),
 )
-"""The training programs, the check of their arguments, and what people run by hand on their files."""
+"""The training programs, the check of their arguments, the test of a gang's nodes, and what people run by hand on their
+files."""
 
 BATCH = ("trainer.slurm.ship", "trainer.slurm.finish")
 """Programs that run beside every job of Slurm, in the one environment that its nodes have for all programs."""

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from trainer.runtime.errors import ConfigInvalid
 
-NODE_RANK = ("--node_rank", "--node-rank")
-"""The launchers' flag for the node's number in its gang, in both spellings that torchrun takes."""
+NODE_RANK = "--node_rank"
+"""The launchers' flag for the node's number in its gang."""
 
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -74,9 +74,21 @@ def become(command: Sequence[str], variables: Mapping[str, str] | None = None) -
 
 def node_rank(command: Sequence[str]) -> int:
     """Rank of this node by the launcher's own flag, which the backend fills in; 0 for commands without it."""
+    given = launcher_flag(command, NODE_RANK) or ""
+    return int(given) if given.isdecimal() else 0
+
+
+def launcher_flag(command: Sequence[str], name: str) -> str | None:
+    """Value of a launcher's flag in its command; None without it. It is the first one of its name: the program's words
+    follow.
+
+    Args:
+        command: The launcher and its words.
+        name: The flag with underscores; torchrun takes dashes as well.
+    """
+    spellings = (name, "--" + name.removeprefix("--").replace("_", "-"))
     for word, following in zip(command, (*command[1:], ""), strict=True):
-        name, _, value = word.partition("=")
-        if name in NODE_RANK:
-            given = value or following
-            return int(given) if given.isdecimal() else 0
-    return 0
+        flag, _, value = word.partition("=")
+        if flag in spellings:
+            return value or following
+    return None

@@ -91,6 +91,12 @@ class LockedMemoryTooSmall(TrainerError):
     """The container may not lock the memory that EFA has to register."""
 
 
+class NodeUnhealthy(TrainerError):
+    """A device or the network of this node failed its test, or is much slower than those of the gang's other nodes."""
+
+    exit_code = 1
+
+
 class StorageFailed(TrainerError):
     """A file system or object store refused a write or a read: full, read-only, access denied."""
 

@@ -175,6 +175,9 @@ class Capacity(Section):
     `trainflow check-account` says which is the newest."""
     idle_minutes: Annotated[int, Field(ge=5, le=1440)] = 20
     """Minutes after which nodes that no run claims are released."""
+    replace_bad_nodes: bool = False
+    """Whether a node that a run avoids, because its jobs failed there, is cordoned and its instance terminated, so that
+    Auto Scaling starts another one. EKS itself replaces only nodes that its own monitoring finds unhealthy."""
 
     @field_validator("nodegroups")
     @classmethod

@@ -22,6 +22,9 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 20.0
 """Time without a byte after which a request counts as lost. A Lambda that hangs costs a whole poll lap."""
 
+MERGE = "application/merge-patch+json"
+"""Content type of a change to an object (RFC 7396): fields that it leaves out stay as they are."""
+
 SILENCE_SECONDS = 60.0
 """The same for a stream that is followed; the caller opens it again where it ended."""
 
@@ -280,7 +283,7 @@ class KubernetesApi:
             path,
             method,
             query_params=list(query),
-            header_params={"Accept": accept, "Content-Type": "application/json"},
+            header_params={"Accept": accept, "Content-Type": MERGE if method == "PATCH" else "application/json"},
             body=body,
             auth_settings=["BearerToken"],
             _preload_content=False,

@@ -159,6 +159,13 @@ class ReapingEnvironment(Settings):
         return timedelta(minutes=self.idle_minutes)
 
 
+class ReplacementEnvironment(Settings):
+    """What happens to nodes that runs avoid."""
+
+    replace_bad_nodes: bool
+    """Whether their instances are terminated, so that Auto Scaling starts others."""
+
+
 class RegionEnvironment(Settings):
     """Region of the function. Lambda sets it itself (Lambda developer guide, reserved environment variables)."""
 

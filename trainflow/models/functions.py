@@ -15,6 +15,7 @@ from trainflow.models.environment import (
     LinkEnvironment,
     NotificationEnvironment,
     ReapingEnvironment,
+    ReplacementEnvironment,
     RunTableEnvironment,
     Settings,
     SlurmEnvironment,
@@ -42,6 +43,7 @@ RUNS = (RunTableEnvironment,)
 CACHES = (CacheEnvironment,)
 WORKFLOW = (WorkflowEnvironment,)
 REAPING = (ReapingEnvironment,)
+REPLACEMENT = (ReplacementEnvironment,)
 TOOLS = (ToolsEnvironment,)
 LINKED = (LinkEnvironment,)
 
@@ -79,7 +81,7 @@ TASKS = (
     Function(name="ValidateRun", module="validate_run", settings=RUNS + LINKED + TOOLS),
     Function(name="Preflight", module="preflight", settings=CLUSTER + ARTIFACTS + CACHES, access=Access.EXAMINE),
     Function(name="AcquireCache", module="acquire_cache", settings=CACHES),
-    Function(name="EnsureCapacity", module="ensure_capacity", settings=CLUSTER, access=Access.SCALE),
+    Function(name="EnsureCapacity", module="ensure_capacity", settings=CLUSTER + REPLACEMENT, access=Access.SCALE),
     Function(
         name="StageData", module="stage_data", settings=CLUSTER + ARTIFACTS + LINKED + METRICS, access=Access.SUBMIT
     ),

@@ -96,12 +96,23 @@ IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
 """Rules for the whole cluster: nodes have no namespace, and daemon sets may be in any."""
 
 
-def access_manifests(namespace: str) -> list[dict[str, Any]]:
-    """Roles and bindings for every group."""
+REPLACES_NODES = _rule("", "nodes", "patch")
+"""What `Access.SCALE` has besides in a deployment that replaces bad nodes: it cordons them."""
+
+
+def access_manifests(namespace: str, *, replaces_nodes: bool = False) -> list[dict[str, Any]]:
+    """Roles and bindings for every group.
+
+    Args:
+        namespace: Namespace of the runs.
+        replaces_nodes: Whether the deployment replaces nodes where jobs failed.
+    """
     manifests = []
     for access, rules in IN_NAMESPACE.items():
         manifests += _granted("Role", access, rules, namespace=namespace)
     for access, rules in IN_CLUSTER.items():
+        if replaces_nodes and access is Access.SCALE:
+            rules = (*rules, REPLACES_NODES)
         manifests += _granted("ClusterRole", access, rules, namespace=None)
     return manifests
 

@@ -32,5 +32,8 @@ TRAINING_NODES = {"trainflow/nodes": "training"}
 NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 """The kubelet's reasons of a container whose image it cannot pull."""
 
+REPLACED_ANNOTATION = "trainflow/replaced-by-run"
+"""Annotation of a node whose instance is terminated, because jobs of that run failed there."""
+
 SPEC_HASH_ANNOTATION = "trainflow/spec-hash"
 """Tells whether an existing job of the same name is the same job."""

@@ -94,6 +94,9 @@ class Compute(Section):
     priority_class: Annotated[str, Field(pattern=OBJECT)] | None = None
     """PriorityClass of the gang's pods; has to be in the cluster. Where nodes are short, higher ones come first. Not
     for backend `slurm`."""
+    check_nodes: bool = True
+    """Whether memory and network of a gang's nodes are tested before it trains, in less than two minutes; a node that
+    fails the test is avoided. Not for gangs of one node, elastic gangs, and images without PyTorch."""
     elastic: Elastic | None = None
     """Goes on when nodes are lost. Only for backend `pytorchjob`; without it every node is needed all the time."""
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainflow.models.instances import HUGE_PAGES
-from trainflow.models.kubernetes_names import ENDS_AT_LABEL
+from trainflow.models.kubernetes_names import ENDS_AT_LABEL, REPLACED_ANNOTATION
 
 BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 """Units in which a kubelet writes amounts of memory; an amount without one of them is in bytes."""
@@ -41,7 +41,16 @@ class Node:
             (str(each["status"]) for each in status.get("conditions") or () if each["type"] == "Ready"), None
         )
         self.ready = not spec.get("unschedulable", False) and self._ready_status == "True"
+        self.is_replaced: bool = REPLACED_ANNOTATION in (manifest["metadata"].get("annotations") or {})
+        """Whether its instance is being terminated, and another one started in its place."""
+        self._provider_id: str = spec.get("providerID") or ""
         self._labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
+
+    @property
+    def instance_id(self) -> str | None:
+        """Its EC2 instance; None for a node that is none. EKS' provider id is `aws:///us-west-2a/i-0123456789abcdef0`."""
+        last = self._provider_id.rpartition("/")[2]
+        return last if last.startswith("i-") else None
 
     @property
     def ends_at(self) -> datetime | None:

@@ -19,6 +19,7 @@ CAUSES = frozenset(
         "GraphCompilationFailed",
         "LockedMemoryTooSmall",
         "LossNotFinite",
+        "NodeUnhealthy",
         "SecretUnavailable",
         "StorageFailed",
         "WorldSizeMismatch",

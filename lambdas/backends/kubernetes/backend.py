@@ -99,6 +99,8 @@ class KubernetesBackend:
 
     def ensure_nodes(self, run: Run, *, waiting_since: datetime) -> Capacity:
         """Capacity of the instance type's node group, which grows by the missing nodes."""
+        if self._deployment.replaces_bad_nodes and run.failed_nodes.avoided:
+            node_groups.replace_bad_nodes(self._cluster, self._nodegroups, run)
         return node_groups.ensure_nodes(self._cluster, self._nodegroups, run, waiting_since=waiting_since)
 
     def release_nodes(self, instance_type: str) -> int:

@@ -12,6 +12,7 @@ from lambdas.logic.capacity import (
     Capacity,
     available,
     count_ready,
+    replaceable_nodes,
     require_fit,
     require_fit_without,
     shortage_of,
@@ -50,14 +51,30 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
         nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
         # Before it grows: nodes of an impossible gang cost money too.
         require_fit(run.spec, nodegroup)
-        own = [node for node in nodes if node.name in mine]
+        own = [node for node in nodes if node.name in mine and not node.is_replaced]
         require_fit_without(own, run.spec, nodegroup, waiting_since=waiting_since, now=datetime.now(UTC))
-        # An unusable node is one of the group's, so the group needs one more in its place.
-        nodegroups.grow_to(nodegroup.name, sum(claim.num_nodes for claim in claims) + len(unusable))
+        # An unusable node is one of the group's, so the group needs one more in its place, unless it is replaced.
+        staying = [node for node in nodes if node.name in unusable and not node.is_replaced]
+        nodegroups.grow_to(nodegroup.name, sum(claim.num_nodes for claim in claims) + len(staying))
         if compute.fallback:
             shortage = shortage_of(nodegroups.failed_launches(nodegroup), since=waiting_since)
             capacity = replace(capacity, shortage=shortage)
     return capacity
+
+
+def replace_bad_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run) -> None:
+    """Cordon the nodes that a run avoids and terminate their instances; Auto Scaling starts others. Safe to repeat.
+
+    The claim is made first: it keeps other runs from being granted these nodes.
+    """
+    compute, avoided = run.spec.compute, run.failed_nodes.avoided
+    cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes, avoided_nodes=avoided)
+    nodes = cluster.nodes(compute.instance_type)
+    for node in replaceable_nodes(run.run_id, avoided, nodes, in_use=cluster.nodes_in_use()):
+        if not node.is_replaced:
+            cluster.cordon(node.name, run_id=run.run_id)
+        if node.instance_id is not None:
+            nodegroups.replace(node.instance_id)
 
 
 def _granted(

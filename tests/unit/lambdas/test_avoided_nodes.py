@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from lambdas.backends.registry import KINDS
 from lambdas.backends.slurm.forms import submission_form
@@ -22,6 +24,7 @@ from trainflow.errors import CapacityTimeout, GangTooLarge
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.failed_nodes import MAX_NODES, FailedNodes, failed_at, failed_node, named_at
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
+from trainflow.models.kubernetes_names import MANAGED_BY, REPLACED_ANNOTATION, RUN_LABEL
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_record import Restart, RunStatus
 from trainflow.record.restarts import avoided_nodes
@@ -202,3 +205,93 @@ def test_the_message_about_the_end_names_avoided_nodes() -> None:
         avoided_nodes=["ip-10-0-1-7"],
     )
     assert "Avoided nodes: ip-10-0-1-7, on which jobs of the run had failed" in text
+
+
+def start_instances(aws: Aws, num_instances: int) -> list[str]:
+    """Instances of an Auto Scaling group, as the node group of the type has one."""
+    made = aws.client("ec2").register_image(Name="node", RootDeviceName="/dev/xvda")
+    scaling = aws.client("autoscaling")
+    scaling.create_launch_configuration(
+        LaunchConfigurationName="node", ImageId=made["ImageId"], InstanceType="t3.micro"
+    )
+    scaling.create_auto_scaling_group(
+        AutoScalingGroupName="nodes",
+        LaunchConfigurationName="node",
+        MinSize=0,
+        MaxSize=8,
+        DesiredCapacity=num_instances,
+        AvailabilityZones=["us-west-2a"],
+    )
+    return instances(aws)
+
+
+def instances(aws: Aws) -> list[str]:
+    groups = aws.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=["nodes"])
+    return [each["InstanceId"] for each in groups["AutoScalingGroups"][0]["Instances"]]
+
+
+@pytest.fixture
+def replacing(aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A deployment that replaces bad nodes, with the nodes a and b; their instances."""
+    monkeypatch.setenv("REPLACE_BAD_NODES", "true")
+    aws.add_nodegroup(TYPE, desired=2, maximum=2)
+    add_nodes(cluster, "a", "b")
+    started = start_instances(aws, 2)
+    for node, instance in zip("ab", started, strict=True):
+        cluster.objects["nodes", node]["spec"] = {"providerID": f"aws:///us-west-2a/{instance}"}
+    return started
+
+
+def test_an_avoided_node_is_cordoned_and_its_instance_replaced_once(
+    aws: Aws, cluster: FakeKubernetesApi, replacing: list[str], refusing: Callable[[str, str | None], None]
+) -> None:
+    run = avoiding(run_of(), "a")
+    assert not ensure(run)["ready"], "the replacement is on its way, so the group is not too small for the run"
+    for answer in (
+        "ScalingActivityInProgress",
+        "ValidationError",
+    ):  # Auto Scaling's about instances that leave, or left
+        refusing("TerminateInstanceInAutoScalingGroup", answer)
+        assert not ensure(run)["ready"]
+    node = cluster.objects["nodes", "a"]
+    assert node["spec"]["unschedulable"] and node["metadata"]["annotations"] == {REPLACED_ANNOTATION: run.run_id}
+    assert "unschedulable" not in cluster.objects["nodes", "b"]["spec"]
+    left = instances(aws)
+    assert replacing[0] not in left and replacing[1] in left and len(left) == 2
+    assert aws.desired(TYPE) == 2, "Auto Scaling replaces the instance: the group does not grow"
+
+    del cluster.objects["nodes", "a"]
+    add_nodes(cluster, "c")
+    assert ensure(run)["ready"]
+
+
+def test_a_crash_between_cordon_and_termination_is_made_up_for(
+    aws: Aws, cluster: FakeKubernetesApi, replacing: list[str], refusing: Callable[[str, str | None], None]
+) -> None:
+    run = avoiding(run_of(), "a")
+    refusing("TerminateInstanceInAutoScalingGroup", "InternalFailure")
+    with pytest.raises(ClientError):
+        ensure(run)
+    assert cluster.objects["nodes", "a"]["spec"]["unschedulable"] and instances(aws) == replacing
+    refusing("TerminateInstanceInAutoScalingGroup", None)
+    ensure(run)
+    assert replacing[0] not in instances(aws)
+
+
+def test_a_node_that_another_run_uses_is_not_taken_from_it(
+    aws: Aws, cluster: FakeKubernetesApi, replacing: list[str]
+) -> None:
+    other = {"name": "other-0", "labels": {**MANAGED_BY, RUN_LABEL: "other-0123456789ab"}}
+    cluster.add("pods", {"metadata": other, "spec": {"nodeName": "a"}, "status": {"phase": "Running"}})
+    with pytest.raises(GangTooLarge):
+        ensure(avoiding(run_of(), "a"))
+    assert instances(aws) == replacing
+
+
+def test_nothing_is_done_to_a_node_unless_the_deployment_asks_for_it(
+    aws: Aws, cluster: FakeKubernetesApi, replacing: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPLACE_BAD_NODES", "false")
+    with pytest.raises(GangTooLarge):
+        ensure(avoiding(run_of(), "a"))
+    assert instances(aws) == replacing and "unschedulable" not in cluster.objects["nodes", "a"]["spec"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lambdas.backends.job import render
@@ -239,3 +241,18 @@ def test_a_run_that_continues_others_tells_its_program_and_has_their_checkpoints
     assert probe.environment["TRAINFLOW_RESUME_FROM"] == "bert-1"
     assert "--checkpoints" not in job(Stage.PREFLIGHT, **own).command
     assert "TRAINFLOW_RESUME_FROM" not in job(Stage.PUBLISH, resume_from=["bert-1"]).environment
+
+
+def words_of(**compute: Any) -> str:
+    spec = spec_with(**{f"compute__{name}": value for name, value in compute.items()})
+    return " ".join(job_of(run_of(spec), Stage.TRAINING, 1, artifacts_url="s3://artifacts/").command)
+
+
+def test_the_nodes_of_a_gang_are_tested_unless_the_spec_says_no() -> None:
+    tested = words_of(check_nodes=True)
+    assert " helpers node_health --processes 32 -- python " in tested.replace("/trainflow/helpers", "helpers")
+    assert tested.index("locked_memory") < tested.index("node_health") < tested.index("torchrun")
+    assert "node_health" not in words_of(check_nodes=False)
+    assert "node_health" not in words_of(check_nodes=True, num_nodes=1)
+    elastic = {"min_nodes": 1, "max_nodes": 2}
+    assert "node_health" not in words_of(check_nodes=True, backend="pytorchjob", elastic=elastic)

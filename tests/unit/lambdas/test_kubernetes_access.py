@@ -158,6 +158,14 @@ def test_a_group_may_do_exactly_what_its_functions_do(aws: Aws, cluster: FakeKub
     assert granted(IN_CLUSTER.get(access, ())) == in_cluster
 
 
+def test_a_deployment_that_replaces_bad_nodes_may_cordon_them_and_no_other_may() -> None:
+    def rules(**asked: bool) -> set[Use]:
+        roles = [each for each in access_manifests("training", **asked) if each["kind"] == "ClusterRole"]
+        return granted(next(role["rules"] for role in roles if "scale" in role["metadata"]["name"]))
+
+    assert rules(replaces_nodes=True) - rules() == {Use("", "nodes", "patch")}
+
+
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
 def test_a_function_has_access_if_it_talks_to_the_cluster(function: Function) -> None:
     handler = importlib.import_module(f"lambdas.handlers.{function.module}")

@@ -50,7 +50,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.compile_cache --source /fsx/cache/bert-large-lamb-slurm-0123456789ab/bert-lamb-slurm-0123456789ab -- torchrun --nnodes 16 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 29144 --nproc_per_node 32 -m trainer.pretrain --preset lamb-phase1 --device xla
+        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.node_health --processes 32 -- python -m trainer.compile_cache --source /fsx/cache/bert-large-lamb-slurm-0123456789ab/bert-lamb-slurm-0123456789ab -- torchrun --nnodes 16 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 29144 --nproc_per_node 32 -m trainer.pretrain --preset lamb-phase1 --device xla
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -81,6 +81,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash d0a22b7027e3d2dc --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 44c3e274d616cc23 --num_nodes 16
 wait "$shipper"
 exit "$code"

@@ -50,7 +50,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.compile_cache --source /fsx/cache/bert-large-lamb-slurm-weak-0123456789ab/bert-lamb-slurm-weak-0123456789ab -- torchrun --nnodes 16 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 24412 --nproc_per_node 32 -m trainer.pretrain --preset lamb-phase1 --scaling weak --device xla
+        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.node_health --processes 32 -- python -m trainer.compile_cache --source /fsx/cache/bert-large-lamb-slurm-weak-0123456789ab/bert-lamb-slurm-weak-0123456789ab -- torchrun --nnodes 16 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 24412 --nproc_per_node 32 -m trainer.pretrain --preset lamb-phase1 --scaling weak --device xla
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -81,6 +81,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 099d4b4b89796ce6 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash c98190665a3aff38 --num_nodes 16
 wait "$shipper"
 exit "$code"

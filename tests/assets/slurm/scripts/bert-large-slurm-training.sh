@@ -50,7 +50,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.compile_cache --source /fsx/cache/bert-large-slurm-0123456789ab/bert-large-slurm-0123456789ab -- torchrun --nnodes 2 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 22829 --nproc_per_node 32 -m trainer.pretrain --device xla --precision pure_bfloat16 --batch_size 16 --grad_accum_usteps 32 --steps_this_run 28125
+        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.node_health --processes 32 -- python -m trainer.compile_cache --source /fsx/cache/bert-large-slurm-0123456789ab/bert-large-slurm-0123456789ab -- torchrun --nnodes 2 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 22829 --nproc_per_node 32 -m trainer.pretrain --device xla --precision pure_bfloat16 --batch_size 16 --grad_accum_usteps 32 --steps_this_run 28125
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -81,6 +81,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash d4fb1605c92acb55 --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash d525104b55c2097d --num_nodes 2
 wait "$shipper"
 exit "$code"
