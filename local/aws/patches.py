@@ -22,7 +22,7 @@ import botocore.session
 from botocore import xform_name
 from botocore.model import OperationModel
 
-from local.aws import stopping
+from local.aws import histories, stopping
 from local.aws.replacements import replace
 
 
@@ -37,6 +37,7 @@ def apply_all() -> None:
     timestamps()
     atomic_writes()
     stopping.apply_all()
+    histories.apply()
 
 
 def context_start_time() -> None:

@@ -66,7 +66,8 @@ def history(twin: Twin, run_id: str) -> str:
         for found in client.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]:
             if run_id in found["name"]:
                 kept.append(client.describe_execution(executionArn=found["executionArn"]))
-                kept.append(client.get_execution_history(executionArn=found["executionArn"]))
+                pages = client.get_paginator("get_execution_history")
+                kept.extend(pages.paginate(executionArn=found["executionArn"]))
     return json.dumps(kept, default=str)
 
 
