@@ -88,7 +88,7 @@ def spec_of(name: str, **arguments: Any) -> dict[str, Any]:
     return {
         "version": 1,
         "name": name,
-        "workload": {"script": PROGRAM, "image": "trainer:test", "arguments": arguments},
+        "workload": {"script": PROGRAM, "image": "trainer:test", "launcher": "mpi", "arguments": arguments},
         "compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2, "processes_per_node": 1},
         "precompile": {"ignore_arguments": ["compile_seconds"], "steps": 2},
         "limits": {"poll_seconds": 20},

@@ -47,7 +47,7 @@ def run(twin: Twin, folder: Path) -> Run:
         spec: dict[str, Any] = {
             "version": 1,
             "name": "steps",
-            "workload": {"script": "train.py", "image": "any", "secrets": {"HF_TOKEN": secret}},
+            "workload": {"script": "train.py", "image": "any", "launcher": "none", "secrets": {"HF_TOKEN": secret}},
             "compute": {"instance_type": "trn1.2xlarge"},
             "precompile": {"enabled": False},
         }
