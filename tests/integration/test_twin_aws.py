@@ -17,10 +17,11 @@ from botocore.exceptions import ClientError
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.dynamodb.exceptions import ConditionalCheckFailed
 from moto.dynamodb.models import dynamodb_backends
+from moto.eks import utils as eks_utils
 from moto.stepfunctions.responses import StepFunctionResponse
 
 from local.aws import lambda_runtime
-from local.aws.deployment import create_bucket, empty_archive
+from local.aws.deployment import CLUSTER_NAME, create_bucket, empty_archive, make_cluster
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime, Worker
 from local.aws.server import AwsServer
 from tests.waiting import wait_until
@@ -195,11 +196,16 @@ def test_a_definition_that_does_not_parse_is_refused_each_time(aws: AwsServer, r
             aws.client("stepfunctions").create_state_machine(name="bad", roleArn=role, definition='{"States": 3}')
 
 
+def test_roles_of_node_groups_are_checked_with_one_session(aws: AwsServer) -> None:
+    assert eks_utils.Session() is eks_utils.Session()
+    make_cluster(aws)
+    with pytest.raises(ClientError, match="Invalid Role Arn"):
+        aws.client("eks").create_nodegroup(clusterName=CLUSTER_NAME, nodegroupName="a", nodeRole="a", subnets=["a"])
+
+
 def test_a_parent_does_not_ask_for_a_child_that_runs(
     execute: Execute, aws: AwsServer, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from moto.stepfunctions.responses import StepFunctionResponse
-
     asked: list[str] = []
     describe = StepFunctionResponse.describe_execution
 
