@@ -30,7 +30,7 @@ export CDK_DISABLE_VERSION_CHECK := 1
 export CDK_DISABLE_CLI_TELEMETRY := true
 # One question on the terminal; YES=1 answers it.
 CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer" = y ] || [ "$$answer" = yes ] || \
-	{ echo 'Nothing was changed. YES=1 answers where nobody can.' >&2; exit 1; })
+	{ echo 'Nothing was changed. YES=1 answers without a terminal.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
 .PHONY: help run check lint types types-of-lambdas types-of-trainer templates index unit test test-slow test-trn1 benchmark synth bootstrap deploy images diff destroy schema lock format clean
