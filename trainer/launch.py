@@ -8,16 +8,15 @@ started once for every process, and each finds its ranks in the variables of Ope
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import FrameType
 
 from trainer.runtime import program
 from trainer.runtime.arguments import divided, parse
+from trainer.runtime.commands import SignalForwarding
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid
 from trainflow.protocol import variables
@@ -111,19 +110,14 @@ def _run_all(command: Sequence[str], config: LaunchConfig) -> int:
         The exit code of the process that failed first; 0 if all succeeded.
     """
     running: list[subprocess.Popen[bytes]] = []
-
-    def hand_on(signum: int, _frame: FrameType | None) -> None:
-        for process in running:
-            process.send_signal(signum)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, hand_on)
+    signals = SignalForwarding()
     try:
         for local_rank in range(config.nproc_per_node):
             running.append(_started(command, local_rank, config))
     except ConfigInvalid:
         _end(running)
         raise
+    signals.forward_to(*running)
     while True:
         codes = [process.poll() for process in running]
         failed = next((code for code in codes if code), None)

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 
 from trainer import compile_cache
 from trainer.compiler.compiler_log import CompilerLog
 from trainer.runtime import environment
-from trainer.runtime.commands import node_rank
+from trainer.runtime.commands import SignalForwarding, exit_code, node_rank
 from trainer.runtime.errors import BAD_INPUT, GraphCompilationFailed, TrainerError
 from trainer.runtime.files import leave_result
 from trainflow.protocol import result, variables
@@ -71,17 +69,17 @@ def _precompile(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             # An attempt that was killed leaves locks, and a compiler that meets one waits forever.
             subprocess.run([compiler, "--command", "clear-locks"], env=dict(environ), check=False)
     environ = {**environ, **_mode(compiler, environ, again=again)}
-    exit_code, log = _run([compiler, *command] if compiler else command, environ)
+    code, log = _run([compiler, *command] if compiler else command, environ)
     if log.totals.get("failed"):
         message = failure(log, again=again)
         print(message, file=sys.stderr, flush=True)
         leave_result(result.failure(GraphCompilationFailed.__name__, message), place.result_file)
-        return exit_code or 1
-    if exit_code == 0 and cache is not None:
+        return code or 1
+    if code == 0 and cache is not None:
         compile_cache.finish(cache, log.totals)
-    if exit_code == 0 and log.totals:
+    if code == 0 and log.totals:
         leave_result(result.success(log.totals), place.result_file)
-    return exit_code
+    return code
 
 
 def failure(log: CompilerLog, *, again: bool) -> str:
@@ -101,8 +99,8 @@ def _mode(compiler: str | None, environ: Mapping[str, str], *, again: bool) -> d
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, CompilerLog]:
-    """Run a command, forward SIGTERM to it, and read its output."""
-    log = CompilerLog()
+    """Run a command, forward signals to it, and read its output."""
+    log, signals = CompilerLog(), SignalForwarding()
     try:
         process = subprocess.Popen(
             command, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -110,16 +108,11 @@ def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, Compi
     except OSError as error:
         print(f"The command {command[0]!r} cannot be started ({error}).", file=sys.stderr)
         return BAD_INPUT, log
-
-    def hand_on(signum: int, _frame: FrameType | None) -> None:
-        process.send_signal(signum)
-
-    signal.signal(signal.SIGTERM, hand_on)
+    signals.forward_to(process)
     for line in process.stdout or ():
         print(line, end="", flush=True)
         log.read(line)
-    code = process.wait()
-    return (code if code >= 0 else 128 - code), log
+    return exit_code(process), log
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ def apply_all() -> None:
     definitions_read_once()
     clients_made_once()
     children_awaited_here()
+    partitions_listed_once()
 
 
 def services_listed_once() -> None:
@@ -39,27 +40,31 @@ def definitions_read_once() -> None:
 
     The program is built again for every execution, because its parts hold state.
     """
+    from moto.stepfunctions.parser.asl.parse import asl_parser
+
+    def parse(definition: str) -> Any:
+        tree = _tree_of(definition)
+        return asl_parser.Preprocessor().visit(tree), tree
+
+    replace(asl_parser.AmazonStateLanguageParser, "parse", staticmethod(parse))
+
+
+@lru_cache(maxsize=16)
+def _tree_of(definition: str) -> Any:
+    """The tree of a definition, for all servers of this process: trees do not change."""
     from antlr4 import CommonTokenStream, InputStream
     from moto.stepfunctions.parser.asl.antlr.runtime.ASLLexer import ASLLexer
     from moto.stepfunctions.parser.asl.antlr.runtime.ASLParser import ASLParser
     from moto.stepfunctions.parser.asl.parse import asl_parser
 
-    @lru_cache(maxsize=16)
-    def tree_of(definition: str) -> Any:
-        errors = asl_parser.SyntaxErrorListener()
-        parser = ASLParser(CommonTokenStream(ASLLexer(InputStream(definition))))
-        parser.removeErrorListeners()
-        parser.addErrorListener(errors)
-        tree = parser.state_machine()
-        if errors.errors:
-            raise asl_parser.ASLParserException(errors=errors.errors)
-        return tree
-
-    def parse(definition: str) -> Any:
-        tree = tree_of(definition)
-        return asl_parser.Preprocessor().visit(tree), tree
-
-    replace(asl_parser.AmazonStateLanguageParser, "parse", staticmethod(parse))
+    errors = asl_parser.SyntaxErrorListener()
+    parser = ASLParser(CommonTokenStream(ASLLexer(InputStream(definition))))
+    parser.removeErrorListeners()
+    parser.addErrorListener(errors)
+    tree = parser.state_machine()
+    if errors.errors:
+        raise asl_parser.ASLParserException(errors=errors.errors)
+    return tree
 
 
 def clients_made_once() -> None:
@@ -107,3 +112,10 @@ def children_awaited_here() -> None:
         return resolve_when_ended
 
     replace(StateTaskServiceSfn, "_build_sync2_resolver", build_sync2_resolver)
+
+
+def partitions_listed_once() -> None:
+    """List AWS's partitions once: moto makes a session of boto3 for each node group, to look at its role's ARN."""
+    from moto.eks import utils
+
+    replace(utils, "Session", cache(utils.Session))

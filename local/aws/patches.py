@@ -23,7 +23,7 @@ import botocore.session
 from botocore import xform_name
 from botocore.model import OperationModel
 
-from local.aws import redriving, stopping
+from local.aws import histories, redriving, stopping
 from local.aws.replacements import replace
 
 
@@ -41,6 +41,7 @@ def apply_all() -> None:
     catchers_back_to_their_state()
     stopping.apply_all()
     redriving.apply_all()
+    histories.apply()
 
 
 def context_start_time() -> None:

@@ -1,7 +1,7 @@
 """The alarms of a deployment, and the composite alarm for a person on call.
 
 Alarms mail through the deployment's topic. The composite has a topic of its own, which only a pager subscribes to:
-whoever reads the mails would get a second one about the same event.
+readers of the mails would get a second one about the same event.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def _made(folder: Path, make: Callable[[Path], None]) -> Path:
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         unfinished = Path(place) / "bundle"
         make(unfinished)
-        # Somebody else was faster if it fails; their folder is as good as ours.
+        # If it fails, another process was faster; its folder is as good as this one.
         with suppress(OSError):
             unfinished.rename(folder)
     return folder

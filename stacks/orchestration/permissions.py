@@ -121,7 +121,7 @@ def service(scope: Construct, name: str) -> iam.ServicePrincipal:
 
 
 class SharedPolicies(Construct):
-    """Policies for what has no resource to name, each for those that need it and nobody else."""
+    """Policies for what has no resource to name, each for those that need it and no others."""
 
     def __init__(self, scope: Construct, construct_id: str, *, in_network: bool, slurm: Sequence[Grant] = ()) -> None:
         """

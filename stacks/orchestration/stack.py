@@ -116,7 +116,7 @@ class OrchestrationStack(cdk.Stack):
         )
 
     def _link(self) -> dict[str, str]:
-        """What the file system shows without a copy: nothing where somebody else's is mounted."""
+        """What the file system shows without a copy: nothing where an existing file system is mounted."""
         shared = self._storage.shared
         names = (shared.file_system_id, shared.linked_url) if shared else ("", "")
         return dict(zip(LINK, names, strict=True))
@@ -223,7 +223,7 @@ class OrchestrationStack(cdk.Stack):
         start = f"aws stepfunctions start-execution --state-machine-arn {self.training.state_machine_arn}"
         for name, value, description in (
             ("TrainingStateMachine", self.training.state_machine_arn, "Its executions are the runs"),
-            ("NotificationTopic", self.topic.topic_arn, "Whoever subscribes is told how runs end"),
+            ("NotificationTopic", self.topic.topic_arn, "Topic of the messages about how runs end"),
             ("RunTable", self.run_table.table_name, "Every run of the last year"),
             ("StartCommand", f"{start} --name NAME --input file://SPEC.json", "Or upload a spec to runs/ of the data"),
         ):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,8 +24,23 @@ XLA = "requirements/tools/xla.txt"
 NEURON_BASE = "requirements/tools/neuron-base.txt"
 EVERYWHERE = [compiled.output for compiled in COMPILED if compiled.output not in (XLA, NEURON_BASE)]
 
+QUESTIONS_AT_ONCE = 8
+
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)", re.M)
 HASHES = re.compile(r"( --hash=sha256:[0-9a-f]{64})+")
+
+
+@cache
+def asked() -> dict[tuple[str, str, str], Future[str]]:
+    """What everything needs everywhere, by file, platform and Python.
+
+    The index is asked several questions at a time: they are little work, and their answers take long to come.
+    """
+    pool = ThreadPoolExecutor(QUESTIONS_AT_ONCE)
+    return {
+        (file, platform, python): pool.submit(resolve_cached, file, platform=platform, python=python)
+        for file, platform, python in product(EVERYWHERE, (*LINUX, MACOS), PYTHONS)
+    }
 
 
 def pins(text: str) -> dict[str, str]:
@@ -92,7 +110,7 @@ def test_no_requirements_file_is_left_out() -> None:
 @pytest.mark.parametrize("platform", [*LINUX, MACOS])
 @pytest.mark.parametrize("file", EVERYWHERE)
 def test_wheels_of_exactly_these_versions_are_on_the_public_index(file: str, platform: str, python: str) -> None:
-    needed, here = pins(resolve_cached(file, platform=platform, python=python)), pinned(file)
+    needed, here = pins(asked()[file, platform, python].result()), pinned(file)
     assert {name: version for name, version in needed.items() if name in here} == here
     unpinned = [name for name in needed if name not in here]
     assert [name for name in unpinned if not (platform in LINUX and CUDA.fullmatch(name))] == []

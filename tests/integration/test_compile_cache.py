@@ -88,9 +88,9 @@ def spec_of(name: str, **arguments: Any) -> dict[str, Any]:
     return {
         "version": 1,
         "name": name,
-        "workload": {"script": PROGRAM, "image": "trainer:test", "arguments": arguments},
+        "workload": {"script": PROGRAM, "image": "trainer:test", "launcher": "mpi", "arguments": arguments},
         "compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2, "processes_per_node": 1, "check_nodes": False},
-        "precompile": {"ignore_arguments": ["compile_seconds"], "steps": 2},
+        "precompile": {"ignore_arguments": ["compile_seconds", "compile_until"], "steps": 2},
         "limits": {"poll_seconds": 20},
     }
 
@@ -120,14 +120,17 @@ def entered(record: RunRecord, name: str) -> StateVisit:
     return next(visit for visit in record.states if visit.name == name)
 
 
-def test_of_two_runs_at_once_one_compiles_and_the_other_waits_without_nodes(runs: Runs, twin: Twin) -> None:
-    first, second = "twins-000000000001", "twins-000000000002"
-    runs.start(first, spec_of("twins", compile_seconds=8.0))
+def test_of_two_runs_at_once_one_compiles_and_the_other_waits_without_nodes(
+    runs: Runs, twin: Twin, tmp_path: Path
+) -> None:
+    first, second, compiled = "twins-000000000001", "twins-000000000002", tmp_path / "compiled"
+    runs.start(first, spec_of("twins", compile_until=str(compiled)))
     until(lambda: bool(caches(twin, "twins")))
     runs.start(second, spec_of("twins", learning_rate=0.2))
     until(lambda: "WaitForCache" in runs.entered(second))
     assert "CheckCompilation" not in runs.entered(first)
     assert "EnsureCapacity" not in runs.entered(second)
+    compiled.touch()
     one, other = runs.end(first), runs.end(second)
 
     assert (one.status, other.status) == ("SUCCEEDED", "SUCCEEDED"), (one.error, other.error)

@@ -48,7 +48,7 @@ def run(twin: Twin, tmp_path: Path) -> Run:
         spec = {
             "version": 1,
             "name": "steps",
-            "workload": {"script": STEPS, "image": "trainer:test", **sections.pop("workload", {})},
+            "workload": {"script": STEPS, "image": "trainer:test", "launcher": "mpi", **sections.pop("workload", {})},
             "compute": {"instance_type": "trn1.2xlarge", **sections.pop("compute", {})},
             "precompile": {"enabled": False},
             **sections,

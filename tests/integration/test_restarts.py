@@ -54,6 +54,7 @@ def spec_with_checkpoints() -> dict[str, Any]:
     spec = demo_spec()
     spec["precompile"] = {"enabled": False}
     spec["workload"]["arguments"] |= {"max_steps": 30, "checkpoint_steps": 5}
+    spec["compute"]["processes_per_node"] = 1
     return spec
 
 
@@ -76,7 +77,7 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint_and_no_more(
         while not list(checkpoints.glob("*")):
             if stopping.wait(0.05):
                 return
-        for process in processes_of(run_id, RANK="3", TRAINFLOW_STAGE="training"):
+        for process in processes_of(run_id, RANK="1", TRAINFLOW_STAGE="training"):
             process.kill()
 
     stopping = threading.Event()

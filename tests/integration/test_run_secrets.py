@@ -47,7 +47,7 @@ def run(twin: Twin, folder: Path) -> Run:
         spec: dict[str, Any] = {
             "version": 1,
             "name": "steps",
-            "workload": {"script": "train.py", "image": "any", "secrets": {"HF_TOKEN": secret}},
+            "workload": {"script": "train.py", "image": "any", "launcher": "none", "secrets": {"HF_TOKEN": secret}},
             "compute": {"instance_type": "trn1.2xlarge"},
             "precompile": {"enabled": False},
         }
@@ -66,7 +66,8 @@ def history(twin: Twin, run_id: str) -> str:
         for found in client.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]:
             if run_id in found["name"]:
                 kept.append(client.describe_execution(executionArn=found["executionArn"]))
-                kept.append(client.get_execution_history(executionArn=found["executionArn"]))
+                pages = client.get_paginator("get_execution_history")
+                kept.extend(pages.paginate(executionArn=found["executionArn"]))
     return json.dumps(kept, default=str)
 
 

@@ -56,11 +56,18 @@ def run(twin: Twin, tmp_path: Path) -> Run:
     return start
 
 
-def steps_spec(**arguments: Any) -> dict[str, Any]:
+def steps_spec(*, launcher: str = "mpi", **arguments: Any) -> dict[str, Any]:
+    """A gang of two that logs steps.
+
+    Args:
+        launcher: How its workers are started. torchrun imports torch on every node, which costs more than all the rest
+            of a pod: it is for tests of what it does with its workers.
+        arguments: Flags of the program.
+    """
     return {
         "version": 1,
         "name": "steps",
-        "workload": {"script": STEPS, "image": "trainer:test", "arguments": arguments},
+        "workload": {"script": STEPS, "image": "trainer:test", "launcher": launcher, "arguments": arguments},
         "compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2, "processes_per_node": 1, "check_nodes": False},
         "precompile": {"enabled": False},
     }
@@ -171,7 +178,7 @@ def test_the_demo_goes_end_to_end(run: Run, twin: Twin, tmp_path: Path) -> None:
 
 def test_a_staged_data_set_is_found_again(run: Run, twin: Twin, tmp_path: Path) -> None:
     spec = demo_spec()
-    spec["workload"] |= {"arguments": {"max_steps": 1}, "script": STEPS}
+    spec["workload"] |= {"arguments": {"max_steps": 1}, "script": STEPS, "launcher": "mpi"}
     del spec["workload"]["module"]
     spec["precompile"] = {"enabled": False}
     for run_id in ("again-0000000000aa", "again-0000000000ab"):
@@ -182,7 +189,7 @@ def test_a_staged_data_set_is_found_again(run: Run, twin: Twin, tmp_path: Path) 
 
 def test_a_killed_worker_fails_the_run_and_is_named_after_diagnostics_and_tear_down(run: Run, twin: Twin) -> None:
     run_id = "steps-00000000dead"
-    spec = steps_spec(max_steps=600, seconds_per_step=0.1) | {"limits": {"max_restarts": 0}}
+    spec = steps_spec(launcher="torchrun", max_steps=600, seconds_per_step=0.1) | {"limits": {"max_restarts": 0}}
 
     def kill_worker_1() -> None:
         deadline = time.monotonic() + 60

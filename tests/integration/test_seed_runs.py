@@ -55,7 +55,7 @@ def run(twin: Twin, tmp_path: Path) -> Run:
 
 def on_backend(backend: str, **arguments: Any) -> RunSpec:
     """Two nodes that log steps, launched in one of the ways; a worker that dies ends the run."""
-    document = steps_spec(**arguments) | {"limits": {"max_restarts": 0}}
+    document = steps_spec(launcher="torchrun", **arguments) | {"limits": {"max_restarts": 0}}
     document["compute"]["backend"] = backend
     return parse_run_spec(document)
 
@@ -131,7 +131,7 @@ def test_two_runs_of_one_spec_at_once_never_mix(run: Run, backend: str) -> None:
 
 
 def test_an_elastic_gang_trains_where_rank_0_says_it_is(run: Run) -> None:
-    document = steps_spec(max_steps=15)
+    document = steps_spec(launcher="torchrun", max_steps=15)
     document["compute"] |= {"backend": "pytorchjob", "elastic": {"min_nodes": 1, "max_nodes": 2, "max_restarts": 1}}
     record = run(parse_run_spec(document), "elastic-1")
     assert (record.status, record.error) == ("SUCCEEDED", None)

@@ -66,8 +66,9 @@ def run(twin: Twin, tmp_path: Path) -> Run:
 
 
 def on_slurm(spec: dict[str, Any], **limits: Any) -> RunSpec:
-    """The same spec with Slurm for Kubernetes: nothing else of it changes."""
+    """The same spec with Slurm for Kubernetes and torchrun: nothing else of it changes."""
     del spec["workload"]["image"]
+    spec["workload"]["launcher"] = "torchrun"
     spec["compute"] |= {"backend": "slurm", "queue": "trn1"}
     spec["limits"] = {**spec.get("limits", {}), **limits}
     return parse_run_spec(spec)

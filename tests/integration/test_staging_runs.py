@@ -60,6 +60,7 @@ def spec(**dataset: Any) -> dict[str, Any]:
         "workload": {
             "script": "tests/assets/programs/steps.py",
             "image": "trainer:test",
+            "launcher": "mpi",
             "arguments": {"max_steps": 1},
         },
         "compute": {"instance_type": "trn1.2xlarge"},

@@ -21,14 +21,17 @@ from botocore.exceptions import ClientError
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.dynamodb.exceptions import ConditionalCheckFailed
 from moto.dynamodb.models import dynamodb_backends
+from moto.eks import utils as eks_utils
+from moto.stepfunctions.responses import StepFunctionResponse
 
 from local.aws import lambda_runtime
-from local.aws.deployment import create_bucket, empty_archive
+from local.aws.deployment import CLUSTER_NAME, create_bucket, empty_archive, make_cluster
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime, Worker
 from local.aws.server import REGION, AwsServer
 from tests.waiting import wait_until
 from trainer.staging import stored_checksum
 
+ANSWER_OF_MOTO = StepFunctionResponse.get_execution_history
 ROLE_POLICY = json.dumps({"Version": "2012-10-17", "Statement": []})
 
 
@@ -198,11 +201,16 @@ def test_a_definition_that_does_not_parse_is_refused_each_time(aws: AwsServer, r
             aws.client("stepfunctions").create_state_machine(name="bad", roleArn=role, definition='{"States": 3}')
 
 
+def test_roles_of_node_groups_are_checked_with_one_session(aws: AwsServer) -> None:
+    assert eks_utils.Session() is eks_utils.Session()
+    make_cluster(aws)
+    with pytest.raises(ClientError, match="Invalid Role Arn"):
+        aws.client("eks").create_nodegroup(clusterName=CLUSTER_NAME, nodegroupName="a", nodeRole="a", subnets=["a"])
+
+
 def test_a_parent_does_not_ask_for_a_child_that_runs(
     execute: Execute, aws: AwsServer, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from moto.stepfunctions.responses import StepFunctionResponse
-
     asked: list[str] = []
     describe = StepFunctionResponse.describe_execution
 
@@ -228,6 +236,53 @@ def test_results_with_times_can_be_described(execute: Execute, aws: AwsServer) -
     created = json.loads(ended["output"])["Buckets"][0]["CreationDate"]
     assert datetime.fromisoformat(created).tzinfo is not None
     assert aws.client("stepfunctions").get_execution_history(executionArn=ended["executionArn"])["events"]
+
+
+MACHINE: dict[str, Any] = {
+    "Pass": {"Type": "Pass", "Result": {"at": "2026-11-23T10:00:00Z", "is": None}, "Next": "Wait"},
+    "Wait": {"Type": "Wait", "Seconds": 1, "Next": "List"},
+    "List": {"Type": "Task", "Resource": "arn:aws:states:::aws-sdk:s3:listBuckets", "Next": "Missing"},
+    "Missing": {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::dynamodb:getItem",
+        "Parameters": {"TableName": "absent", "Key": {"a": {"S": "b"}}},
+        "TimeoutSeconds": 9,
+        "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}],
+        "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Fail"}],
+        "Next": "Fail",
+    },
+    "Fail": {"Type": "Fail", "Error": "Mistaken", "Cause": "The wrong data."},
+}
+"""Most types of events, with details."""
+
+
+def test_histories_are_those_of_moto_in_pages_and_in_the_order_asked_for(
+    execute: Execute, aws: AwsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arn = execute(MACHINE)["executionArn"]
+    stepfunctions = aws.client("stepfunctions")
+
+    def read(**options: Any) -> list[dict[str, Any]]:
+        pages = stepfunctions.get_paginator("get_execution_history").paginate(executionArn=arn, **options)
+        return [event for page in pages for event in page["events"]]
+
+    found = {order: read(reverseOrder=order, PaginationConfig={"PageSize": 4}) for order in (False, True)}
+    first = stepfunctions.get_execution_history(executionArn=arn, maxResults=4)
+    bare = read(includeExecutionData=False)
+    with pytest.raises(ClientError, match="InvalidToken"):
+        stepfunctions.get_execution_history(executionArn=arn, nextToken="999")
+    with pytest.raises(ClientError, match="1001 is more than 1000"):
+        stepfunctions.get_execution_history(executionArn=arn, maxResults=1001)
+    with pytest.raises(ClientError, match="ExecutionDoesNotExist"):
+        stepfunctions.get_execution_history(executionArn=f"{arn}-absent")
+    monkeypatch.setattr(StepFunctionResponse, "get_execution_history", ANSWER_OF_MOTO)
+    expected = read()
+
+    assert found == {False: expected, True: expected[::-1]}
+    assert (first["events"], len(expected) > 12) == (expected[:4], True)
+    assert [event["type"] for event in bare] == [event["type"] for event in expected]
+    assert [event for event in expected if "'output'" in str(event)]
+    assert not [event for event in bare if "'input'" in str(event) or "'output'" in str(event)]
 
 
 def test_of_many_conditional_writes_at_once_one_is_made(aws: AwsServer) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from trainer.runtime.errors import ConfigInvalid
 
@@ -17,6 +17,32 @@ NODE_RANK = "--node_rank"
 
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class SignalForwarding:
+    """Passes this process's signals to its children, also those that come before the children are started."""
+
+    def __init__(self) -> None:
+        self._children: Sequence[subprocess.Popen[Any]] | None = None
+        self._early: list[int] = []
+        for signum in FORWARDED:
+            signal.signal(signum, self._forward)
+
+    def forward_to(self, *children: subprocess.Popen[Any]) -> None:
+        """Pass on what has come and what will come."""
+        self._children = children
+        for signum in self._early:
+            self._send(signum)
+
+    def _forward(self, signum: int, _frame: FrameType | None) -> None:
+        if self._children is None:
+            self._early.append(signum)
+        else:
+            self._send(signum)
+
+    def _send(self, signum: int) -> None:
+        for child in self._children or ():
+            child.send_signal(signum)
 
 
 def started(command: Sequence[str], variables: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -29,27 +55,16 @@ def started(command: Sequence[str], variables: Mapping[str, str] | None = None) 
     Raises:
         ConfigInvalid: If there is no such program.
     """
-    child: subprocess.Popen[bytes] | None = None
-    early: list[int] = []
-
-    def forward(signum: int, _frame: FrameType | None) -> None:
-        if child is None:
-            early.append(signum)
-        else:
-            child.send_signal(signum)
-
-    for signum in FORWARDED:
-        signal.signal(signum, forward)
+    signals = SignalForwarding()
     try:
         child = subprocess.Popen(command, env={**os.environ, **(variables or {})})
     except OSError as error:
         raise ConfigInvalid(f"The command {command[0]!r} cannot be started ({error}).") from error
-    for received in early:
-        child.send_signal(received)
+    signals.forward_to(child)
     return child
 
 
-def exit_code(child: subprocess.Popen[bytes]) -> int:
+def exit_code(child: subprocess.Popen[Any]) -> int:
     """Wait for a child; its exit code, or 128 and the number of the signal that killed it."""
     code = child.wait()
     return code if code >= 0 else 128 - code

@@ -11,6 +11,7 @@ from pathlib import Path
 parser = argparse.ArgumentParser()
 parser.add_argument("--graphs", type=int, default=3)
 parser.add_argument("--compile_seconds", type=float, default=0.0)
+parser.add_argument("--compile_until", type=Path, help="a file that ends the compilation by being there")
 parser.add_argument("--failing_attempts", type=int, default=0)
 parser.add_argument("--max_steps", type=int, default=3)
 parser.add_argument("--steps_this_run", type=int, default=-1)
@@ -27,6 +28,8 @@ print(f"cache {cache} holds {len(cached)} of {len(names)} graphs", flush=True)
 
 if os.environ.get("TRAINFLOW_PRECOMPILE") == "1":
     time.sleep(arguments.compile_seconds)
+    while arguments.compile_until and not arguments.compile_until.exists():
+        time.sleep(0.1)
     failed = names[:1] if int(os.environ["TRAINFLOW_ATTEMPT"]) <= arguments.failing_attempts else []
     for name in failed:
         print(f"Compilation failed for /tmp/workdir/model.{name}.hlo.pb after 0 retries.")
