@@ -17,6 +17,9 @@ from tests.integration.permitted import FOR_RULES, make_role
 ROLE = "arn:aws:iam::123456789012:role/states"
 PASS = {"StartAt": "Pass", "States": {"Pass": {"Type": "Pass", "Result": {"word": "${Word}"}, "End": True}}}
 NOBODY = {"Version": "2012-10-17", "Statement": []}
+ACCOUNT = {"AWS": "arn:aws:iam::123456789012:root"}
+ACCOUNT_DECIDES = {"Statement": [{"Effect": "Allow", "Action": "kms:*", "Principal": ACCOUNT, "Resource": "*"}]}
+"""The policy of a key that leaves it to the account's policies who may use it."""
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +177,7 @@ def test_what_a_customers_key_encrypts_stands_in_no_event(aws: AwsServer, stacks
     queue = aws.client("sqs").create_queue(QueueName="events", Attributes={"Policy": FOR_RULES})["QueueUrl"]
     made = stacks.make(
         {
-            "Key": resource("AWS::KMS::Key", KeyPolicy=NOBODY, Tags=[{"Key": "a", "Value": "b"}]),
+            "Key": resource("AWS::KMS::Key", KeyPolicy=ACCOUNT_DECIDES, Tags=[{"Key": "a", "Value": "b"}]),
             "Machine": resource(
                 "AWS::StepFunctions::StateMachine",
                 RoleArn=ROLE,
