@@ -347,6 +347,8 @@ def _make_cluster(aws: AwsServer, name: str) -> dict[str, str]:
     """An EKS cluster, and credentials of a role that may submit and watch jobs in it."""
     policy = json.dumps({"Version": "2012-10-17", "Statement": []})
     role_arn = aws.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument=policy)["Role"]["Arn"]
+    everything = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+    aws.client("iam").put_role_policy(RoleName=name, PolicyName="everything", PolicyDocument=json.dumps(everything))
     eks = aws.client("eks")
     eks.create_cluster(name=name, roleArn=role_arn, resourcesVpcConfig={"subnetIds": ["subnet-0", "subnet-1"]})
     eks.create_access_entry(

@@ -35,6 +35,9 @@ from trainflow.client.twin_address import TwinAddress
 
 REPOSITORY = Path(__file__).parents[1]
 
+CALLS = "permissions.jsonl"
+"""Name of the log of every permission that functions, pods, state machines, rules and schedules have needed."""
+
 CACHES = "caches.json"
 """Name of a file below the home that records which compile caches of its file system are ready."""
 
@@ -162,6 +165,8 @@ class Twin:
             kept_tables.save(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
             self.deployment = None
         self._lambdas.stop()
+        if self.log_dir.is_dir():
+            self.aws.guard.write(self.log_dir / CALLS)
         if self.slurm is not None:
             self.slurm.stop()
         if self._cluster is not None and self._cluster.stdin and self._cluster.stdout:
@@ -187,12 +192,14 @@ class Twin:
         if not self._deployed:
             self.aws.take_stacks()
         self.aws.start()
-        folder_buckets.load(self.aws, self.home / "s3")
-        folder_secrets.load(self.aws, self.home / "secrets")
+        buckets = folder_buckets.load(self.aws, self.home / "s3")
+        secrets = folder_secrets.load(self.aws, self.home / "secrets")
         deployment.make_cluster(self.aws)
         capacity.serve(self._without_capacity)
         if self._deployed:
-            self.deployment = deployment.deploy(self.aws, slurm=self._slurm_settings())
+            self.deployment = deployment.deploy(
+                self.aws, slurm=self._slurm_settings(), granted_buckets=buckets, granted_secrets=secrets
+            )
             kept_tables.load(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
         endpoint, ca_data = self._await_cluster()
         deployment.set_endpoint(kubernetes_endpoint=endpoint, ca_data=ca_data)
@@ -265,6 +272,7 @@ class Twin:
         settings for processes that share this machine."""
         return {
             **self.aws.client_environment,
+            **(self.aws.credentials_of(deployment.POD_ROLE, "pods") if self._deployed else {}),
             "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
             "PYTHON_EXEC": str(self._python),  # what torchrun starts workers with, whatever started torchrun
         }

@@ -9,19 +9,23 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
 from typing import Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
+from moto.kms.models import kms_backends
+from moto.s3.models import s3_backends
+from moto.sns.models import sns_backends
 
 from local.aws import quotas, triggers
+from local.aws.access import granted
 from local.aws.server import REGION, AwsServer
 from trainflow.models import compile_cache
 from trainflow.models.deployment_address import DeploymentAddress, parameter_name
-from trainflow.models.functions import EVENT_HANDLERS, LINK, SLURM, TASKS, Function
+from trainflow.models.functions import EVENT_HANDLERS, LINK, LIVE, SLURM, TASKS, Function
 from trainflow.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, SYSTEM_NODEGROUP, nodegroup_name
 from trainflow.models.run_table import KEY
 from trainflow.state_machines import definition_json
@@ -109,25 +113,30 @@ def set_endpoint(*, kubernetes_endpoint: str, ca_data: str, cluster_name: str = 
     cluster.endpoint, cluster.certificate_authority = kubernetes_endpoint, {"data": ca_data}
 
 
-def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deployment:
+def deploy(
+    aws: AwsServer,
+    *,
+    slurm: Mapping[str, str] | None = None,
+    granted_buckets: Sequence[str] = (),
+    granted_secrets: Sequence[str] = (),
+) -> Deployment:
     """Make everything that a run needs beside the cluster.
 
     Args:
         aws: Where.
         slurm: What functions are told about a Slurm cluster; None if there is none.
+        granted_buckets: Names of further buckets that runs may use, as `storage.grants` names them.
+        granted_secrets: ARNs of secrets that runs may read, as `run_secrets` names them.
     """
-    topic_arn = aws.client("sns").create_topic(Name="trainflow-runs")["TopicArn"]
+    storage_key, key = _key(), _key()
+    topic_arn = aws.client("sns").create_topic(Name="trainflow-runs", Attributes={"KmsMasterKeyId": key})["TopicArn"]
     for bucket in (DATA_BUCKET, ARTIFACT_BUCKET):
         if not _exists(aws, bucket):
             create_bucket(aws, bucket)
-    for table, key in ((RUN_TABLE, KEY), (CACHE_TABLE, compile_cache.KEY)):
-        aws.client("dynamodb").create_table(
-            TableName=table,
-            BillingMode="PAY_PER_REQUEST",
-            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
-        )
-    tools_image = _tools_image(aws)
+        s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_bucket_encryption(bucket, _encryption(storage_key))
+    runs = _table(aws, RUN_TABLE, partition_key=KEY, key=key)
+    caches = _table(aws, CACHE_TABLE, partition_key=compile_cache.KEY, key=key)
+    tools_image, repository = _tools_image(aws)
     settings = {
         "CLUSTER_NAME": CLUSTER_NAME,
         "DEPLOYMENT": DEPLOYMENT_NAME,
@@ -142,11 +151,47 @@ def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deploym
         **dict.fromkeys((*SLURM, *LINK), ""),
         **(slurm or {}),
     }
-    functions = _functions(aws, TASKS, settings)
-    role = _role(aws, "states")
-    watch_job = _state_machine(aws, role, "watch_job", functions)
-    training = _state_machine(aws, role, "training", {**functions, "WatchJob": watch_job})
-    functions |= _functions(aws, EVENT_HANDLERS, {**settings, "TRAINING_STATE_MACHINE_ARN": training})
+    machines = {name: _machine_arn(name) for name in ("watch_job", "training")}
+    tasks = _functions(aws, TASKS, settings)
+    handlers = _functions(aws, EVENT_HANDLERS, {**settings, "TRAINING_STATE_MACHINE_ARN": machines["training"]})
+    values: dict[str, Sequence[str]] = {
+        "storage.Data.Arn": [f"arn:aws:s3:::{DATA_BUCKET}"],
+        "storage.Artifacts.Arn": [f"arn:aws:s3:::{ARTIFACT_BUCKET}"],
+        "storage.Key.Arn": [storage_key],
+        "orchestration.Key.Arn": [key],
+        "orchestration.Topic": [topic_arn],
+        "orchestration.Runs.Arn": [runs],
+        "orchestration.Caches.Arn": [caches],
+        "orchestration.StateMachinesWatchJob": [machines["watch_job"]],
+        "orchestration.StateMachinesTraining": [machines["training"]],
+        "images.Repository.Arn": [repository],
+        "cluster.Cluster.Arn": [f"arn:aws:eks:{REGION}:{DEFAULT_ACCOUNT_ID}:cluster/{CLUSTER_NAME}"],
+        "slurm secret": [arn for name, arn in (slurm or {}).items() if name == "SLURM_KEY_SECRET"],
+        "granted bucket": granted_buckets,
+        "granted secret": granted_secrets,
+        **{f"orchestration.{name}Function.Arn": [arn] for name, arn in tasks.items()},
+    }
+    watch_job_role, training_role = _role(aws, "WatchJob"), _role(aws, "Training")
+    for role in ("WatchJob", "Training"):  # before the state machines: Step Functions asks what their roles may do
+        granted.to_role(f"trainflow-{role}", template=f"orchestration.StateMachines{role}Role", values=values)
+    # The texts name versions: the roles may invoke these and nothing else.
+    versions = {name: f"{arn}:{FIRST_VERSION}" for name, arn in tasks.items()}
+    watch_job = _state_machine(aws, watch_job_role, "watch_job", versions, key)
+    training = _state_machine(aws, training_role, "training", {**versions, "WatchJob": watch_job}, key)
+    functions = {**tasks, **handlers}
+    live = {name: _alias(aws, name) for name in handlers}
+    values |= {f"triggers.{name}Live": [arn] for name, arn in live.items()}
+    values |= triggers.make(
+        aws,
+        live,
+        data_bucket=DATA_BUCKET,
+        training_state_machine_arn=training,
+        role=_role(aws, "SurveySchedule"),
+        key=key,
+    )
+    _role(aws, "Pods")
+    _grant(values, topic_arn=topic_arn, keys={"storage.Key": storage_key, "orchestration.Key": key})
+    triggers.read_requests(aws, live["StartRun"])
     address = DeploymentAddress(
         deployment=DEPLOYMENT_NAME,
         state_machine_arn=training,
@@ -154,22 +199,84 @@ def deploy(aws: AwsServer, *, slurm: Mapping[str, str] | None = None) -> Deploym
         data_bucket=DATA_BUCKET,
         cluster=CLUSTER_NAME,
         namespace=NAMESPACE,
-        survey_function=functions["SurveyFleet"],
+        survey_function=live["SurveyFleet"],
     )
     aws.client("ssm").put_parameter(
         Name=parameter_name(DEPLOYMENT_NAME), Value=address.model_dump_json(), Type="String"
     )
-    triggers.make(aws, functions, data_bucket=DATA_BUCKET, training_state_machine_arn=training, role=role)
     return Deployment(address=address, topic_arn=topic_arn, functions=functions, tools_image=tools_image)
 
 
-def _tools_image(aws: AwsServer) -> str:
-    """The name of the image that staging and publishing run in, which ECR has. The twin's nodes read no image."""
+FIRST_VERSION = "1"
+
+POD_ROLE = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/trainflow-Pods"
+"""The role of the runs' pods."""
+
+
+def _grant(values: granted.Values, *, topic_arn: str, keys: Mapping[str, str]) -> None:
+    """Give roles and resources the policies of the templates."""
+    for stack, functions in (("orchestration", TASKS), ("triggers", EVENT_HANDLERS)):
+        for function in functions:
+            granted.to_role(f"trainflow-{function.name}", template=f"{stack}.{function.name}Role", values=values)
+    granted.to_role("trainflow-SurveySchedule", template="triggers.SchedulesSurvey", values=values)
+    granted.to_role("trainflow-Pods", template="cluster.WorkloadPodRole", values=values)
+    for template, arn in keys.items():
+        kms_backends[DEFAULT_ACCOUNT_ID][REGION].keys[arn.rsplit("/", 1)[1]].policy = granted.policy_of(
+            template, values
+        )
+    for template, bucket in (("storage.Data", DATA_BUCKET), ("storage.Artifacts", ARTIFACT_BUCKET)):
+        policy = granted.policy_of(template, values).encode()
+        s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_bucket_policy(bucket, policy)
+    topic = sns_backends[DEFAULT_ACCOUNT_ID][REGION].topics[topic_arn]
+    topic.policy = granted.policy_of("orchestration.Topic", values)
+
+
+def _key() -> str:
+    """A customer's key; without a request, which takes tens of milliseconds."""
+    key = kms_backends[DEFAULT_ACCOUNT_ID][REGION].create_key(None, "ENCRYPT_DECRYPT", "SYMMETRIC_DEFAULT", "", None)
+    return str(key.arn)
+
+
+def _encryption(key: str) -> dict[str, Any]:
+    """Encryption of a bucket as the stacks ask for it, in S3's form."""
+    settings = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}
+    return {"Rule": {"ApplyServerSideEncryptionByDefault": settings, "BucketKeyEnabled": True}}
+
+
+def _table(aws: AwsServer, name: str, *, partition_key: str, key: str) -> str:
+    created = aws.client("dynamodb").create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": partition_key, "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": partition_key, "AttributeType": "S"}],
+        SSESpecification={"Enabled": True, "SSEType": "KMS", "KMSMasterKeyId": key},
+    )
+    return str(created["TableDescription"]["TableArn"])
+
+
+def _alias(aws: AwsServer, function: str) -> str:
+    made = aws.client("lambda").create_alias(
+        FunctionName=f"trainflow-{function}", Name=LIVE, FunctionVersion=FIRST_VERSION
+    )
+    return str(made["AliasArn"])
+
+
+def _machine_arn(name: str) -> str:
+    return f"arn:aws:states:{REGION}:{DEFAULT_ACCOUNT_ID}:stateMachine:{_machine_name(name)}"
+
+
+def _machine_name(name: str) -> str:
+    return f"trainflow-{name.replace('_', '-')}"
+
+
+def _tools_image(aws: AwsServer) -> tuple[str, str]:
+    """Name of the image that staging and publishing run in, and ARN of its repository in ECR. The twin's nodes read no
+    image."""
     ecr = aws.client("ecr")
     repository = ecr.create_repository(repositoryName=IMAGE_REPOSITORY)["repository"]
     manifest = {"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.v2+json", "layers": []}
     ecr.put_image(repositoryName=IMAGE_REPOSITORY, imageManifest=json.dumps(manifest), imageTag=TOOLS_TAG)
-    return f"{repository['repositoryUri']}:{TOOLS_TAG}"
+    return f"{repository['repositoryUri']}:{TOOLS_TAG}", str(repository["repositoryArn"])
 
 
 def create_bucket(aws: AwsServer, name: str) -> None:
@@ -212,8 +319,9 @@ def _functions(aws: AwsServer, functions: Iterable[Function], settings: Mapping[
             Environment={"Variables": {name: settings[name] for name in function.environment}},
             # Workers import the repository's own modules; moto wants some archive.
             Code={"ZipFile": empty_archive()},
+            Publish=True,
         )
-        arns[function.name] = str(created["FunctionArn"])
+        arns[function.name] = str(created["FunctionArn"]).removesuffix(f":{FIRST_VERSION}")
     return arns
 
 
@@ -225,11 +333,12 @@ def empty_archive() -> bytes:
     return buffer.getvalue()
 
 
-def _state_machine(aws: AwsServer, role: str, name: str, substitutions: Mapping[str, str]) -> str:
+def _state_machine(aws: AwsServer, role: str, name: str, substitutions: Mapping[str, str], key: str) -> str:
     created: Any = aws.client("stepfunctions").create_state_machine(
-        name=f"trainflow-{name.replace('_', '-')}",
+        name=_machine_name(name),
         definition=_Substituted(definition_json(name)).substitute(substitutions),
         roleArn=role,
+        encryptionConfiguration={"type": "CUSTOMER_MANAGED_KMS_KEY", "kmsKeyId": key},
     )
     return str(created["stateMachineArn"])
 

@@ -33,7 +33,7 @@ def deliver_to(targets: Targets) -> None:
         event = _as_delivered(original_event)
         if self.event_pattern.matches_event(event):
             for target in self.targets:
-                targets.send(_target(target), _input(target, event))
+                targets.send(_target(target, rule_arn=self.arn), _input(target, event))
 
     replace(Rule, "send_to_targets", send_to_targets)
 
@@ -48,9 +48,11 @@ def _as_delivered(event: Event) -> Event:
     return delivered
 
 
-def _target(target: Mapping[str, Any]) -> Target:
+def _target(target: Mapping[str, Any], *, rule_arn: str) -> Target:
     return Target(
         arn=target["Arn"],
+        sender=rule_arn,
+        role_arn=target.get("RoleArn"),
         retries=target.get("RetryPolicy", {}).get("MaximumRetryAttempts", 2),
         dead_letter_arn=target.get("DeadLetterConfig", {}).get("Arn"),
     )

@@ -33,17 +33,19 @@ def ensure_demo_data(root: Path) -> None:
     subprocess.run([*corpus, "--out", str(archive)], check=True, stdout=subprocess.DEVNULL)
 
 
-def load(aws: AwsServer, root: Path) -> None:
-    """Make every folder below `root` a bucket, with its files as objects.
+def load(aws: AwsServer, root: Path) -> list[str]:
+    """Make every folder below `root` a bucket, with its files as objects; returns the names of the buckets.
 
     All requests may read them, so that a spec of a public bucket runs here, too; only this machine can send requests.
     """
     s3 = aws.client("s3")
-    for bucket in sorted(path for path in root.iterdir() if path.is_dir()):
+    buckets = sorted(path for path in root.iterdir() if path.is_dir())
+    for bucket in buckets:
         create_bucket(aws, bucket.name)
         for file in sorted(path for path in bucket.rglob("*") if path.is_file()):
             key = file.relative_to(bucket).as_posix()
             s3.upload_file(str(file), bucket.name, key, ExtraArgs={"ACL": "public-read"})
+    return [bucket.name for bucket in buckets]
 
 
 def put(root: Path, bucket: str, key: str, content: bytes) -> None:

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import threading
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Any
+
+import boto3
+from botocore.config import Config
 
 from local.aws.replacements import replace
 
@@ -18,10 +23,9 @@ CLIENT_USERS = "moto.stepfunctions.parser.asl.component.state.exec.state_task"
 
 
 def apply_all() -> None:
-    """Install every replacement of this module."""
+    """Install every replacement of this module, except for those that need an argument."""
     services_listed_once()
     definitions_read_once()
-    clients_made_once()
     children_awaited_here()
     partitions_listed_once()
 
@@ -67,19 +71,42 @@ def _tree_of(definition: str) -> Any:
     return tree
 
 
-def clients_made_once() -> None:
-    """Make each boto3 client once: it takes tens of milliseconds, and moto's port stays the same as long as the server
-    runs."""
+def clients_made_once(session: boto3.Session, credentials_of: Callable[[str, str], Mapping[str, str]]) -> None:
+    """Make each boto3 client of the interpreter once, since it takes tens of milliseconds, and with the credentials of
+    the state machine's role. moto makes one for every Task, with the caller's profile and invented credentials.
+
+    Args:
+        session: A session without the caller's settings.
+        credentials_of: Returns the environment variables of an assumed role, for its ARN and a session's name.
+    """
+    from moto.settings import moto_server_port
+    from moto.stepfunctions.parser.asl.component.common.timeouts.timeout import TimeoutSeconds
     from moto.stepfunctions.parser.asl.utils import boto_client
 
-    make = boto_client.boto_client_for
+    config = Config(
+        parameter_validation=False,
+        retries={"max_attempts": 0, "total_max_attempts": 1},
+        connect_timeout=TimeoutSeconds.DEFAULT_TIMEOUT_SECONDS,
+        read_timeout=TimeoutSeconds.DEFAULT_TIMEOUT_SECONDS,
+    )
+    making = threading.Lock()
 
     @cache
-    def made(region: str, service: str, _port: Any) -> Any:
-        return make(region=region, service=service)
+    def made(region: str, service: str, port: Any, role_arn: str) -> Any:
+        role = credentials_of(role_arn, "step-functions")
+        return session.client(  # type: ignore[call-overload]
+            service,
+            region_name=region,
+            endpoint_url=f"http://localhost:{port}",
+            aws_access_key_id=role["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=role["AWS_SECRET_ACCESS_KEY"],
+            aws_session_token=role["AWS_SESSION_TOKEN"],
+            config=config,
+        )
 
-    def boto_client_for(region: str, service: str, state_credentials: Any = None) -> Any:
-        return made(region, service, boto_client.moto_server_port())
+    def boto_client_for(region: str, service: str, state_credentials: Any) -> Any:
+        with making:
+            return made(region, service, moto_server_port(), state_credentials.role_arn)
 
     package = importlib.import_module(CLIENT_USERS)
     for found in pkgutil.walk_packages(package.__path__, f"{CLIENT_USERS}."):

@@ -18,7 +18,6 @@ from functools import cache, wraps
 from typing import Any
 from urllib.parse import parse_qs
 
-import boto3
 import botocore.session
 from botocore import xform_name
 from botocore.model import OperationModel
@@ -305,13 +304,6 @@ def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, str]]) -> N
         return invoke(self, event)
 
     replace(LambdaFunction, "_invoke_lambda", invoke_lambda)
-
-
-def interpreter_clients(session: boto3.Session) -> None:
-    """Have the interpreter call services with this session, and not with one of the caller's profile and proxies."""
-    from moto.stepfunctions.parser.asl.utils import boto_client
-
-    replace(boto_client, "boto3", session)
 
 
 def scaled_waits(time_scale: float) -> None:

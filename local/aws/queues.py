@@ -24,13 +24,17 @@ THREADS = 4
 class QueueConsumers:
     """Reads every queue that is mapped to a function."""
 
-    def __init__(self, client: Callable[[str], Any], *, time_scale: float) -> None:
+    def __init__(
+        self, client: Callable[[str], Any], client_of: Callable[[str, str], Any], *, time_scale: float
+    ) -> None:
         """
         Args:
             client: Returns a boto3 client for a service's name.
+            client_of: Returns one with the credentials of a role, for the service's name and the role's ARN: Lambda
+                reads a queue with the role of the function.
             time_scale: A failed message becomes visible again after `1 / time_scale` of the queue's time-out.
         """
-        self._client = client
+        self._client, self._client_of = client, client_of
         self._time_scale = time_scale
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="queues")
         self._busy: dict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -76,8 +80,8 @@ class QueueConsumers:
 
     def _consume(self, mapping: Any) -> None:
         with self._busy[mapping.uuid]:
-            sqs = self._client("sqs")
-            url = sqs.get_queue_url(QueueName=mapping.event_source_arn.rsplit(":", 1)[1])["QueueUrl"]
+            sqs = self._client_of("sqs", _role_of(mapping))
+            url = self._client("sqs").get_queue_url(QueueName=mapping.event_source_arn.rsplit(":", 1)[1])["QueueUrl"]
             while messages := self._receive(sqs, url, mapping.batch_size):
                 failed = self._invoke(mapping, messages)
                 for message in messages:
@@ -137,6 +141,12 @@ def _mappings(queue_arn: str) -> list[Any]:
     _, _, _, region, account, _ = queue_arn.split(":")
     mappings = list(lambda_backends[account][region]._event_source_mappings.values())
     return [mapping for mapping in mappings if mapping.event_source_arn == queue_arn and mapping.enabled]
+
+
+def _role_of(mapping: Any) -> str:
+    from moto.awslambda.models import lambda_backends
+
+    return str(lambda_backends[mapping.account_id][mapping.region].get_function(mapping.function_arn).role)
 
 
 def _forget(mapping: Any) -> None:

@@ -149,6 +149,25 @@ def _delete_key(client: Client, made: Made, _properties: Properties) -> None:
     client("kms").schedule_key_deletion(KeyId=made.physical_id)
 
 
+def _queue_policy(client: Client, name: str, properties: Properties) -> Made:
+    policy = json.dumps(properties["PolicyDocument"])
+    for url in properties["Queues"]:
+        client("sqs").set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+    return Made(physical_id=name)
+
+
+def _topic_policy(client: Client, name: str, properties: Properties) -> Made:
+    policy = json.dumps(properties["PolicyDocument"])
+    for arn in properties["Topics"]:
+        client("sns").set_topic_attributes(TopicArn=arn, AttributeName="Policy", AttributeValue=policy)
+    return Made(physical_id=name)
+
+
+def _bucket_policy(client: Client, name: str, properties: Properties) -> Made:
+    client("s3").put_bucket_policy(Bucket=properties["Bucket"], Policy=json.dumps(properties["PolicyDocument"]))
+    return Made(physical_id=name)
+
+
 def _version(client: Client, _name: str, properties: Properties) -> Made:
     """Publish a version.
 
@@ -298,6 +317,9 @@ TYPES: Mapping[str, ResourceType] = {
     ),
     "AWS::SSM::Parameter": ResourceType(_parameter, _delete_parameter),
     "AWS::KMS::Key": ResourceType(_key, _delete_key),
+    "AWS::S3::BucketPolicy": ResourceType(_bucket_policy),
+    "AWS::SNS::TopicPolicy": ResourceType(_topic_policy),
+    "AWS::SQS::QueuePolicy": ResourceType(_queue_policy),
     "AWS::Lambda::Version": ResourceType(_version, _delete_version),
     "AWS::Lambda::Alias": ResourceType(_alias, update=_update_alias),
     "AWS::Scheduler::ScheduleGroup": ResourceType(_schedule_group, _delete_schedule_group),

@@ -75,6 +75,8 @@ class Schedules:
         self._targets.send(
             Target(
                 arn=target["Arn"],
+                sender=schedule.arn,
+                role_arn=target["RoleArn"],
                 retries=target["RetryPolicy"]["MaximumRetryAttempts"],
                 dead_letter_arn=target.get("DeadLetterConfig", {}).get("Arn"),
             ),

@@ -12,6 +12,8 @@ from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
 from local.aws import access_entries, events, moto_performance, patches, versions
+from local.aws.access import guard
+from local.aws.access.guard import Guard
 from local.aws.queues import QueueConsumers
 from local.aws.replacements import put_back, replace_item
 from local.aws.schedules import Schedules
@@ -43,13 +45,14 @@ class AwsServer:
         self._listens = False
         self._server = ThreadedMotoServer("127.0.0.1", self._port, verbose=False)
         self._session = isolated_session()
-        self._clients: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._clients: dict[tuple[str, str | None], Any] = {}
+        self._lock = threading.RLock()
         # "localhost", because moto distinguishes S3 buckets in host names from addresses by it.
         self.endpoint = f"http://localhost:{self._port}"
-        self.targets = Targets(self.client, time_scale=time_scale)
+        self.guard = Guard(REGION)
+        self.targets = Targets(self.client, self.guard, time_scale=time_scale)
         self.schedules = Schedules(self.targets, time_scale=time_scale)
-        self._queues = QueueConsumers(self.client, time_scale=time_scale)
+        self._queues = QueueConsumers(self.client, self.client_of, time_scale=time_scale)
 
     @property
     def client_environment(self) -> dict[str, str]:
@@ -76,8 +79,9 @@ class AwsServer:
         replace_item(default_user_config, "lambda", {"use_docker": True})
         patches.apply_all()
         patches.scaled_waits(self._time_scale)
-        patches.interpreter_clients(self._session)
         moto_performance.apply_all()
+        moto_performance.clients_made_once(self._session, self.credentials_of)
+        guard.install(self.guard)
         versions.apply_all()
         access_entries.serve()
         events.deliver_to(self.targets)
@@ -114,16 +118,25 @@ class AwsServer:
 
     def client(self, service: str) -> Any:
         """A boto3 client of one of the twin's services, whatever the caller's own AWS settings are."""
+        return self._client(service, None)
+
+    def client_of(self, service: str, role_arn: str) -> Any:
+        """A boto3 client with the credentials of a role, for what a service does with it."""
+        return self._client(service, role_arn)
+
+    def _client(self, service: str, role_arn: str | None) -> Any:
         with self._lock:
-            if service not in self._clients:
-                self._clients[service] = self._session.client(  # type: ignore[call-overload]
+            if (service, role_arn) not in self._clients:
+                credentials = self.credentials_of(role_arn, service) if role_arn else CREDENTIALS
+                self._clients[service, role_arn] = self._session.client(  # type: ignore[call-overload]
                     service,
                     endpoint_url=self.endpoint,
                     region_name=REGION,
-                    aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-                    aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+                    aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
+                    aws_secret_access_key=credentials["AWS_SECRET_ACCESS_KEY"],
+                    aws_session_token=credentials.get("AWS_SESSION_TOKEN"),
                 )
-            return self._clients[service]
+            return self._clients[service, role_arn]
 
     def credentials_of(self, role_arn: str, session: str) -> dict[str, str]:
         """Environment variables of an assumed role, as Lambda sets them for a function."""

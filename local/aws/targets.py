@@ -17,6 +17,10 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from local.aws.access.asks import of_request
+from local.aws.access.evaluation import Ask, Caller
+from local.aws.access.guard import AccessDenied, Guard
+
 logger = logging.getLogger(__name__)
 
 RETRY_PAUSES_SECONDS = (60.0, 120.0)
@@ -32,20 +36,34 @@ class Target:
     """The target of an event."""
 
     arn: str
+    sender: str
+    """ARN of the rule or schedule."""
+    role_arn: str | None = None
+    """The role of the delivery. None: the policy of the target's resource decides, which a rule needs for queues and
+    functions."""
     retries: int = 2
     dead_letter_arn: str | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """The principal that delivers."""
+        service = self.sender.split(":")[2]
+        return (
+            Caller("role", self.role_arn, service) if self.role_arn else Caller("service", f"{service}.amazonaws.com")
+        )
 
 
 class Targets:
     """Delivers events in threads of its own."""
 
-    def __init__(self, client: Callable[[str], Any], *, time_scale: float) -> None:
+    def __init__(self, client: Callable[[str], Any], guard: Guard, *, time_scale: float) -> None:
         """
         Args:
             client: Returns a boto3 client for a service's name.
+            guard: Judges what rules and schedules may do.
             time_scale: Pauses between attempts take `1 / time_scale` of their time.
         """
-        self._client = client
+        self._client, self._guard = client, guard
         self._time_scale = time_scale
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="targets")
         self._pending = 0
@@ -94,21 +112,44 @@ class Targets:
 
     def _deliver(self, target: Target, text: str) -> None:
         try:
-            self._hand_over(target, text)
-        except (ClientError, BotoCoreError) as error:
+            try:
+                self._authorize(target, target.arn)
+            except AccessDenied:
+                if not target.dead_letter_arn:
+                    raise
+                self._enqueue(target, target.dead_letter_arn, text)
+            else:
+                self._hand_over(target, text)
+        except (AccessDenied, ClientError, BotoCoreError) as error:
             if not self._stopping.is_set():
                 logger.warning("%s could not be given an event: %s", target.arn, error)
+
+    def _authorize(self, target: Target, arn: str) -> None:
+        """Return if the rule or schedule may deliver to a resource.
+
+        Raises:
+            AccessDenied: If it may not.
+        """
+        service, name = arn.split(":")[2], arn.split(":", 5)[5]
+        operation, parameters = {
+            "sqs": ("SendMessage", {"QueueName": name}),
+            "states": ("StartExecution", {"stateMachineArn": arn}),
+            "lambda": ("Invoke", {"FunctionName": arn}),
+        }[service]
+        source = {"aws:sourcearn": (target.sender,)}
+        asks = of_request(service, operation, parameters, self._guard.account)
+        self._guard.require(target.caller, [Ask(ask.action, ask.resource, {**ask.context, **source}) for ask in asks])
 
     def _hand_over(self, target: Target, text: str) -> None:
         service = target.arn.split(":")[2]
         if service == "sqs":
-            self._enqueue(target.arn, text)
+            self._send(target.arn, text)
         elif service == "states":
             self._client("stepfunctions").start_execution(
                 stateMachineArn=target.arn, name=str(uuid.uuid4()), input=text
             )
         elif service == "lambda" and not self._call(target, text) and target.dead_letter_arn:
-            self._enqueue(target.dead_letter_arn, text)
+            self._enqueue(target, target.dead_letter_arn, text)
 
     def _call(self, target: Target, text: str) -> bool:
         for pause in (0.0, *RETRY_PAUSES_SECONDS[: target.retries]):
@@ -119,7 +160,11 @@ class Targets:
                 return True
         return False
 
-    def _enqueue(self, arn: str, text: str) -> None:
+    def _enqueue(self, target: Target, arn: str, text: str) -> None:
+        self._authorize(target, arn)
+        self._send(arn, text)
+
+    def _send(self, arn: str, text: str) -> None:
         sqs = self._client("sqs")
         url = sqs.get_queue_url(QueueName=arn.rsplit(":", 1)[1])["QueueUrl"]
         sqs.send_message(QueueUrl=url, MessageBody=text)

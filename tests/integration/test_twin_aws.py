@@ -28,11 +28,11 @@ from local.aws import lambda_runtime
 from local.aws.deployment import CLUSTER_NAME, create_bucket, empty_archive, make_cluster
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime, Worker
 from local.aws.server import REGION, AwsServer
+from tests.integration.permitted import make_role
 from tests.waiting import wait_until
 from trainer.staging import stored_checksum
 
 ANSWER_OF_MOTO = StepFunctionResponse.get_execution_history
-ROLE_POLICY = json.dumps({"Version": "2012-10-17", "Statement": []})
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,7 @@ def runtime(aws: AwsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def role(aws: AwsServer) -> str:
-    created = aws.client("iam").create_role(RoleName="test", AssumeRolePolicyDocument=ROLE_POLICY)
-    return str(created["Role"]["Arn"])
+    return make_role(aws, "test")
 
 
 Execute = Callable[..., dict[str, Any]]

@@ -14,16 +14,17 @@ from botocore.exceptions import ClientError
 from local.aws.deployment import create_bucket, empty_archive
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
+from tests.integration.permitted import FOR_RULES, let_rules_invoke, make_role
 from tests.waiting import wait_until
 
 TIME_SCALE = 600
-NOBODY = json.dumps({"Version": "2012-10-17", "Statement": []})
 
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[AwsServer]:
     server = AwsServer(time_scale=TIME_SCALE)
     server.start()
+    make_role(server, "states")
     yield server
     server.stop()
 
@@ -44,7 +45,7 @@ class Function:
     """A function that records what it gets."""
 
     def __init__(self, aws: AwsServer, log_dir: Path, name: str) -> None:
-        role = aws.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument=NOBODY)["Role"]["Arn"]
+        role = make_role(aws, name)
         self.arn = aws.client("lambda").create_function(
             FunctionName=name,
             Runtime="python3.12",
@@ -54,6 +55,7 @@ class Function:
             MemorySize=512,
             Code={"ZipFile": empty_archive()},
         )["FunctionArn"]
+        let_rules_invoke(aws, name)
         self._log = log_dir / f"{name}.log"
 
     def records(self) -> list[dict[str, Any]]:
@@ -75,7 +77,7 @@ class Queue:
 
     def __init__(self, aws: AwsServer, name: str, **attributes: str) -> None:
         self._sqs = aws.client("sqs")
-        self.url = self._sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+        self.url = self._sqs.create_queue(QueueName=name, Attributes={"Policy": FOR_RULES, **attributes})["QueueUrl"]
         found = self._sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])
         self.arn = found["Attributes"]["QueueArn"]
 
@@ -115,6 +117,8 @@ def put_event(aws: AwsServer, **detail: Any) -> None:
     aws.client("events").put_events(Entries=[entry])
     assert aws.targets.drain(20)
 
+
+STATES = "arn:aws:iam::123456789012:role/states"
 
 FROM_US = {"source": ["tests"]}
 
@@ -224,7 +228,7 @@ def test_a_schedule_sends_its_message_when_it_comes_due(aws: AwsServer, queue: Q
         ScheduleExpression="cron(0 2 ? * SAT *)",
         ScheduleExpressionTimezone="Europe/Berlin",
         FlexibleTimeWindow={"Mode": "OFF"},
-        Target={"Arn": queue.arn, "RoleArn": "arn:x", "Input": '{"at": "<aws.scheduler.scheduled-time>"}'},
+        Target={"Arn": queue.arn, "RoleArn": STATES, "Input": '{"at": "<aws.scheduler.scheduled-time>"}'},
     )
     aws.schedules.poll()
     assert queue.bodies() == []
@@ -241,7 +245,7 @@ def _times(queue: Queue) -> list[str]:
 
 
 def test_a_rate_comes_again_and_again_in_scaled_time(aws: AwsServer, function: Function) -> None:
-    target = {"Arn": function.arn, "RoleArn": "arn:x", "Input": "{}"}
+    target = {"Arn": function.arn, "RoleArn": STATES, "Input": "{}"}
     settings = {"FlexibleTimeWindow": {"Mode": "OFF"}, "Target": target}
     aws.client("scheduler").create_schedule(Name="often", ScheduleExpression="rate(5 minutes)", **settings)
     wait_until(lambda: len(function.got()) >= 2, seconds=20)  # half a second each at this time scale
@@ -327,7 +331,6 @@ def test_access_entries_are_made_listed_described_and_deleted(aws: AwsServer) ->
 
 
 def state_machine(aws: AwsServer, name: str, states: dict[str, Any]) -> str:
-    role = "arn:aws:iam::123456789012:role/states"
     definition = json.dumps({"StartAt": next(iter(states)), "States": states})
-    created = aws.client("stepfunctions").create_state_machine(name=name, roleArn=role, definition=definition)
+    created = aws.client("stepfunctions").create_state_machine(name=name, roleArn=STATES, definition=definition)
     return str(created["stateMachineArn"])

@@ -12,10 +12,14 @@ from botocore.exceptions import ClientError
 
 from local.aws.deployment import create_bucket, empty_archive
 from local.aws.server import AwsServer
+from tests.integration.permitted import FOR_RULES, make_role
 
 ROLE = "arn:aws:iam::123456789012:role/states"
 PASS = {"StartAt": "Pass", "States": {"Pass": {"Type": "Pass", "Result": {"word": "${Word}"}, "End": True}}}
 NOBODY = {"Version": "2012-10-17", "Statement": []}
+ACCOUNT = {"AWS": "arn:aws:iam::123456789012:root"}
+ACCOUNT_DECIDES = {"Statement": [{"Effect": "Allow", "Action": "kms:*", "Principal": ACCOUNT, "Resource": "*"}]}
+"""The policy of a key that leaves it to the account's policies who may use it."""
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +27,7 @@ def aws() -> Iterator[AwsServer]:
     server = AwsServer(time_scale=60)
     server.take_stacks()
     server.start()
+    assert make_role(server, "states") == ROLE
     server.client("eks").create_cluster(name="one", roleArn=ROLE, resourcesVpcConfig={"subnetIds": ["subnet-0"]})
     yield server
     server.stop()
@@ -169,10 +174,10 @@ def test_a_changed_state_machine_stays_the_same_one(aws: AwsServer, stacks: Stac
 
 
 def test_what_a_customers_key_encrypts_stands_in_no_event(aws: AwsServer, stacks: Stacks) -> None:
-    queue = aws.client("sqs").create_queue(QueueName="events")["QueueUrl"]
+    queue = aws.client("sqs").create_queue(QueueName="events", Attributes={"Policy": FOR_RULES})["QueueUrl"]
     made = stacks.make(
         {
-            "Key": resource("AWS::KMS::Key", KeyPolicy=NOBODY, Tags=[{"Key": "a", "Value": "b"}]),
+            "Key": resource("AWS::KMS::Key", KeyPolicy=ACCOUNT_DECIDES, Tags=[{"Key": "a", "Value": "b"}]),
             "Machine": resource(
                 "AWS::StepFunctions::StateMachine",
                 RoleArn=ROLE,

@@ -1,0 +1,1 @@
+"""IAM and KMS in the twin: every request is judged against the policies that the account has."""

@@ -1,0 +1,202 @@
+"""The policies that the twin's account has: of roles and of resources, read where moto keeps them.
+
+Deployments put them there, by CloudFormation or by `granted`. Documents are parsed once; a changed document is another
+text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from moto.core import DEFAULT_ACCOUNT_ID
+
+from local.aws.access.evaluation import Policy
+
+ACCOUNT = DEFAULT_ACCOUNT_ID
+PARTITION = "aws"
+
+
+@lru_cache(maxsize=1024)
+def parsed(text: str) -> Policy:
+    """The policy that a document's text stands for."""
+    policy: Policy = json.loads(text)
+    return policy
+
+
+def _as_text(document: Any) -> str | None:
+    if not document:
+        return None
+    if isinstance(document, str | bytes):
+        return document if isinstance(document, str) else document.decode()
+    return json.dumps(document, sort_keys=True)
+
+
+class Account:
+    """The account in one Region; implements `asks.Resources`."""
+
+    def __init__(self, region: str) -> None:
+        self.account, self.region = ACCOUNT, region
+
+    def role_of(self, access_key: str) -> tuple[str, str] | None:
+        """ARN and session of the assumed role that an access key belongs to; None for other keys."""
+        from moto.sts.models import sts_backends
+
+        found = sts_backends[ACCOUNT][PARTITION].get_assumed_role_from_access_key(access_key)
+        return (found.role_arn, found.session_name) if found else None
+
+    def policies_of(self, role_arn: str) -> tuple[str, ...]:
+        """Texts of the inline and managed policies of a role; none if it does not exist."""
+        return tuple(text for each in self._documents_of(role_arn) if (text := _as_text(each)) is not None)
+
+    def _documents_of(self, role_arn: str) -> Iterator[Any]:
+        from moto.iam.models import iam_backends
+
+        name = role_arn.rsplit("/", 1)[-1]
+        role = next((each for each in list(iam_backends[ACCOUNT][PARTITION].roles.values()) if each.name == name), None)
+        if role is None:
+            return
+        yield from list(role.policies.values())
+        for managed in list(role.managed_policies.values()):
+            yield next(version.document for version in managed.versions if version.is_default)
+
+    def policy_on(self, arn: str) -> str | None:
+        """Text of the policy of a resource; None if it has none."""
+        service, name = arn.split(":")[2] if arn.startswith("arn:") else "", arn.split(":", 5)[-1]
+        match service:
+            case "s3":
+                bucket = self._bucket(name.partition("/")[0])
+                return _as_text(bucket.policy) if bucket else None
+            case "kms":
+                key = self._key(arn)
+                return _as_text(key.policy) if key else None
+            case "sqs":
+                queue = self._queue(name)
+                return _as_text(queue.policy) if queue else None
+            case "sns":
+                topic = self._topic(arn)
+                return _as_text(topic.policy) if topic else None
+            case "lambda":
+                return self._policy_of_function(arn)
+        return None
+
+    def key_of(self, arn: str) -> str | None:
+        """ARN of the customer's key that encrypts a resource, by the settings of the resource."""
+        service, name = arn.split(":")[2] if arn.startswith("arn:") else "", arn.split(":", 5)[-1]
+        key: str | None = None
+        match service:
+            case "s3":
+                bucket = self._bucket(name)
+                rule = (bucket.encryption or {}).get("Rule", {}) if bucket else {}
+                key = rule.get("ApplyServerSideEncryptionByDefault", {}).get("KMSMasterKeyID")
+            case "dynamodb":
+                from moto.dynamodb.models import dynamodb_backends
+
+                table = dynamodb_backends[ACCOUNT][self.region].tables.get(name.rpartition("/")[2])
+                settings = (table.sse_specification if table else None) or {}
+                key = settings.get("KMSMasterKeyId") if settings.get("Enabled") else None
+            case "sqs":
+                queue = self._queue(name)
+                key = queue.kms_master_key_id if queue else None
+            case "sns":
+                topic = self._topic(arn)
+                key = topic.kms_master_key_id if topic else None
+            case "states":
+                key = self._key_of_machine(arn)
+            case "secretsmanager":
+                secret = self._secret(arn)
+                key = secret.kms_key_id if secret else None
+        return self.key_arn(key) if key else None
+
+    def key_of_object(self, bucket: str, key: str) -> str | None:
+        """ARN of the key that encrypts an object; None for S3's own encryption, and if there is no such object."""
+        found = self._bucket(bucket)
+        item = found.keys.get(key) if found else None
+        if item is None:
+            return None
+        return self.key_arn(item.kms_key_id) if item.kms_key_id else None
+
+    def key_arn(self, key: str) -> str:
+        """ARN of a key, for its id, alias or ARN; one that does not exist has an ARN all the same."""
+        found = self._key(key)
+        return found.arn if found else _as_arn(key, self.region)
+
+    def key_state(self, key: str) -> str | None:
+        """State of a key such as `Enabled` or `Disabled`; None if there is none."""
+        found = self._key(key)
+        if found is None:
+            return None
+        return str(found.key_state) if found.enabled or found.key_state != "Enabled" else "Disabled"
+
+    def table_key(self, table: str) -> str:
+        """Name of a table's partition key; empty for a missing table."""
+        from moto.dynamodb.models import dynamodb_backends
+
+        found = dynamodb_backends[ACCOUNT][self.region].tables.get(table)
+        return str(found.hash_key_attr) if found else ""
+
+    def secret_arn(self, secret: str) -> str:
+        """ARN of a secret, for its name or ARN."""
+        found = self._secret(secret)
+        return str(found.arn) if found else f"arn:aws:secretsmanager:{self.region}:{ACCOUNT}:secret:{secret}"
+
+    def _bucket(self, name: str) -> Any:
+        from moto.s3.models import s3_backends
+
+        return s3_backends[ACCOUNT][PARTITION].buckets.get(name)
+
+    def _key(self, key: str) -> Any:
+        from moto.kms.models import kms_backends
+
+        _, _, _, region, *_ = key.split(":") if key.startswith("arn:") else ("", "", "", self.region)
+        backend = kms_backends[ACCOUNT][region or self.region]
+        key_id = backend.any_id_to_key_id(key) if not key.endswith("alias/") else key
+        return backend.keys.get(key_id)
+
+    def _queue(self, name: str) -> Any:
+        from moto.sqs.models import sqs_backends
+
+        return sqs_backends[ACCOUNT][self.region].queues.get(name)
+
+    def _topic(self, arn: str) -> Any:
+        from moto.sns.models import sns_backends
+
+        return sns_backends[ACCOUNT][self.region].topics.get(arn)
+
+    def _secret(self, secret: str) -> Any:
+        from moto.secretsmanager.models import secretsmanager_backends
+
+        secrets = secretsmanager_backends[ACCOUNT][self.region].secrets
+        return secrets.get(secret)
+
+    def _key_of_machine(self, arn: str) -> str | None:
+        from moto.stepfunctions.parser.models import stepfunctions_parser_backends
+
+        machines = stepfunctions_parser_backends[ACCOUNT][self.region].state_machines
+        found = next((each for each in list(machines) if each.arn == arn), None)
+        settings: dict[str, Any] = (found.encryptionConfiguration if found else None) or {}
+        return settings.get("kmsKeyId")
+
+    def _policy_of_function(self, arn: str) -> str | None:
+        """The policy of what an ARN leads to: each version and alias has one of its own."""
+        from moto.awslambda.models import lambda_backends
+        from moto.core.exceptions import ServiceException
+        from werkzeug.exceptions import HTTPException
+
+        _, _, _, _, _, _, name, *qualifier = arn.split(":")
+        try:
+            found = lambda_backends[ACCOUNT][self.region].get_function(name, *qualifier)
+        except (ServiceException, HTTPException):  # no such function, version or alias
+            return None
+        # moto leaves the qualifier out of a statement's resource.
+        statements = [{**statement, "Resource": arn} for statement in found.policy.statements]
+        return _as_text({"Statement": statements}) if statements else None
+
+
+def _as_arn(key: str, region: str) -> str:
+    if key.startswith("arn:"):
+        return key
+    name = key if key.startswith("alias/") else f"key/{key}"
+    return f"arn:aws:kms:{region}:{ACCOUNT}:{name}"

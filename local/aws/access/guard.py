@@ -1,0 +1,253 @@
+"""Judges every request at the twin's endpoint as IAM and KMS do, records it, and refuses what is not allowed.
+
+The endpoint is the one place where all callers meet: functions, programs in pods in any language, the state machines'
+tasks, clients of users. Their credentials name the caller. moto 5.2.5 has an access control of its own, without
+resources, conditions or policies of resources; this module takes its place at the same two points, private functions of
+moto: check them again when moto's version is raised.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+from local.aws.access.account import ACCOUNT, Account, parsed
+from local.aws.access.asks import TLS, S3Request, of_deletion, of_request, of_s3
+from local.aws.access.evaluation import Ask, Caller, Decision, decide
+from local.aws.replacements import replace
+
+OWNER = Caller("owner")
+ANONYMOUS = Caller("anonymous")
+
+PREFIXES = {"monitoring": "cloudwatch"}
+"""Prefixes of IAM actions that differ from the name with which requests are signed."""
+
+_CREDENTIAL = re.compile(r"Credential=(?P<key>[^/]+)/[^/]+/[^/]+/(?P<service>[^/]+)/")
+
+
+class AccessDenied(Exception):
+    """A request that IAM refuses."""
+
+    def __init__(self, message: str, code: str = "AccessDenied") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Call:
+    """A permission that a caller has needed, one way or another."""
+
+    caller: str
+    """ARN of the role, or name of the service."""
+    action: str
+    resource: str
+    context: tuple[tuple[str, tuple[str, ...]], ...]
+    allowed: bool
+
+
+class Guard:
+    """Judges requests and remembers them."""
+
+    def __init__(self, region: str) -> None:
+        self.account = Account(region)
+        self._calls: Counter[Call] = Counter()
+        self._lock = threading.Lock()
+        self._callers: dict[str, Caller] = {}
+
+    @property
+    def calls(self) -> dict[Call, int]:
+        """How often each permission was needed; the account's owner, who may do everything, is left out."""
+        with self._lock:
+            return dict(self._calls)
+
+    def write(self, file: Path) -> None:
+        """Write the calls as JSON, one a line."""
+        lines = [
+            json.dumps({**vars(call), "context": dict(call.context), "count": n}) for call, n in self.calls.items()
+        ]
+        file.write_text("".join(f"{line}\n" for line in sorted(lines)))
+
+    def caller(self, headers: Mapping[str, str]) -> Caller:
+        """The principal whose credentials have signed a request."""
+        found = _CREDENTIAL.search(headers.get("Authorization", ""))
+        if found is None:
+            return ANONYMOUS
+        key = found["key"]
+        if key not in self._callers:
+            role = self.account.role_of(key)
+            self._callers[key] = Caller("role", *role) if role else OWNER
+        return self._callers[key]
+
+    def require(self, caller: Caller, asks: Iterable[Ask]) -> None:
+        """Return if a caller has all of some permissions.
+
+        Raises:
+            AccessDenied: If it lacks one; the message says which, as AWS says it.
+        """
+        for ask in asks:
+            if ask.action in USES_OF_KEYS:
+                self._require_usable(ask.resource, prefix="KMS." if "kms:viaservice" in ask.context else "")
+            decision = self._judge(caller, ask)
+            if caller.kind != "owner":
+                call = Call(caller.name, ask.action, ask.resource, tuple(sorted(ask.context.items())), decision.allowed)
+                with self._lock:
+                    self._calls[call] += 1
+            if not decision.allowed:
+                on = "" if ask.resource == "*" else f" on resource: {ask.resource}"
+                raise AccessDenied(
+                    f"User: {caller.label} is not authorized to perform: {ask.action}{on} {decision.reason}"
+                )
+
+    def _judge(self, caller: Caller, ask: Ask) -> Decision:
+        identity = self.account.policies_of(caller.name) if caller.kind == "role" else ()
+        context = tuple(sorted(ask.context.items()))
+        return _judged(caller, ask.action, ask.resource, context, identity, self.account.policy_on(ask.resource))
+
+    def _require_usable(self, key: str, *, prefix: str) -> None:
+        """Refuse a key that does not exist, is disabled or waits for its deletion (KMS API reference, errors)."""
+        state = self.account.key_state(key)
+        if state == "Enabled":
+            return
+        code = KEY_ERRORS.get(state, "KMSInvalidStateException")
+        said = "does not exist" if state is None else f"is {state.lower() if state == 'Disabled' else state}"
+        raise AccessDenied(f"Key '{key}' {said}.", f"{prefix}{code}")
+
+
+USES_OF_KEYS = frozenset({"kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey", "kms:GenerateDataKeyWithoutPlaintext"})
+
+KEY_ERRORS = {None: "NotFoundException", "Disabled": "DisabledException"}
+"""KMS's errors for keys that encrypt nothing, by the state of the key; None for a missing key."""
+
+
+@lru_cache(maxsize=65536)
+def _judged(
+    caller: Caller,
+    action: str,
+    resource: str,
+    context: tuple[tuple[str, tuple[str, ...]], ...],
+    identity: tuple[str, ...],
+    policy: str | None,
+) -> Decision:
+    """The decision about a permission; kept, because runs need the same few permissions again and again."""
+    return decide(
+        caller,
+        Ask(action, resource, dict(context)),
+        identity=[parsed(text) for text in identity],
+        resource=parsed(policy) if policy else None,
+        account=ACCOUNT,
+        is_key=":key/" in resource,
+    )
+
+
+def install(guard: Guard) -> None:
+    """Judge the requests at moto's endpoint."""
+    from moto.core.responses import BaseResponse
+    from moto.iam.access_control import PermissionResult
+    from moto.s3.exceptions import S3ClientError
+    from moto.s3.models import FakeBucket
+    from moto.s3.responses import S3Response
+
+    answer = BaseResponse.call_action
+
+    def call_action(self: Any) -> Any:
+        try:
+            guard.require(guard.caller(self.headers), _asks(self, guard.account))
+        except AccessDenied as denied:
+            return _refusal(self, denied)
+        return answer(self)
+
+    def authorize_s3(self: Any, bucket_name: str | None = None, key_name: str | None = None) -> None:
+        caller = guard.caller(self.headers)
+        owner = self.headers.get("x-amz-expected-bucket-owner")
+        if owner is not None and owner != ACCOUNT:
+            raise S3ClientError("AccessDenied", "Access Denied")
+        if caller == ANONYMOUS:  # moto checks access control lists of such requests
+            return
+        try:
+            guard.require(caller, _asks_of_s3(self, bucket_name, key_name, guard.account))
+        except AccessDenied as denied:
+            raise S3ClientError(denied.code, str(denied)) from denied
+
+    def permission_of_everyone(self: Any, action: str, resource: str) -> Any:
+        if self.policy is None:
+            return PermissionResult.NEUTRAL
+        decision = _judged(ANONYMOUS, action, resource, tuple(TLS.items()), (), self.policy.decode())
+        if decision.allowed:
+            return PermissionResult.PERMITTED
+        return PermissionResult.DENIED if decision.is_explicit else PermissionResult.NEUTRAL
+
+    replace(BaseResponse, "call_action", call_action)
+    replace(FakeBucket, "get_permission", permission_of_everyone)
+    replace(S3Response, "_authenticate_and_authorize_s3_action", authorize_s3)
+
+
+def _refusal(response: Any, denied: AccessDenied) -> tuple[int, dict[str, Any], str]:
+    """The answer in the protocol of the service: JSON or XML."""
+    from moto.core.responses import get_service_model
+
+    protocol = response.determine_response_protocol(get_service_model(response.boto3_service_name))
+    code = denied.code
+    status = 400 if protocol in ("json", "query-json") or code != "AccessDenied" else 403
+    if code == "AccessDenied":
+        code = {"ec2": "UnauthorizedOperation"}.get(protocol, f"{code}Exception" if "json" in protocol else code)
+    if "json" in protocol:
+        body = json.dumps({"__type": code, "message": str(denied)})
+        return status, {"status": str(status), "x-amzn-errortype": code, "content-type": "application/json"}, body
+    error = f"<Code>{code}</Code><Message>{escape(str(denied))}</Message>"
+    root, wrapped = ("Response", f"<Errors><Error>{error}</Error></Errors>")
+    if protocol != "ec2":
+        root, wrapped = ("ErrorResponse", f"<Error><Type>Sender</Type>{error}</Error>")
+    body = f"<{root}>{wrapped}<RequestId>00000000-0000-0000-0000-000000000000</RequestId></{root}>"
+    return status, {"status": str(status), "content-type": "text/xml"}, body
+
+
+def _asks(response: Any, account: Account) -> list[Ask]:
+    """The permissions of a request that moto has read."""
+    found = _CREDENTIAL.search(response.headers.get("Authorization", ""))
+    if found is None:
+        return []
+    service = PREFIXES.get(found["service"], found["service"])
+    operation = response._get_action()
+    return of_request(service, str(operation), _parameters(response), account) if operation else []
+
+
+def _parameters(response: Any) -> Mapping[str, Any]:
+    """Parameters of an operation: parsed by moto, or those of the path, the body's JSON and the query."""
+    given: dict[str, Any] = {name: values[0] for name, values in response.querystring.items() if values}
+    if response.automated_parameter_parsing:
+        given |= response.params
+    elif response.raw_body:
+        try:
+            body = json.loads(response.raw_body)
+        except ValueError:
+            body = None
+        given |= body if isinstance(body, dict) else {}
+    path = {name: unquote(value) for name, value in (response.uri_match or {}).items() if isinstance(value, str)}
+    return given | path
+
+
+def _asks_of_s3(response: Any, bucket: str | None, key: str | None, account: Account) -> list[Ask]:
+    query = {name: values[0] for name, values in parse_qs(response.parsed_url.query, keep_blank_values=True).items()}
+    action = response.data["Action"]
+    request = S3Request(
+        action=action,
+        method=response.method,
+        bucket=bucket or "",
+        key=key or "",
+        query=query,
+        headers={name.lower(): value for name, value in response.headers.items()},
+    )
+    if action == "DeleteObject" and not key:
+        named = ElementTree.fromstring(response.raw_body).iter()  # noqa: S314  (from this machine's own clients)
+        return of_deletion(request.bucket, [each.text or "" for each in named if each.tag.rpartition("}")[2] == "Key"])
+    return of_s3(request, account, object_key=account.key_of_object)

@@ -1,0 +1,174 @@
+"""IAM and KMS in the twin: what the templates' policies do not allow is refused, as in an account."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from local.aws import deployment
+from local.aws.access import granted
+from local.aws.deployment import ARTIFACT_BUCKET, DATA_BUCKET, RUN_TABLE, Deployment
+from local.aws.server import AwsServer
+from trainflow.models.metric_names import NAMESPACE
+
+ELSEWHERE = "111111111111"
+MISSING_KEY = "11111111-1111-1111-1111-111111111111"
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[AwsServer]:
+    server = AwsServer(time_scale=60)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def deployed(aws: AwsServer) -> Deployment:
+    deployment.make_cluster(aws)
+    return deployment.deploy(aws, granted_buckets=["granted"])
+
+
+def role(name: str) -> str:
+    return f"arn:aws:iam::123456789012:role/trainflow-{name}"
+
+
+def code(error: pytest.ExceptionInfo[ClientError]) -> str:
+    return str(error.value.response["Error"]["Code"])
+
+
+REFUSED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "an action": ("Pods", "s3", "put_object", {"Bucket": DATA_BUCKET, "Key": "data/x", "Body": b""}),
+    "a prefix": ("Preflight", "s3", "list_objects_v2", {"Bucket": DATA_BUCKET, "Prefix": "runs/"}),
+    "a listing without prefix": ("Preflight", "s3", "list_objects_v2", {"Bucket": DATA_BUCKET}),
+    "a bucket": ("Pods", "s3", "get_object", {"Bucket": "somebodys", "Key": "x"}),
+    "a table": ("WriteRecord", "dynamodb", "put_item", {"TableName": RUN_TABLE, "Item": {"run_id": {"S": "a"}}}),
+    "an item": ("StartRun", "dynamodb", "put_item", {"TableName": RUN_TABLE, "Item": {"run_id": {"S": "a"}}}),
+    "a namespace": ("PublishMetrics", "cloudwatch", "put_metric_data", {"Namespace": "Other", "MetricData": []}),
+    "a source": ("CleanUp", "events", "put_events", {"Entries": [{"Source": "x", "DetailType": "y", "Detail": "{}"}]}),
+    "a function without its version": ("Training", "lambda", "invoke", {"FunctionName": "trainflow-Notify"}),
+    "a service": ("Notify", "eks", "describe_cluster", {"name": "trainflow"}),
+    "an action without resources": ("Notify", "ec2", "describe_subnets", {}),
+    "an operation that no mapping lists": ("Notify", "iam", "list_roles", {}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_role_may_do_what_its_template_says_and_nothing_else(aws: AwsServer, deployed: Deployment, case: str) -> None:
+    name, service, operation, parameters = REFUSED[case]
+    with pytest.raises(ClientError) as error:
+        getattr(aws.client_of(service, role(name)), operation)(**parameters)
+    assert code(error) in ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
+    assert f"assumed-role/trainflow-{name}/" in str(error.value)
+
+
+def test_what_the_templates_allow_is_done(aws: AwsServer, deployed: Deployment) -> None:
+    pods = aws.client_of("s3", role("Pods"))
+    pods.put_object(Bucket=ARTIFACT_BUCKET, Key="runs/x", Body=b"1")
+    assert pods.get_object(Bucket=ARTIFACT_BUCKET, Key="runs/x")["Body"].read() == b"1"
+    aws.client_of("s3", role("Preflight")).list_objects_v2(Bucket=DATA_BUCKET, Prefix="data/x/")
+    aws.client_of("sns", role("Notify")).publish(TopicArn=deployed.topic_arn, Message="told")
+    aws.client_of("cloudwatch", role("PublishMetrics")).put_metric_data(Namespace=NAMESPACE, MetricData=[])
+    key = {"run_id": {"S": "#notice a"}}
+    aws.client_of("dynamodb", role("StartRun")).put_item(TableName=RUN_TABLE, Item=key)
+    assert aws.client_of("sts", role("Notify")).get_caller_identity()["Arn"].endswith("trainflow-Notify/sts")
+
+
+def test_requests_are_recorded_with_role_action_resource_and_conditions(aws: AwsServer, deployed: Deployment) -> None:
+    aws.client_of("s3", role("Pods")).put_object(Bucket=ARTIFACT_BUCKET, Key="runs/recorded", Body=b"1")
+    recorded = {
+        (call.action, call.resource.split(":")[2], dict(call.context).get("kms:viaservice"), call.allowed)
+        for call in aws.guard.calls
+        if (call.caller == role("Pods") and "runs/recorded" in call.resource) or call.action == "kms:GenerateDataKey"
+    }
+    assert ("s3:PutObject", "s3", None, True) in recorded
+    assert ("kms:GenerateDataKey", "kms", ("s3.us-west-2.amazonaws.com",), True) in recorded
+
+
+@pytest.mark.parametrize("caller", ["owner", "pods"])
+def test_a_bucket_of_another_owner_is_refused(aws: AwsServer, deployed: Deployment, caller: str) -> None:
+    s3 = aws.client("s3") if caller == "owner" else aws.client_of("s3", role("Pods"))
+    mine = {"Bucket": ARTIFACT_BUCKET, "Key": "runs/owned", "Body": b""}
+    s3.put_object(**mine, ExpectedBucketOwner="123456789012")
+    with pytest.raises(ClientError) as error:
+        s3.put_object(**mine, ExpectedBucketOwner=ELSEWHERE)
+    assert code(error) == "AccessDenied"
+
+
+def test_a_key_that_does_not_exist_encrypts_nothing(aws: AwsServer, deployed: Deployment) -> None:
+    encrypted = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": MISSING_KEY}
+    with pytest.raises(ClientError) as error:
+        aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key="runs/x", Body=b"", **encrypted)
+    assert code(error) == "KMS.NotFoundException"
+
+
+def test_a_disabled_key_encrypts_and_decrypts_nothing(aws: AwsServer, deployed: Deployment) -> None:
+    kms, pods = aws.client("kms"), aws.client_of("s3", role("Pods"))
+    pods.put_object(Bucket=ARTIFACT_BUCKET, Key="runs/locked", Body=b"1")
+    (rule,) = aws.client("s3").get_bucket_encryption(Bucket=ARTIFACT_BUCKET)["ServerSideEncryptionConfiguration"][
+        "Rules"
+    ]
+    key = rule["ApplyServerSideEncryptionByDefault"]["KMSMasterKeyID"].rsplit("/", 1)[1]
+    kms.disable_key(KeyId=key)
+    try:
+        for call in (
+            lambda: pods.get_object(Bucket=ARTIFACT_BUCKET, Key="runs/locked"),
+            lambda: pods.put_object(Bucket=ARTIFACT_BUCKET, Key="runs/locked", Body=b"2"),
+            lambda: kms.encrypt(KeyId=key, Plaintext=b"3"),
+        ):
+            with pytest.raises(ClientError) as error:
+                call()
+            assert code(error).removeprefix("KMS.") == "DisabledException"
+    finally:
+        kms.enable_key(KeyId=key)
+
+
+def test_a_key_is_used_only_if_its_policy_lets_the_account_decide(aws: AwsServer, deployed: Deployment) -> None:
+    sns, kms = aws.client_of("sns", role("Notify")), aws.client("kms")
+    key = aws.client("sns").get_topic_attributes(TopicArn=deployed.topic_arn)["Attributes"]["KmsMasterKeyId"]
+    before = kms.get_key_policy(KeyId=key, PolicyName="default")["Policy"]
+    nobody = {"Statement": [{"Effect": "Allow", "Action": "kms:Put*", "Principal": {"AWS": "*"}, "Resource": "*"}]}
+    kms.put_key_policy(KeyId=key, PolicyName="default", Policy=json.dumps(nobody))
+    try:
+        with pytest.raises(ClientError, match="kms:GenerateDataKey"):
+            sns.publish(TopicArn=deployed.topic_arn, Message="untold")
+    finally:
+        kms.put_key_policy(KeyId=key, PolicyName="default", Policy=before)
+    sns.publish(TopicArn=deployed.topic_arn, Message="told")
+
+
+def test_a_rule_without_the_queues_permission_delivers_nothing(aws: AwsServer, deployed: Deployment) -> None:
+    """Only the rules that the queue's policy names may send to it."""
+    sqs, events = aws.client("sqs"), aws.client("events")
+    arn = "arn:aws:sqs:us-west-2:123456789012:trainflow-run-requests-dead-letters"
+    url = sqs.get_queue_url(QueueName=arn.rsplit(":", 1)[1])["QueueUrl"]
+    events.put_rule(Name="strange", EventPattern=json.dumps({"source": ["strange"]}))
+    events.put_targets(Rule="strange", Targets=[{"Id": "target", "Arn": arn}])
+
+    events.put_events(Entries=[{"Source": "strange", "DetailType": "x", "Detail": "{}"}])
+
+    assert aws.targets.drain(10)
+    assert "Messages" not in sqs.receive_message(QueueUrl=url)
+    refused = [call for call in aws.guard.calls if call.caller == "events.amazonaws.com" and not call.allowed]
+    assert {call.resource for call in refused} == {arn}
+
+
+def test_a_statement_taken_away_is_missed(aws: AwsServer, deployed: Deployment) -> None:
+    iam, ecr = aws.client("iam"), aws.client_of("ecr", role("Preflight"))
+    ecr.describe_images(repositoryName="trainflow")
+    given = {"RoleName": "trainflow-Preflight", "PolicyName": granted.POLICY_NAME}
+    before = iam.get_role_policy(**given)["PolicyDocument"]
+    left = [each for each in before["Statement"] if each["Action"] != "ecr:DescribeImages"]
+    iam.put_role_policy(**given, PolicyDocument=json.dumps({**before, "Statement": left}))
+    try:
+        with pytest.raises(ClientError, match=re.escape("perform: ecr:DescribeImages on resource: arn:aws:ecr:")):
+            ecr.describe_images(repositoryName="trainflow")
+    finally:
+        iam.put_role_policy(**given, PolicyDocument=json.dumps(before))
