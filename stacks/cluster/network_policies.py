@@ -32,7 +32,7 @@ def network_policy_manifests(configuration: Configuration) -> list[dict[str, Any
     Pods of all runs may reach each other. Which of them belong to one gang is known when a run starts, and the
     functions have no right to change what bounds the runs.
     """
-    inside = {"podSelector": {}}
+    inside: dict[str, Any] = {"podSelector": {}}
     everywhere = {"ipBlock": {"cidr": "0.0.0.0/0", "except": [LINK_LOCAL]}}
     ports = [{"protocol": "TCP", "port": port} for port in configuration.pod_egress_ports]
     agent = {"ipBlock": {"cidr": POD_IDENTITY_AGENT["cidr"]}}

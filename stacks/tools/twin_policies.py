@@ -49,7 +49,7 @@ def configured(example: Path = Path("config/example.yaml")) -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load(example.read_text())
     document["storage"]["grants"] = [{"bucket": GRANTED_BUCKET, "write": True}]
     document["run_secrets"] = [{"secret_arn": GRANTED_SECRET}]
-    document["slurm"] = {"existing": SLURM}
+    document.update(slurm={"existing": SLURM})
     return document
 
 

@@ -137,7 +137,7 @@ def test_rank_0_of_an_elastic_job_is_in_the_pod_that_it_announced(aws: Aws, clus
     event = {"run": run.model_dump(mode="json"), "job": job.model_dump(mode="json")}
     assert locate_rank0.lambda_handler(event, CONTEXT) == {"pod": None}
     key = f"runs/{run.run_id}/rank0/{job.name}"
-    aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key=key, Body=f"{job.name}-worker-1\n".encode())
+    aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key=key, Body=f"{job.name}-worker-1".encode())
     assert locate_rank0.lambda_handler(event, CONTEXT) == {"pod": f"{job.name}-worker-1"}
     assert not cluster.used_in_namespace, "no pod is read"
 

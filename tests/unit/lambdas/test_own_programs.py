@@ -19,7 +19,7 @@ from trainflow.models.run import Stage
 from trainflow.models.run_spec import decided, parse_run_spec
 
 NAME = "bert-0123456789ab-training-1"
-CPU = {"instance_type": "c7i.xlarge", "num_nodes": 2, "processes_per_node": 2}
+CPU = {"instance_type": "c7i.xlarge", "num_nodes": 2, "processes_per_node": 2, "check_nodes": False}
 STATIC = (
     f"--nnodes 2 --node_rank $(JOB_COMPLETION_INDEX) --master_addr {NAME}-0.{NAME} "
     f"--master_port {rendezvous_port(NAME)}"

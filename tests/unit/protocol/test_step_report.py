@@ -17,7 +17,7 @@ NUMBERS = st.none() | st.floats()
 reports = st.builds(
     StepReport,
     step=st.integers(min_value=0, max_value=10**15),
-    epoch=st.none() | st.integers(min_value=0),
+    epoch=st.none() | st.integers(min_value=0, max_value=10**15),
     mfu_peak=st.none() | st.text(),
     **{
         name: NUMBERS

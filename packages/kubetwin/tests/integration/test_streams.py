@@ -128,6 +128,7 @@ def test_a_terminal_has_the_size_of_the_client_s(core: client.CoreV1Api, cluster
 
 def test_the_python_client_reaches_a_port_of_a_pod(core: client.CoreV1Api, cluster: Cluster) -> None:
     cluster.run("web", SERVER)
+    cluster.phase("web", "Running")
     port = int(eventually(lambda: re.match(r"\d+\n", cluster.log("web")) and cluster.log("web"), "the port is printed"))
     forwarded = stream.portforward(
         core.connect_get_namespaced_pod_portforward, "web", cluster.namespace, ports=str(port)
