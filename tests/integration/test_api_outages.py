@@ -28,6 +28,8 @@ from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import parse_run_spec
 
 TIME_SCALE = 100
+NUM_STEPS = 20
+"""As many as take longer than some polls."""
 
 
 @pytest.fixture
@@ -112,10 +114,11 @@ def test_ten_minutes_without_an_api_cost_a_training_nothing(
     outage = OutageInEachPhase(way, Trouble.UNAVAILABLE, seconds=seconds, phases=["training"])
     # The owner is told during the outage. Stalls are not judged then (test_state_machines.py): their limit is in real
     # time, in which a busy machine stalls by itself.
-    record = survived(twin, plan, outage, steps_spec(max_steps=5) | {"limits": {"blind_minutes": 0.03}}, tmp_path)
+    spec = steps_spec(max_steps=NUM_STEPS, seconds_per_step=0.3) | {"limits": {"blind_minutes": 0.03}}
+    record = survived(twin, plan, outage, spec, tmp_path)
     assert outage.met == ["training"]
     assert record.metrics_published is not None
-    assert (record.metrics_published.datapoints, record.metrics_published.duplicates) == (5, 0)
+    assert (record.metrics_published.datapoints, record.metrics_published.duplicates) == (NUM_STEPS, 0)
     assert mail.subjects() == [f"Trainflow: {record.run_id} {end}" for end in ("cannot be seen", "SUCCEEDED")]
 
 

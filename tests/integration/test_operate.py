@@ -141,7 +141,7 @@ def test_its_figures_are_exported(place: Place) -> None:
     assert (rows[0]["step"], float(rows[0]["loss"])) == ("1", 8.99)
     documents = json.loads(command("metrics", run_id, *at, "--export", "json"))
     assert documents[0]["loss"] == 8.99
-    assert command.json("metrics", run_id, *at) == documents
+    assert command.json("metrics", run_id, *at)[: len(documents)] == documents  # the run goes on
 
 
 def test_its_report_shows_what_is_known_now(place: Place, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def leave_a_claim(detached: Detached, run_id: str) -> tuple[ApiClient, str]:
     now = datetime.now(UTC)
     row = {
         "run_id": {"S": run_id},
-        "execution_arn": {"S": f"arn:aws:states:us-west-2:123456789012:execution:twin-training:{run_id}"},
+        "execution_arn": {"S": f"arn:aws:states:us-west-2:123456789012:execution:trainflow-training:{run_id}"},
         "spec_name": {"S": "steps"},
         "instance_type": {"S": "trn1.32xlarge"},
         "num_nodes": {"N": "2"},
@@ -243,7 +243,7 @@ def test_a_plan_for_an_account_asks_it_for_spot_prices(detached: Detached) -> No
 def test_the_page_of_a_deployment_shows_a_run_to_its_end(detached: Detached) -> None:
     """With nothing but an account's endpoints and credentials: which state, which loss, which node, what cost."""
     folder = detached.folder
-    spec = steps_spec(max_steps=150, seconds_per_step=0.1) | {"name": "shown"}
+    spec = steps_spec(max_steps=250, seconds_per_step=0.1) | {"name": "shown"}
     spec["compute"] = {"instance_type": "c7i.xlarge", "num_nodes": 1, "processes_per_node": 1}
     (folder / "shown.yaml").write_text(yaml.safe_dump(spec))
     command = Commands(folder, account_of(folder, detached.run_id))
@@ -260,14 +260,14 @@ def test_the_page_of_a_deployment_shows_a_run_to_its_end(detached: Detached) -> 
             page.get_by_role("link", name=run_id).click()
             figures, pods = page.locator("#figures"), page.locator("#pods")
             expect(page.locator(".state-current .state-name")).to_have_text("WatchTraining", timeout=60_000)
-            expect(figures).to_contain_text(re.compile(r"Step\s+\d+\s+of 150, \d+%"), timeout=60_000)
-            expect(figures).to_contain_text(re.compile(r"Loss\s+8\.\d+"))
+            expect(figures).to_contain_text(re.compile(r"Step\s+\d+\s+of 250, \d+%"), timeout=60_000)
+            expect(figures).to_contain_text(re.compile(r"Loss\s+[678]\.\d+"))
             expect(figures).to_contain_text(re.compile(r"Training done in\s.* at the present speed", re.DOTALL))
             expect(figures).to_contain_text(re.compile(r"Cost so far, estimated\s+(\$|< \$)"))
             expect(figures).to_contain_text(re.compile(r"Nodes\s+1\s+c7i-xlarge-\d"))
             expect(pods.get_by_role("row", name="training-1-0")).to_contain_text(re.compile(r"c7i-xlarge-\d\s+Running"))
             expect(page.locator(".pill")).to_have_text("Succeeded", timeout=60_000)
-            expect(figures).to_contain_text(re.compile(r"Loss\s+7\.5"))
+            expect(figures).to_contain_text(re.compile(r"Loss\s+6\.5"))
             expect(figures).to_contain_text(re.compile(r"Cost, estimated\s+(\$|< \$)"))
         serving.send_signal(signal.SIGINT)
         _, said = serving.communicate(timeout=30)

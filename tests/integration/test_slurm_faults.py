@@ -21,12 +21,13 @@ from rich.console import Console
 
 from lambdas.backends.slurm import rest as slurm_api
 from lambdas.backends.slurm.rest import RestController
+from local.many_runs import published_losses
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_local_slurm import API, WAIT_SECONDS
-from tests.integration.test_many_runs import artifacts, deployment_of, published_losses
+from tests.integration.test_many_runs import artifacts
 from tests.integration.test_runs import steps_spec
 from tests.integration.test_slurm_runs import (
     Run,
@@ -119,7 +120,8 @@ def test_fifty_runs_at_once_all_end_and_none_is_mixed_with_another(tmp_path: Pat
 
 def ended(twin: Twin, steps_of: dict[str, int]) -> dict[str, str]:
     """Start all runs, wait for all, and say how each ended."""
-    states, machine = twin.client("stepfunctions"), deployment_of(twin).address.state_machine_arn
+    assert twin.deployment is not None
+    states, machine = twin.client("stepfunctions"), twin.deployment.address.state_machine_arn
     arns = {}
     for run_id, steps in steps_of.items():
         spec = steps_spec(max_steps=steps)

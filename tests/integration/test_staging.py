@@ -92,7 +92,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
 def complete_in(place: Path) -> dict[str, tuple[int, int] | None]:
     """Files that are recorded as complete, and where each lies in the archive."""
     lines = (place / "journal").read_text().splitlines()[1:] if (place / "journal").exists() else []
-    return {path: span for path, _size, span in map(json.loads, lines)}
+    return {path: span for path, _size, span, *_ in map(json.loads, lines)}
 
 
 def identities(folder: Path, names: Iterator[str] | set[str]) -> dict[str, tuple[int, int]]:
@@ -342,7 +342,9 @@ def test_memory_stays_the_same_whatever_the_size(
 ) -> None:
     make(tmp_path / name)
     server.objects[name] = tmp_path / name
-    process = start(server, tmp_path / "demo", f"s3://datasets/{name}", program=("-c", TELLING_ITS_PEAK))
+    process = start(
+        server, tmp_path / "demo", f"s3://datasets/{name}", "--max_expansion", "1000", program=("-c", TELLING_ITS_PEAK)
+    )
     said, _ = process.communicate(timeout=600)
     assert process.returncode == 0, said
     peak = int(said.split("VmHWM:")[1].split()[0]) * 1024
