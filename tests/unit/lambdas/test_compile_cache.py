@@ -30,7 +30,9 @@ DIGEST = "registry.example/trainer@sha256:" + "0" * 64
 KEY = cache_key(parse_run_spec(SPEC), image_digest=None)
 FLAGS = st.from_regex(r"[a-z][a-z_]{0,20}", fullmatch=True)
 VALUES = st.one_of(
-    st.integers(-1000, 1000), st.booleans(), st.text(st.characters(codec="ascii", exclude_characters="\0{}"), max_size=8)
+    st.integers(-1000, 1000),
+    st.booleans(),
+    st.text(st.characters(codec="ascii", exclude_characters="\0{}"), max_size=8),
 )
 
 
