@@ -7,6 +7,7 @@ of them replace private functions: check them again when moto's version is raise
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
@@ -31,6 +32,7 @@ def apply(client: Client) -> None:
     named_faults()
     names_of_repositories()
     full_repositories()
+    managed_policies()
     missing_types(client)
     bucket_settings(client)
 
@@ -240,6 +242,43 @@ def full_repositories() -> None:
 
     replace(Repository, "create_from_cloudformation_json", classmethod(create_from_cloudformation_json))
     replace(Repository, "delete", delete_with_images)
+
+
+def managed_policies() -> None:
+    """Attach the managed policies of a role, which moto leaves out. It knows the texts of AWS's own ones, but has them
+    in the account by a setting that makes all of them."""
+    from moto.iam.models import Role, iam_backends
+
+    create = Role.create_from_cloudformation_json.__func__
+    delete = Role.delete_from_cloudformation_json.__func__
+
+    def create_from_cloudformation_json(cls: Any, name: str, document: Any, /, *place: str, **named: Any) -> Any:
+        role = create(cls, name, document, *place, **named)
+        for arn in document["Properties"].get("ManagedPolicyArns", ()):
+            backend = iam_backends[role.account_id][role.partition]
+            if arn not in backend.managed_policies:
+                backend.managed_policies[arn] = _policy_of_aws(arn, role.account_id)
+            backend.attach_role_policy(arn, role.name)
+        return role
+
+    def delete_from_cloudformation_json(cls: Any, name: str, document: Any, account: str, region: str, /) -> None:
+        role = next((each for each in iam_backends[account]["aws"].roles.values() if each.name == name), None)
+        for policy in list(role.managed_policies.values()) if role else ():
+            policy.detach_from(role)
+        delete(cls, name, document, account, region)
+
+    replace(Role, "create_from_cloudformation_json", classmethod(create_from_cloudformation_json))
+    replace(Role, "delete_from_cloudformation_json", classmethod(delete_from_cloudformation_json))
+
+
+def _policy_of_aws(arn: str, account: str) -> Any:
+    from moto.iam.aws_managed_policies import aws_managed_policies_data
+    from moto.iam.models import AWSManagedPolicy
+
+    name = arn.rpartition("/")[2]
+    if (data := json.loads(aws_managed_policies_data).get(name)) is None:
+        raise LookupError(f"There is no managed policy {arn}.")
+    return AWSManagedPolicy.from_data(name, account, "us-east-1", data)
 
 
 def missing_types(client: Client) -> None:

@@ -32,9 +32,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def twin(folder: Path) -> Iterator[Twin]:
-    secret = folder / "home/secrets/team/hub"
-    secret.parent.mkdir(parents=True)
-    secret.write_text(json.dumps({"token": VALUE}) + "\n")
+    secrets = folder / "home/secrets/team"
+    secrets.mkdir(parents=True)
+    (secrets / "hub").write_text(json.dumps({"token": VALUE}) + "\n")
+    (secrets / "gone").write_text("deleted by its test\n")
     (folder / "image").mkdir()
     (folder / "image/train.py").write_text(PROGRAM)
     with Twin(home=folder / "home", log_dir=folder / "logs", time_scale=60, image_root=folder / "image") as running:
@@ -82,12 +83,15 @@ def test_a_program_has_the_value_and_no_record_history_or_log_does(run: Run, twi
     assert not [text for text in (*texts, kept) if VALUE in text]
 
 
-def test_a_secret_that_is_not_there_ends_the_run_before_a_node_is_asked_for(run: Run) -> None:
-    record = run("gone-0000000000aa", {"secrets_manager": "nobodys"})
+def test_a_secret_that_is_not_there_ends_the_run_before_a_node_is_asked_for(run: Run, twin: Twin) -> None:
+    """Of a secret that runs may not read, Secrets Manager does not say whether it is there."""
+    client = twin.client("secretsmanager")
+    granted = client.delete_secret(SecretId="team/gone", ForceDeleteWithoutRecovery=True)["ARN"]
+    record = run("gone-0000000000aa", {"secrets_manager": granted})
     assert record.error is not None
     assert record.error.name == "PreflightFailed"
     assert record.error.message.startswith(
-        "workload.secrets.HF_TOKEN: Secrets Manager has no secret 'nobodys' with a value in the Region of the run; "
+        f"workload.secrets.HF_TOKEN: Secrets Manager has no secret '{granted}' with a value in the Region of the run; "
         "create it, or correct the spec. (pod '"
     )
     assert set(record.jobs) == {"preflight"}, "no node was asked for"

@@ -194,7 +194,7 @@ def test_a_function_that_fails_is_called_thrice_and_then_the_event_is_a_dead_let
 
 def test_a_rule_starts_an_execution(aws: AwsServer, rule: Rule) -> None:
     machine = state_machine(aws, "started-by-rule", {"Pass": {"Type": "Pass", "End": True}})
-    rule(FROM_US, {"Arn": machine, "InputPath": "$.detail"})
+    rule(FROM_US, {"Arn": machine, "RoleArn": STATES, "InputPath": "$.detail"})
     put_event(aws, n=1)
     (execution,) = aws.client("stepfunctions").list_executions(stateMachineArn=machine)["executions"]
     described = aws.client("stepfunctions").describe_execution(executionArn=execution["executionArn"])

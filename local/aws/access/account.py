@@ -138,8 +138,10 @@ class Account:
         return str(found.hash_key_attr) if found else ""
 
     def secret_arn(self, secret: str) -> str:
-        """ARN of a secret, for its name or ARN."""
+        """ARN of a secret, for its name or ARN; one that does not exist has an ARN all the same."""
         found = self._secret(secret)
+        if found is None and secret.startswith("arn:"):
+            return secret
         return str(found.arn) if found else f"arn:aws:secretsmanager:{self.region}:{ACCOUNT}:secret:{secret}"
 
     def _bucket(self, name: str) -> Any:

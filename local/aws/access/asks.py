@@ -73,13 +73,17 @@ def of_s3(request: S3Request, resources: Resources, *, object_key: Callable[[str
         object_key: Returns the KMS key of an object, for bucket and key.
     """
     bucket, name = f"arn:aws:s3:::{request.bucket or '*'}", request.key
-    if request.action in ("HeadBucket", "ListBucket", "ListBucketVersions"):
+    lists = request.action in ("HeadBucket", "ListBucket", "ListBucketVersions")
+    if lists and "encryption" not in request.query:
         action = "ListBucketVersions" if request.action == "ListBucketVersions" else "ListBucket"
         # A request without a prefix has no such key, so a condition on the prefix refuses it.
         given = {f"s3:{each}": (request.query[each],) for each in ("prefix", "delimiter") if each in request.query}
         return [Ask(f"s3:{action}", bucket, {**TLS, **given})]
     if not name:
-        return [Ask(f"s3:{request.action}", bucket, TLS)]
+        # moto names no action of the subresource 'encryption'.
+        reads = "Get" if request.method == "GET" else "Put"
+        action = f"{reads}EncryptionConfiguration" if "encryption" in request.query else request.action
+        return [Ask(f"s3:{action}", bucket, TLS)]
     arn = f"{bucket}/{name}"
     asks = [Ask(f"s3:{request.action}", arn, TLS)]
     via = {"kms:viaservice": (f"s3.{resources.region}.amazonaws.com",)}

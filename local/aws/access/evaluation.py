@@ -84,7 +84,8 @@ def decide(
         is_key: Whether the resource is a KMS key. Policies of roles count for a key only as far as the key's own policy
             lets the account decide (KMS developer guide, 'Default key policy').
     """
-    ask = Ask(ask.action, ask.resource, {**_of_caller(caller, account), **ask.context})
+    of_place = {**_of_caller(caller, account), **_of_resource(ask.resource, account)}
+    ask = Ask(ask.action, ask.resource, {**of_place, **ask.context})
     by_identity = {each["Effect"] for policy in identity for each in statements(policy) if applies(each, ask)}
     by_resource = [each for each in statements(resource or {}) if applies(each, ask)]
     denies = [each for each in by_resource if each["Effect"] == "Deny" and _names(each, caller, account)]
@@ -217,6 +218,13 @@ def _of_caller(caller: Caller, account: str) -> Context:
         "aws:principalisawsservice": ("false",),
         "kms:calleraccount": (account,),
     }
+
+
+def _of_resource(arn: str, account: str) -> Context:
+    """Condition keys that follow from the resource; one whose ARN names no account is the caller's account's."""
+    owner = arn.split(":")[4] if arn.startswith("arn:") else ""
+    keys = ("aws:resourceaccount", "s3:resourceaccount") if arn.startswith("arn:aws:s3:") else ("aws:resourceaccount",)
+    return dict.fromkeys(keys, (owner or account,))
 
 
 def _names(statement: Statement, caller: Caller, account: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -197,17 +198,19 @@ def _refusal(response: Any, denied: AccessDenied) -> tuple[int, dict[str, Any], 
 
     protocol = response.determine_response_protocol(get_service_model(response.boto3_service_name))
     code = denied.code
+    request_id = str(uuid.uuid4())  # moto's interpreter of state machines reads it in every error
     status = 400 if protocol in ("json", "query-json") or code != "AccessDenied" else 403
     if code == "AccessDenied":
         code = {"ec2": "UnauthorizedOperation"}.get(protocol, f"{code}Exception" if "json" in protocol else code)
     if "json" in protocol:
         body = json.dumps({"__type": code, "message": str(denied)})
-        return status, {"status": str(status), "x-amzn-errortype": code, "content-type": "application/json"}, body
+        headers = {"status": str(status), "x-amzn-errortype": code, "content-type": "application/json"}
+        return status, {**headers, "x-amzn-requestid": request_id}, body
     error = f"<Code>{code}</Code><Message>{escape(str(denied))}</Message>"
     root, wrapped = ("Response", f"<Errors><Error>{error}</Error></Errors>")
     if protocol != "ec2":
         root, wrapped = ("ErrorResponse", f"<Error><Type>Sender</Type>{error}</Error>")
-    body = f"<{root}>{wrapped}<RequestId>00000000-0000-0000-0000-000000000000</RequestId></{root}>"
+    body = f"<{root}>{wrapped}<RequestId>{request_id}</RequestId></{root}>"
     return status, {"status": str(status), "content-type": "text/xml"}, body
 
 

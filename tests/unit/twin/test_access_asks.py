@@ -160,3 +160,10 @@ def test_listings_carry_their_prefix_and_deletions_name_each_object() -> None:
     (listing,) = of_s3(request, Encrypted(), object_key=lambda _bucket, _key: None)
     assert (listing.action, listing.context["s3:prefix"]) == ("s3:ListBucket", ("data/",))
     assert [ask.resource for ask in of_deletion("b", ["x", "y"])] == ["arn:aws:s3:::b/x", "arn:aws:s3:::b/y"]
+
+
+def test_the_encryption_of_a_bucket_has_actions_of_its_own() -> None:
+    """moto takes the requests for `ListBucket` and `CreateBucket`."""
+    query, bucket = {"encryption": ""}, "arn:aws:s3:::b"
+    assert needs_of_s3("ListBucket", "GET", query=query) == [("s3:GetEncryptionConfiguration", bucket)]
+    assert needs_of_s3("CreateBucket", "PUT", query=query) == [("s3:PutEncryptionConfiguration", bucket)]

@@ -128,6 +128,20 @@ def test_conditions(condition: dict[str, Any], meets: bool) -> None:
     assert allowed(policy(Condition=condition), ask=Ask(READ.action, READ.resource, context)) is meets
 
 
+@pytest.mark.parametrize(
+    ("key", "resource", "owner"),
+    [
+        ("aws:ResourceAccount", READ.resource, ACCOUNT),
+        ("s3:ResourceAccount", READ.resource, ACCOUNT),
+        ("aws:ResourceAccount", "arn:aws:sqs:us-west-2:210987654321:queue", "210987654321"),
+    ],
+)
+def test_the_account_of_a_resource_is_known(key: str, resource: str, owner: str) -> None:
+    ask = Ask("s3:GetObject", resource)
+    assert allowed(policy(Condition={"StringEquals": {key: owner}}), ask=ask)
+    assert not allowed(policy(Condition={"StringNotEquals": {key: owner}}), ask=ask)
+
+
 def test_an_unknown_operator_is_an_error_and_no_guess() -> None:
     with pytest.raises(PolicyError, match="DateLessThan"):
         allowed(policy(Condition={"DateLessThan": {"s3:prefix": "2027-01-01"}}))
