@@ -9,13 +9,12 @@ TRACKING := .venv-tracking/.installed
 CONFIG ?= example
 # On Linux the public index has PyTorch with CUDA alone, gigabytes that a machine without a GPU never uses. pip prefers
 # the build of this index, and goes on without it where it cannot be reached. `make TORCH_INDEX= …` leaves it out.
-# There torch comes first and by itself: neither that build nor CUDA's packages have a hash in requirements.txt.
 LINUX := $(filter Linux,$(shell uname))
 NVIDIA := $(wildcard /dev/nvidiactl)$(shell command -v nvidia-smi)
 TORCH_INDEX ?= $(if $(NVIDIA),,$(if $(LINUX),https://download.pytorch.org/whl/cpu))
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
-# Every package has to have one of the hashes that its requirements file names.
-PIP_CHECKED = $(PIP_INSTALL) --require-hashes
+# Every package has to have one of the hashes that its requirements file names. The files are complete.
+PIP_CHECKED = $(PIP_INSTALL) --no-deps --require-hashes
 HASHED := requirements.txt $(addprefix requirements/tools/,checkov.txt tracking.txt xla.txt) $(addprefix trainer/images/,cpu.txt tools.txt)
 # Packages of another Python are not for this one.
 unexport PYTHONPATH PYTHONHOME
@@ -155,8 +154,9 @@ $(INSTALLED): requirements.txt pyproject.toml packages/checkout/pyproject.toml p
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Trainflow needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	@grep -o '^torch==[^ ]*' requirements.txt > .venv/torch.txt
-	$(if $(LINUX),$(BIN)/python $(PIP_INSTALL) $(if $(TORCH_INDEX),--retries 2 --no-deps --extra-index-url $(TORCH_INDEX)) -r .venv/torch.txt)
+	$(if $(TORCH_INDEX),$(BIN)/python $(PIP_INSTALL) --retries 2 --no-deps --extra-index-url $(TORCH_INDEX) -r .venv/torch.txt)
 	$(BIN)/python $(PIP_CHECKED) -r requirements.txt
+	$(if $(LINUX),$(BIN)/python $(PIP_INSTALL) -r .venv/torch.txt) # CUDA's packages, where the build needs them
 	PYTHONWARNINGS=ignore $(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e . -e packages/checkout -e packages/kubetwin
 	@touch $@
 

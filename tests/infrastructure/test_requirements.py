@@ -71,16 +71,16 @@ def test_everything_that_is_installed_is_checked_by_its_hash(file: str) -> None:
 
 
 def test_every_installation_from_a_requirements_file_asks_for_hashes() -> None:
-    """But that of torch alone, whose build for processors is on an index of its own."""
+    """But those of torch alone, whose build for processors is on an index of its own, and of what it brings along."""
     recipes = [Path("Makefile"), Path("trainer/images/cpu.Dockerfile"), Path("trainer/images/tools.Dockerfile")]
     lines = [line for recipe in recipes for line in recipe.read_text().splitlines()]
     installs = [
         line for line in lines if re.search(r"(PIP_INSTALL\)|PIP_CHECKED\)|pip install).* (-r|--requirement) ", line)
     ]
-    assert len(installs) == 8
+    assert len(installs) == 9
     unchecked = [line for line in installs if not re.search(r"PIP_CHECKED|--require-hashes", line)]
     assert [line for line in unchecked if "torch.txt" not in line] == []
-    assert "PIP_CHECKED = $(PIP_INSTALL) --require-hashes" in lines
+    assert "PIP_CHECKED = $(PIP_INSTALL) --no-deps --require-hashes" in lines
 
 
 def test_everything_that_is_installed_is_audited() -> None:
