@@ -61,38 +61,23 @@ class RunTable:
     def finish(self, run_id: str, *, status: RunStatus, ended_at: datetime, error_name: str | None = None) -> None:
         """Record the end of a run. A refused run has no row, and none is created."""
         changes = {"status": status.value, "ended_at": ended_at.isoformat(), "error_name": error_name}
-        table = client("dynamodb")
-        try:
-            with translated("dynamodb:UpdateItem"):
-                table.update_item(
-                    TableName=self._name,
-                    Key={KEY: _to_item(run_id)},
-                    UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in changes),
-                    ConditionExpression=f"attribute_exists({KEY})",
-                    ExpressionAttributeNames={f"#{name}": name for name in changes},
-                    ExpressionAttributeValues={f":{name}": _to_item(value) for name, value in changes.items()},
-                )
-        except table.exceptions.ConditionalCheckFailedException:
-            return
+        self._update(
+            run_id,
+            "SET " + ", ".join(f"#{name} = :{name}" for name in changes),
+            condition=f"attribute_exists({KEY})",
+            names={f"#{name}": name for name in changes},
+            values={f":{name}": _to_item(value) for name, value in changes.items()},
+        )
 
     def reopen(self, run_id: str, *, execution_arn: str) -> None:
         """Record that a run whose end is in the table goes on, because its execution was redriven."""
-        table = client("dynamodb")
-        try:
-            with translated("dynamodb:UpdateItem"):
-                table.update_item(
-                    TableName=self._name,
-                    Key={KEY: _to_item(run_id)},
-                    UpdateExpression="SET #status = :running REMOVE ended_at, error_name",
-                    ConditionExpression="execution_arn = :arn",
-                    ExpressionAttributeNames={"#status": "status"},
-                    ExpressionAttributeValues={
-                        ":running": _to_item(RunStatus.RUNNING.value),
-                        ":arn": _to_item(execution_arn),
-                    },
-                )
-        except table.exceptions.ConditionalCheckFailedException:
-            return
+        self._update(
+            run_id,
+            "SET #status = :running REMOVE ended_at, error_name",
+            condition="execution_arn = :arn",
+            names={"#status": "status"},
+            values={":running": _to_item(RunStatus.RUNNING.value), ":arn": _to_item(execution_arn)},
+        )
 
     def was_told(self, execution_arn: str, about: str) -> bool:
         """Whether people have been told of an event of an execution."""
@@ -154,6 +139,24 @@ class RunTable:
             answer = client("dynamodb").get_item(TableName=self._name, Key={KEY: _to_item(key)}, ConsistentRead=True)
         fields = _fields(answer.get("Item", {}))
         return {name: value for name, value in fields.items() if (name, value) != (KEY, SURVEY_KEY)}
+
+    def _update(
+        self, run_id: str, expression: str, *, condition: str, names: dict[str, str], values: dict[str, Any]
+    ) -> None:
+        """Change the run's row where it meets a condition. Otherwise nothing is changed, and no row is created."""
+        table = client("dynamodb")
+        try:
+            with translated("dynamodb:UpdateItem"):
+                table.update_item(
+                    TableName=self._name,
+                    Key={KEY: _to_item(run_id)},
+                    UpdateExpression=expression,
+                    ConditionExpression=condition,
+                    ExpressionAttributeNames=names,
+                    ExpressionAttributeValues=values,
+                )
+        except table.exceptions.ConditionalCheckFailedException:
+            return
 
     def _put(
         self, item: dict[str, Any], *, condition: str, values: dict[str, Any], names: dict[str, str] | None = None
