@@ -119,6 +119,7 @@ class LambdaRuntime:
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(MAX_CONCURRENCY)
         self._zygote: subprocess.Popen[bytes] | None = None
+        self._starting, self._is_ready = threading.Lock(), False
         self._stopped = False
 
     def start(self) -> None:
@@ -136,8 +137,10 @@ class LambdaRuntime:
     def wait_ready(self) -> None:
         """Return once the zygote can fork workers."""
         assert self._zygote and self._zygote.stdout, "start() comes first"  # noqa: S101
-        if self._zygote.stdout.readline() != b"ready\n":
-            raise RuntimeError("The twin's Lambda workers could not be started; the reason stands above.")
+        with self._starting:
+            if not self._is_ready and self._zygote.stdout.readline() != b"ready\n":
+                raise RuntimeError("The twin's Lambda workers could not be started; the reason stands above.")
+            self._is_ready = True
 
     def stop(self) -> None:
         """End every worker, also in the middle of an invocation."""
@@ -159,6 +162,7 @@ class LambdaRuntime:
         Returns:
             Its result or its error as JSON, and whether it is an error.
         """
+        self.wait_ready()  # a schedule may come due while the twin starts
         with self._free:
             fault = self._faults(function.name, event)
             if fault is None:

@@ -1,7 +1,9 @@
 """EventBridge Scheduler's clock: moto 5.2.5 keeps schedules and never fires one.
 
 Time is scaled, as for the waits of the state machines: at a time scale of 30, a schedule of every five minutes fires
-every ten seconds. A schedule that has come due several times between two polls fires once.
+every ten seconds. One machine does all the work here, so a larger scale lets no schedule fire more often than that, and
+none fires while its last event is being delivered: events would queue up faster than they are handled. A schedule that
+has come due several times in the meantime fires once.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,6 +20,9 @@ from local.aws.targets import Target, Targets
 from local.loop import Loop
 
 POLL_SECONDS = 0.2
+MIN_PAUSE_SECONDS = 10.0
+"""Least time between two events of a schedule, unscaled."""
+
 UNITS = {"minute": 60, "hour": 3600, "day": 86400}
 RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 
@@ -43,7 +49,9 @@ class Schedules:
     def __init__(self, targets: Targets, *, time_scale: float) -> None:
         self.clock = Clock(time_scale=time_scale)
         self._targets = targets
+        self._min_pause = timedelta(seconds=MIN_PAUSE_SECONDS * time_scale)
         self._next: dict[str, tuple[str, datetime | None]] = {}
+        self._deliveries: dict[str, Future[None]] = {}
         self._loop = Loop(self.poll, name="schedules", seconds=POLL_SECONDS)
 
     def start(self) -> None:
@@ -62,17 +70,22 @@ class Schedules:
             known, due = self._next.get(schedule.arn, ("", None))
             if known != expression:
                 due = next_time(schedule.schedule_expression, schedule.schedule_expression_timezone, after=now)
-            elif due is not None and due <= now:
+            elif due is not None and due <= now and not self._is_delivering(schedule.arn):
                 self._fire(schedule, due)
                 due = next_time(schedule.schedule_expression, schedule.schedule_expression_timezone, after=now)
+                due = due and max(due, now + self._min_pause)
             self._next[schedule.arn] = (expression, due)
+
+    def _is_delivering(self, schedule_arn: str) -> bool:
+        delivery = self._deliveries.get(schedule_arn)
+        return delivery is not None and not delivery.done()
 
     def _fire(self, schedule: Any, due: datetime) -> None:
         if schedule.state != "ENABLED":
             return
         target = schedule.target
         text = filled(target.get("Input") or "{}", schedule_arn=schedule.arn, due=due)
-        self._targets.send(
+        delivery = self._targets.send(
             Target(
                 arn=target["Arn"],
                 sender=schedule.arn,
@@ -82,6 +95,8 @@ class Schedules:
             ),
             text,
         )
+        if delivery is not None:
+            self._deliveries[schedule.arn] = delivery
 
 
 def filled(text: str, *, schedule_arn: str, due: datetime) -> str:

@@ -10,7 +10,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -70,16 +70,22 @@ class Targets:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
 
-    def send(self, target: Target, text: str) -> None:
+    def send(self, target: Target, text: str) -> Future[None] | None:
         """Deliver an event in another thread.
 
         Args:
             target: The target.
             text: The event's text; JSON for functions and state machines.
+
+        Returns:
+            The delivery, which is done when a function has answered; None while the twin stops.
         """
-        if not self._stopping.is_set():
-            self._count(+1)
-            self._pool.submit(self._deliver, target, text).add_done_callback(lambda _: self._count(-1))
+        if self._stopping.is_set():
+            return None
+        self._count(+1)
+        delivery = self._pool.submit(self._deliver, target, text)
+        delivery.add_done_callback(lambda _: self._count(-1))
+        return delivery
 
     @contextmanager
     def held(self) -> Iterator[None]:
