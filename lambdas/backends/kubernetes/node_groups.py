@@ -65,7 +65,8 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
 def replace_bad_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run) -> bool:
     """Cordon the nodes that a run avoids and terminate their instances; Auto Scaling starts others. Safe to repeat.
 
-    The claim is made first: it keeps other runs from being granted these nodes. Nodes that another run has cordoned are
+    The claim is made first: it keeps other runs from being granted these nodes. Pods are listed again after the cordon:
+    a node on which another run's pod has appeared is left to that run. Nodes that another run has cordoned are
     terminated too: that run may have been stopped in between.
 
     Returns:
@@ -78,9 +79,11 @@ def replace_bad_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: R
         for node in replaceable_nodes(run.run_id, avoided, nodes, in_use=cluster.nodes_in_use()):
             cluster.cordon(node.name, run_id=run.run_id)
     cordoned = [node for node in cluster.nodes(compute.instance_type) if node.replaced_by is not None]
-    accepted = True
+    in_use, accepted = cluster.nodes_in_use() if cordoned else {}, True
     for node in cordoned:
-        if node.instance_id is not None:
+        if in_use.get(node.name, set()) - {node.replaced_by}:
+            cluster.uncordon(node.name)
+        elif node.instance_id is not None:
             accepted = nodegroups.replace(node.instance_id) and accepted
     return accepted
 

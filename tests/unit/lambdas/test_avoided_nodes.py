@@ -326,6 +326,30 @@ def test_a_node_that_another_run_uses_is_not_taken_from_it(
     assert instances(aws) == replacing
 
 
+def test_a_node_on_which_a_pod_appears_before_the_cordon_is_left_to_its_run(
+    aws: Aws, cluster: FakeKubernetesApi, replacing: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = {"name": "other-0", "labels": {**MANAGED_BY, RUN_LABEL: "other-0123456789ab"}}
+    patch = cluster._patch
+
+    def place_pod_and_patch(*arguments: Any) -> Any:
+        monkeypatch.setattr(cluster, "_patch", patch)
+        cluster.add("pods", {"metadata": other, "spec": {"nodeName": "a"}, "status": {"phase": "Pending"}})
+        return patch(*arguments)
+
+    monkeypatch.setattr(cluster, "_patch", place_pod_and_patch)
+    run = avoiding(run_of(), "a")
+    for _ in range(2):
+        with pytest.raises(GangTooLarge):
+            ensure(run)
+        node = cluster.objects["nodes", "a"]
+        assert not node["metadata"]["annotations"] and "unschedulable" not in node["spec"]
+        assert instances(aws) == replacing
+    del cluster.objects["pods", "other-0"]
+    assert not ensure(run)["ready"]
+    assert replacing[0] not in instances(aws)
+
+
 def test_nothing_is_done_to_a_node_unless_the_deployment_asks_for_it(
     aws: Aws, cluster: FakeKubernetesApi, replacing: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
