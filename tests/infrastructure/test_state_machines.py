@@ -285,7 +285,11 @@ def test_the_owner_is_warned_of_a_limit_in_a_window_of_its_own_and_once() -> Non
     assert {"Variable": "$warned", "BooleanEquals": False} in first["And"]
     warn = watch["WarnOwner"]
     assert (warn["Next"], warn["Assign"]) == ("ReportRunning", {"warned": True})
-    assert [(catch["Next"], catch["Assign"]) for catch in warn["Catch"]] == [("ReportRunning", {"warned": True})]
+    (catch,) = warn["Catch"]
+    later = {"warn_from_lap.$": "States.MathAdd($laps, 20)"}
+    assert (catch["Next"], catch["Assign"]) == ("Wait", later), "an outage loses no message, nor the metrics of many laps"
+    assert watch["InitializeWindow"]["Assign"]["warn_from_lap"] == 0
+    assert {"Variable": "$laps", "NumericGreaterThanEqualsPath": "$warn_from_lap"} in first["And"]
     assert training["ValidateRun"]["Assign"]["warned"] is False
     for name in ("WatchPrecompile", "WatchTraining"):
         assert training[name]["Parameters"]["Input"]["warned.$"] == "$warned"
