@@ -24,6 +24,7 @@ TRANSIENT = frozenset(
         "ProvisionedThroughputExceededException",
         "SlowDown",
         "KMSThrottling",
+        "KmsThrottlingException",  # Step Functions, whose executions are encrypted
         "ExecutionLimitExceeded",  # a million executions are open
         "ResourceInUseException",  # a node group is being resized: it takes one change at a time
     }

@@ -19,11 +19,6 @@ MAX_ACTIVITIES = 20
 """Newest activities of an Auto Scaling group that are read. A group without capacity fails every few minutes."""
 
 
-PASSING = frozenset({"ValidationError", "ScalingActivityInProgress", "ResourceContention"})
-"""Errors of Auto Scaling about an instance that its group does not have any more, and about changes under way (EC2 Auto
-Scaling API reference, TerminateInstanceInAutoScalingGroup)."""
-
-
 @dataclass(frozen=True)
 class ClusterEndpoint:
     """URL of the Kubernetes API and the certificate of its authority."""
@@ -104,17 +99,25 @@ class Nodegroups:
             auto_scaling_group=groups[0]["name"] if groups else None,
         )
 
-    def replace(self, instance_id: str) -> None:
-        """Terminate an instance of a group, which then starts another one. Safe to repeat."""
+    def replace(self, instance_id: str) -> bool:
+        """Terminate an instance of a group, which then starts another one. Safe to repeat.
+
+        Returns:
+            Whether it leaves, or has left; False if another change of the group is under way.
+        """
         try:
             with translated("autoscaling:TerminateInstanceInAutoScalingGroup"):
                 client("autoscaling").terminate_instance_in_auto_scaling_group(
                     InstanceId=instance_id, ShouldDecrementDesiredCapacity=False
                 )
         except ClientError as error:
-            # It is gone already; or it leaves, or another change is under way: the next poll finds out.
-            if error.response["Error"]["Code"] not in PASSING:
+            code = error.response["Error"]["Code"]
+            if code == "ScalingActivityInProgress":
+                return False
+            # "Instance Id not found - No managed instance found for instance ID".
+            if code != "ValidationError":
                 raise
+        return True
 
     def failed_launches(self, nodegroup: Nodegroup) -> list[FailedLaunch]:
         """The newest failed attempts to start an instance of the group.

@@ -264,7 +264,18 @@ class KubernetesCluster:
             node: Name of the node.
             run_id: Run whose jobs failed there.
         """
-        change = {"metadata": {"annotations": {REPLACED_ANNOTATION: run_id}}, "spec": {"unschedulable": True}}
+        self._mark(node, replaced_by=run_id, unschedulable=True)
+
+    def uncordon(self, node: str) -> None:
+        """Let pods onto a node again whose instance is not terminated after all. Safe to repeat."""
+        self._mark(node, replaced_by=None, unschedulable=None)
+
+    def _mark(self, node: str, *, replaced_by: str | None, unschedulable: bool | None) -> None:
+        """Change both in one call. A merge patch removes what is null (RFC 7396)."""
+        change = {
+            "metadata": {"annotations": {REPLACED_ANNOTATION: replaced_by}},
+            "spec": {"unschedulable": unschedulable},
+        }
         with suppress(NotFound):
             self._api.call("PATCH", f"/api/v1/nodes/{node}", body=change)
 

@@ -64,13 +64,13 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     logger.append_keys(run_id=run_id)
     row = table.find(run_id)
     if detail.status is RunStatus.RUNNING:
-        if row is not None and row.status is not RunStatus.RUNNING and _goes_on(detail):
-            table.reopen(run_id, execution_arn=detail.execution_arn)
+        if row is not None and row.status is not RunStatus.RUNNING:
+            _reopen_if_it_goes_on(table, run_id, detail)
         return _answer(run_id, NOTHING)
     if row is None:
         _announce(_record(run_id, detail), detail)
         return _answer(run_id, NOTHING)
-    if _goes_on(detail):
+    if _reopen_if_it_goes_on(table, run_id, detail):
         return _answer(run_id, NOTHING)
     release_caches(run_id)
     ended = row.model_copy(update={"status": detail.status})
@@ -84,6 +84,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         _notify(ended, detail, released, recorded=failure is None)
         error_name = detail.error or ended.status.value
         table.finish(run_id, status=ended.status, ended_at=datetime.now(UTC), error_name=error_name)
+        # It may have been redriven meanwhile; the event about that found a row that had not ended yet.
+        _reopen_if_it_goes_on(table, run_id, detail)
     if failure is not None:
         raise failure  # so that Lambda retries
     if record is not None:
@@ -94,6 +96,14 @@ def lambda_handler(event: Event) -> dict[str, Any]:
 def _has_ended_by_itself(row: RunRow, status: RunStatus) -> bool:
     """Whether the execution did its own tear-down, as far as it could, and sent the message."""
     return status is RunStatus.SUCCEEDED or (status is RunStatus.FAILED and row.status is RunStatus.FAILED)
+
+
+def _reopen_if_it_goes_on(table: RunTable, run_id: str, detail: Detail) -> bool:
+    """Whether the run goes on; its row in the run table says so then. Safe to repeat."""
+    goes_on = _goes_on(detail)
+    if goes_on:
+        table.reopen(run_id, execution_arn=detail.execution_arn)
+    return goes_on
 
 
 def _goes_on(detail: Detail) -> bool:

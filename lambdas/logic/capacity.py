@@ -23,11 +23,13 @@ class Capacity:
     """AWS's message that it has no more instances of the type; None if it has sent none, or was not asked."""
     ends_at: datetime | None = None
     """When the first of the type's nodes is terminated, as those of a capacity block are; None if that is not known."""
+    termination_refused: bool = False
+    """Whether Auto Scaling refused to terminate a bad node, so that the next poll has to request it again."""
 
     @property
     def ready(self) -> bool:
-        """Whether the gang can be submitted: all nodes or none."""
-        return self.nodes_ready >= self.nodes_wanted
+        """Whether the gang can be submitted: all nodes or none, and nothing is left to request."""
+        return self.nodes_ready >= self.nodes_wanted and not self.termination_refused
 
 
 def count_ready(nodes: Iterable[Node], compute: Compute, *, used_by_others: Collection[str]) -> int:
@@ -101,14 +103,14 @@ def unusable_nodes(claims: Iterable[Claim], nodes: Iterable[Node]) -> set[str]:
 def replaceable_nodes(
     run_id: str, avoided: Collection[str], nodes: Iterable[Node], *, in_use: Mapping[str, Collection[str]]
 ) -> list[Node]:
-    """Nodes that a run avoids and whose instances can be terminated: they hold no other run's pods.
-
-    A node that is being replaced already is among them as long as it exists: the call before may not have been made.
-    """
+    """Nodes that a run avoids and that can be replaced: they are EC2 instances and hold no other run's pods."""
     return [
         node
         for node in nodes
-        if node.name in avoided and node.instance_id is not None and {*in_use.get(node.name, ())} <= {run_id}
+        if node.name in avoided
+        and node.replaced_by is None
+        and node.instance_id is not None
+        and {*in_use.get(node.name, ())} <= {run_id}
     ]
 
 
@@ -172,6 +174,7 @@ def is_given_up(run: Run, capacity: Capacity, *, waiting_since: datetime, now: d
         before = f" There were none of {', '.join(run.given_up)} before either." if run.given_up else ""
         avoided = run.failed_nodes.avoided
         before += f" The run avoids {', '.join(avoided)}, where its jobs failed." if avoided else ""
+        before += " Auto Scaling refused to terminate a bad node." if capacity.termination_refused else ""
         raise CapacityTimeout(
             f"{capacity.nodes_ready} of {capacity.nodes_wanted} {spec.compute.instance_type} nodes were ready after "
             f"{spec.limits.capacity_timeout_minutes:g} minutes.{before}"

@@ -2,7 +2,9 @@
 
 The VPC CNI enforces them on nodes of the cluster that the stacks make (`vpc-cni` in addons.py); in an existing cluster
 its own network plugin does, if it enforces any. They hold for addresses of pods: the node mounts the file system, and
-EFA's traffic passes no kernel, so both are bounded by security groups alone.
+EFA's traffic passes no kernel, so both are bounded by security groups alone. The VPC CNI may not apply them to pods
+without an owner, which those of the backend `pod` and of the doctor are, and applies them to others one to two seconds
+after their start (EKS user guide, "Restrict Pod network traffic with Kubernetes network policies").
 """
 
 from __future__ import annotations

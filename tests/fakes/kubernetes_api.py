@@ -116,9 +116,11 @@ class FakeKubernetesApi:
 
 
 def _merge(into: dict[str, Any], change: dict[str, Any]) -> None:
-    """A merge patch without deletions (RFC 7396)."""
+    """A merge patch (RFC 7396)."""
     for key, value in change.items():
-        if isinstance(value, dict):
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, dict):
             _merge(into.setdefault(key, {}), value)
         else:
             into[key] = value

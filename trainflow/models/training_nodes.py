@@ -41,8 +41,8 @@ class Node:
             (str(each["status"]) for each in status.get("conditions") or () if each["type"] == "Ready"), None
         )
         self.ready = not spec.get("unschedulable", False) and self._ready_status == "True"
-        self.is_replaced: bool = REPLACED_ANNOTATION in (manifest["metadata"].get("annotations") or {})
-        """Whether its instance is being terminated, and another one started in its place."""
+        self.replaced_by: str | None = (manifest["metadata"].get("annotations") or {}).get(REPLACED_ANNOTATION)
+        """The run that has its instance terminated, and another one started in its place; None for any other node."""
         self._provider_id: str = spec.get("providerID") or ""
         self._labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -99,9 +100,11 @@ class KubernetesBackend:
 
     def ensure_nodes(self, run: Run, *, waiting_since: datetime) -> Capacity:
         """Capacity of the instance type's node group, which grows by the missing nodes."""
-        if self._deployment.replaces_bad_nodes and run.failed_nodes.avoided:
-            node_groups.replace_bad_nodes(self._cluster, self._nodegroups, run)
-        return node_groups.ensure_nodes(self._cluster, self._nodegroups, run, waiting_since=waiting_since)
+        refused = self._deployment.replaces_bad_nodes and not node_groups.replace_bad_nodes(
+            self._cluster, self._nodegroups, run
+        )
+        capacity = node_groups.ensure_nodes(self._cluster, self._nodegroups, run, waiting_since=waiting_since)
+        return replace(capacity, termination_refused=refused)
 
     def release_nodes(self, instance_type: str) -> int:
         """Release the nodes of the type's node group, unless a run claims some; returns their number."""

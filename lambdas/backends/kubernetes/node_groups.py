@@ -51,10 +51,10 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
         nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
         # Before it grows: nodes of an impossible gang cost money too.
         require_fit(run.spec, nodegroup)
-        own = [node for node in nodes if node.name in mine and not node.is_replaced]
+        own = [node for node in nodes if node.name in mine and node.replaced_by is None]
         require_fit_without(own, run.spec, nodegroup, waiting_since=waiting_since, now=datetime.now(UTC))
         # An unusable node is one of the group's, so the group needs one more in its place, unless it is replaced.
-        staying = [node for node in nodes if node.name in unusable and not node.is_replaced]
+        staying = [node for node in nodes if node.name in unusable and node.replaced_by is None]
         nodegroups.grow_to(nodegroup.name, sum(claim.num_nodes for claim in claims) + len(staying))
         if compute.fallback:
             shortage = shortage_of(nodegroups.failed_launches(nodegroup), since=waiting_since)
@@ -62,19 +62,30 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
     return capacity
 
 
-def replace_bad_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run) -> None:
+def replace_bad_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run) -> bool:
     """Cordon the nodes that a run avoids and terminate their instances; Auto Scaling starts others. Safe to repeat.
 
-    The claim is made first: it keeps other runs from being granted these nodes.
+    The claim is made first: it keeps other runs from being granted these nodes. Pods are listed again after the cordon:
+    a node on which another run's pod has appeared is left to that run. Nodes that another run has cordoned are
+    terminated too: that run may have been stopped in between.
+
+    Returns:
+        Whether every termination was accepted.
     """
     compute, avoided = run.spec.compute, run.failed_nodes.avoided
-    cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes, avoided_nodes=avoided)
-    nodes = cluster.nodes(compute.instance_type)
-    for node in replaceable_nodes(run.run_id, avoided, nodes, in_use=cluster.nodes_in_use()):
-        if not node.is_replaced:
+    if avoided:
+        cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes, avoided_nodes=avoided)
+        nodes = cluster.nodes(compute.instance_type)
+        for node in replaceable_nodes(run.run_id, avoided, nodes, in_use=cluster.nodes_in_use()):
             cluster.cordon(node.name, run_id=run.run_id)
-        if node.instance_id is not None:
-            nodegroups.replace(node.instance_id)
+    cordoned = [node for node in cluster.nodes(compute.instance_type) if node.replaced_by is not None]
+    in_use, accepted = cluster.nodes_in_use() if cordoned else {}, True
+    for node in cordoned:
+        if in_use.get(node.name, set()) - {node.replaced_by}:
+            cluster.uncordon(node.name)
+        elif node.instance_id is not None:
+            accepted = nodegroups.replace(node.instance_id) and accepted
+    return accepted
 
 
 def _granted(

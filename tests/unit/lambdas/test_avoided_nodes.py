@@ -18,12 +18,12 @@ from lambdas.logic.jobs import job_of
 from lambdas.logic.messages import message
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import job_ref, run_of, run_on, spec_with
-from tests.unit.lambdas.conftest import CONTEXT, Aws
+from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, Aws
 from tests.unit.lambdas.test_slurm_forms import JOB
 from trainflow.errors import CapacityTimeout, GangTooLarge
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.failed_nodes import MAX_NODES, FailedNodes, failed_at, failed_node, named_at
-from trainflow.models.instances import INSTANCE_TYPE_LABEL
+from trainflow.models.instances import INSTANCE_TYPE_LABEL, nodegroup_name
 from trainflow.models.kubernetes_names import MANAGED_BY, REPLACED_ANNOTATION, RUN_LABEL
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_record import Restart, RunStatus
@@ -278,6 +278,44 @@ def test_a_crash_between_cordon_and_termination_is_made_up_for(
     assert replacing[0] not in instances(aws)
 
 
+def add_instance(aws: Aws, cluster: FakeKubernetesApi, node: str) -> None:
+    """One more node, in a node group that may have three."""
+    aws.client("eks").update_nodegroup_config(
+        clusterName=CLUSTER, nodegroupName=nodegroup_name(TYPE), scalingConfig={"maxSize": 3, "desiredSize": 3}
+    )
+    add_nodes(cluster, node)
+
+
+def test_a_gang_waits_while_the_termination_of_its_bad_node_is_refused(
+    aws: Aws, cluster: FakeKubernetesApi, replacing: list[str], refusing: Callable[[str, str | None], None]
+) -> None:
+    """If it went on, no poll would request the termination again."""
+    add_instance(aws, cluster, "c")
+    run = avoiding(run_of(), "a")
+    refusing("TerminateInstanceInAutoScalingGroup", "ScalingActivityInProgress")
+    waiting = ensure(run)
+    assert (waiting["ready"], waiting["nodes_ready"]) == (False, 2)
+    with pytest.raises(CapacityTimeout, match="Auto Scaling refused to terminate a bad node"):
+        ensure(run, waiting_since=datetime.now(UTC) - timedelta(days=2))
+    refusing("TerminateInstanceInAutoScalingGroup", None)
+    assert ensure(run)["ready"]
+    assert replacing[0] not in instances(aws)
+
+
+def test_a_node_that_a_stopped_run_cordoned_is_replaced_by_the_next_run(
+    aws: Aws, cluster: FakeKubernetesApi, replacing: list[str], refusing: Callable[[str, str | None], None]
+) -> None:
+    add_instance(aws, cluster, "c")
+    run = avoiding(run_of(), "a")
+    refusing("TerminateInstanceInAutoScalingGroup", "InternalFailure")
+    with pytest.raises(ClientError):
+        ensure(run)
+    del cluster.objects["configmaps", f"{run.run_id}-nodes"]
+    refusing("TerminateInstanceInAutoScalingGroup", None)
+    assert ensure(run_of(run_id="other-0123456789ab"))["ready"]
+    assert replacing[0] not in instances(aws) and replacing[1] in instances(aws)
+
+
 def test_a_node_that_another_run_uses_is_not_taken_from_it(
     aws: Aws, cluster: FakeKubernetesApi, replacing: list[str]
 ) -> None:
@@ -286,6 +324,30 @@ def test_a_node_that_another_run_uses_is_not_taken_from_it(
     with pytest.raises(GangTooLarge):
         ensure(avoiding(run_of(), "a"))
     assert instances(aws) == replacing
+
+
+def test_a_node_on_which_a_pod_appears_before_the_cordon_is_left_to_its_run(
+    aws: Aws, cluster: FakeKubernetesApi, replacing: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = {"name": "other-0", "labels": {**MANAGED_BY, RUN_LABEL: "other-0123456789ab"}}
+    patch = cluster._patch
+
+    def place_pod_and_patch(*arguments: Any) -> Any:
+        monkeypatch.setattr(cluster, "_patch", patch)
+        cluster.add("pods", {"metadata": other, "spec": {"nodeName": "a"}, "status": {"phase": "Pending"}})
+        return patch(*arguments)
+
+    monkeypatch.setattr(cluster, "_patch", place_pod_and_patch)
+    run = avoiding(run_of(), "a")
+    for _ in range(2):
+        with pytest.raises(GangTooLarge):
+            ensure(run)
+        node = cluster.objects["nodes", "a"]
+        assert not node["metadata"]["annotations"] and "unschedulable" not in node["spec"]
+        assert instances(aws) == replacing
+    del cluster.objects["pods", "other-0"]
+    assert not ensure(run)["ready"]
+    assert replacing[0] not in instances(aws)
 
 
 def test_nothing_is_done_to_a_node_unless_the_deployment_asks_for_it(

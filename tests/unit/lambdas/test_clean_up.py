@@ -17,6 +17,7 @@ from lambdas.backends.job import render
 from lambdas.backends.kubernetes import pods
 from lambdas.gateways import executions
 from lambdas.gateways.kubernetes import KubernetesCluster
+from lambdas.gateways.runs import RunTable
 from lambdas.handlers import clean_up, notify, tear_down, validate_run
 from lambdas.logic.jobs import job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
@@ -513,6 +514,33 @@ def test_the_row_of_a_run_that_is_redriven_says_that_it_runs(
     assert row is not None
     assert (row.status, row.ended_at, row.error_name) == (RunStatus.RUNNING, None, None)
     assert len(aws.messages) == told
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_run_that_is_redriven_while_it_is_cleaned_up_is_in_the_table_as_running(
+    aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch, crashes: bool
+) -> None:
+    """The event that it runs again comes before its end is in the table, so it finds nothing to change."""
+    run = running(aws, cluster)
+    finish = RunTable.finish
+
+    def finish_late(table: RunTable, run_id: str, **fields: Any) -> None:
+        redriven(monkeypatch, status=RunStatus.RUNNING, at=STOPPED_AT + timedelta(minutes=5))
+        clean(run, "RUNNING")
+        assert status_of(aws, run) is RunStatus.RUNNING
+        finish(table, run_id, **fields)
+        if crashes:
+            raise ServiceUnavailable("The function ends here.")
+
+    monkeypatch.setattr(RunTable, "finish", finish_late)
+    if crashes:
+        with pytest.raises(ServiceUnavailable):
+            clean(run)
+    clean(run)  # Lambda may invoke it twice
+    row = aws.table.find(run.run_id)
+    assert row is not None
+    assert (row.status, row.ended_at, row.error_name) == (RunStatus.RUNNING, None, None)
+    assert len(aws.messages) == 1
 
 
 def test_a_run_that_begins_has_nothing_to_clean_up(aws: Aws, cluster: FakeKubernetesApi) -> None:

@@ -18,7 +18,14 @@ TYPE = "trn1.32xlarge"
 
 
 @pytest.mark.parametrize(
-    "code", ["ThrottlingException", "ExecutionLimitExceeded", "ResourceInUseException", "KMSThrottling"]
+    "code",
+    [
+        "ThrottlingException",
+        "ExecutionLimitExceeded",
+        "ResourceInUseException",
+        "KMSThrottling",
+        "KmsThrottlingException",
+    ],
 )
 def test_what_passes_is_worth_a_retry(aws: Aws, refusing: Callable[[str, str | None], None], code: str) -> None:
     refusing("StartExecution", code)
