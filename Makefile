@@ -140,7 +140,7 @@ audit: $(INSTALLED) ## Known vulnerabilities of everything that is installed fro
 
 sbom: $(INSTALLED) ## What this environment consists of, with licences: out/sbom.json (CycloneDX)
 	@mkdir -p out
-	$(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py environment --output-reproducible --output-file out/sbom.json $(BIN)/python
+	$(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py environment --no-validate --output-reproducible --output-file out/sbom.json $(BIN)/python
 
 lock: $(INSTALLED) ## Compile every requirements file anew from requirements/
 	$(BIN)/python requirements/resolve.py
