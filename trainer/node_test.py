@@ -258,10 +258,11 @@ def exchanged(device: Device, groups: Sequence[dist.ProcessGroup], world_size: i
         device.average([numbers], world_size, device.bucket_mib)
         device.start_queued_work()
         return Measured() if float(numbers[-1]) == 1 else Measured(error="the sum over all processes was wrong")
-    result = Measured(error="there was no neighbour")
+    best: Measured | None = None
     for group in groups:
-        result = better(result, _attempt(lambda group=group: _exchanged(device, group)))  # type: ignore[misc]
-    return result
+        now = _attempt(lambda group=group: _exchanged(device, group))  # type: ignore[misc]
+        best = now if best is None else better(best, now)
+    return Measured(error="there was no neighbour") if best is None else best
 
 
 def _exchanged(device: Device, group: dist.ProcessGroup) -> Measured:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from trainer import node_health, node_test
+from trainer.device.cpu import CpuDevice
 from trainer.helpers import install
 from trainer.node_figures import Measured
 from trainer.node_test import Meeting, Place
@@ -103,6 +105,13 @@ def test_one_process_that_fails_makes_its_node_unhealthy(port: int) -> None:
 
 def test_what_fails_on_every_node_is_left_to_the_program(port: int) -> None:
     assert outcomes(port, [measuring("no such backend") for _ in range(3)]) == ["healthy"] * 3
+
+
+def test_an_exchange_that_fails_with_both_neighbours_names_the_error() -> None:
+    without_backend = dist.ProcessGroup(0, 2)
+    failed = node_test.exchanged(CpuDevice(), [without_backend, without_backend], 3)
+    assert failed.error.startswith("RuntimeError: No backend type associated")
+    assert node_test.exchanged(CpuDevice(), [], 1).error == "there was no neighbour"
 
 
 def test_a_node_that_hangs_alone_is_unhealthy_and_a_gang_that_hangs_blames_no_node(port: int) -> None:
