@@ -13,7 +13,8 @@ from botocore.exceptions import ClientError
 from local.aws import deployment
 from local.aws.access import granted
 from local.aws.deployment import ARTIFACT_BUCKET, DATA_BUCKET, RUN_TABLE, Deployment
-from local.aws.server import AwsServer
+from local.aws.server import REGION, AwsServer
+from local.aws.session import isolated_session
 from trainflow.models.metric_names import NAMESPACE
 
 ELSEWHERE = "111111111111"
@@ -90,6 +91,30 @@ def test_requests_are_recorded_with_role_action_resource_and_conditions(aws: Aws
     }
     assert ("s3:PutObject", "s3", None, True) in recorded
     assert ("kms:GenerateDataKey", "kms", ("s3.us-west-2.amazonaws.com",), True) in recorded
+
+
+UNKNOWN: dict[str, tuple[str, str, dict[str, Any], str, int]] = {
+    "S3": ("s3", "get_object", {"Bucket": DATA_BUCKET, "Key": "x"}, "InvalidAccessKeyId", 403),
+    "query": ("iam", "list_roles", {}, "InvalidClientTokenId", 403),
+    "a request that needs no permission": ("sts", "get_caller_identity", {}, "InvalidClientTokenId", 403),
+    "JSON": ("dynamodb", "list_tables", {}, "UnrecognizedClientException", 400),
+    "REST": ("lambda", "list_functions", {}, "UnrecognizedClientException", 403),
+    "EC2": ("ec2", "describe_subnets", {}, "AuthFailure", 401),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_an_access_key_that_does_not_exist_is_refused(aws: AwsServer, deployed: Deployment, case: str) -> None:
+    service, operation, parameters, refused, status = UNKNOWN[case]
+    given = {"aws_access_key_id": "AKIAUNKNOWN", "aws_secret_access_key": "b"}
+    client: Any = isolated_session().client(  # type: ignore[call-overload]
+        service, endpoint_url=aws.endpoint, region_name=REGION, **given
+    )
+    with pytest.raises(ClientError) as error:
+        getattr(client, operation)(**parameters)
+    assert (code(error), error.value.response["ResponseMetadata"]["HTTPStatusCode"]) == (refused, status)
+    recorded = [call.action for call in aws.guard.calls if call.caller == "AKIAUNKNOWN" and not call.allowed]
+    assert case.startswith("a request") or any(action.startswith(f"{service}:") for action in recorded)
 
 
 @pytest.mark.parametrize("caller", ["owner", "pods"])

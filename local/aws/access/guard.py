@@ -30,6 +30,17 @@ from local.aws.replacements import replace
 OWNER = Caller("owner")
 ANONYMOUS = Caller("anonymous")
 
+UNKNOWN_KEY = "InvalidClientTokenId"
+
+UNKNOWN_KEY_CODES = {
+    "ec2": ("AuthFailure", 401),
+    "json": ("UnrecognizedClientException", 400),
+    "query": (UNKNOWN_KEY, 403),
+    "query-json": (UNKNOWN_KEY, 403),
+    "rest-json": ("UnrecognizedClientException", 403),
+}
+"""Error and status for an access key that does not exist, by protocol (API references, 'Common errors')."""
+
 PREFIXES = {"monitoring": "cloudwatch"}
 """Prefixes of IAM actions that differ from the name with which requests are signed."""
 
@@ -37,7 +48,7 @@ _CREDENTIAL = re.compile(r"Credential=(?P<key>[^/]+)/[^/]+/[^/]+/(?P<service>[^/
 
 
 class AccessDenied(Exception):
-    """A request that IAM refuses."""
+    """A request that IAM or KMS refuses."""
 
     def __init__(self, message: str, code: str = "AccessDenied") -> None:
         super().__init__(message)
@@ -49,7 +60,7 @@ class Call:
     """A permission that a caller has needed, one way or another."""
 
     caller: str
-    """ARN of the role, or name of the service."""
+    """ARN of the role, name of the service, or an unknown access key."""
     action: str
     resource: str
     context: tuple[tuple[str, tuple[str, ...]], ...]
@@ -59,8 +70,14 @@ class Call:
 class Guard:
     """Judges requests and remembers them."""
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, *, owner_key: str) -> None:
+        """
+        Args:
+            region: Region of the account's resources.
+            owner_key: Access key of the account's owner.
+        """
         self.account = Account(region)
+        self._owner_key = owner_key
         self._calls: Counter[Call] = Counter()
         self._lock = threading.Lock()
         self._callers: dict[str, Caller] = {}
@@ -86,6 +103,8 @@ class Guard:
         key = found["key"]
         if key not in self._callers:
             role = self.account.role_of(key)
+            if role is None and key != self._owner_key:
+                return Caller("unknown", key)
             self._callers[key] = Caller("role", *role) if role else OWNER
         return self._callers[key]
 
@@ -93,21 +112,28 @@ class Guard:
         """Return if a caller has all of some permissions.
 
         Raises:
-            AccessDenied: If it lacks one; the message says which, as AWS says it.
+            AccessDenied: If it lacks one; the message says which, as AWS says it. Also if its access key is unknown.
         """
+        if caller.kind == "unknown":
+            for ask in asks:
+                self._record(caller, ask, allowed=False)
+            raise AccessDenied("The security token included in the request is invalid.", UNKNOWN_KEY)
         for ask in asks:
             if ask.action in USES_OF_KEYS:
                 self._require_usable(ask.resource, prefix="KMS." if "kms:viaservice" in ask.context else "")
             decision = self._judge(caller, ask)
             if caller.kind != "owner":
-                call = Call(caller.name, ask.action, ask.resource, tuple(sorted(ask.context.items())), decision.allowed)
-                with self._lock:
-                    self._calls[call] += 1
+                self._record(caller, ask, allowed=decision.allowed)
             if not decision.allowed:
                 on = "" if ask.resource == "*" else f" on resource: {ask.resource}"
                 raise AccessDenied(
                     f"User: {caller.label} is not authorized to perform: {ask.action}{on} {decision.reason}"
                 )
+
+    def _record(self, caller: Caller, ask: Ask, *, allowed: bool) -> None:
+        call = Call(caller.name, ask.action, ask.resource, tuple(sorted(ask.context.items())), allowed)
+        with self._lock:
+            self._calls[call] += 1
 
     def _judge(self, caller: Caller, ask: Ask) -> Decision:
         identity = self.account.policies_of(caller.name) if caller.kind == "role" else ()
@@ -177,6 +203,9 @@ def install(guard: Guard) -> None:
         try:
             guard.require(caller, _asks_of_s3(self, bucket_name, key_name, guard.account))
         except AccessDenied as denied:
+            if denied.code == UNKNOWN_KEY:
+                said = "The AWS Access Key Id you provided does not exist in our records."
+                raise S3ClientError("InvalidAccessKeyId", said) from denied
             raise S3ClientError(denied.code, str(denied)) from denied
 
     def permission_of_everyone(self: Any, action: str, resource: str) -> Any:
@@ -200,6 +229,8 @@ def _refusal(response: Any, denied: AccessDenied) -> tuple[int, dict[str, Any], 
     code = denied.code
     request_id = str(uuid.uuid4())  # moto's interpreter of state machines reads it in every error
     status = 400 if protocol in ("json", "query-json") or code != "AccessDenied" else 403
+    if code == UNKNOWN_KEY:
+        code, status = UNKNOWN_KEY_CODES.get(protocol, (code, 403))
     if code == "AccessDenied":
         code = {"ec2": "UnauthorizedOperation"}.get(protocol, f"{code}Exception" if "json" in protocol else code)
     if "json" in protocol:
