@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -155,6 +155,26 @@ def test_a_disabled_key_encrypts_and_decrypts_nothing(aws: AwsServer, deployed: 
         kms.enable_key(KeyId=key)
 
 
+def test_each_service_names_its_own_error_for_a_disabled_key(aws: AwsServer, deployed: Deployment) -> None:
+    kms, sqs, key = aws.client("kms"), aws.client("sqs"), {"run_id": {"S": "#notice locked"}}
+    queue = sqs.get_queue_url(QueueName="trainflow-run-requests-dead-letters")["QueueUrl"]
+    (attribute,) = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["KmsMasterKeyId"])["Attributes"].values()
+    locked = attribute.rsplit("/", 1)[1]
+    kms.disable_key(KeyId=locked)
+    try:
+        refused: dict[str, Callable[[], Any]] = {
+            "KMSDisabled": lambda: aws.client("sns").publish(TopicArn=deployed.topic_arn, Message="untold"),
+            "KMS.DisabledException": lambda: sqs.send_message(QueueUrl=queue, MessageBody="unsent"),
+            "AccessDeniedException": lambda: aws.client("dynamodb").get_item(TableName=RUN_TABLE, Key=key),
+        }
+        for expected, call in refused.items():
+            with pytest.raises(ClientError) as error:
+                call()
+            assert code(error) == expected
+    finally:
+        kms.enable_key(KeyId=locked)
+
+
 def test_a_key_is_used_only_if_its_policy_lets_the_account_decide(aws: AwsServer, deployed: Deployment) -> None:
     sns, kms = aws.client_of("sns", role("Notify")), aws.client("kms")
     key = aws.client("sns").get_topic_attributes(TopicArn=deployed.topic_arn)["Attributes"]["KmsMasterKeyId"]
@@ -162,7 +182,7 @@ def test_a_key_is_used_only_if_its_policy_lets_the_account_decide(aws: AwsServer
     nobody = {"Statement": [{"Effect": "Allow", "Action": "kms:Put*", "Principal": {"AWS": "*"}, "Resource": "*"}]}
     kms.put_key_policy(KeyId=key, PolicyName="default", Policy=json.dumps(nobody))
     try:
-        with pytest.raises(ClientError, match="kms:GenerateDataKey"):
+        with pytest.raises(ClientError, match=r"KMSAccessDenied.*kms:GenerateDataKey"):
             sns.publish(TopicArn=deployed.topic_arn, Message="untold")
     finally:
         kms.put_key_policy(KeyId=key, PolicyName="default", Policy=before)

@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, unquote
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+from local.aws.access import key_errors
 from local.aws.access.account import ACCOUNT, Account, parsed
 from local.aws.access.asks import TLS, S3Request, of_deletion, of_request, of_s3
 from local.aws.access.evaluation import Ask, Caller, Decision, decide
@@ -120,15 +121,15 @@ class Guard:
             raise AccessDenied("The security token included in the request is invalid.", UNKNOWN_KEY)
         for ask in asks:
             if ask.action in USES_OF_KEYS:
-                self._require_usable(ask.resource, prefix="KMS." if "kms:viaservice" in ask.context else "")
+                self._require_usable(ask)
             decision = self._judge(caller, ask)
             if caller.kind != "owner":
                 self._record(caller, ask, allowed=decision.allowed)
             if not decision.allowed:
                 on = "" if ask.resource == "*" else f" on resource: {ask.resource}"
-                raise AccessDenied(
-                    f"User: {caller.label} is not authorized to perform: {ask.action}{on} {decision.reason}"
-                )
+                said = f"User: {caller.label} is not authorized to perform: {ask.action}{on} {decision.reason}"
+                via = ask.context.get("kms:viaservice", ())
+                raise AccessDenied(f"{key_errors.prefix_of(via)}{said}", key_errors.errors_of(via).denied)
 
     def _record(self, caller: Caller, ask: Ask, *, allowed: bool) -> None:
         call = Call(caller.name, ask.action, ask.resource, tuple(sorted(ask.context.items())), allowed)
@@ -140,20 +141,17 @@ class Guard:
         context = tuple(sorted(ask.context.items()))
         return _judged(caller, ask.action, ask.resource, context, identity, self.account.policy_on(ask.resource))
 
-    def _require_usable(self, key: str, *, prefix: str) -> None:
+    def _require_usable(self, ask: Ask) -> None:
         """Refuse a key that does not exist, is disabled or waits for its deletion (KMS API reference, errors)."""
-        state = self.account.key_state(key)
+        state, via = self.account.key_state(ask.resource), ask.context.get("kms:viaservice", ())
         if state == "Enabled":
             return
-        code = KEY_ERRORS.get(state, "KMSInvalidStateException")
         said = "does not exist" if state is None else f"is {state.lower() if state == 'Disabled' else state}"
-        raise AccessDenied(f"Key '{key}' {said}.", f"{prefix}{code}")
+        message = f"{key_errors.prefix_of(via)}Key '{ask.resource}' {said}."
+        raise AccessDenied(message, key_errors.errors_of(via).of_state(state))
 
 
 USES_OF_KEYS = frozenset({"kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey", "kms:GenerateDataKeyWithoutPlaintext"})
-
-KEY_ERRORS = {None: "NotFoundException", "Disabled": "DisabledException"}
-"""KMS's errors for keys that encrypt nothing, by the state of the key; None for a missing key."""
 
 
 @lru_cache(maxsize=65536)
@@ -236,6 +234,8 @@ def _refusal(response: Any, denied: AccessDenied) -> tuple[int, dict[str, Any], 
     if "json" in protocol:
         body = json.dumps({"__type": code, "message": str(denied)})
         headers = {"status": str(status), "x-amzn-errortype": code, "content-type": "application/json"}
+        if code in key_errors.QUERY_CODES:
+            headers["x-amzn-query-error"] = f"{key_errors.QUERY_CODES[code]};Sender"
         return status, {**headers, "x-amzn-requestid": request_id}, body
     error = f"<Code>{code}</Code><Message>{escape(str(denied))}</Message>"
     root, wrapped = ("Response", f"<Errors><Error>{error}</Error></Errors>")
