@@ -91,16 +91,24 @@ class Meeting:
             address, port, is_master=False, timeout=LONGEST_WAIT, wait_for_workers=False
         )
         self._store = self._connect()
+        self._question = ""
 
-    def agree(self, what: str, mine: Measured, judge: Callable[[Sequence[Measured]], object]) -> object:
-        """What rank 0 concludes from the figures of all nodes.
+    def begin(self, question: str) -> None:
+        """Begin the next question to the gang. A process does so once all have answered the one before.
 
         Args:
-            what: Name of this question; another one each time.
+            question: Its name; another one each time.
+        """
+        self._question = question
+
+    def agree(self, mine: Measured, judge: Callable[[Sequence[Measured]], object]) -> object:
+        """Answer the question, and return what rank 0 concludes from the figures of all nodes.
+
+        Args:
             mine: What this process has measured.
             judge: Gives something that JSON can hold from the figures of the nodes, by their number.
         """
-        place, store = self.place, self._store
+        place, store, what = self.place, self._store, self._question
         store.set(f"{what}/{place.rank}", json.dumps(asdict(mine)))
         if place.rank == 0:
             told = [Measured(**json.loads(store.get(f"{what}/{rank}"))) for rank in range(place.world_size)]
@@ -108,9 +116,9 @@ class Meeting:
             store.set(f"{what}/concluded", json.dumps(judge(nodes)))
         return json.loads(store.get(f"{what}/concluded"))
 
-    def late_nodes(self, what: str) -> frozenset[int]:
-        """Nodes of which a process has not answered yet. Called from another thread."""
-        store, place = self._connect(), self.place
+    def late_nodes(self) -> frozenset[int]:
+        """Nodes of which a process has not answered the question yet. Called from another thread."""
+        store, place, what = self._connect(), self.place, self._question
         late = (rank for rank in range(place.world_size) if not store.check([f"{what}/{rank}"]))
         return frozenset(rank // place.per_node for rank in late)
 
@@ -124,13 +132,14 @@ def main(_argv: Sequence[str], environment: Environment) -> None:
     """
     place = Place(environment.rank, environment.world_size, environment.local_world_size)
     meeting = Meeting(place, os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    meeting.agree("here", Measured(), lambda _nodes: None)
+    meeting.begin("here")
+    meeting.agree(Measured(), lambda _nodes: None)
     began = time.monotonic()
     with ExitStack() as stack:
         test = Test(environment, place, stack)
-        with limited(meeting, "memory-1", MEMORY_SECONDS):
+        with limited(meeting, "memory", MEMORY_SECONDS):
             memory = measured(meeting, "memory", "The memory of this node's devices", test.memory)
-        with limited(meeting, "exchange-1", EXCHANGE_SECONDS):
+        with limited(meeting, "exchange", EXCHANGE_SECONDS):
             what = "The exchange of data with this node's neighbours in the gang"
             exchange = measured(meeting, "exchange", what, test.exchange, fewest=FEWEST_TO_COMPARE)
     if place.rank == 0:
@@ -187,9 +196,10 @@ def measured(
 
     found: Mapping[str, str] = {}
     for number in range(1, MAX_MEASUREMENTS + 1):
+        meeting.begin(f"{name}-{number}")
         now = _attempt(measure)
         best = now if best is None else better(best, now)
-        answer = meeting.agree(f"{name}-{number}", best, judge)
+        answer = meeting.agree(best, judge)
         found = answer if isinstance(answer, dict) else {}
         if not found:
             return dict(enumerate(nodes))
@@ -258,10 +268,11 @@ def exchanged(device: Device, groups: Sequence[dist.ProcessGroup], world_size: i
         device.average([numbers], world_size, device.bucket_mib)
         device.start_queued_work()
         return Measured() if float(numbers[-1]) == 1 else Measured(error="the sum over all processes was wrong")
-    result = Measured(error="there was no neighbour")
+    best: Measured | None = None
     for group in groups:
-        result = better(result, _attempt(lambda group=group: _exchanged(device, group)))  # type: ignore[misc]
-    return result
+        now = _attempt(lambda group=group: _exchanged(device, group))  # type: ignore[misc]
+        best = now if best is None else better(best, now)
+    return Measured(error="there was no neighbour") if best is None else best
 
 
 def _exchanged(device: Device, group: dist.ProcessGroup) -> Measured:
@@ -278,9 +289,9 @@ def _exchanged(device: Device, group: dist.ProcessGroup) -> Measured:
 
 
 @contextmanager
-def limited(meeting: Meeting, what: str, seconds: float) -> Iterator[None]:
+def limited(meeting: Meeting, part: str, seconds: float) -> Iterator[None]:
     """Bound a part of the test: a device that hangs answers no signal, so a thread ends the process."""
-    timer = threading.Timer(seconds, _end, (meeting, what, seconds))
+    timer = threading.Timer(seconds, _end, (meeting, part, seconds))
     timer.daemon = True
     timer.start()
     try:
@@ -289,22 +300,22 @@ def limited(meeting: Meeting, what: str, seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def _end(meeting: Meeting, what: str, seconds: float) -> NoReturn:
-    os._exit(program.run(lambda _argv, _place: require_end(meeting, what, seconds), (), os.environ))
+def _end(meeting: Meeting, part: str, seconds: float) -> NoReturn:
+    os._exit(program.run(lambda _argv, _place: require_end(meeting, part, seconds), (), os.environ))
 
 
-def require_end(meeting: Meeting, what: str, seconds: float) -> NoReturn:
-    """Judge a part of the test that has not ended in its time.
+def require_end(meeting: Meeting, part: str, seconds: float) -> NoReturn:
+    """Judge a part of the test that has not ended in its time, by the question that the gang has begun last.
 
     Raises:
         NodeUnhealthy: If this node is late, and not all others are.
         PeerLost: Otherwise.
     """
-    place, late = meeting.place, meeting.late_nodes(what)
+    place, late = meeting.place, meeting.late_nodes()
     if place.node in late and len(late) < place.num_nodes:
         raise NodeUnhealthy(
-            f"The test before the training ({what.partition('-')[0]}) has not ended on this node after {seconds:g} "
-            f"seconds; it has on {place.num_nodes - len(late)} of {place.num_nodes} nodes."
+            f"The test before the training ({part}) has not ended on this node after {seconds:g} seconds; it has on "
+            f"{place.num_nodes - len(late)} of {place.num_nodes} nodes."
         )
     time.sleep(SECONDS_FOR_THE_UNHEALTHY)
     raise PeerLost(f"The test before the training has not ended after {seconds:g} seconds.")

@@ -48,7 +48,8 @@ def head(bucket: str, key: str, *, region: str | None = None, signed: bool = Tru
 def has_checksum(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> bool | None:
     """Whether S3 keeps a checksum of an object; None if it may not be asked. Arguments as for `head`.
 
-    Of an object that is encrypted with a customer's key the checksum needs kms:Decrypt, which only the pods may have.
+    Of an object that is encrypted with a customer's key, S3 tells the checksum to a caller with kms:Decrypt alone. Of a
+    granted bucket, Preflight has it if the grant names the key.
     """
     try:
         with translated("s3:HeadObject"):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from local.aws.redriving import redrive_fields
 from local.aws.replacements import replace
 from local.aws.stopping import once
 from local.aws.targets import Target, Targets
@@ -148,6 +149,8 @@ def _tell_why_it_was_stopped(execution: Any) -> None:
 def _tell(execution: Any) -> None:
     from moto.events.models import events_backends
 
+    redrive = redrive_fields(execution)
+    redrive["redriveDate"] = _milliseconds(redrive["redriveDate"])
     event: Event = {
         "version": "0",
         "source": "aws.states",
@@ -164,6 +167,7 @@ def _tell(execution: Any) -> None:
             "startDate": _milliseconds(execution.start_date),
             "stopDate": _milliseconds(execution.stop_date),
             **_data(execution),
+            **redrive,
         },
     }
     bus = events_backends[execution.account_id][execution.region_name].event_buses["default"]

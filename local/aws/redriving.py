@@ -20,6 +20,9 @@ from typing import Any
 from local.aws.replacements import replace
 
 REDRIVABLE_FOR = timedelta(days=14)
+MAX_OPEN = timedelta(days=365)
+"""Longest time from an execution's start to its end, its redrives included (Step Functions developer guide, quotas)."""
+
 MAX_EVENTS = 24_999
 """Events of a history from which on nothing is redriven (Step Functions API reference, RedriveExecution)."""
 
@@ -66,7 +69,7 @@ def _redrives() -> None:
         before._execution_communication = _NobodyListens()  # a task that outlived the end changes nothing any more
         worker = self._get_start_execution_worker()
         self.redrive_count, self.redrive_date = getattr(self, "redrive_count", 0) + 1, datetime.now(UTC)
-        worker._execution_logic = partial(_go_on, worker, before.env, redrive_count=self.redrive_count)
+        worker._execution_logic = partial(_go_on, worker, before.env, count=self.redrive_count, date=self.redrive_date)
         self.exec_worker, self.exec_status = worker, ExecutionStatus.RUNNING
         self.stop_date = self.error = self.cause = None
         worker.start()
@@ -81,7 +84,7 @@ class _NobodyListens:
         """Report nothing."""
 
 
-def _go_on(worker: Any, before: Any, *, redrive_count: int) -> None:
+def _go_on(worker: Any, before: Any, *, count: int, date: datetime) -> None:
     """Run the definition from the state in which it ended, in the thread of a redriven execution."""
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.component.common.flow.start_at import StartAt
@@ -90,9 +93,10 @@ def _go_on(worker: Any, before: Any, *, redrive_count: int) -> None:
     env.event_manager = _continued(before.event_manager)
     env.states.reset(entered.input)
     env.variable_store._inner_scope.update(copy.deepcopy(entered.variables))
-    env.states.context_object.context_object_data["Execution"]["RedriveCount"] = redrive_count
+    time = date.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    env.states.context_object.context_object_data["Execution"].update(RedriveCount=count, RedriveTime=time)
     worker.env = env
-    details = {"executionRedrivenEventDetails": {"redriveCount": redrive_count}}
+    details = {"executionRedrivenEventDetails": {"redriveCount": count}}
     env.event_manager.add_event(env.event_history_context, HistoryEventType.ExecutionRedriven, details)
     program.start_at = StartAt(entered.name)
     program.eval(env)
@@ -117,11 +121,24 @@ def _reason_against(execution: Any) -> str | None:
         return f"Execution is {status} and cannot be redriven"
     if execution.exec_worker is None or execution.exec_worker.env is None:
         return "Execution was not started"
+    if datetime.now(UTC) - execution.start_date > MAX_OPEN:
+        return "Execution has exceeded the max execution time"
     if datetime.now(UTC) - execution.stop_date > REDRIVABLE_FOR:
         return "Execution redrivable period exceeded"
     if len(execution.to_history_output()["events"]) >= MAX_EVENTS:
         return "Execution history event limit exceeded"
     return None
+
+
+def redrive_fields(execution: Any) -> dict[str, Any]:
+    """How often an execution was redriven and when, whether it can be, and the reason if not."""
+    reason = _reason_against(execution)
+    return {
+        "redriveCount": getattr(execution, "redrive_count", 0),
+        "redriveDate": getattr(execution, "redrive_date", None),
+        "redriveStatus": "NOT_REDRIVABLE" if reason else "REDRIVABLE",
+        "redriveStatusReason": f"{reason}." if reason else None,
+    }
 
 
 def _answers() -> None:
@@ -151,7 +168,7 @@ def _answers() -> None:
 
 
 def _describes() -> None:
-    """Say in DescribeExecution how often an execution was redriven, and whether it can be."""
+    """Say in DescribeExecution what `redrive_fields` gives."""
     from moto.core.responses import ActionResult
     from moto.stepfunctions.responses import StepFunctionResponse
 
@@ -160,13 +177,7 @@ def _describes() -> None:
     def describe_execution(self: Any) -> Any:
         answer = present(self)
         execution = self.stepfunction_backend.describe_execution(self._get_param("executionArn"))
-        reason = _reason_against(execution)
-        redrive = {
-            "redriveCount": getattr(execution, "redrive_count", 0),
-            "redriveStatus": "NOT_REDRIVABLE" if reason else "REDRIVABLE",
-            **({"redriveStatusReason": f"{reason}."} if reason else {}),
-            **({"redriveDate": execution.redrive_date} if getattr(execution, "redrive_date", None) else {}),
-        }
+        redrive = {name: value for name, value in redrive_fields(execution).items() if value is not None}
         return ActionResult({**answer.result, **redrive})
 
     replace(StepFunctionResponse, "describe_execution", describe_execution)

@@ -24,7 +24,7 @@ REGION = "us-west-2"
 """A region with Trainium, so that specs and names are as in such a region."""
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "twin", "AWS_SECRET_ACCESS_KEY": "twin"}
-"""Credentials with which the twin's clients sign; moto accepts any."""
+"""The account owner's credentials, with which the twin's clients sign. No signature is verified."""
 
 
 class AwsServer:
@@ -49,7 +49,7 @@ class AwsServer:
         self._lock = threading.RLock()
         # "localhost", because moto distinguishes S3 buckets in host names from addresses by it.
         self.endpoint = f"http://localhost:{self._port}"
-        self.guard = Guard(REGION)
+        self.guard = Guard(REGION, owner_key=CREDENTIALS["AWS_ACCESS_KEY_ID"])
         self.targets = Targets(self.client, self.guard, time_scale=time_scale)
         self.schedules = Schedules(self.targets, time_scale=time_scale)
         self._queues = QueueConsumers(self.client, self.client_of, time_scale=time_scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,8 @@ from botocore.exceptions import ClientError
 from local.aws import deployment
 from local.aws.access import granted
 from local.aws.deployment import ARTIFACT_BUCKET, DATA_BUCKET, RUN_TABLE, Deployment
-from local.aws.server import AwsServer
+from local.aws.server import REGION, AwsServer
+from local.aws.session import isolated_session
 from trainflow.models.metric_names import NAMESPACE
 
 ELSEWHERE = "111111111111"
@@ -92,6 +93,30 @@ def test_requests_are_recorded_with_role_action_resource_and_conditions(aws: Aws
     assert ("kms:GenerateDataKey", "kms", ("s3.us-west-2.amazonaws.com",), True) in recorded
 
 
+UNKNOWN: dict[str, tuple[str, str, dict[str, Any], str, int]] = {
+    "S3": ("s3", "get_object", {"Bucket": DATA_BUCKET, "Key": "x"}, "InvalidAccessKeyId", 403),
+    "query": ("iam", "list_roles", {}, "InvalidClientTokenId", 403),
+    "a request that needs no permission": ("sts", "get_caller_identity", {}, "InvalidClientTokenId", 403),
+    "JSON": ("dynamodb", "list_tables", {}, "UnrecognizedClientException", 400),
+    "REST": ("lambda", "list_functions", {}, "UnrecognizedClientException", 403),
+    "EC2": ("ec2", "describe_subnets", {}, "AuthFailure", 401),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_an_access_key_that_does_not_exist_is_refused(aws: AwsServer, deployed: Deployment, case: str) -> None:
+    service, operation, parameters, refused, status = UNKNOWN[case]
+    given = {"aws_access_key_id": "AKIAUNKNOWN", "aws_secret_access_key": "b"}
+    client: Any = isolated_session().client(  # type: ignore[call-overload]
+        service, endpoint_url=aws.endpoint, region_name=REGION, **given
+    )
+    with pytest.raises(ClientError) as error:
+        getattr(client, operation)(**parameters)
+    assert (code(error), error.value.response["ResponseMetadata"]["HTTPStatusCode"]) == (refused, status)
+    recorded = [call.action for call in aws.guard.calls if call.caller == "AKIAUNKNOWN" and not call.allowed]
+    assert case.startswith("a request") or any(action.startswith(f"{service}:") for action in recorded)
+
+
 @pytest.mark.parametrize("caller", ["owner", "pods"])
 def test_a_bucket_of_another_owner_is_refused(aws: AwsServer, deployed: Deployment, caller: str) -> None:
     s3 = aws.client("s3") if caller == "owner" else aws.client_of("s3", role("Pods"))
@@ -130,6 +155,26 @@ def test_a_disabled_key_encrypts_and_decrypts_nothing(aws: AwsServer, deployed: 
         kms.enable_key(KeyId=key)
 
 
+def test_each_service_names_its_own_error_for_a_disabled_key(aws: AwsServer, deployed: Deployment) -> None:
+    kms, sqs, key = aws.client("kms"), aws.client("sqs"), {"run_id": {"S": "#notice locked"}}
+    queue = sqs.get_queue_url(QueueName="trainflow-run-requests-dead-letters")["QueueUrl"]
+    (attribute,) = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["KmsMasterKeyId"])["Attributes"].values()
+    locked = attribute.rsplit("/", 1)[1]
+    kms.disable_key(KeyId=locked)
+    try:
+        refused: dict[str, Callable[[], Any]] = {
+            "KMSDisabled": lambda: aws.client("sns").publish(TopicArn=deployed.topic_arn, Message="untold"),
+            "KMS.DisabledException": lambda: sqs.send_message(QueueUrl=queue, MessageBody="unsent"),
+            "AccessDeniedException": lambda: aws.client("dynamodb").get_item(TableName=RUN_TABLE, Key=key),
+        }
+        for expected, call in refused.items():
+            with pytest.raises(ClientError) as error:
+                call()
+            assert code(error) == expected
+    finally:
+        kms.enable_key(KeyId=locked)
+
+
 def test_a_key_is_used_only_if_its_policy_lets_the_account_decide(aws: AwsServer, deployed: Deployment) -> None:
     sns, kms = aws.client_of("sns", role("Notify")), aws.client("kms")
     key = aws.client("sns").get_topic_attributes(TopicArn=deployed.topic_arn)["Attributes"]["KmsMasterKeyId"]
@@ -137,7 +182,7 @@ def test_a_key_is_used_only_if_its_policy_lets_the_account_decide(aws: AwsServer
     nobody = {"Statement": [{"Effect": "Allow", "Action": "kms:Put*", "Principal": {"AWS": "*"}, "Resource": "*"}]}
     kms.put_key_policy(KeyId=key, PolicyName="default", Policy=json.dumps(nobody))
     try:
-        with pytest.raises(ClientError, match="kms:GenerateDataKey"):
+        with pytest.raises(ClientError, match=r"KMSAccessDenied.*kms:GenerateDataKey"):
             sns.publish(TopicArn=deployed.topic_arn, Message="untold")
     finally:
         kms.put_key_policy(KeyId=key, PolicyName="default", Policy=before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from botocore.exceptions import ClientError
 from rich.console import Console
 
 from local.aws import deployment
-from local.aws.redriving import REDRIVABLE_FOR
+from local.aws.redriving import MAX_OPEN, REDRIVABLE_FOR
 from local.many_runs import published_losses
 from local.place import TwinRuns
 from local.twin import Twin
@@ -67,7 +68,16 @@ def test_an_execution_goes_on_in_the_state_in_which_it_was_stopped(twin: Twin) -
     states: dict[str, Any] = {
         "Keep": {"Type": "Pass", "Assign": {"kept.$": "$.m"}, "Result": {"m": 2}, "Next": "Pause"},
         "Pause": {"Type": "Wait", "Seconds": 200, "Next": "Tell"},
-        "Tell": {"Type": "Pass", "Parameters": {"kept.$": "$kept", "m.$": "$.m"}, "End": True},
+        "Tell": {
+            "Type": "Pass",
+            "Parameters": {
+                "kept.$": "$kept",
+                "m.$": "$.m",
+                "count.$": "$$.Execution.RedriveCount",
+                "time.$": "$$.Execution.RedriveTime",
+            },
+            "End": True,
+        },
     }
     arn = started(twin, "paused", states)
     wait_until(lambda: any(event["type"] == "WaitStateEntered" for event in history(twin, arn)), seconds=20)
@@ -82,7 +92,9 @@ def test_an_execution_goes_on_in_the_state_in_which_it_was_stopped(twin: Twin) -
     assert (running["status"], running["redriveCount"], running["redriveDate"]) == ("RUNNING", 1, again)
     assert {"stopDate", "error"}.isdisjoint(running)
     after = ended(twin, arn)
-    assert (after["status"], json.loads(after["output"])) == ("SUCCEEDED", {"kept": 2, "m": 2})
+    output = json.loads(after["output"])
+    assert (after["status"], output.pop("time")[:19]) == ("SUCCEEDED", again.astimezone(UTC).isoformat()[:19])
+    assert output == {"kept": 2, "m": 2, "count": 1}
     assert after["redriveStatusReason"] == "Execution is SUCCEEDED and cannot be redriven."
     events = history(twin, arn)
     assert [event["id"] for event in events] == list(range(1, len(events) + 1))
@@ -124,7 +136,7 @@ def test_a_catcher_may_lead_back_to_its_state(twin: Twin) -> None:
     assert ended(twin, arn)["status"] == "ABORTED"
 
 
-def test_an_execution_that_ended_two_weeks_ago_is_refused(twin: Twin) -> None:
+def test_an_execution_that_is_too_old_is_refused(twin: Twin) -> None:
     from moto.core import DEFAULT_ACCOUNT_ID
     from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
@@ -133,9 +145,22 @@ def test_an_execution_that_ended_two_weeks_ago_is_refused(twin: Twin) -> None:
     arn = started(twin, "old", {"Stop": {"Type": "Fail", "Error": "Wrong"}})
     ended(twin, arn)
     execution = stepfunctions_parser_backends[DEFAULT_ACCOUNT_ID][REGION].describe_execution(arn)
+    stopped = execution.stop_date
     execution.stop_date -= REDRIVABLE_FOR
     assert described(twin, arn)["redriveStatus"] == "NOT_REDRIVABLE"
     with pytest.raises(ClientError, match="redrivable period exceeded"):
+        redrive(twin, arn)
+    execution.stop_date, execution.start_date = stopped, execution.start_date - MAX_OPEN
+    with pytest.raises(ClientError, match="exceeded the max execution time"):
+        redrive(twin, arn)
+
+
+def test_an_execution_of_a_deleted_state_machine_is_refused(twin: Twin) -> None:
+    """Of a machine in DELETING status the service says so; here a machine is gone at once."""
+    arn = started(twin, "deleted", {"Stop": {"Type": "Fail", "Error": "Wrong"}})
+    machine = ended(twin, arn)["stateMachineArn"]
+    twin.client("stepfunctions").delete_state_machine(stateMachineArn=machine)
+    with pytest.raises(ClientError, match="DoesNotExist"):
         redrive(twin, arn)
 
 

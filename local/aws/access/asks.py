@@ -87,7 +87,9 @@ def of_s3(request: S3Request, resources: Resources, *, object_key: Callable[[str
     arn = f"{bucket}/{name}"
     asks = [Ask(f"s3:{request.action}", arn, TLS)]
     via = {"kms:viaservice": (f"s3.{resources.region}.amazonaws.com",)}
-    if request.action in ("GetObject", "GetObjectVersion") and request.method == "GET":
+    # A head without the checksum reads nothing that is encrypted (S3 API reference, HeadObject, 'Permissions').
+    tells_checksum = request.headers.get("x-amz-checksum-mode", "").upper() == "ENABLED"
+    if request.action in ("GetObject", "GetObjectVersion") and (request.method == "GET" or tells_checksum):
         asks += _with_key(object_key(request.bucket, name), ("kms:Decrypt",), via)
     if request.action == "PutObject":
         asked_key = request.headers.get("x-amz-server-side-encryption-aws-kms-key-id")
@@ -182,7 +184,9 @@ def _sqs(operation: str, parameters: Parameters, resources: Resources) -> list[A
 def _states(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
     if execution := parameters.get("executionArn"):
         machine = execution.replace(":execution:", ":stateMachine:").rsplit(":", 1)[0]
-        reads = operation in ("DescribeExecution", "GetExecutionHistory")
+        # The data is left out of metadata (Step Functions API reference, DescribeExecution, `includedData`).
+        is_metadata = parameters.get("includedData") == "METADATA_ONLY"
+        reads = operation in ("DescribeExecution", "GetExecutionHistory") and not is_metadata
         keys = _with_key(resources.key_of(machine), ("kms:Decrypt",), _via(resources, "states")) if reads else []
         return [Ask(f"states:{operation}", execution), *keys]
     machine = parameters.get("stateMachineArn", "*")

@@ -31,9 +31,9 @@ class Caller:
     """The principal of a request."""
 
     kind: str
-    """`owner` for the account itself, `role`, `service`, or `anonymous`."""
+    """`owner` for the account itself, `role`, `service`, `anonymous`, or `unknown` for a key of nothing."""
     name: str = ""
-    """ARN of the role, or name of the service such as `events.amazonaws.com`."""
+    """ARN of the role, name of the service such as `events.amazonaws.com`, or the unknown key."""
     session: str = ""
     """Name of the role's session."""
 

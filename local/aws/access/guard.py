@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, unquote
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+from local.aws.access import key_errors
 from local.aws.access.account import ACCOUNT, Account, parsed
 from local.aws.access.asks import TLS, S3Request, of_deletion, of_request, of_s3
 from local.aws.access.evaluation import Ask, Caller, Decision, decide
@@ -30,6 +31,17 @@ from local.aws.replacements import replace
 OWNER = Caller("owner")
 ANONYMOUS = Caller("anonymous")
 
+UNKNOWN_KEY = "InvalidClientTokenId"
+
+UNKNOWN_KEY_CODES = {
+    "ec2": ("AuthFailure", 401),
+    "json": ("UnrecognizedClientException", 400),
+    "query": (UNKNOWN_KEY, 403),
+    "query-json": (UNKNOWN_KEY, 403),
+    "rest-json": ("UnrecognizedClientException", 403),
+}
+"""Error and status for an access key that does not exist, by protocol (API references, 'Common errors')."""
+
 PREFIXES = {"monitoring": "cloudwatch"}
 """Prefixes of IAM actions that differ from the name with which requests are signed."""
 
@@ -37,7 +49,7 @@ _CREDENTIAL = re.compile(r"Credential=(?P<key>[^/]+)/[^/]+/[^/]+/(?P<service>[^/
 
 
 class AccessDenied(Exception):
-    """A request that IAM refuses."""
+    """A request that IAM or KMS refuses."""
 
     def __init__(self, message: str, code: str = "AccessDenied") -> None:
         super().__init__(message)
@@ -49,7 +61,7 @@ class Call:
     """A permission that a caller has needed, one way or another."""
 
     caller: str
-    """ARN of the role, or name of the service."""
+    """ARN of the role, name of the service, or an unknown access key."""
     action: str
     resource: str
     context: tuple[tuple[str, tuple[str, ...]], ...]
@@ -59,8 +71,14 @@ class Call:
 class Guard:
     """Judges requests and remembers them."""
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, *, owner_key: str) -> None:
+        """
+        Args:
+            region: Region of the account's resources.
+            owner_key: Access key of the account's owner.
+        """
         self.account = Account(region)
+        self._owner_key = owner_key
         self._calls: Counter[Call] = Counter()
         self._lock = threading.Lock()
         self._callers: dict[str, Caller] = {}
@@ -86,6 +104,8 @@ class Guard:
         key = found["key"]
         if key not in self._callers:
             role = self.account.role_of(key)
+            if role is None and key != self._owner_key:
+                return Caller("unknown", key)
             self._callers[key] = Caller("role", *role) if role else OWNER
         return self._callers[key]
 
@@ -93,41 +113,45 @@ class Guard:
         """Return if a caller has all of some permissions.
 
         Raises:
-            AccessDenied: If it lacks one; the message says which, as AWS says it.
+            AccessDenied: If it lacks one; the message says which, as AWS says it. Also if its access key is unknown.
         """
+        if caller.kind == "unknown":
+            for ask in asks:
+                self._record(caller, ask, allowed=False)
+            raise AccessDenied("The security token included in the request is invalid.", UNKNOWN_KEY)
         for ask in asks:
             if ask.action in USES_OF_KEYS:
-                self._require_usable(ask.resource, prefix="KMS." if "kms:viaservice" in ask.context else "")
+                self._require_usable(ask)
             decision = self._judge(caller, ask)
             if caller.kind != "owner":
-                call = Call(caller.name, ask.action, ask.resource, tuple(sorted(ask.context.items())), decision.allowed)
-                with self._lock:
-                    self._calls[call] += 1
+                self._record(caller, ask, allowed=decision.allowed)
             if not decision.allowed:
                 on = "" if ask.resource == "*" else f" on resource: {ask.resource}"
-                raise AccessDenied(
-                    f"User: {caller.label} is not authorized to perform: {ask.action}{on} {decision.reason}"
-                )
+                said = f"User: {caller.label} is not authorized to perform: {ask.action}{on} {decision.reason}"
+                via = ask.context.get("kms:viaservice", ())
+                raise AccessDenied(f"{key_errors.prefix_of(via)}{said}", key_errors.errors_of(via).denied)
+
+    def _record(self, caller: Caller, ask: Ask, *, allowed: bool) -> None:
+        call = Call(caller.name, ask.action, ask.resource, tuple(sorted(ask.context.items())), allowed)
+        with self._lock:
+            self._calls[call] += 1
 
     def _judge(self, caller: Caller, ask: Ask) -> Decision:
         identity = self.account.policies_of(caller.name) if caller.kind == "role" else ()
         context = tuple(sorted(ask.context.items()))
         return _judged(caller, ask.action, ask.resource, context, identity, self.account.policy_on(ask.resource))
 
-    def _require_usable(self, key: str, *, prefix: str) -> None:
+    def _require_usable(self, ask: Ask) -> None:
         """Refuse a key that does not exist, is disabled or waits for its deletion (KMS API reference, errors)."""
-        state = self.account.key_state(key)
+        state, via = self.account.key_state(ask.resource), ask.context.get("kms:viaservice", ())
         if state == "Enabled":
             return
-        code = KEY_ERRORS.get(state, "KMSInvalidStateException")
         said = "does not exist" if state is None else f"is {state.lower() if state == 'Disabled' else state}"
-        raise AccessDenied(f"Key '{key}' {said}.", f"{prefix}{code}")
+        message = f"{key_errors.prefix_of(via)}Key '{ask.resource}' {said}."
+        raise AccessDenied(message, key_errors.errors_of(via).of_state(state))
 
 
 USES_OF_KEYS = frozenset({"kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey", "kms:GenerateDataKeyWithoutPlaintext"})
-
-KEY_ERRORS = {None: "NotFoundException", "Disabled": "DisabledException"}
-"""KMS's errors for keys that encrypt nothing, by the state of the key; None for a missing key."""
 
 
 @lru_cache(maxsize=65536)
@@ -177,6 +201,9 @@ def install(guard: Guard) -> None:
         try:
             guard.require(caller, _asks_of_s3(self, bucket_name, key_name, guard.account))
         except AccessDenied as denied:
+            if denied.code == UNKNOWN_KEY:
+                said = "The AWS Access Key Id you provided does not exist in our records."
+                raise S3ClientError("InvalidAccessKeyId", said) from denied
             raise S3ClientError(denied.code, str(denied)) from denied
 
     def permission_of_everyone(self: Any, action: str, resource: str) -> Any:
@@ -200,11 +227,15 @@ def _refusal(response: Any, denied: AccessDenied) -> tuple[int, dict[str, Any], 
     code = denied.code
     request_id = str(uuid.uuid4())  # moto's interpreter of state machines reads it in every error
     status = 400 if protocol in ("json", "query-json") or code != "AccessDenied" else 403
+    if code == UNKNOWN_KEY:
+        code, status = UNKNOWN_KEY_CODES.get(protocol, (code, 403))
     if code == "AccessDenied":
         code = {"ec2": "UnauthorizedOperation"}.get(protocol, f"{code}Exception" if "json" in protocol else code)
     if "json" in protocol:
         body = json.dumps({"__type": code, "message": str(denied)})
         headers = {"status": str(status), "x-amzn-errortype": code, "content-type": "application/json"}
+        if code in key_errors.QUERY_CODES:
+            headers["x-amzn-query-error"] = f"{key_errors.QUERY_CODES[code]};Sender"
         return status, {**headers, "x-amzn-requestid": request_id}, body
     error = f"<Code>{code}</Code><Message>{escape(str(denied))}</Message>"
     root, wrapped = ("Response", f"<Errors><Error>{error}</Error></Errors>")

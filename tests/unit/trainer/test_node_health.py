@@ -6,12 +6,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from tests.waiting import wait_until
 from trainer import node_health, node_test
+from trainer.device.cpu import CpuDevice
 from trainer.helpers import install
 from trainer.node_figures import Measured
 from trainer.node_test import Meeting, Place
@@ -105,22 +109,63 @@ def test_what_fails_on_every_node_is_left_to_the_program(port: int) -> None:
     assert outcomes(port, [measuring("no such backend") for _ in range(3)]) == ["healthy"] * 3
 
 
-def test_a_node_that_hangs_alone_is_unhealthy_and_a_gang_that_hangs_blames_no_node(port: int) -> None:
-    def hanging(meeting: Meeting) -> None:
-        node_test.require_end(meeting, "memory-1", 60.0)
+def test_an_exchange_that_fails_with_both_neighbours_names_the_error() -> None:
+    without_backend = dist.ProcessGroup(0, 2)
+    failed = node_test.exchanged(CpuDevice(), [without_backend, without_backend], 3)
+    assert failed.error.startswith("RuntimeError: No backend type associated")
+    assert node_test.exchanged(CpuDevice(), [], 1).error == "there was no neighbour"
 
-    assert [each.partition(":")[0] for each in outcomes(port, [hanging] * 3)] == ["PeerLost"] * 3
-    ready = threading.Event()
 
-    def late(meeting: Meeting) -> None:
-        ready.wait(10)
-        hanging(meeting)
+@pytest.mark.parametrize("healthy_before", [0, 1, 2])
+def test_a_node_that_hangs_in_any_measurement_is_unhealthy(port: int, healthy_before: int) -> None:
+    """Node 0 is slow, so that the gang measures as often as it may; the last node hangs."""
+    ended = hanging_gang(port, [False, False, True], healthy_before)
+    assert ended[2] == (
+        "NodeUnhealthy: The test before the training (memory) has not ended on this node after 60 seconds; it has on "
+        "2 of 3 nodes."
+    )
+    assert [each.partition(":")[0] for each in ended[:2]] == ["PeerLost"] * 2
 
-    def early(meeting: Meeting) -> None:
-        meeting._store.set(f"memory-1/{meeting.place.rank}", "{}")
-        ready.set()
-        hanging(meeting)
 
-    ended = outcomes(port, [early, late])
-    assert ended[1].startswith("NodeUnhealthy: The test before the training (memory) has not ended on this node")
-    assert ended[0].startswith("PeerLost")
+@pytest.mark.parametrize("healthy_before", [0, 1, 2])
+def test_a_gang_that_hangs_blames_no_node(port: int, healthy_before: int) -> None:
+    ended = hanging_gang(port, [True, True, True], healthy_before)
+    assert [each.partition(":")[0] for each in ended] == ["PeerLost"] * 3
+
+
+def hanging_gang(port: int, hang: Sequence[bool], healthy_before: int) -> list[str]:
+    """What the time limit ends each node with, when some hang after a number of measurements."""
+    gang = [Meeting(Place(rank, len(hang), 1), "localhost", port) for rank in range(len(hang))]
+    hanging, released = [threading.Event() for _ in hang], threading.Event()
+
+    def measuring(meeting: Meeting) -> None:
+        rank, done = meeting.place.rank, 0
+
+        def measure() -> Measured:
+            nonlocal done
+            if hang[rank] and done == healthy_before:
+                hanging[rank].set()
+                released.wait(60)
+            done += 1
+            return Measured(gigabytes_per_second=8.0 if rank else 1.0)
+
+        with suppress(NodeUnhealthy, PeerLost):
+            node_test.measured(meeting, "memory", "The memory", measure)
+
+    threads = [threading.Thread(target=measuring, args=(meeting,), daemon=True) for meeting in gang]
+    for thread in threads:
+        thread.start()
+    for rank, hangs in enumerate(hang):
+        assert not hangs or hanging[rank].wait(30)
+    late = {rank for rank, hangs in enumerate(hang) if hangs}
+    wait_until(lambda: all(meeting.late_nodes() == late for meeting in gang), seconds=30)
+
+    ended = []
+    for meeting in gang:
+        with pytest.raises((NodeUnhealthy, PeerLost)) as error:
+            node_test.require_end(meeting, "memory", 60.0)
+        ended.append(f"{error.type.__name__}: {error.value}")
+    released.set()
+    for thread in threads:
+        thread.join(30)
+    return ended

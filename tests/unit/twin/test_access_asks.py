@@ -91,6 +91,18 @@ TABLE = f"arn:aws:dynamodb:{HERE}:table/runs"
             [("states:GetExecutionHistory", f"arn:aws:states:{HERE}:execution:m:run"), ("kms:Decrypt", KEY)],
         ),
         (
+            "states",
+            "DescribeExecution",
+            {"executionArn": f"arn:aws:states:{HERE}:execution:m:run"},
+            [("states:DescribeExecution", f"arn:aws:states:{HERE}:execution:m:run"), ("kms:Decrypt", KEY)],
+        ),
+        (
+            "states",
+            "DescribeExecution",
+            {"executionArn": f"arn:aws:states:{HERE}:execution:m:run", "includedData": "METADATA_ONLY"},
+            [("states:DescribeExecution", f"arn:aws:states:{HERE}:execution:m:run")],
+        ),
+        (
             "lambda",
             "Invoke",
             {"FunctionName": "f", "Qualifier": "7"},
@@ -138,6 +150,8 @@ OBJECT = "arn:aws:s3:::b/k"
 
 def test_heads_and_reads_of_objects_are_gets_and_reads_decrypt() -> None:
     assert needs_of_s3("GetObject", "HEAD", "k") == [("s3:GetObject", OBJECT)]
+    with_checksum = needs_of_s3("GetObject", "HEAD", "k", x_amz_checksum_mode="ENABLED")
+    assert with_checksum == [("s3:GetObject", OBJECT), ("kms:Decrypt", KEY)]
     assert needs_of_s3("GetObject", "GET", "k") == [("s3:GetObject", OBJECT), ("kms:Decrypt", KEY)]
 
 
