@@ -15,7 +15,17 @@ import yaml
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 
-from benchmarks.fault_runs import RUN_SECONDS, TIME_SCALE, Part, Row, histories, left, steps, twin_with
+from benchmarks.fault_runs import (
+    RUN_SECONDS,
+    TIME_SCALE,
+    Part,
+    Row,
+    execution_arn,
+    histories,
+    left,
+    steps,
+    twin_with,
+)
 from benchmarks.result import BenchmarkFailed
 from local.aws import deployment
 from local.aws.triggers import REQUESTS
@@ -26,6 +36,7 @@ from local.place import TwinRuns
 from local.twin import Twin
 from trainflow.models.kubernetes_names import JOB_LABEL
 from trainflow.models.run_record import RunError
+from trainflow.record.history import visits
 from trainflow.state_machines import definition
 
 POLL_SECONDS = 30
@@ -118,12 +129,8 @@ def recovery() -> Part:
             spec = steps(**arguments) | {"limits": {"max_restarts": max(restarts, 1)}}
             seen, run_id = _Failures(twin), f"recovery-{name.lower()}-aa"
             run_all(twin, {run_id: spec}, limit_seconds=RUN_SECONDS, meanwhile=seen.look)
-            own, _ = histories(twin, run_id)
-            entered = [
-                (event["stateEnteredEventDetails"]["name"], event["timestamp"].timestamp())
-                for event in own
-                if "stateEnteredEventDetails" in event
-            ]
+            own, *_ = histories(twin.client("stepfunctions"), execution_arn(twin, run_id))
+            entered = [(visit.name, visit.entered_at.timestamp()) for visit in visits(own)]
             detected = next((at for state, at in entered if state == "IsTrainingFinished"), None)
             again = [at for state, at in entered if state == "WatchTraining"][1:]
             row = table[name] = Row(injected=1)
@@ -228,8 +235,8 @@ def _first_poll(twin: Twin, run_id: str) -> Any:
     deadline = time.monotonic() + RUN_SECONDS
     while time.monotonic() < deadline:
         time.sleep(1)
-        _, windows = histories(twin, run_id)
-        for event in (event for window in windows for event in window):
+        _, *windows = histories(twin.client("stepfunctions"), execution_arn(twin, run_id))
+        for event in (event for window in windows for event in window.events):
             if "taskScheduledEventDetails" in event:
                 return json.loads(event["taskScheduledEventDetails"]["parameters"])
     raise BenchmarkFailed(f"The job of {run_id} was not polled within {RUN_SECONDS:g} s.")

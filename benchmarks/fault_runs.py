@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.result import BenchmarkFailed
 from local.aws import deployment, folder_buckets
 from local.fault_injection import Mail, Plan
 from local.many_runs import left_in_cluster, published_losses, run_all
 from local.place import TwinRuns
 from local.twin import Twin
+from trainflow.client.observe.executions import ExecutionTree
+from trainflow.record.failure import run_error
+from trainflow.record.history import ExecutionHistory
 
 TIME_SCALE = 100
 RUN_SECONDS = 900.0
@@ -80,21 +84,22 @@ def steps(**arguments: Any) -> dict[str, Any]:
     }
 
 
-def outcome(twin: Twin, runs: Mapping[str, Expected], mail: Mail) -> tuple[Row, list[list[Any]]]:
+def outcome(twin: Twin, runs: Mapping[str, Expected], mail: Mail) -> tuple[Row, list[ExecutionHistory]]:
     """Start the runs and count what differs from runs without faults; also all of their histories."""
     row = Row()
     statuses = run_all(twin, {name: run.spec for name, run in runs.items()}, limit_seconds=RUN_SECONDS)
     TwinRuns(twin).settle()
-    events: list[list[Any]] = []
+    executions: list[ExecutionHistory] = []
     for run_id, expected in runs.items():
-        own, windows = histories(twin, run_id)
-        events += [own, *windows]
-        error = next((event["executionFailedEventDetails"].get("error") for event in own[-1:] if _failed(event)), None)
+        own, *windows = histories(twin.client("stepfunctions"), execution_arn(twin, run_id))
+        executions += [own, *windows]
+        ended = run_error(own)
+        error = ended.name if ended else None
         if (statuses[run_id], error) != (expected.status, expected.error):
             row.lost += 1
             row.notes.append(f"{run_id} ended as {statuses[run_id]} with {error}")
         points, _ = published_losses(twin, run_id)
-        submits = sum(name.startswith("Submit") for name in exited(own))
+        submits = sum(name.startswith("Submit") for name in exited(own.events))
         if expected.points is not None and points != expected.points:
             row.lost += max(0, round(expected.points - points))
             row.doubled += max(0, round(points - expected.points))
@@ -108,11 +113,7 @@ def outcome(twin: Twin, runs: Mapping[str, Expected], mail: Mail) -> tuple[Row, 
     if messages != wanted:
         row.notes.append(f"{messages} messages for {wanted}")
     row.add(left(twin))
-    return row, events
-
-
-def _failed(event: Mapping[str, Any]) -> bool:
-    return bool(event["type"] == "ExecutionFailed")
+    return row, executions
 
 
 def left(twin: Twin) -> Row:
@@ -125,33 +126,31 @@ def left(twin: Twin) -> Row:
     return Row(left=len(objects) + nodes, notes=notes)
 
 
-def histories(twin: Twin, run_id: str) -> tuple[list[Any], list[list[Any]]]:
-    """Events of a run's execution, and of each of its windows."""
-    sfn = twin.client("stepfunctions")
+def histories(sfn: Any, execution_arn: str) -> list[ExecutionHistory]:
+    """The history of a run's execution, then those of its windows.
+
+    Raises:
+        BenchmarkFailed: If Step Functions does not answer.
+    """
+    tree = ExecutionTree(sfn, execution_arn)
+    tree.read()
+    if tree.trouble:
+        raise BenchmarkFailed(tree.trouble)
+    return [tree.history, *tree.children]
+
+
+def execution_arn(twin: Twin, run_id: str) -> str:
+    """ARN of a run's execution."""
     assert twin.deployment is not None
-    machines = {each["name"]: each["stateMachineArn"] for each in sfn.list_state_machines()["stateMachines"]}
-    training = twin.deployment.address.state_machine_arn
-    own = _events(sfn, f"{training.replace(':stateMachine:', ':execution:')}:{run_id}")
-    watch = next(arn for name, arn in machines.items() if name.endswith("watch-job"))
-    windows = [
-        each["executionArn"]
-        for page in sfn.get_paginator("list_executions").paginate(stateMachineArn=watch)
-        for each in page["executions"]
-        if each["name"].startswith(f"{run_id}-")
-    ]
-    return own, [_events(sfn, arn) for arn in windows]
+    machine = twin.deployment.address.state_machine_arn
+    return f"{machine.replace(':stateMachine:', ':execution:')}:{run_id}"
 
 
-def _events(sfn: Any, arn: str) -> list[Any]:
-    events: list[Any] = sfn.get_execution_history(executionArn=arn)["events"]
-    return events
-
-
-def injected(executions: Iterable[Sequence[Any]]) -> Iterator[str]:
+def injected(executions: Iterable[ExecutionHistory]) -> Iterator[str]:
     """The state of each injected fault."""
-    for events in executions:
+    for execution in executions:
         state = ""
-        for event in events:
+        for event in execution.events:
             if "stateEnteredEventDetails" in event:
                 state = event["stateEnteredEventDetails"]["name"]
             elif INJECTED in str(event.get("taskFailedEventDetails", {}).get("cause")):

@@ -12,6 +12,7 @@ from benchmarks.fault_runs import INJECTED, Row, exited, injected
 from benchmarks.result import BenchmarkFailed
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.run_spec import parse_run_spec
+from trainflow.record.history import ExecutionHistory
 
 
 def test_the_parts_that_are_named_are_measured_and_their_rows_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,15 +48,16 @@ def test_an_injected_fault_is_counted_for_the_state_that_it_failed() -> None:
         return {"type": "TaskFailed", "taskFailedEventDetails": {"error": "Runtime.ExitError", "cause": cause}}
 
     left = {"type": "TaskStateExited", "stateExitedEventDetails": {"name": "Notify"}}
-    events = [
+    events = (
         entered("PollJob"),
         failed("killed"),
         failed(f"Error: {INJECTED}"),
         entered("Notify"),
         failed(INJECTED),
         left,
-    ]
-    assert list(injected([events, [failed(INJECTED)]])) == ["PollJob", "Notify", ""]
+    )
+    histories = [ExecutionHistory(arn="a", events=events), ExecutionHistory(arn="b", events=(failed(INJECTED),))]
+    assert list(injected(histories)) == ["PollJob", "Notify", ""]
     assert exited(events) == ["Notify"]
 
 
