@@ -31,7 +31,7 @@ from kubetwin.troubles import Trouble
 from benchmarks.fault_loads import crowd, recovery, stops, uploads, year
 from benchmarks.fault_runs import TIME_SCALE, Expected, Part, Row, injected, outcome, steps, twin_with
 from benchmarks.result import BenchmarkFailed, Result, this_machine
-from local.api_outages import FunctionsWay, OutageInEachPhase
+from local.api_outages import FunctionsGateway, OutageInEachPhase
 from local.fault_injection import FAULTS, Blindness, FirstTries, Mail, Plan
 from local.twin import Twin
 from trainflow.state_machines import NAMES, definition
@@ -149,16 +149,16 @@ def outages() -> Part:
     """The API fails in the training of five runs."""
     plan, table, seconds = Plan(), dict[str, Row](), dict[str, Any]()
     with twin_with(plan, time_scale=TIME_SCALE) as twin:
-        way = FunctionsWay(twin)
-        with way.open():
+        gateway = FunctionsGateway(twin)
+        with gateway.open():
             for number, (name, (trouble, length)) in enumerate(OUTAGES.items()):
                 began, mail = time.monotonic(), Mail(twin, f"outage-{number}")
                 runs = {
                     f"outage-{number}-{each}-aa": Expected(spec=steps(max_steps=5), points=5, jobs=1)
                     for each in range(NUM_RUNS)
                 }
-                outage = OutageInEachPhase(way, trouble, seconds=length / TIME_SCALE, phases=["training"])
-                with plan.replaced(outage):
+                outage = OutageInEachPhase(gateway, trouble, seconds=length / TIME_SCALE, phases=["training"])
+                with outage, plan.replaced(outage):
                     table[name], _ = outcome(twin, runs, mail)
                 table[name].injected = len(outage.met)
                 seconds[name] = round(time.monotonic() - began, 1)
