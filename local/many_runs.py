@@ -33,28 +33,32 @@ def limit_nodes(twin: Twin, instance_type: str, maximum: int) -> None:
     )
 
 
-def run_all(
+def start_all(twin: Twin, specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Start a run for each spec by its id; their executions' ARNs."""
+    assert twin.deployment is not None, "the twin runs, with everything deployed"  # noqa: S101
+    states, machine = twin.client("stepfunctions"), twin.deployment.address.state_machine_arn
+    return {
+        run_id: states.start_execution(stateMachineArn=machine, name=run_id, input=json.dumps(spec))["executionArn"]
+        for run_id, spec in specs.items()
+    }
+
+
+def await_all(
     twin: Twin,
-    specs: Mapping[str, Mapping[str, Any]],
+    arns: Mapping[str, str],
     *,
     limit_seconds: float,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
-    """Start a run for each spec by its id, wait for all of them, and return how each ended.
+    """Wait for executions, and return how each ended.
 
     Args:
         twin: Where.
-        specs: Their specs, by run id.
+        arns: The executions, by run id.
         limit_seconds: Time after which those that still run are returned as RUNNING.
         meanwhile: Called about once a second.
     """
-    assert twin.deployment is not None, "the twin runs, with everything deployed"  # noqa: S101
-    states, machine = twin.client("stepfunctions"), twin.deployment.address.state_machine_arn
-    arns = {
-        run_id: states.start_execution(stateMachineArn=machine, name=run_id, input=json.dumps(spec))["executionArn"]
-        for run_id, spec in specs.items()
-    }
-    statuses = dict.fromkeys(specs, "RUNNING")
+    states, statuses = twin.client("stepfunctions"), dict.fromkeys(arns, "RUNNING")
     deadline = time.monotonic() + limit_seconds
     while "RUNNING" in statuses.values() and time.monotonic() < deadline:
         time.sleep(1)
@@ -62,6 +66,17 @@ def run_all(
         for run_id in [run_id for run_id, status in statuses.items() if status == "RUNNING"]:
             statuses[run_id] = states.describe_execution(executionArn=arns[run_id])["status"]
     return statuses
+
+
+def run_all(
+    twin: Twin,
+    specs: Mapping[str, Mapping[str, Any]],
+    *,
+    limit_seconds: float,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> dict[str, str]:
+    """Start a run for each spec by its id, and wait as `await_all` does."""
+    return await_all(twin, start_all(twin, specs), limit_seconds=limit_seconds, meanwhile=meanwhile)
 
 
 def published_losses(twin: Twin, run_id: str) -> tuple[float, float]:
