@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from kubetwin.client import ApiClient
@@ -147,8 +147,9 @@ def recovery() -> Part:
         for name, arguments in FAILURES.items():
             restarts = 1 if name == "WorkerFailed" else 0
             spec = steps(**arguments) | {"limits": {"max_restarts": max(restarts, 1)}}
-            seen, run_id = _Failures(twin), f"recovery-{name.lower()}-aa"
-            run_all(twin, {run_id: spec}, limit_seconds=RUN_SECONDS, meanwhile=seen.look)
+            run_id = f"recovery-{name.lower()}-aa"
+            with _Failures(twin) as seen:
+                run_all(twin, {run_id: spec}, limit_seconds=RUN_SECONDS, meanwhile=seen.poll)
             own, *_ = histories(twin.client("stepfunctions"), execution_arn(twin, run_id))
             entered = [(visit.name, visit.entered_at.timestamp()) for visit in visits(own)]
             detected = next((at for state, at in entered if state == "IsTrainingFinished"), None)
@@ -167,13 +168,19 @@ def recovery() -> Part:
 
 
 class _Failures:
-    """When a pod of a job was first seen failed."""
+    """When a pod of a job was first seen failed, polled inside the block."""
 
     def __init__(self, twin: Twin) -> None:
         self._api = ApiClient(load_connection(twin.kubeconfig))
         self.first: float | None = None
 
-    def look(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._api.close()
+
+    def poll(self) -> None:
         if self.first is None:
             for pod in self._api.get("/api/v1/pods", labelSelector=JOB_LABEL)["items"]:
                 if pod["status"].get("phase") == "Failed":
