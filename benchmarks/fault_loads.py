@@ -21,10 +21,10 @@ from benchmarks.fault_runs import (
     Part,
     Row,
     execution_arn,
+    faulty_twin,
     histories,
     left,
     steps,
-    twin_with,
 )
 from benchmarks.result import BenchmarkFailed
 from local.aws import deployment
@@ -58,7 +58,7 @@ TRIES = 3
 def stops() -> Part:
     """Five runs are stopped at different moments of their way."""
     row = Row()
-    with twin_with(Plan(), time_scale=TIME_SCALE) as twin:
+    with faulty_twin(Plan(), time_scale=TIME_SCALE) as twin:
         place, sfn = TwinRuns(twin), twin.client("stepfunctions")
         assert twin.deployment is not None
         for number in range(NUM_STOPPED):
@@ -81,7 +81,7 @@ def uploads() -> Part:
     contents = [yaml.safe_dump(steps(max_steps=1) | {"name": _content(number)}) for number in range(NUM_CONTENTS)]
     texts = [contents[number % NUM_CONTENTS] for number in range(208)] + ["version: 1\nname: broken\n"] * NUM_INVALID
     random.Random(18).shuffle(texts)  # noqa: S311
-    with twin_with(Plan(), time_scale=TIME_SCALE) as twin:
+    with faulty_twin(Plan(), time_scale=TIME_SCALE) as twin:
         s3 = twin.client("s3")
         for number, text in enumerate(texts):
             key = f"runs/{number}.yaml"
@@ -143,7 +143,7 @@ def recovery() -> Part:
     """
     table, seconds = dict[str, Row](), dict[str, Any]()
     goal = POLL_SECONDS / RECOVERY_SCALE + 5
-    with twin_with(Plan(), time_scale=RECOVERY_SCALE) as twin:
+    with faulty_twin(Plan(), time_scale=RECOVERY_SCALE) as twin:
         for name, arguments in FAILURES.items():
             restarts = 1 if name == "WorkerFailed" else 0
             spec = steps(**arguments) | {"limits": {"max_restarts": max(restarts, 1)}}
@@ -191,7 +191,7 @@ def crowd() -> Part:
     """500 runs at once, in pods that run nothing."""
     spec = steps() | {"compute": {"instance_type": CROWD_TYPE, "num_nodes": 1, "processes_per_node": 1}}
     began = time.monotonic()
-    with twin_with(Plan(), time_scale=2, no_op_seconds=0.0) as twin:
+    with faulty_twin(Plan(), time_scale=2, no_op_seconds=0.0) as twin:
         limit_nodes(twin, CROWD_TYPE, NUM_CROWD)
         run_ids = [f"crowd-{number:012x}" for number in range(NUM_CROWD)]
         statuses = run_all(twin, dict.fromkeys(run_ids, spec), limit_seconds=4 * RUN_SECONDS)
@@ -225,7 +225,7 @@ def year() -> Part:
 
     The pauses are those that PollJob asks for, of runs that began up to a year ago.
     """
-    with twin_with(Plan(), time_scale=TIME_SCALE, no_op_seconds=600.0) as twin:
+    with faulty_twin(Plan(), time_scale=TIME_SCALE, no_op_seconds=600.0) as twin:
         pauses = _pauses(twin)
     generator, age, failed_polls = random.Random(18), timedelta(0), 0  # noqa: S311
     rules = definition("watch_job")["States"]["IsJobFinished"]["Choices"]

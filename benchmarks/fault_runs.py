@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.result import BenchmarkFailed
-from local.aws import deployment, folder_buckets
-from local.fault_injection import Mail, Plan
+from local.aws import deployment
+from local.fault_injection import Mail, Plan, twin_with
 from local.many_runs import await_all, left_in_cluster, start_all
 from local.place import TwinRuns
 from local.twin import Twin
@@ -74,13 +74,11 @@ Part = tuple[dict[str, Row], dict[str, Any], dict[str, Any]]
 
 
 @contextmanager
-def twin_with(plan: Plan, **options: Any) -> Iterator[Twin]:
-    """A twin with folders of its own and the demo's data set, inside the block."""
-    with tempfile.TemporaryDirectory(prefix="trainflow-faults-") as folder:
-        home = Path(folder) / "home"
-        folder_buckets.ensure_demo_data(home / "s3")
-        with Twin(home=home, log_dir=Path(folder) / "logs", faults=plan, **options) as twin:
-            yield twin
+def faulty_twin(plan: Plan, **options: Any) -> Iterator[Twin]:
+    """A twin with folders of its own, inside the block."""
+    temporary = tempfile.TemporaryDirectory(prefix="trainflow-faults-")
+    with temporary as folder, twin_with(plan, Path(folder), **options) as twin:
+        yield twin
 
 
 def steps(**arguments: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ import yaml
 from kubetwin.troubles import Trouble
 
 from benchmarks.fault_loads import crowd, recovery, stops, uploads, year
-from benchmarks.fault_runs import TIME_SCALE, Expected, Part, Row, injected, outcome, steps, twin_with
+from benchmarks.fault_runs import TIME_SCALE, Expected, Part, Row, faulty_twin, injected, outcome, steps
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from local.api_outages import FunctionsGateway, OutageInEachPhase
 from local.fault_injection import FAULTS, Blindness, FirstTries, Mail, Plan
@@ -117,7 +117,7 @@ def cells() -> Part:
     """Every Task state × every fault."""
     plan, table, seconds = Plan(), dict[str, Row](), dict[str, Any]()
     met: dict[str, Counter[str]] = {}
-    with twin_with(plan, time_scale=TIME_SCALE, without_capacity=[WITHOUT_CAPACITY]) as twin:
+    with faulty_twin(plan, time_scale=TIME_SCALE, without_capacity=[WITHOUT_CAPACITY]) as twin:
         for fault in CELL_FAULTS:
             began, met[fault] = time.monotonic(), Counter()
             for kind, expected in kinds_of_runs().items():
@@ -164,7 +164,7 @@ NUM_RUNS = 5
 def outages() -> Part:
     """The API fails in the training of five runs."""
     plan, table, seconds = Plan(), dict[str, Row](), dict[str, Any]()
-    with twin_with(plan, time_scale=TIME_SCALE) as twin:
+    with faulty_twin(plan, time_scale=TIME_SCALE) as twin:
         gateway = FunctionsGateway(twin)
         with gateway.open():
             for number, (name, (trouble, length)) in enumerate(OUTAGES.items()):

@@ -16,8 +16,8 @@ from kubetwin.troubles import Trouble, TroubledGateway
 from rich.console import Console
 
 from local.api_outages import OUTAGE_SECONDS, PHASES, FunctionsGateway, OutageInEachPhase
-from local.aws import deployment, folder_buckets
-from local.fault_injection import Mail, Plan
+from local.aws import deployment
+from local.fault_injection import Mail, Plan, twin_with
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec
@@ -96,9 +96,7 @@ def plan() -> Plan:
 
 @pytest.fixture(scope="module")
 def twin(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    home, logs = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("logs")
-    folder_buckets.ensure_demo_data(home / "s3")
-    with Twin(home=home, log_dir=logs, time_scale=TIME_SCALE, faults=plan) as running:
+    with twin_with(plan, tmp_path_factory.mktemp("twin"), time_scale=TIME_SCALE) as running:
         yield running
 
 

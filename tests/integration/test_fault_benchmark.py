@@ -6,17 +6,18 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 
-from benchmarks.fault_runs import TIME_SCALE, Expected, histories, outcome, steps, twin_with
+from benchmarks.fault_runs import TIME_SCALE, Expected, histories, outcome, steps
 from local.aws.deployment import NAMESPACE as NAMESPACE_OF_RUNS
 from local.aws.faults import Fault
 from local.aws.server import AwsServer
-from local.fault_injection import Mail, Plan
+from local.fault_injection import Mail, Plan, twin_with
 from local.twin import Twin
 from tests.integration.permitted import make_role
 from tests.waiting import wait_until
@@ -120,9 +121,9 @@ WITHOUT_NODE = {
 }
 
 
-def test_what_happens_twice_in_a_run_is_counted() -> None:
+def test_what_happens_twice_in_a_run_is_counted(tmp_path: Path) -> None:
     plan, run_id = Plan(), "doubled-0000000000aa"
-    with twin_with(plan, time_scale=TIME_SCALE) as twin:
+    with twin_with(plan, tmp_path, time_scale=TIME_SCALE) as twin:
         runs = {run_id: Expected(spec=steps(max_steps=3), points=3, pods={"training": 2})}
         doubling, mail = Doubling(twin, run_id), Mail(twin, "doubled")
         with plan.replaced(doubling):
