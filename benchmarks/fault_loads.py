@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 
-from benchmarks.fault_runs import RUN_SECONDS, TIME_SCALE, Part, Row, histories, left, steps, twin_with
+from benchmarks.fault_runs import (
+    RUN_SECONDS,
+    TIME_SCALE,
+    Part,
+    Row,
+    execution_arn,
+    faulty_twin,
+    histories,
+    left,
+    steps,
+)
 from benchmarks.result import BenchmarkFailed
 from local.aws import deployment
 from local.aws.triggers import REQUESTS
 from local.fault_injection import Plan
 from local.many_runs import limit_nodes, published_losses, run_all
-from local.no_op_logs import STEPS
+from local.no_op_logs import STEPS, step_loss
 from local.place import TwinRuns
 from local.twin import Twin
+from trainflow.client.place import RunSummary
 from trainflow.models.kubernetes_names import JOB_LABEL
-from trainflow.models.run_record import RunError
+from trainflow.models.run_record import RunError, RunStatus
+from trainflow.record.history import visits
 from trainflow.state_machines import definition
 
 POLL_SECONDS = 30
 """The default of `limits.poll_seconds`."""
 NUM_STOPPED = 5
+NUM_CONTENTS = 4
+NUM_INVALID = 20
 NUM_CROWD = 500
 CROWD_TYPE = "trn1.2xlarge"
 
@@ -44,7 +58,7 @@ TRIES = 3
 def stops() -> Part:
     """Five runs are stopped at different moments of their way."""
     row = Row()
-    with twin_with(Plan(), time_scale=TIME_SCALE) as twin:
+    with faulty_twin(Plan(), time_scale=TIME_SCALE) as twin:
         place, sfn = TwinRuns(twin), twin.client("stepfunctions")
         assert twin.deployment is not None
         for number in range(NUM_STOPPED):
@@ -64,29 +78,46 @@ def stops() -> Part:
 
 def uploads() -> Part:
     """228 uploads of four contents, 20 of them invalid, in a random order."""
-    row, dice = Row(), random.Random(18)  # noqa: S311
-    contents = [yaml.safe_dump(steps(max_steps=1) | {"name": f"upload-{number}"}) for number in range(4)]
-    texts = [contents[number % 4] for number in range(208)] + ["version: 1\nname: broken\n"] * 20
-    dice.shuffle(texts)
-    with twin_with(Plan(), time_scale=TIME_SCALE) as twin:
-        s3, sfn = twin.client("s3"), twin.client("stepfunctions")
-        assert twin.deployment is not None
+    contents = [yaml.safe_dump(steps(max_steps=1) | {"name": _content(number)}) for number in range(NUM_CONTENTS)]
+    texts = [contents[number % NUM_CONTENTS] for number in range(208)] + ["version: 1\nname: broken\n"] * NUM_INVALID
+    random.Random(18).shuffle(texts)  # noqa: S311
+    with faulty_twin(Plan(), time_scale=TIME_SCALE) as twin:
+        s3 = twin.client("s3")
         for number, text in enumerate(texts):
             key = f"runs/{number}.yaml"
             s3.put_object(Bucket=deployment.DATA_BUCKET, Key=key, Body=text.encode())
-            row.injected += 1
-        deadline = time.monotonic() + RUN_SECONDS
-        statuses: list[str] = []
-        while time.monotonic() < deadline and (_waiting(twin) or "RUNNING" in statuses or len(statuses) < 4):
+        place, deadline = TwinRuns(twin), time.monotonic() + RUN_SECONDS
+        runs: list[RunSummary] = []
+        while time.monotonic() < deadline and (
+            _waiting(twin) or len(runs) < NUM_CONTENTS or any(run.status is RunStatus.RUNNING for run in runs)
+        ):
             time.sleep(1)
-            found = sfn.list_executions(stateMachineArn=twin.deployment.address.state_machine_arn)["executions"]
-            statuses = [each["status"] for each in found]
-        succeeded = statuses.count("SUCCEEDED")
-        row.lost, row.doubled = max(0, 4 - succeeded), max(0, len(statuses) - 4)
-        row.left = _waiting(twin)
-        row.notes = [] if (succeeded, row.left) == (4, 0) else [f"{Counter(statuses)}, {row.left} requests wait"]
+            runs = place.runs()
+        row = compare_uploads(runs)
+        row.injected = NUM_INVALID
         row.add(left(twin))
-    return {"uploads": row}, {}, {}
+        if waiting := _waiting(twin):
+            row.add(Row(left=waiting, notes=[f"{waiting} requests wait"]))
+    return {"uploads": row}, {}, {"uploads": len(texts)}
+
+
+def compare_uploads(runs: Iterable[RunSummary]) -> Row:
+    """One run of each content has to succeed, and there has to be no other."""
+    row, statuses = Row(), {_content(number): list[str]() for number in range(NUM_CONTENTS)}
+    for run in runs:
+        statuses.setdefault(run.run_id.rpartition("-")[0], []).append(run.status)
+    for content, found in statuses.items():
+        is_valid = content in map(_content, range(NUM_CONTENTS))
+        row.count(f"runs of {content}", found=len(found), wanted=int(is_valid))
+        if is_valid and found and RunStatus.SUCCEEDED not in found:
+            row.lost += 1
+            row.notes.append(f"{content} ended as {', '.join(found)}")
+    return row
+
+
+def _content(number: int) -> str:
+    """Name of the runs of a content."""
+    return f"upload-{number}"
 
 
 def _waiting(twin: Twin) -> int:
@@ -112,18 +143,15 @@ def recovery() -> Part:
     """
     table, seconds = dict[str, Row](), dict[str, Any]()
     goal = POLL_SECONDS / RECOVERY_SCALE + 5
-    with twin_with(Plan(), time_scale=RECOVERY_SCALE) as twin:
+    with faulty_twin(Plan(), time_scale=RECOVERY_SCALE) as twin:
         for name, arguments in FAILURES.items():
             restarts = 1 if name == "WorkerFailed" else 0
             spec = steps(**arguments) | {"limits": {"max_restarts": max(restarts, 1)}}
-            seen, run_id = _Failures(twin), f"recovery-{name.lower()}-aa"
-            run_all(twin, {run_id: spec}, limit_seconds=RUN_SECONDS, meanwhile=seen.look)
-            own, _ = histories(twin, run_id)
-            entered = [
-                (event["stateEnteredEventDetails"]["name"], event["timestamp"].timestamp())
-                for event in own
-                if "stateEnteredEventDetails" in event
-            ]
+            run_id = f"recovery-{name.lower()}-aa"
+            with _Failures(twin) as seen:
+                run_all(twin, {run_id: spec}, limit_seconds=RUN_SECONDS, meanwhile=seen.poll)
+            own, *_ = histories(twin.client("stepfunctions"), execution_arn(twin, run_id))
+            entered = [(visit.name, visit.entered_at.timestamp()) for visit in visits(own)]
             detected = next((at for state, at in entered if state == "IsTrainingFinished"), None)
             again = [at for state, at in entered if state == "WatchTraining"][1:]
             row = table[name] = Row(injected=1)
@@ -140,13 +168,19 @@ def recovery() -> Part:
 
 
 class _Failures:
-    """When a pod of a job was first seen failed."""
+    """When a pod of a job was first seen failed, polled inside the block."""
 
     def __init__(self, twin: Twin) -> None:
         self._api = ApiClient(load_connection(twin.kubeconfig))
         self.first: float | None = None
 
-    def look(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._api.close()
+
+    def poll(self) -> None:
         if self.first is None:
             for pod in self._api.get("/api/v1/pods", labelSelector=JOB_LABEL)["items"]:
                 if pod["status"].get("phase") == "Failed":
@@ -156,17 +190,34 @@ class _Failures:
 def crowd() -> Part:
     """500 runs at once, in pods that run nothing."""
     spec = steps() | {"compute": {"instance_type": CROWD_TYPE, "num_nodes": 1, "processes_per_node": 1}}
-    began, row = time.monotonic(), Row(injected=NUM_CROWD)
-    with twin_with(Plan(), time_scale=2, no_op_seconds=0.0) as twin:
+    began = time.monotonic()
+    with faulty_twin(Plan(), time_scale=2, no_op_seconds=0.0) as twin:
         limit_nodes(twin, CROWD_TYPE, NUM_CROWD)
         run_ids = [f"crowd-{number:012x}" for number in range(NUM_CROWD)]
         statuses = run_all(twin, dict.fromkeys(run_ids, spec), limit_seconds=4 * RUN_SECONDS)
-        row.lost = sum(status != "SUCCEEDED" for status in statuses.values())
-        points = [published_losses(twin, run_id)[0] for run_id in run_ids]
-        row.doubled = round(sum(max(0.0, each - STEPS) for each in points))
-        row.notes = [] if row.lost == 0 else [str(Counter(statuses.values()))]
+        row = compare_crowd(statuses, {run_id: published_losses(twin, run_id) for run_id in run_ids})
         row.add(left(twin))
     return {f"{NUM_CROWD} runs at once": row}, {"all": round(time.monotonic() - began, 1)}, {}
+
+
+def compare_crowd(statuses: Mapping[str, str], published: Mapping[str, tuple[float, float]]) -> Row:
+    """Compare how runs ended, and count and sum of their losses, with what their pods claim.
+
+    Args:
+        statuses: How each run ended.
+        published: Count and sum of each run's losses in CloudWatch.
+    """
+    row = Row()
+    for run_id, status in statuses.items():
+        if status != "SUCCEEDED":
+            row.lost += 1
+            row.notes.append(f"{run_id} ended as {status}")
+        count, total = published[run_id]
+        row.count(f"data points of {run_id}", found=round(count), wanted=STEPS)
+        wanted = sum(step_loss(run_id, step) for step in range(1, STEPS + 1))
+        if count == STEPS and not math.isclose(total, wanted, abs_tol=1e-3):
+            row.add(Row(lost=1, doubled=1, notes=[f"the losses of {run_id} are {total:g} together for {wanted:g}"]))
+    return row
 
 
 def year() -> Part:
@@ -174,23 +225,24 @@ def year() -> Part:
 
     The pauses are those that PollJob asks for, of runs that began up to a year ago.
     """
-    with twin_with(Plan(), time_scale=TIME_SCALE, no_op_seconds=600.0) as twin:
+    with faulty_twin(Plan(), time_scale=TIME_SCALE, no_op_seconds=600.0) as twin:
         pauses = _pauses(twin)
-    dice, age, row = random.Random(18), timedelta(0), Row()  # noqa: S311
+    generator, age, failed_polls = random.Random(18), timedelta(0), 0  # noqa: S311
     rules = definition("watch_job")["States"]["IsJobFinished"]["Choices"]
     laps = next(rule["NumericGreaterThanEquals"] for rule in rules if "NumericGreaterThanEquals" in rule)
     windows: list[int] = []
     while age < timedelta(days=365):
         events = 20
         for _ in range(laps):
-            failed = dice.random() < FAILING_POLLS
-            row.injected += failed
+            failed = generator.random() < FAILING_POLLS
+            failed_polls += failed
             events += EVENTS_OF_POLL + (TRIES * EVENTS_OF_TRY if failed else 0)
             age += timedelta(seconds=60 if failed else pauses[min(age.days, 365) // DAYS_APART])
         windows.append(events)
     of_run = len(windows) * EVENTS_OF_WINDOW
-    row.lost = int(of_run > HISTORY_QUOTA) + sum(events > HISTORY_QUOTA for events in windows)
+    row = Row(lost=int(of_run > HISTORY_QUOTA) + sum(events > HISTORY_QUOTA for events in windows))
     facts = {
+        "failed_polls": failed_polls,
         "windows": len(windows),
         "events_of_run": of_run,
         "events_of_window": {"median": statistics.median(windows), "most": max(windows)},
@@ -228,8 +280,8 @@ def _first_poll(twin: Twin, run_id: str) -> Any:
     deadline = time.monotonic() + RUN_SECONDS
     while time.monotonic() < deadline:
         time.sleep(1)
-        _, windows = histories(twin, run_id)
-        for event in (event for window in windows for event in window):
+        _, *windows = histories(twin.client("stepfunctions"), execution_arn(twin, run_id))
+        for event in (event for window in windows for event in window.events):
             if "taskScheduledEventDetails" in event:
                 return json.loads(event["taskScheduledEventDetails"]["parameters"])
     raise BenchmarkFailed(f"The job of {run_id} was not polled within {RUN_SECONDS:g} s.")

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local.aws import deployment, folder_buckets
-from local.fault_injection import Mail, Plan
-from local.many_runs import left_in_cluster, published_losses, run_all
+from benchmarks.result import BenchmarkFailed
+from local.aws import deployment
+from local.fault_injection import Mail, Plan, twin_with
+from local.many_runs import await_all, left_in_cluster, start_all
 from local.place import TwinRuns
 from local.twin import Twin
+from trainflow.client.observe.executions import ExecutionTree
+from trainflow.models.run_record import RunRecord
+from trainflow.record.history import ExecutionHistory
+from trainflow.record.jobs import GANGS
 
 TIME_SCALE = 100
 RUN_SECONDS = 900.0
@@ -34,6 +40,13 @@ class Row:
     notes: list[str] = field(default_factory=list)
     """What was lost, doubled or left."""
 
+    def count(self, what: str, *, found: int, wanted: int) -> None:
+        """Count what is missing as lost, and what is more as doubled."""
+        if found != wanted:
+            self.lost += max(0, wanted - found)
+            self.doubled += max(0, found - wanted)
+            self.notes.append(f"{what}: {found} for {wanted}")
+
     def add(self, other: Row) -> None:
         """Count another row in this one."""
         self.injected, self.lost = self.injected + other.injected, self.lost + other.lost
@@ -49,10 +62,11 @@ class Expected:
     status: str = "SUCCEEDED"
     error: str | None = None
     points: int | None = None
-    """Data points of the loss; None where the run may end at any step."""
-    messages: int = 1
-    jobs: int | None = None
-    """Visits of SubmitPrecompile and SubmitTraining."""
+    """Steps whose loss is published; None where the run may end at any step."""
+    messages: Sequence[str] = ("SUCCEEDED",)
+    """Ends of the subjects of its messages, after the run's id."""
+    pods: Mapping[str, int] = field(default_factory=dict)
+    """Pods of its gangs by stage, those of all attempts together."""
 
 
 Part = tuple[dict[str, Row], dict[str, Any], dict[str, Any]]
@@ -60,13 +74,11 @@ Part = tuple[dict[str, Row], dict[str, Any], dict[str, Any]]
 
 
 @contextmanager
-def twin_with(plan: Plan, **options: Any) -> Iterator[Twin]:
-    """A twin with folders of its own and the demo's data set, inside the block."""
-    with tempfile.TemporaryDirectory(prefix="trainflow-faults-") as folder:
-        home = Path(folder) / "home"
-        folder_buckets.ensure_demo_data(home / "s3")
-        with Twin(home=home, log_dir=Path(folder) / "logs", faults=plan, **options) as twin:
-            yield twin
+def faulty_twin(plan: Plan, **options: Any) -> Iterator[Twin]:
+    """A twin with folders of its own, inside the block."""
+    temporary = tempfile.TemporaryDirectory(prefix="trainflow-faults-")
+    with temporary as folder, twin_with(plan, Path(folder), **options) as twin:
+        yield twin
 
 
 def steps(**arguments: Any) -> dict[str, Any]:
@@ -80,39 +92,74 @@ def steps(**arguments: Any) -> dict[str, Any]:
     }
 
 
-def outcome(twin: Twin, runs: Mapping[str, Expected], mail: Mail) -> tuple[Row, list[list[Any]]]:
+def outcome(twin: Twin, runs: Mapping[str, Expected], mail: Mail) -> tuple[Row, list[ExecutionHistory]]:
     """Start the runs and count what differs from runs without faults; also all of their histories."""
-    row = Row()
-    statuses = run_all(twin, {name: run.spec for name, run in runs.items()}, limit_seconds=RUN_SECONDS)
-    TwinRuns(twin).settle()
-    events: list[list[Any]] = []
+    place, sfn = TwinRuns(twin), twin.client("stepfunctions")
+    with tempfile.TemporaryDirectory(prefix="trainflow-faults-") as folder:
+        with ExitStack() as observing:
+            arns = start_all(twin, {name: run.spec for name, run in runs.items()})
+            followed = {
+                run_id: observing.enter_context(place.follow(run_id, log_dir=Path(folder) / run_id)) for run_id in runs
+            }
+            await_all(twin, arns, limit_seconds=RUN_SECONDS)
+        records = {run_id: each.record() for run_id, each in followed.items()}
+    row = compare_messages(runs, mail.subjects())
     for run_id, expected in runs.items():
-        own, windows = histories(twin, run_id)
-        events += [own, *windows]
-        error = next((event["executionFailedEventDetails"].get("error") for event in own[-1:] if _failed(event)), None)
-        if (statuses[run_id], error) != (expected.status, expected.error):
-            row.lost += 1
-            row.notes.append(f"{run_id} ended as {statuses[run_id]} with {error}")
-        points, _ = published_losses(twin, run_id)
-        submits = sum(name.startswith("Submit") for name in exited(own))
-        if expected.points is not None and points != expected.points:
-            row.lost += max(0, round(expected.points - points))
-            row.doubled += max(0, round(points - expected.points))
-            row.notes.append(f"{run_id} has {points:g} data points for {expected.points}")
-        if expected.jobs is not None and submits > expected.jobs:
-            row.doubled += submits - expected.jobs
-            row.notes.append(f"{run_id} has submitted {submits} jobs for {expected.jobs}")
-    messages, wanted = len(mail.subjects()), sum(run.messages for run in runs.values())
-    row.doubled += max(0, messages - wanted)
-    row.lost += max(0, wanted - messages)
-    if messages != wanted:
-        row.notes.append(f"{messages} messages for {wanted}")
+        row.add(compare_run(expected, records[run_id]))
     row.add(left(twin))
-    return row, events
+    return row, [history for arn in arns.values() for history in histories(sfn, arn)]
 
 
-def _failed(event: Mapping[str, Any]) -> bool:
-    return bool(event["type"] == "ExecutionFailed")
+def compare_run(expected: Expected, record: RunRecord) -> Row:
+    """Compare a run's end, its gangs' pods that were seen in the cluster, and its data points with rank 0's log."""
+    row = Row()
+    error = record.error.name if record.error else None
+    if (record.status, error) != (expected.status, expected.error):
+        row.lost += 1
+        row.notes.append(f"{record.run_id} ended as {record.status} with {error}")
+    for stage in GANGS:
+        job = record.jobs.get(stage)
+        pods = len(job.pods) if job else 0
+        row.count(f"pods of {record.run_id} {stage}", found=pods, wanted=expected.pods.get(stage, 0))
+    row.add(_compare_points(expected, record))
+    return row
+
+
+def _compare_points(expected: Expected, record: RunRecord) -> Row:
+    """A lost point does not make up for a doubled one.
+
+    A run that may end at any step is stopped while its program logs, also without faults: no log is read after that. So
+    of its steps, which count from 1, those after the last published one are not missing.
+    """
+    published = record.metrics_published
+    if published is None or published.gaps is None or published.duplicates is None:
+        if expected.points == 0:
+            return Row()
+        return Row(lost=expected.points or 1, notes=[f"the points of {record.run_id} were not compared with its log"])
+    steps_published = published.datapoints - published.duplicates
+    if expected.points is None:
+        wanted, gaps = published.last_step or 0, 0
+    else:
+        wanted, gaps = expected.points, published.gaps
+    row = Row(
+        lost=max(gaps, wanted - steps_published),
+        doubled=published.duplicates + max(0, steps_published - wanted),
+    )
+    if row.lost or row.doubled:
+        row.notes.append(
+            f"{record.run_id} has {published.datapoints} data points for {wanted} steps; {published.duplicates} are "
+            f"duplicates, and {published.gaps} steps of its log have none"
+        )
+    return row
+
+
+def compare_messages(runs: Mapping[str, Expected], subjects: Iterable[str]) -> Row:
+    """Compare the subjects of all messages, each of which names its run."""
+    wanted = Counter(f"Trainflow: {run_id} {end}" for run_id, run in runs.items() for end in run.messages)
+    found, row = Counter(subjects), Row()
+    for subject in wanted | found:
+        row.count(f"messages '{subject}'", found=found[subject], wanted=wanted[subject])
+    return row
 
 
 def left(twin: Twin) -> Row:
@@ -125,39 +172,32 @@ def left(twin: Twin) -> Row:
     return Row(left=len(objects) + nodes, notes=notes)
 
 
-def histories(twin: Twin, run_id: str) -> tuple[list[Any], list[list[Any]]]:
-    """Events of a run's execution, and of each of its windows."""
-    sfn = twin.client("stepfunctions")
+def histories(sfn: Any, execution_arn: str) -> list[ExecutionHistory]:
+    """The history of a run's execution, then those of its windows.
+
+    Raises:
+        BenchmarkFailed: If Step Functions does not answer.
+    """
+    tree = ExecutionTree(sfn, execution_arn)
+    tree.read()
+    if tree.trouble:
+        raise BenchmarkFailed(tree.trouble)
+    return [tree.history, *tree.children]
+
+
+def execution_arn(twin: Twin, run_id: str) -> str:
+    """ARN of a run's execution."""
     assert twin.deployment is not None
-    machines = {each["name"]: each["stateMachineArn"] for each in sfn.list_state_machines()["stateMachines"]}
-    training = twin.deployment.address.state_machine_arn
-    own = _events(sfn, f"{training.replace(':stateMachine:', ':execution:')}:{run_id}")
-    watch = next(arn for name, arn in machines.items() if name.endswith("watch-job"))
-    windows = [
-        each["executionArn"]
-        for page in sfn.get_paginator("list_executions").paginate(stateMachineArn=watch)
-        for each in page["executions"]
-        if each["name"].startswith(f"{run_id}-")
-    ]
-    return own, [_events(sfn, arn) for arn in windows]
+    machine = twin.deployment.address.state_machine_arn
+    return f"{machine.replace(':stateMachine:', ':execution:')}:{run_id}"
 
 
-def _events(sfn: Any, arn: str) -> list[Any]:
-    events: list[Any] = sfn.get_execution_history(executionArn=arn)["events"]
-    return events
-
-
-def injected(executions: Iterable[Sequence[Any]]) -> Iterator[str]:
+def injected(executions: Iterable[ExecutionHistory]) -> Iterator[str]:
     """The state of each injected fault."""
-    for events in executions:
+    for execution in executions:
         state = ""
-        for event in events:
+        for event in execution.events:
             if "stateEnteredEventDetails" in event:
                 state = event["stateEnteredEventDetails"]["name"]
             elif INJECTED in str(event.get("taskFailedEventDetails", {}).get("cause")):
                 yield state
-
-
-def exited(events: Iterable[Any]) -> list[str]:
-    """Names of the states that an execution has left."""
-    return [event["stateExitedEventDetails"]["name"] for event in events if "stateExitedEventDetails" in event]

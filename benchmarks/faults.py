@@ -12,8 +12,10 @@ The parts, each of which can be measured alone with `--part`:
 * `crowd`: 500 runs at once.
 * `year`: a year of polls, each of which may fail, against the quota of the history.
 
-A run is lost if it does not end as it would without faults. Doubled are data points, messages and jobs beyond those of
-a run without faults. Left are objects in the cluster, nodes, and messages of requests that wait.
+A run is lost if it does not end as it would without faults; so are the steps of its log without a data point, and
+messages that were not sent. Doubled are data points, messages and pods of gangs beyond those of a run without faults.
+What is lost does not make up for what is doubled. Left are objects in the cluster, nodes, and messages of requests that
+wait. Injected are faults alone: runs, valid uploads and polls of a simulation are none.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ import yaml
 from kubetwin.troubles import Trouble
 
 from benchmarks.fault_loads import crowd, recovery, stops, uploads, year
-from benchmarks.fault_runs import TIME_SCALE, Expected, Part, Row, injected, outcome, steps, twin_with
+from benchmarks.fault_runs import TIME_SCALE, Expected, Part, Row, faulty_twin, injected, outcome, steps
 from benchmarks.result import BenchmarkFailed, Result, this_machine
-from local.api_outages import FunctionsWay, OutageInEachPhase
+from local.api_outages import FunctionsGateway, OutageInEachPhase
 from local.fault_injection import FAULTS, Blindness, FirstTries, Mail, Plan
 from local.twin import Twin
 from trainflow.state_machines import NAMES, definition
@@ -39,6 +41,8 @@ from trainflow.state_machines import NAMES, definition
 REPOSITORY = Path(__file__).parent.parent
 CELL_FAULTS = ("crash-before", "crash-after", "timed-out-after")
 WITHOUT_CAPACITY = "g6.12xlarge"
+GANG: Mapping[str, int] = {"training": 2}
+"""Pods of a run without compilation that is never restarted."""
 
 
 def run(parts: Sequence[str] = ()) -> Result:
@@ -76,24 +80,36 @@ def kinds_of_runs() -> dict[str, Expected]:
     """Runs that together reach every Task state."""
     scarce = {"instance_type": WITHOUT_CAPACITY, "fallback": ["g6e.12xlarge"], "num_nodes": 2, "processes_per_node": 1}
     return {
-        "demo": Expected(spec=_demo(), points=12, jobs=2),
+        "demo": Expected(spec=_demo(), points=12, pods={"precompile": 2, "training": 2}),
         "dying": Expected(
             spec=steps(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 1}},
             status="FAILED",
             error="WorkerFailed",
             points=2,
-            jobs=2,
+            messages=["FAILED"],
+            pods={"training": 2 * 2},
         ),
         "limited": Expected(
             spec=steps(max_steps=600) | {"limits": {"max_total_hours": 90 / 3600}},
             status="FAILED",
             error="DeadlineReached",
-            messages=2,
-            jobs=1,
+            messages=["nears its limit", "DeadlineReached"],
+            pods=GANG,
         ),
-        "scarce": Expected(spec=steps(max_steps=2) | {"compute": scarce}, points=2, jobs=1),
-        "unseen": Expected(spec=steps(max_steps=3) | {"limits": {"blind_minutes": 0.03}}, points=3, messages=2, jobs=1),
-        "refused": Expected(spec={"version": 1, "name": "refused"}, status="FAILED", error="InvalidRunSpec", points=0),
+        "scarce": Expected(spec=steps(max_steps=2) | {"compute": scarce}, points=2, pods=GANG),
+        "unseen": Expected(
+            spec=steps(max_steps=3) | {"limits": {"blind_minutes": 0.03}},
+            points=3,
+            messages=["cannot be seen", "SUCCEEDED"],
+            pods=GANG,
+        ),
+        "refused": Expected(
+            spec={"version": 1, "name": "refused"},
+            status="FAILED",
+            error="InvalidRunSpec",
+            points=0,
+            messages=["FAILED"],
+        ),
     }
 
 
@@ -101,7 +117,7 @@ def cells() -> Part:
     """Every Task state × every fault."""
     plan, table, seconds = Plan(), dict[str, Row](), dict[str, Any]()
     met: dict[str, Counter[str]] = {}
-    with twin_with(plan, time_scale=TIME_SCALE, without_capacity=[WITHOUT_CAPACITY]) as twin:
+    with faulty_twin(plan, time_scale=TIME_SCALE, without_capacity=[WITHOUT_CAPACITY]) as twin:
         for fault in CELL_FAULTS:
             began, met[fault] = time.monotonic(), Counter()
             for kind, expected in kinds_of_runs().items():
@@ -148,17 +164,17 @@ NUM_RUNS = 5
 def outages() -> Part:
     """The API fails in the training of five runs."""
     plan, table, seconds = Plan(), dict[str, Row](), dict[str, Any]()
-    with twin_with(plan, time_scale=TIME_SCALE) as twin:
-        way = FunctionsWay(twin)
-        with way.open():
+    with faulty_twin(plan, time_scale=TIME_SCALE) as twin:
+        gateway = FunctionsGateway(twin)
+        with gateway.open():
             for number, (name, (trouble, length)) in enumerate(OUTAGES.items()):
                 began, mail = time.monotonic(), Mail(twin, f"outage-{number}")
                 runs = {
-                    f"outage-{number}-{each}-aa": Expected(spec=steps(max_steps=5), points=5, jobs=1)
+                    f"outage-{number}-{each}-aa": Expected(spec=steps(max_steps=5), points=5, pods=GANG)
                     for each in range(NUM_RUNS)
                 }
-                outage = OutageInEachPhase(way, trouble, seconds=length / TIME_SCALE, phases=["training"])
-                with plan.replaced(outage):
+                outage = OutageInEachPhase(gateway, trouble, seconds=length / TIME_SCALE, phases=["training"])
+                with outage, plan.replaced(outage):
                     table[name], _ = outcome(twin, runs, mail)
                 table[name].injected = len(outage.met)
                 seconds[name] = round(time.monotonic() - began, 1)
@@ -166,7 +182,7 @@ def outages() -> Part:
                 mail, name = Mail(twin, f"outage-{function}"), f"{error} of {function} for 300 s"
                 blind = Blindness(function, error=error, seconds=300 / TIME_SCALE)
                 with plan.replaced(blind):
-                    runs = {f"outage-{function.lower()}-aa": Expected(spec=steps(max_steps=5), points=5, jobs=1)}
+                    runs = {f"outage-{function.lower()}-aa": Expected(spec=steps(max_steps=5), points=5, pods=GANG)}
                     table[name], _ = outcome(twin, runs, mail)
                 table[name].injected = blind.failed
     return table, seconds, {}

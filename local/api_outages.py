@@ -7,10 +7,9 @@ network or of logins looks; an API server that is down as a whole also keeps nod
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from kubetwin.kubeconfig import load_connection
 from kubetwin.troubles import Trouble, TroubledGateway
@@ -40,10 +39,11 @@ def _polls_training(function: str, event: Any) -> bool:
     return function == "PollJob" and event["job"]["stage"] == "training"
 
 
-class FunctionsWay:
-    """The functions' way to the twin's Kubernetes API, which can be in trouble."""
+class FunctionsGateway:
+    """A gateway between the functions and the twin's Kubernetes API, which can fail."""
 
     def __init__(self, twin: Twin) -> None:
+        self._eks = twin.client("eks")
         self._gateway = TroubledGateway(load_connection(twin.kubeconfig))
 
     @property
@@ -53,12 +53,16 @@ class FunctionsWay:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Let the functions go this way inside the block."""
+        """Let `eks:DescribeCluster` name the gateway inside the block, and afterwards what it named before."""
+        before = self._eks.describe_cluster(name=deployment.CLUSTER_NAME)["cluster"]
         self._gateway.start()
-        self._tell()
         try:
+            self._set_endpoint()
             yield
         finally:
+            deployment.set_endpoint(
+                kubernetes_endpoint=before["endpoint"], ca_data=before["certificateAuthority"]["data"]
+            )
             self._gateway.stop()
 
     def begin(self, trouble: Trouble) -> None:
@@ -68,9 +72,9 @@ class FunctionsWay:
     def end(self) -> None:
         """Answer again; `eks:DescribeCluster` names the present authority."""
         self._gateway.end()
-        self._tell()
+        self._set_endpoint()
 
-    def _tell(self) -> None:
+    def _set_endpoint(self) -> None:
         deployment.set_endpoint(kubernetes_endpoint=self._gateway.endpoint, ca_data=self._gateway.ca_data)
 
 
@@ -78,32 +82,56 @@ class OutageInEachPhase:
     """A plan of faults in which no function fails: with the first invocation of each phase, an outage begins.
 
     Phases that a run reaches during an outage have none of their own, so each is met only if the one before is over.
+    An outage that goes on at the end of the block ends there.
     """
 
-    def __init__(self, way: FunctionsWay, trouble: Trouble, *, seconds: float, phases: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        gateway: FunctionsGateway | TroubledGateway,
+        trouble: Trouble,
+        *,
+        seconds: float,
+        phases: Sequence[str] = (),
+    ) -> None:
         """
         Args:
-            way: What fails.
+            gateway: What fails.
             trouble: The way in which it fails.
             seconds: Length of each outage on this machine's clock.
             phases: Names of the phases; all of them by default.
         """
-        self._way, self._trouble, self._seconds = way, trouble, seconds
+        self._gateway, self._trouble, self._seconds = gateway, trouble, seconds
         self._left = list(phases or PHASES)
-        self._over_at = 0.0
+        self._timer: threading.Timer | None = None
+        """Ends the present outage; None while there is none."""
         self._lock = threading.Lock()
         self.met: list[str] = []
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._left.clear()  # an invocation that is on its way begins no further outage
+            timer = self._timer
+        if timer is not None:
+            timer.cancel()
+            self._end()
+
     def __call__(self, function: str, event: Any) -> Fault | None:
         with self._lock:
-            now = time.monotonic()
             phase = next((each for each in self._left if PHASES[each](function, event)), None)
-            if phase is not None and now > self._over_at:
+            if phase is not None and self._timer is None:
                 self._left.remove(phase)
                 self.met.append(phase)
-                self._over_at = now + self._seconds
-                self._way.begin(self._trouble)
-                timer = threading.Timer(self._seconds, self._way.end)
-                timer.daemon = True
-                timer.start()
+                self._gateway.begin(self._trouble)
+                self._timer = threading.Timer(self._seconds, self._end)
+                self._timer.daemon = True
+                self._timer.start()
         return None
+
+    def _end(self) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._gateway.end()
+                self._timer = None

@@ -8,8 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from local.aws import folder_buckets
 from local.aws.faults import Fault, FaultPlan, no_faults
 from local.twin import Twin
 from trainflow.models.functions import TASKS
@@ -42,6 +44,20 @@ class Plan:
             yield
         finally:
             self._current = no_faults
+
+
+@contextmanager
+def twin_with(plan: Plan, folder: Path, **options: Any) -> Iterator[Twin]:
+    """A twin that follows a plan and has the demo's data set, inside the block.
+
+    Args:
+        plan: Its plan of faults.
+        folder: Folder of the twin's home and logs.
+        options: The twin's further arguments.
+    """
+    folder_buckets.ensure_demo_data(folder / "home" / "s3")
+    with Twin(home=folder / "home", log_dir=folder / "logs", faults=plan, **options) as twin:
+        yield twin
 
 
 class FirstTries:

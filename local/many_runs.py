@@ -6,9 +6,10 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
@@ -33,28 +34,32 @@ def limit_nodes(twin: Twin, instance_type: str, maximum: int) -> None:
     )
 
 
-def run_all(
+def start_all(twin: Twin, specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Start a run for each spec by its id; their executions' ARNs."""
+    assert twin.deployment is not None, "the twin runs, with everything deployed"  # noqa: S101
+    states, machine = twin.client("stepfunctions"), twin.deployment.address.state_machine_arn
+    return {
+        run_id: states.start_execution(stateMachineArn=machine, name=run_id, input=json.dumps(spec))["executionArn"]
+        for run_id, spec in specs.items()
+    }
+
+
+def await_all(
     twin: Twin,
-    specs: Mapping[str, Mapping[str, Any]],
+    arns: Mapping[str, str],
     *,
     limit_seconds: float,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
-    """Start a run for each spec by its id, wait for all of them, and return how each ended.
+    """Wait for executions, and return how each ended.
 
     Args:
         twin: Where.
-        specs: Their specs, by run id.
+        arns: The executions, by run id.
         limit_seconds: Time after which those that still run are returned as RUNNING.
         meanwhile: Called about once a second.
     """
-    assert twin.deployment is not None, "the twin runs, with everything deployed"  # noqa: S101
-    states, machine = twin.client("stepfunctions"), twin.deployment.address.state_machine_arn
-    arns = {
-        run_id: states.start_execution(stateMachineArn=machine, name=run_id, input=json.dumps(spec))["executionArn"]
-        for run_id, spec in specs.items()
-    }
-    statuses = dict.fromkeys(specs, "RUNNING")
+    states, statuses = twin.client("stepfunctions"), dict.fromkeys(arns, "RUNNING")
     deadline = time.monotonic() + limit_seconds
     while "RUNNING" in statuses.values() and time.monotonic() < deadline:
         time.sleep(1)
@@ -62,6 +67,17 @@ def run_all(
         for run_id in [run_id for run_id, status in statuses.items() if status == "RUNNING"]:
             statuses[run_id] = states.describe_execution(executionArn=arns[run_id])["status"]
     return statuses
+
+
+def run_all(
+    twin: Twin,
+    specs: Mapping[str, Mapping[str, Any]],
+    *,
+    limit_seconds: float,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> dict[str, str]:
+    """Start a run for each spec by its id, and wait as `await_all` does."""
+    return await_all(twin, start_all(twin, specs), limit_seconds=limit_seconds, meanwhile=meanwhile)
 
 
 def published_losses(twin: Twin, run_id: str) -> tuple[float, float]:
@@ -81,11 +97,10 @@ def published_losses(twin: Twin, run_id: str) -> tuple[float, float]:
 
 def left_in_cluster(twin: Twin, paths: Sequence[str] = PATHS) -> list[str]:
     """Objects of runs that are still in the cluster after a moment. What all runs share has no run's label."""
-    api = ApiClient(load_connection(Path(twin.kubeconfig)))
     deadline = time.monotonic() + LEFT_SECONDS
-    while (left := _objects(api, paths)) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    api.close()
+    with closing(ApiClient(load_connection(Path(twin.kubeconfig)))) as api:
+        while (left := _objects(api, paths)) and time.monotonic() < deadline:
+            time.sleep(0.5)
     return left
 
 
@@ -98,7 +113,7 @@ def _objects(api: ApiClient, paths: Sequence[str]) -> list[str]:
 
 
 class Contention:
-    """What several runs have of the nodes of one type, seen from time to time."""
+    """What several runs have of the nodes of one type, polled from time to time inside the block."""
 
     def __init__(self, twin: Twin, instance_type: str) -> None:
         self._api, self._type = ApiClient(load_connection(Path(twin.kubeconfig))), instance_type
@@ -108,10 +123,15 @@ class Contention:
         self.most_nodes = 0
         self.longest_partial = 0.0
         """Longest time in seconds that some pods of a gang had their nodes and others had none."""
-        self.looks = 0
 
-    def look(self) -> None:
-        """See how it is now. What is granted is read before the claims, without which it does not count."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._api.close()
+
+    def poll(self) -> None:
+        """Read the present state. Grants are read before the claims, without which they do not count."""
         maps = f"/api/v1/namespaces/{deployment.NAMESPACE}/configmaps"
         shared = {each["metadata"]["name"]: each for each in self._api.get(maps)["items"]}
         granted = (shared.get(f"granted-{self._type}") or {}).get("data") or {}
@@ -120,10 +140,9 @@ class Contention:
         self.most_granted = max(self.most_granted, sum(int(granted[run]) for run in claiming & granted.keys()))
         nodes = self._api.get("/api/v1/nodes", labelSelector=f"{INSTANCE_TYPE_LABEL}={self._type}")["items"]
         self.most_nodes = max(self.most_nodes, len(nodes))
-        self._look_at_gangs()
-        self.looks += 1
+        self._poll_gangs()
 
-    def _look_at_gangs(self) -> None:
+    def _poll_gangs(self) -> None:
         placed: dict[str, list[bool]] = defaultdict(list)
         for pod in self._api.get("/api/v1/pods", labelSelector=JOB_LABEL)["items"]:
             ended = pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") in ("Succeeded", "Failed")

@@ -116,28 +116,28 @@ def status_changes(targets: Targets) -> None:
 
     def started(self: Any) -> None:
         start(self)
-        _tell(self)
+        _send_status_change(self)
 
     def redriven(self: Any) -> None:
         redrive(self)
-        _tell(self)
+        _send_status_change(self)
 
     def ended(self: Any) -> None:
         # The event is sent before the new status is visible, so that a caller that reads the status and drains the
         # targets finds the event.
         with targets.held():
             terminated(self)
-            _tell_why_it_was_stopped(self.execution)
+            _keep_reason_of_stop(self.execution)
             if self.execution.status in ("ABORTED", "TIMED_OUT"):
                 _stop_children(self.execution)
-            _tell(self.execution)
+            _send_status_change(self.execution)
 
     replace(Execution, "start", started)
     replace(Execution, "redrive", redriven)
     replace(BaseExecutionWorkerCommunication, "terminated", once(ended))
 
 
-def _tell_why_it_was_stopped(execution: Any) -> None:
+def _keep_reason_of_stop(execution: Any) -> None:
     """The error and cause that StopExecution was given; moto 5.2.5 does not tell them of the execution."""
     from moto.stepfunctions.parser.asl.eval.program_state import ProgramStopped
 
@@ -146,7 +146,7 @@ def _tell_why_it_was_stopped(execution: Any) -> None:
         execution.error, execution.cause = state.error, state.cause
 
 
-def _tell(execution: Any) -> None:
+def _send_status_change(execution: Any) -> None:
     from moto.events.models import events_backends
 
     redrive = redrive_fields(execution)

@@ -4,7 +4,7 @@ deleted when it is back."""
 from __future__ import annotations
 
 import io
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from kubetwin.server import ApiServer
 from kubetwin.troubles import Trouble, TroubledGateway
 from rich.console import Console
 
-from local.api_outages import OUTAGE_SECONDS, PHASES, FunctionsWay, OutageInEachPhase
-from local.aws import folder_buckets
-from local.fault_injection import Mail, Plan
+from local.api_outages import OUTAGE_SECONDS, PHASES, FunctionsGateway, OutageInEachPhase
+from local.aws import deployment
+from local.fault_injection import Mail, Plan, twin_with
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec
@@ -73,6 +73,22 @@ def test_every_trouble_of_the_api_is_one_that_passes(
     assert api().list("/api/v1/namespaces", "")
 
 
+def test_an_outage_ends_with_its_block_and_leaves_no_timer(gateway: TroubledGateway) -> None:
+    """The timer of one outage would end the next one."""
+    outage, before = OutageInEachPhase(gateway, Trouble.ERROR, seconds=3600), threading.enumerate()
+    with outage:
+        outage("StageData", {})
+        assert gateway.trouble is Trouble.ERROR
+        outage("EnsureCapacity", {})
+        assert outage.met == ["staging"], "one outage at a time"
+        (timer,) = (each for each in set(threading.enumerate()) - set(before) if isinstance(each, threading.Timer))
+    assert gateway.trouble is None
+    timer.join(10)
+    assert not timer.is_alive()
+    outage("EnsureCapacity", {})
+    assert gateway.trouble is None, "an invocation that comes late begins none"
+
+
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     return Plan()
@@ -80,23 +96,37 @@ def plan() -> Plan:
 
 @pytest.fixture(scope="module")
 def twin(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    home, logs = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("logs")
-    folder_buckets.ensure_demo_data(home / "s3")
-    with Twin(home=home, log_dir=logs, time_scale=TIME_SCALE, faults=plan) as running:
+    with twin_with(plan, tmp_path_factory.mktemp("twin"), time_scale=TIME_SCALE) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-def way(twin: Twin) -> Iterator[FunctionsWay]:
-    way = FunctionsWay(twin)
-    with way.open():
-        yield way
+@pytest.fixture
+def functions_gateway(twin: Twin) -> Iterator[FunctionsGateway]:
+    gateway = FunctionsGateway(twin)
+    with gateway.open():
+        yield gateway
+
+
+def endpoint(twin: Twin) -> tuple[str, str]:
+    """Endpoint and authority of the Kubernetes API as the functions find them."""
+    cluster = twin.client("eks").describe_cluster(name=deployment.CLUSTER_NAME)["cluster"]
+    return cluster["endpoint"], cluster["certificateAuthority"]["data"]
+
+
+def test_functions_find_the_api_itself_again_after_an_outage(twin: Twin) -> None:
+    before, gateway = endpoint(twin), FunctionsGateway(twin)
+    outage = OutageInEachPhase(gateway, Trouble.OTHER_AUTHORITY, seconds=3600)
+    with pytest.raises(RuntimeError, match="the run was lost"), gateway.open(), outage:
+        outage("StageData", {})
+        assert endpoint(twin)[0] != before[0]
+        raise RuntimeError("the run was lost")
+    assert endpoint(twin) == before
 
 
 def survived(twin: Twin, plan: Plan, outage: OutageInEachPhase, spec: dict[str, Any], folder: Path) -> RunRecord:
     """The record of a run that has succeeded, with one job of each stage."""
     run_id = f"outage-{folder.name[-12:]}".replace("_", "-").lower()
-    with plan.replaced(outage):
+    with outage, plan.replaced(outage):
         console = Console(file=io.StringIO())
         record = follow_run(twin, parse_run_spec(spec), run_id, folder=folder, console=console)
     assert (record.error, record.status) == (None, RunStatus.SUCCEEDED)
@@ -108,10 +138,10 @@ def survived(twin: Twin, plan: Plan, outage: OutageInEachPhase, spec: dict[str, 
 
 
 def test_ten_minutes_without_an_api_cost_a_training_nothing(
-    twin: Twin, plan: Plan, way: FunctionsWay, tmp_path: Path
+    twin: Twin, plan: Plan, functions_gateway: FunctionsGateway, tmp_path: Path
 ) -> None:
     seconds, mail = OUTAGE_SECONDS / TIME_SCALE, Mail(twin, "outage")
-    outage = OutageInEachPhase(way, Trouble.UNAVAILABLE, seconds=seconds, phases=["training"])
+    outage = OutageInEachPhase(functions_gateway, Trouble.UNAVAILABLE, seconds=seconds, phases=["training"])
     # The owner is told during the outage. Stalls are not judged then (test_state_machines.py): their limit is in real
     # time, in which a busy machine stalls by itself.
     spec = steps_spec(max_steps=NUM_STEPS, seconds_per_step=0.3) | {"limits": {"blind_minutes": 0.03}}
@@ -125,16 +155,15 @@ def test_ten_minutes_without_an_api_cost_a_training_nothing(
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", list(Trouble))
 def test_ten_minutes_of_every_trouble_in_every_phase_lose_no_run(
-    twin: Twin, plan: Plan, way: FunctionsWay, tmp_path: Path, trouble: Trouble
+    twin: Twin, plan: Plan, functions_gateway: FunctionsGateway, tmp_path: Path, trouble: Trouble
 ) -> None:
-    outage = OutageInEachPhase(way, trouble, seconds=OUTAGE_SECONDS / TIME_SCALE)
-    before = way.failed
+    outage = OutageInEachPhase(functions_gateway, trouble, seconds=OUTAGE_SECONDS / TIME_SCALE)
+    before = functions_gateway.failed
     record = survived(twin, plan, outage, demo_spec(), tmp_path)
-    time.sleep(OUTAGE_SECONDS / TIME_SCALE)  # the last one is over
     # A phase that a run passes while the outage of the one before goes on has none of its own.
     assert outage.met[0] == "staging"
     assert set(outage.met) >= set(PHASES) - {"queueing", "tear-down"}
-    assert trouble is Trouble.OTHER_AUTHORITY or way.failed > before
+    assert trouble is Trouble.OTHER_AUTHORITY or functions_gateway.failed > before
     published = record.metrics_published
     assert published is not None
     assert (published.datapoints, published.gaps, published.duplicates) == (12, 0, 0)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kubetwin.certificates import create_authority
+from kubetwin.client import ApiClient, ApiUnreachable
+from kubetwin.kubeconfig import write_kubeconfig
 
 from local.aws import deployment
 from local.many_runs import Contention, left_in_cluster, limit_nodes, run_all
@@ -35,6 +40,30 @@ def spec(num_nodes: int) -> dict[str, Any]:
     }
 
 
+@pytest.fixture
+def unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[ApiClient]]:
+    """A twin whose API does not answer, and the clients of it that were closed."""
+    closed: list[ApiClient] = []
+    close = ApiClient.close
+    monkeypatch.setattr(ApiClient, "close", lambda self: closed.append(self) or close(self))
+    kubeconfig = tmp_path / "kubeconfig"
+    authority = create_authority().certificate_pem
+    write_kubeconfig(kubeconfig, endpoint="https://127.0.0.1:1", ca_pem=authority, token="none")
+    return SimpleNamespace(kubeconfig=kubeconfig), closed
+
+
+def test_what_asks_the_cluster_closes_its_client_also_if_there_is_no_answer(
+    unreachable: tuple[Any, list[ApiClient]],
+) -> None:
+    twin, closed = unreachable
+    with pytest.raises(ApiUnreachable), Contention(twin, TYPE) as seen:
+        seen.poll()
+    assert len(closed) == 1
+    with pytest.raises(ApiUnreachable):
+        left_in_cluster(twin)
+    assert len(closed) == 2
+
+
 @pytest.mark.parametrize(
     ("num_runs", "num_nodes"), [(3, 2), pytest.param(50, 7, marks=pytest.mark.slow)], ids=["3 for 2", "50 for 7"]
 )
@@ -42,8 +71,8 @@ def test_runs_that_compete_for_nodes_all_end_and_share_none(twin: Twin, num_runs
     limit_nodes(twin, TYPE, num_nodes)
     sizes = [1 + number % min(num_nodes, 4) for number in range(num_runs)]
     specs = {f"rival-{num_runs:04x}{number:08x}": spec(size) for number, size in enumerate(sizes)}
-    seen = Contention(twin, TYPE)
-    statuses = run_all(twin, specs, limit_seconds=60 * num_runs, meanwhile=seen.look)
+    with Contention(twin, TYPE) as seen:
+        statuses = run_all(twin, specs, limit_seconds=60 * num_runs, meanwhile=seen.poll)
     assert Counter(statuses.values()) == {"SUCCEEDED": num_runs}
     assert 0 < seen.most_granted <= num_nodes
     assert seen.most_nodes <= num_nodes

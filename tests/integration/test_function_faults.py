@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from local.aws import folder_buckets
-from local.fault_injection import FAULTS, TASK_FUNCTIONS, Blindness, FirstTries, Mail, Plan
+from local.fault_injection import FAULTS, TASK_FUNCTIONS, Blindness, FirstTries, Mail, Plan, twin_with
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec
@@ -28,9 +27,7 @@ def plan() -> Plan:
 
 @pytest.fixture(scope="module")
 def twin(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    home, logs = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("logs")
-    folder_buckets.ensure_demo_data(home / "s3")
-    with Twin(home=home, log_dir=logs, time_scale=100, faults=plan) as running:
+    with twin_with(plan, tmp_path_factory.mktemp("twin"), time_scale=100) as running:
         yield running
 
 
