@@ -87,6 +87,8 @@ class Watched:
     notify: lambda_.IFunction
     """The function that sends the message of a run's end."""
     dead_letter_queues: Mapping[str, sqs.IQueue]
+    rules: Mapping[str, str]
+    """Name of each rule that starts something, by its key."""
     shared: SharedFileSystem | None
 
 
@@ -96,6 +98,7 @@ def definitions(configuration: Configuration, watched: Watched) -> list[Definiti
         *_executions(watched),
         *_training(configuration),
         *_dead_letters(watched.dead_letter_queues),
+        _lost_events(configuration, watched.rules),
         *_fleet(configuration),
     ]
     if configuration.cluster.pod_logs == "cloudwatch":
@@ -193,6 +196,43 @@ def _dead_letters(queues: Mapping[str, sqs.IQueue]) -> Iterator[Definition]:
             metric=queue.metric_approximate_number_of_messages_visible(statistic="Maximum", period=metrics.SURVEY),
             needs_a_person=True,
         )
+
+
+def _lost_events(configuration: Configuration, rules: Mapping[str, str]) -> Definition:
+    """Dead-letter queues take what their targets refuse, but share their key, which may refuse both."""
+    period = metrics.SURVEY
+    lost = {
+        key[0].lower() + key[1:]: cloudwatch.Metric(
+            namespace="AWS/Events",
+            metric_name="InvocationsFailedToBeSentToDlq",
+            dimensions_map={"RuleName": rule},
+            statistic="Sum",
+            period=period,
+        )
+        for key, rule in rules.items()
+    }
+    lost["schedules"] = cloudwatch.Metric(
+        namespace="AWS/Scheduler",
+        metric_name="InvocationsFailedToBeSentToDeadLetterCount",
+        dimensions_map={"ScheduleGroup": configuration.name},
+        statistic="Sum",
+        period=period,
+    )
+    return Definition(
+        name="events-lost",
+        section="dead-letters",
+        meaning="An upload, a run's end or a schedule reached neither its target nor a dead-letter queue: it is lost.",
+        first="see which rule or schedule it was, and whether the queues' policies and their key admit it.",
+        metric=cloudwatch.MathExpression(
+            # A metric has data only in periods with a failure.
+            expression=" + ".join(f"FILL({name}, 0)" for name in lost),
+            using_metrics=lost,
+            label="events lost",
+            period=period,
+        ),
+        says_when_over=False,
+        needs_a_person=True,
+    )
 
 
 def _fleet(configuration: Configuration) -> Iterator[Definition]:

@@ -50,6 +50,7 @@ class ObservabilityStack(cdk.Stack):
                 watch_job=orchestration.watch_job,
                 notify=orchestration.functions["Notify"].function,
                 dead_letter_queues=triggers.dead_letter_queues,
+                rules=triggers.rules,
                 shared=storage.shared,
             ),
             topic=orchestration.topic,

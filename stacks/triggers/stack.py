@@ -94,6 +94,7 @@ class TriggersStack(cdk.Stack):
         self.functions = self._make_functions()
         self.aliases = {name: self._make_alias(function) for name, function in self.functions.items()}
         self._start_requested_runs()
+        self.rules: dict[str, str] = {}
         self._schedules = Schedules(self, "Schedules", group=configuration.name, key=self._surroundings.key)
         self._start_on_upload()
         self._start_by_schedule()
@@ -244,6 +245,7 @@ class TriggersStack(cdk.Stack):
             ],
         )
         _let_rule_send(rule, dead_letter_queue)
+        self.rules[construct_id] = rule.ref
         return rule
 
     def _start_by_schedule(self) -> None:

@@ -81,6 +81,7 @@ class Deployed:
             ),
             triggers=SimpleNamespace(  # type: ignore[arg-type]
                 dead_letter_queues={name: sqs.Queue(below, f"{name}DeadLetters") for name in QUEUES},
+                rules={"Uploads": "Uploads-rule", "AbortedRuns": "AbortedRuns-rule"},
                 functions={function.name: _function(below, function.name) for function in FUNCTIONS[-3:]},
             ),
             storage=SimpleNamespace(shared=shared),  # type: ignore[arg-type]
@@ -399,7 +400,7 @@ def test_a_message_that_cannot_be_sent_rings(deployed: Deployed) -> None:
 
 def test_states_say_when_they_are_over_and_events_do_not(deployed: Deployed) -> None:
     silent = {name for name, alarm in deployed.alarms.items() if not alarm.get("OKActions")}
-    assert silent == {*ENDS, "blue-message-not-sent"}
+    assert silent == {*ENDS, "blue-message-not-sent", "blue-events-lost"}
 
 
 def test_every_alarm_says_what_it_means_what_to_do_and_where_to_read_on(deployed: Deployed) -> None:
@@ -516,6 +517,25 @@ def test_every_dead_letter_queue_has_its_alarm(deployed: Deployed) -> None:
     assert {name for name in deployed.alarms if "dead-letters" in name} == {
         f"blue-dead-letters-{name}" for name in QUEUES.values()
     }
+
+
+def test_an_event_that_no_dead_letter_queue_takes_rings(deployed: Deployed) -> None:
+    """Names and dimensions: EventBridge user guide, "Monitoring Amazon EventBridge"; Scheduler's, "Monitoring with
+    Amazon CloudWatch"."""
+    expression, *metrics = deployed.alarm("events-lost")["Metrics"]
+    watched = [entry["MetricStat"]["Metric"] for entry in metrics]
+    rules = [metric for metric in watched if metric["Namespace"] == "AWS/Events"]
+    assert {metric["MetricName"] for metric in rules} == {"InvocationsFailedToBeSentToDlq"}
+    named = json.dumps([metric["Dimensions"] for metric in rules])
+    assert all(rule in named for rule in ("Uploads", "AbortedRuns"))
+    assert [metric for metric in watched if metric not in rules] == [
+        {
+            "Namespace": "AWS/Scheduler",
+            "MetricName": "InvocationsFailedToBeSentToDeadLetterCount",
+            "Dimensions": [{"Name": "ScheduleGroup", "Value": "blue"}],
+        }
+    ]
+    assert all(f"FILL({entry['Id']}, 0)" in expression["Expression"] for entry in metrics)
 
 
 def test_throttling_of_the_child_executions_counts_too(deployed: Deployed) -> None:
