@@ -17,27 +17,17 @@ from constructs import Construct
 
 from stacks.orchestration.bundling import REPOSITORY
 from stacks.orchestration.functions import TrainflowFunction
-from stacks.orchestration.grants import Grants
-from stacks.orchestration.permissions import Grant, allow, objects
 from stacks.shared.acknowledgements import Reason, acknowledge
+from stacks.triggers.grants import RUN_REQUESTS, SUFFIXES, TriggerGrants
 from stacks.triggers.queues import DeadLetterQueues, RequestQueue
 from stacks.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_AT, Schedules
 from trainflow.configuration.deployment import Configuration, Schedule, scheduled_spec
-from trainflow.models.functions import EVENT_HANDLERS, LIVE, Function
-from trainflow.models.run_ended import DETAIL_TYPE, SOURCE
-from trainflow.models.run_table import schedule_key
+from trainflow.models.functions import EVENT_HANDLERS, LIVE
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference
     from stacks.orchestration.stack import OrchestrationStack
     from stacks.storage.stack import StorageStack
-
-RUN_REQUESTS = "runs/*"
-"""Objects of the data bucket that ask for a run."""
-SUFFIXES = ("yaml", "yml", "json")
-
-REFUSALS = tuple(f"{RUN_REQUESTS}.{suffix}.refused.txt" for suffix in SUFFIXES)
-"""Objects beside uploads in which StartRun writes why a spec was refused. None of them requests a run."""
 
 BATCH = 5
 """Requests that StartRun is handed at once; a spec file is small."""
@@ -45,15 +35,6 @@ MAX_CONCURRENCY = 2
 """The fewest that Lambda offers: runs are few, and a folder uploaded by mistake should not go off at once."""
 
 START_RUN = next(function for function in EVENT_HANDLERS if function.name == "StartRun")
-
-READING_A_QUEUE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
-"""What Lambda's poller does with the function's role."""
-
-SENDING_AGAIN = ("sqs:GetQueueUrl", "sqs:SendMessage")
-"""What StartRun does with a scheduled request that waits for the run before it."""
-
-ITEMS_OF_START_RUN = (f"{schedule_key('')}*", "#notice *")
-"""Items of the run table that are of schedules and of messages: StartRun writes no run."""
 
 SURVEY_EVERY = "rate(5 minutes)"
 """How often nodes are counted; idle ones cost money for this much longer than IDLE_MINUTES at most."""
@@ -75,7 +56,7 @@ class TriggersStack(cdk.Stack):
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)
         self._configuration, self._orchestration = configuration, orchestration
-        self._storage, self._cluster = storage, cluster
+        self._storage = storage
         self._surroundings = orchestration.surroundings(
             self,
             TRAINING_STATE_MACHINE_ARN=orchestration.training.state_machine_arn,
@@ -91,7 +72,7 @@ class TriggersStack(cdk.Stack):
             handled_in=cdk.Duration.seconds(START_RUN.timeout_seconds),
             dead_letter_queue=self.dead_letter_queues["RunRequests"],
         )
-        self.functions = self._make_functions()
+        self.functions = self._make_functions(cluster)
         self.aliases = {name: self._make_alias(function) for name, function in self.functions.items()}
         self._start_requested_runs()
         self.rules: dict[str, str] = {}
@@ -102,14 +83,21 @@ class TriggersStack(cdk.Stack):
         self._survey_by_schedule()
         cdk.CfnOutput(self, "RunRequestQueue", value=self.run_requests.queue_url, description="Requests for runs")
 
-    def _make_functions(self) -> dict[str, TrainflowFunction]:
+    def _make_functions(self, cluster: ClusterReference) -> dict[str, TrainflowFunction]:
+        grants = TriggerGrants(
+            self,
+            orchestration=self._orchestration,
+            storage=self._storage,
+            cluster=cluster,
+            run_requests=self.run_requests,
+        )
         return {
             function.name: TrainflowFunction(
                 self,
                 function.name,
                 function=function,
                 surroundings=self._surroundings,
-                grants=self._grants_of(function),
+                grants=grants.of(function),
                 dead_letter_queue=self.dead_letter_queues["RunRequests" if function is START_RUN else function.name],
             )
             for function in EVENT_HANDLERS
@@ -117,57 +105,6 @@ class TriggersStack(cdk.Stack):
 
     def _make_alias(self, function: TrainflowFunction) -> lambda_.Alias:
         return lambda_.Alias(function, "Live", alias_name=LIVE, version=function.version)
-
-    def _grants_of(self, function: Function) -> Grants:
-        """What a function's code may do, beside what `stacks.orchestration.functions` grants every function."""
-        shared = self._orchestration.grants
-        match function.module:
-            case "start_run":
-                return [
-                    *self._read_requests(),
-                    allow("states:StartExecution", on=self._orchestration.training.state_machine_arn),
-                    shared.describe_runs(self),
-                    *shared.use_table(
-                        "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", items=ITEMS_OF_START_RUN
-                    ),
-                    shared.send_messages(),
-                ]
-            case "clean_up":
-                return [
-                    shared.resize_nodegroups,
-                    *shared.write_records(),
-                    shared.describe_runs(self),
-                    *shared.find_rank0(),
-                    *shared.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
-                    *shared.release_caches(),
-                    shared.send_messages(),
-                    allow(
-                        "events:PutEvents",
-                        on=self.format_arn(service="events", resource="event-bus", resource_name="default"),
-                        when={"StringEquals": {"events:source": SOURCE, "events:detail-type": DETAIL_TYPE}},
-                    ),
-                ]
-            case "survey_fleet":
-                return [
-                    shared.resize_nodegroups,
-                    allow("eks:ListNodegroups", on=self._cluster.arn),
-                    shared.describe_runs(self),
-                    *shared.use_table("dynamodb:GetItem", "dynamodb:PutItem"),
-                    *shared.release_caches(),
-                    shared.policies.publish_metrics,
-                    shared.send_messages(),
-                ]
-        raise LookupError(f"{function.name} has no grants; add them here.")
-
-    def _read_requests(self) -> list[Grant]:
-        specs = objects(self._storage, self._storage.data_bucket, RUN_REQUESTS)
-        refusals = [objects(self._storage, self._storage.data_bucket, pattern) for pattern in REFUSALS]
-        return [
-            allow(*READING_A_QUEUE, *SENDING_AGAIN, on=self.run_requests.queue_arn),
-            allow("s3:GetObject", "s3:GetObjectVersion", on=specs, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
-            allow("s3:PutObject", "s3:DeleteObject", on=refusals, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
-            allow("kms:Decrypt", "kms:GenerateDataKey", on=self._storage.key.key_arn),
-        ]
 
     def _start_requested_runs(self) -> None:
         mapping = lambda_.CfnEventSourceMapping(

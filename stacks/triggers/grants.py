@@ -1,0 +1,112 @@
+"""Permissions of the functions that events invoke: a method for each, with the name of its handler's module.
+
+What every function is granted beside them stands in `stacks.orchestration.functions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+
+from stacks.orchestration.grants import Grants
+from stacks.orchestration.permissions import Grant, allow, objects
+from stacks.shared.acknowledgements import Reason
+from stacks.triggers.queues import RequestQueue
+from trainflow.models.functions import Function
+from trainflow.models.run_ended import DETAIL_TYPE, SOURCE
+from trainflow.models.run_table import schedule_key
+
+if TYPE_CHECKING:
+    from stacks.cluster.cluster_reference import ClusterReference
+    from stacks.orchestration.stack import OrchestrationStack
+    from stacks.storage.stack import StorageStack
+
+RUN_REQUESTS = "runs/*"
+"""Objects of the data bucket that request a run."""
+SUFFIXES = ("yaml", "yml", "json")
+
+REFUSALS = tuple(f"{RUN_REQUESTS}.{suffix}.refused.txt" for suffix in SUFFIXES)
+"""Objects beside uploads in which StartRun writes why a spec was refused. None of them requests a run."""
+
+READING_A_QUEUE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
+"""Calls of Lambda's poller, with the function's role."""
+
+SENDING_AGAIN = ("sqs:GetQueueUrl", "sqs:SendMessage")
+"""Calls of StartRun for a scheduled request that waits for the run before it."""
+
+ITEMS_OF_START_RUN = (f"{schedule_key('')}*", "#notice *")
+"""Items of the run table that are about schedules and messages: StartRun writes no run."""
+
+
+class TriggerGrants:
+    """Permissions of StartRun, CleanUp and SurveyFleet."""
+
+    def __init__(
+        self,
+        stack: cdk.Stack,
+        *,
+        orchestration: OrchestrationStack,
+        storage: StorageStack,
+        cluster: ClusterReference,
+        run_requests: RequestQueue,
+    ) -> None:
+        self._stack, self._training, self._shared = stack, orchestration.training, orchestration.grants
+        self._storage, self._cluster, self._run_requests = storage, cluster, run_requests
+
+    def of(self, function: Function) -> Grants:
+        """The permissions of a function: the result of the method with the name of its module."""
+        grants: Callable[[], Grants] = getattr(self, function.module)
+        return grants()
+
+    def start_run(self) -> Grants:
+        """Reads requests, starts runs, and keeps which schedules wait and what was told."""
+        table_actions = ("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
+        return [
+            *self._read_requests(),
+            allow("states:StartExecution", on=self._training.state_machine_arn),
+            self._shared.describe_runs(self._stack),
+            *self._shared.use_table(*table_actions, items=ITEMS_OF_START_RUN),
+            self._shared.send_messages(),
+        ]
+
+    def clean_up(self) -> Grants:
+        """Deletes what a run has left, records its end and tells programs of it."""
+        bus = self._stack.format_arn(service="events", resource="event-bus", resource_name="default")
+        return [
+            self._shared.resize_nodegroups,
+            *self._shared.write_records(),
+            self._shared.describe_runs(self._stack),
+            *self._shared.find_rank0(),
+            *self._shared.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
+            *self._shared.release_caches(),
+            self._shared.send_messages(),
+            allow(
+                "events:PutEvents",
+                on=bus,
+                when={"StringEquals": {"events:source": SOURCE, "events:detail-type": DETAIL_TYPE}},
+            ),
+        ]
+
+    def survey_fleet(self) -> Grants:
+        """Counts nodes and their cost, and releases what no run uses."""
+        return [
+            self._shared.resize_nodegroups,
+            allow("eks:ListNodegroups", on=self._cluster.arn),
+            self._shared.describe_runs(self._stack),
+            *self._shared.use_table("dynamodb:GetItem", "dynamodb:PutItem"),
+            *self._shared.release_caches(),
+            self._shared.policies.publish_metrics,
+            self._shared.send_messages(),
+        ]
+
+    def _read_requests(self) -> list[Grant]:
+        specs = objects(self._storage, self._storage.data_bucket, RUN_REQUESTS)
+        refusals = [objects(self._storage, self._storage.data_bucket, pattern) for pattern in REFUSALS]
+        return [
+            allow(*READING_A_QUEUE, *SENDING_AGAIN, on=self._run_requests.queue_arn),
+            allow("s3:GetObject", "s3:GetObjectVersion", on=specs, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
+            allow("s3:PutObject", "s3:DeleteObject", on=refusals, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
+            allow("kms:Decrypt", "kms:GenerateDataKey", on=self._storage.key.key_arn),
+        ]
