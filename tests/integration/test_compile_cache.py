@@ -120,11 +120,10 @@ def entered(record: RunRecord, name: str) -> StateVisit:
     return next(visit for visit in record.states if visit.name == name)
 
 
-def test_of_two_runs_at_once_one_compiles_and_the_other_waits_without_nodes(
-    runs: Runs, twin: Twin, tmp_path: Path
-) -> None:
-    first, second, compiled = "twins-000000000001", "twins-000000000002", tmp_path / "compiled"
-    runs.start(first, spec_of("twins", compile_until=str(compiled)))
+def test_of_two_runs_at_once_one_compiles_and_the_other_waits_without_nodes(runs: Runs, twin: Twin) -> None:
+    # On the shared file system: pods have a /tmp of their own.
+    first, second, compiled = "twins-000000000001", "twins-000000000002", twin.home / "volumes" / "data" / "compiled"
+    runs.start(first, spec_of("twins", compile_until="/data/compiled"))
     until(lambda: bool(caches(twin, "twins")))
     runs.start(second, spec_of("twins", learning_rate=0.2))
     until(lambda: "WaitForCache" in runs.entered(second))
