@@ -121,6 +121,7 @@ WITHOUT_NODE = {
 }
 
 
+@pytest.mark.slow
 def test_what_happens_twice_in_a_run_is_counted(tmp_path: Path) -> None:
     plan, run_id = Plan(), "doubled-0000000000aa"
     with twin_with(plan, tmp_path, time_scale=TIME_SCALE) as twin:
