@@ -39,7 +39,7 @@ CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer"
 	{ echo 'Nothing was changed. YES=1 answers without a terminal.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
-.PHONY: help run check lint types types-of-lambdas types-of-trainer templates index unit test test-slow test-trn1 \
+.PHONY: help run check lint types types-of-lambdas types-of-trainer templates index unit test test-slow test-trn1 mutants \
 	benchmark synth bootstrap deploy images diff destroy schema lock audit sbom format clean
 
 help: ## What each command does
@@ -91,6 +91,9 @@ test-trn1: $(XLA) ## The trainer's tests on trn1's torch and PyTorch/XLA, in an 
 	$(TRN1_TESTS) tests/xla
 	$(TRN1_TESTS) tests/unit/trainer tests/integration/test_trainer*.py tests/integration/test_checkpoint_reading.py \
 		tests/integration/test_workloads.py --ignore tests/unit/trainer/test_trainer_benchmarks.py
+
+mutants: $(INSTALLED) ## Whether the tests notice small faults in the state machines
+	$(BIN)/python -m tests.mutants
 
 benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks overhead --out benchmarks/results/overhead.json
