@@ -3,15 +3,15 @@ with CUDA does."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.wheels import wheel
 
 pytestmark = pytest.mark.lengthy
 
@@ -21,27 +21,6 @@ EDITABLE = (".", "packages/checkout", "packages/kubetwin")
 
 NOWHERE = "http://127.0.0.1:9/"
 """Port 9 is `discard`: nothing listens there."""
-
-
-def wheel(folder: Path, name: str, version: str, *, requires: str | None = None) -> str:
-    """A package of one module, as an index would serve it.
-
-    Returns:
-        Its line in a requirements file, with its hash.
-    """
-    info = f"{name}-{version}.dist-info"
-    required = f"Requires-Dist: {requires}\n" if requires else ""
-    files = {
-        f"{name}.py": "",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{required}",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: a\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    path = folder / f"{name}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as packed:
-        for file, content in files.items():
-            packed.writestr(file, content)
-        packed.writestr(f"{info}/RECORD", "".join(f"{file},,\n" for file in (*files, f"{info}/RECORD")))
-    return f"{name}=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
 
 
 @pytest.fixture

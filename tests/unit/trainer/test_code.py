@@ -8,13 +8,13 @@ import os
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.trainer.conftest import BUCKET
+from tests.wheels import wheel
 from trainer import code, workspace
 from trainer.helpers import install
 from trainer.runtime import environment
@@ -99,26 +99,12 @@ def test_the_program_starts_in_its_code_which_comes_first_on_its_path(tmp_path: 
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'code'} 2\n"), done.stderr
 
 
-def wheel(folder: Path, name: str) -> None:
-    """A package of one module, as a package index would serve it."""
-    folder.mkdir(parents=True)
-    info = f"{name}-1.0.dist-info"
-    files = {
-        f"{name}.py": "version = 'required'\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: a\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as packed:
-        for path, content in files.items():
-            packed.writestr(path, content)
-        packed.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD")))
-
-
 @pytest.fixture
 def required(tmp_path: Path) -> Path:
     """A requirements file beside the wheels that it names, so that no network is needed."""
     project = tmp_path / "code"
-    wheel(project / "wheels", "demanded")
+    (project / "wheels").mkdir(parents=True)
+    wheel(project / "wheels", "demanded", "1.0", content="version = 'required'\n")
     file = project / "requirements.txt"
     file.write_text("--no-index\n--find-links wheels\ndemanded==1.0\n")
     return file
