@@ -20,7 +20,7 @@ from benchmarks.fault_runs import (
     TIME_SCALE,
     Part,
     Row,
-    execution_arn,
+    arn_of_run,
     faulty_twin,
     histories,
     left,
@@ -150,7 +150,7 @@ def recovery() -> Part:
             run_id = f"recovery-{name.lower()}-aa"
             with _Failures(twin) as seen:
                 run_all(twin, {run_id: spec}, limit_seconds=RUN_SECONDS, meanwhile=seen.poll)
-            own, *_ = histories(twin.client("stepfunctions"), execution_arn(twin, run_id))
+            own, *_ = histories(twin.client("stepfunctions"), arn_of_run(twin, run_id))
             entered = [(visit.name, visit.entered_at.timestamp()) for visit in visits(own)]
             detected = next((at for state, at in entered if state == "IsTrainingFinished"), None)
             again = [at for state, at in entered if state == "WatchTraining"][1:]
@@ -280,7 +280,7 @@ def _first_poll(twin: Twin, run_id: str) -> Any:
     deadline = time.monotonic() + RUN_SECONDS
     while time.monotonic() < deadline:
         time.sleep(1)
-        _, *windows = histories(twin.client("stepfunctions"), execution_arn(twin, run_id))
+        _, *windows = histories(twin.client("stepfunctions"), arn_of_run(twin, run_id))
         for event in (event for window in windows for event in window.events):
             if "taskScheduledEventDetails" in event:
                 return json.loads(event["taskScheduledEventDetails"]["parameters"])

@@ -19,7 +19,7 @@ from local.place import TwinRuns
 from local.twin import Twin
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.models.run_record import RunRecord
-from trainflow.record.history import ExecutionHistory
+from trainflow.record.history import ExecutionHistory, arn_of_execution
 from trainflow.record.jobs import GANGS
 
 TIME_SCALE = 100
@@ -172,24 +172,23 @@ def left(twin: Twin) -> Row:
     return Row(left=len(objects) + nodes, notes=notes)
 
 
-def histories(sfn: Any, execution_arn: str) -> list[ExecutionHistory]:
+def histories(sfn: Any, arn: str) -> list[ExecutionHistory]:
     """The history of a run's execution, then those of its windows.
 
     Raises:
         BenchmarkFailed: If Step Functions does not answer.
     """
-    tree = ExecutionTree(sfn, execution_arn)
+    tree = ExecutionTree(sfn, arn)
     tree.read()
     if tree.trouble:
         raise BenchmarkFailed(tree.trouble)
     return [tree.history, *tree.children]
 
 
-def execution_arn(twin: Twin, run_id: str) -> str:
+def arn_of_run(twin: Twin, run_id: str) -> str:
     """ARN of a run's execution."""
     assert twin.deployment is not None
-    machine = twin.deployment.address.state_machine_arn
-    return f"{machine.replace(':stateMachine:', ':execution:')}:{run_id}"
+    return arn_of_execution(twin.deployment.address.state_machine_arn, run_id)
 
 
 def injected(executions: Iterable[ExecutionHistory]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from lambdas.gateways.aws import client, translated
 from trainflow.models.leftovers import Execution
 from trainflow.models.run_record import RunStatus
-from trainflow.record.history import ExecutionHistory
+from trainflow.record.history import ExecutionHistory, arn_of_execution
 
 EVENTS_PER_PAGE = 1000
 """Largest page of `GetExecutionHistory`."""
@@ -44,7 +44,7 @@ def start(state_machine_arn: str, *, name: str, document: str) -> Started:
         with translated("states:StartExecution"):
             answer = sfn.start_execution(stateMachineArn=state_machine_arn, name=name, input=document)
     except sfn.exceptions.ExecutionAlreadyExists:
-        return Started(arn=arn_of(state_machine_arn, name), is_new=False)
+        return Started(arn=arn_of_execution(state_machine_arn, name), is_new=False)
     return Started(arn=answer["executionArn"], is_new=True)
 
 
@@ -104,8 +104,3 @@ def _without_bulk(event: Mapping[str, Any]) -> Mapping[str, Any]:
         if details in event:
             return {**event, details: {name: value for name, value in event[details].items() if name != bulk}}
     return event
-
-
-def arn_of(state_machine_arn: str, name: str) -> str:
-    """ARN of an execution, which need not exist."""
-    return f"{state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{name}"

@@ -34,6 +34,7 @@ from trainflow.models.environment import RunTableEnvironment, WorkflowEnvironmen
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import ScheduleRow
 from trainflow.models.spec_document import MAX_BYTES
+from trainflow.record.history import arn_of_execution
 
 TURN_POLL_SECONDS = 60
 """Time after which a scheduled run that waits for the one before it asks again."""
@@ -107,7 +108,7 @@ def _start_in_turn(request: Scheduled, record: SQSRecord) -> None:
     A request may be delivered twice: the run is named after its scheduled time, and starts once.
     """
     execution, now = _execution_of(request), datetime.now(UTC)
-    arn = executions.arn_of(read(WorkflowEnvironment).training_state_machine_arn, execution.name)
+    arn = arn_of_execution(read(WorkflowEnvironment).training_state_machine_arn, execution.name)
     table = RunTable(read(RunTableEnvironment).run_table)
     row = table.schedule(request.schedule)
     if executions.describe(arn) is not None:

@@ -50,6 +50,7 @@ from trainflow.models.spec_limits import require_limits_ahead
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.build import build_record
 from trainflow.record.cost import region_of
+from trainflow.record.history import arn_of_execution
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import KeptSteps, kept_steps_from_json
 from trainflow.report import render_report
@@ -323,7 +324,7 @@ class DeployedRuns:
         return SlurmJobs(self._client("s3"), bucket=self._bucket, run_id=execution["name"])
 
     def _execution(self, run_id: str) -> Any:
-        arn = f"{self._state_machine_arn.replace(':stateMachine:', ':execution:')}:{run_id}"
+        arn = arn_of_execution(self._state_machine_arn, run_id)
         try:
             return self._stepfunctions.describe_execution(executionArn=arn)
         except (self._stepfunctions.exceptions.ExecutionDoesNotExist, self._stepfunctions.exceptions.InvalidArn):

@@ -97,6 +97,11 @@ class ExecutionHistory:
         return None
 
 
+def arn_of_execution(state_machine_arn: str, name: str) -> str:
+    """ARN of an execution, which need not exist."""
+    return f"{state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{name}"
+
+
 def visits(history: ExecutionHistory) -> list[Visit]:
     """Every state visit of one execution, in the order of entering.
 
