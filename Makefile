@@ -27,6 +27,8 @@ TOGETHER = --dist loadfile --no-loadscope-reorder
 TWO_WORKERS = -n 2 $(TOGETHER) $(NO_HANGING)
 # Runs in the twin and processes of gangs wait for each other a quarter of the time: one more than the cores of CI.
 THREE_WORKERS = -n 3 $(TOGETHER) $(NO_HANGING)
+# The trainer's programs, run as processes.
+PROGRAMS = tests/integration/trainer
 CDK_APP = -c config=config/$(CONFIG).yaml
 ASSEMBLY ?= cdk.out
 # Which stacks, by the names in app.py: STACKS="Storage Orchestration". What they depend on is deployed with them.
@@ -89,8 +91,7 @@ test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) ## The slow proofs
 TRN1_TESTS = PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q $(THREE_WORKERS) -p no:cacheprovider -m "not slow"
 test-trn1: $(XLA) ## The trainer's tests on trn1's torch and PyTorch/XLA, in an environment of its own (4.1 GB to download)
 	$(TRN1_TESTS) tests/xla
-	$(TRN1_TESTS) tests/unit/trainer tests/integration/test_trainer*.py tests/integration/test_checkpoint_reading.py \
-		tests/integration/test_workloads.py --ignore tests/unit/trainer/test_trainer_benchmarks.py
+	$(TRN1_TESTS) tests/unit/trainer $(PROGRAMS) --ignore tests/unit/trainer/test_trainer_benchmarks.py
 
 mutants: $(INSTALLED) ## Whether the tests notice small faults in the state machines
 	$(BIN)/python -m tests.mutants

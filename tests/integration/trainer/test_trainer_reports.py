@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.integration.forked_training import Ended, small_training
+from tests.integration.trainer.forked_training import Ended, small_training
 from trainflow.protocol.checkpoint_line import parse_checkpoint_line
 
 

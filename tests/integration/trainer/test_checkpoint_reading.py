@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.integration.forked_training import forkserver
+from tests.integration.trainer.forked_training import forkserver
 from trainer.checkpoints import checkpoint, checkpoint_files
 from trainer.checkpoints.checkpoint_files import CheckpointFile
 from trainer.checkpoints.fingerprint import Fingerprint

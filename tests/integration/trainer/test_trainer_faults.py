@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.forked_training import Forked, small_training
+from tests.integration.trainer.forked_training import Forked, small_training
 from tests.unit.trainer.conftest import make_rows, write_shard
 from trainflow.protocol.metrics_line import parse_metrics_line
 
