@@ -27,7 +27,7 @@ TOGETHER = --dist loadfile --no-loadscope-reorder
 TWO_WORKERS = -n 2 $(TOGETHER) $(NO_HANGING)
 # Runs in the twin and processes of gangs wait for each other a quarter of the time: one more than the cores of CI.
 THREE_WORKERS = -n 3 $(TOGETHER) $(NO_HANGING)
-# The trainer's programs, run as processes.
+# The trainer's programs, run as processes: with trn1's PyTorch for each change, with the newest one among the slow proofs.
 PROGRAMS = tests/integration/trainer
 CDK_APP = -c config=config/$(CONFIG).yaml
 ASSEMBLY ?= cdk.out
@@ -81,10 +81,11 @@ unit: $(INSTALLED) ## The fast tests, in about a minute
 	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit packages/kubetwin/tests/unit -m "not slow and not lengthy"
 
 test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and make test-trn1, and the slow proofs
-	$(BIN)/pytest -q $(THREE_WORKERS) -m "not slow and not index and not trn1"
+	$(BIN)/pytest -q $(THREE_WORKERS) --ignore $(PROGRAMS) -m "not slow and not index"
 
-test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) ## The slow proofs
-	$(BIN)/pytest -q --timeout 3600 -m "slow or trn1"
+test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) ## The slow proofs, and the trainer's programs on the newest PyTorch
+	$(BIN)/pytest -q --timeout 3600 -m slow
+	$(BIN)/pytest -q --timeout 3600 -m "not slow" $(PROGRAMS)
 
 # XLA first and by itself: torch counts the devices when a process computes its first gradients. The benchmarks' tests
 # have packages that this environment lacks, and are about no torch.

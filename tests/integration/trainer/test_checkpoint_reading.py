@@ -18,8 +18,6 @@ from trainer.checkpoints.fingerprint import Fingerprint
 from trainer.device.distributed import Gang
 from trainer.loop import saving
 
-pytestmark = pytest.mark.trn1
-
 PROCESSES_PER_NODE = 4
 NUM_WEIGHTS = 4_000_000
 FILE_BYTES = 3 * 4 * NUM_WEIGHTS

@@ -11,8 +11,6 @@ import pytest
 
 from tests.integration.trainer.forked_training import Forked, same, small_training
 
-pytestmark = pytest.mark.trn1
-
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden" / "bert_loss.txt"
 SUMS_IN_ANOTHER_ORDER = 2e-4
 """Tolerance of the loss between gangs of different sizes, in nats. A float32 sum in another order differs by 1e-7 of

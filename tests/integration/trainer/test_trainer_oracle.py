@@ -30,8 +30,6 @@ from trainer.pretraining.batches import MicroBatch
 from trainer.pretraining.config import ModelConfig, PretrainConfig
 from trainer.pretraining.task import Pretraining
 
-pytestmark = pytest.mark.trn1
-
 STEPS, WARMUP_STEPS, RATE, MICRO_BATCHES = 200, 50, 4e-4, 2
 SHAPE = {
     "num_hidden_layers": 2,
