@@ -19,12 +19,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainer import compile_cache
-from trainer.compiler.compiler_log import CompilerLog
 from trainer.runtime import environment
 from trainer.runtime.commands import SignalForwarding, exit_code, node_rank
 from trainer.runtime.errors import BAD_INPUT, GraphCompilationFailed, TrainerError
 from trainer.runtime.files import leave_result
 from trainflow.protocol import result, variables
+from trainflow.protocol.compiler_log import CompilerLog
 
 NEURON_COMPILER = "neuron_parallel_compile"
 
@@ -33,9 +33,6 @@ RETRY_FAILED = "--retry_failed"
 
 RETRY_FLAG = "--retry_failed_compilation"
 """The same option in NEURON_CC_FLAGS (AWS Neuron documentation, "Neuron Persistent Cache")."""
-
-MOST_NAMES = 8
-"""Most names of failed graphs in one sentence."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -71,7 +68,7 @@ def _precompile(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     environ = {**environ, **_mode(compiler, environ, again=again)}
     code, log = _run([compiler, *command] if compiler else command, environ)
     if log.totals.get("failed"):
-        message = failure(log, again=again)
+        message = f"{log.failure(again=again)}; read this job's log."
         print(message, file=sys.stderr, flush=True)
         leave_result(result.failure(GraphCompilationFailed.__name__, message), place.result_file)
         return code or 1
@@ -80,14 +77,6 @@ def _precompile(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if code == 0 and log.totals:
         leave_result(result.success(log.totals), place.result_file)
     return code
-
-
-def failure(log: CompilerLog, *, again: bool) -> str:
-    """A sentence with the number of the failed graphs and their names."""
-    names = log.failed_graphs
-    shown = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
-    counts = f"{log.totals['failed']} of {log.totals.get('graphs', 0)} graphs failed to compile"
-    return f"{counts}{' again' if again else ''}{f': {shown}' if shown else ''}; read this job's log."
 
 
 def _mode(compiler: str | None, environ: Mapping[str, str], *, again: bool) -> dict[str, str]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainer.compiler.compiler_log import FAILED_GRAPH
 from trainer.device import Device
+from trainflow.protocol.compiler_log import compiler_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +80,11 @@ def report(graphs: GraphCounts, *, now: datetime | None = None) -> list[str]:
     when = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M:%S.%f")
     totals = {
         "graphs": graphs.total,
-        "successful compilations": graphs.succeeded,
-        "failed compilations": graphs.failed,
-        "cached graphs": graphs.cached,
+        "succeeded": graphs.succeeded,
+        "failed": graphs.failed,
+        "cached": graphs.cached,
     }
-    lines = [f"{FAILED_GRAPH}{name}" for name in graphs.failed_names]
-    lines += [f"Total {what}: {count}" for what, count in totals.items()]
-    return [f"{when}: INFO ||PARALLEL_COMPILE||: {line}" for line in lines]
+    return [f"{when}: INFO ||PARALLEL_COMPILE||: {line}" for line in compiler_lines(totals, graphs.failed_names)]
 
 
 def failed_graph(error: Exception) -> str:

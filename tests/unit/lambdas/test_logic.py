@@ -342,7 +342,7 @@ def test_failed_graphs_are_named_where_the_log_names_them() -> None:
         "INFO ||NCC_WRAPPER||: Got a cached failed neff at /c/neuronxcc-2.0/MODULE_17+e30acd3a/model.neff.",
         "Failed graph: forward (model.py:88)",
     ]
-    with pytest.raises(GraphCompilationFailed, match=r"-1': MODULE_17\+e30acd3a, forward \(model.py:88\)\.$"):
+    with pytest.raises(GraphCompilationFailed, match=r"compile: MODULE_17\+e30acd3a, forward \(model.py:88\)\.$"):
         compilation(TRAINING, [*said, *counts(6, 4, 2, 0)])
 
 

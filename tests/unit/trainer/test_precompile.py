@@ -14,7 +14,6 @@ import pytest
 from trainer import precompile
 from trainer.compiler import compilation
 from trainer.compiler.compilation import GraphCounts
-from trainer.compiler.compiler_log import CompilerLog
 
 PRINTS_TOTALS = """
 import os, sys
@@ -112,46 +111,6 @@ def test_the_gangs_first_node_removes_the_locks_of_an_attempt_that_was_cut_off(
     assert run_neuron(tmp_path, *command, again=True)[0] == code
 
 
-def test_many_names_are_cut_short() -> None:
-    log = CompilerLog()
-    for number in range(11):
-        log.read(f"Failed graph: forward (bert.py:{number})")
-    for line in ("Total graphs: 12", "Total failed compilations: 11"):
-        log.read(line)
-    said = precompile.failure(log, again=False)
-    assert said.startswith("11 of 12 graphs failed to compile: forward (bert.py:0), forward (bert.py:1), ")
-    assert said.endswith("forward (bert.py:7) and 3 more; read this job's log.")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"INFO ||NCC_WRAPPER||: Got a cached failed neff at /c/neuronxcc-2.8/{ONE}/model.neff. Will skip compilation",
-        f"INFO ||NCC_WRAPPER||: Compilation failed for /tmp/w/model.{ONE}.hlo.pb after 0 retries.",
-        f"ERROR: Failed compilation with ['neuronx-cc', 'compile', '/w/model.{ONE}.hlo_module.pb', '--output']: [X]",
-    ],
-)
-def test_a_failed_graph_is_named_by_whatever_the_compiler_says_of_it(line: str) -> None:
-    log = CompilerLog()
-    for read in (line, f"Using a cached neff at /c/{TWO}/model.neff. Exiting with a successfully compiled graph."):
-        log.read(read)
-    assert log.failed_graphs == [ONE]
-
-
-def test_the_report_at_the_end_knows_of_retries() -> None:
-    log = CompilerLog()
-    for line in (
-        f"Compilation failed for /tmp/w/model.{ONE}.hlo.pb after 0 retries.",
-        f'INFO:         "/c/neuronxcc-2/{ONE}/model.hlo.pb": {{',
-        'INFO:             "status": true,',
-        'INFO:             "retry": 1',
-        f'INFO:         "/c/neuronxcc-2/{TWO}/model.hlo.pb": {{',
-        'INFO:             "status": false,',
-    ):
-        log.read(line)
-    assert log.failed_graphs == [TWO]
-
-
 @pytest.mark.parametrize("argv", [[], ["--"]])
 def test_without_a_command_the_use_is_shown(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert precompile.main(argv, {}) == 2
@@ -174,10 +133,6 @@ def test_the_report_is_worded_as_neurons_tool_does() -> None:
         "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Total failed compilations: 1",
         "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Total cached graphs: 2",
     ]
-    log = CompilerLog()
-    for line in lines:
-        log.read(line)
-    assert log.totals == {"graphs": 6, "succeeded": 5, "failed": 1, "cached": 2}
 
 
 def test_counts_are_read_from_inductors_counters() -> None:
