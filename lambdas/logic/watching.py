@@ -134,7 +134,7 @@ def phase_since(before: JobPhase, now: JobPhase) -> JobPhase:
 
 HOPELESS_AFTER = timedelta(minutes=5)
 """How long a gang may be pending for a reason that does not pass by itself. In that time an image is pulled five times,
-a Secret that was created late is found, and pods of the attempt before give back what counts against a quota."""
+a Secret that was created late is found, and pods of the attempt before no longer count against a quota."""
 
 _NO_NODE_FITS = re.compile(r"nodes are available: .{0,2000}(?:untolerated taint|node affinity/selector)", re.DOTALL)
 _NODES_CHANGE = re.compile(

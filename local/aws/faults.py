@@ -14,7 +14,7 @@ class Fault:
     error: str
     """Name under which Step Functions reports it, such as `Runtime.ExitError` or `Sandbox.Timedout`."""
     after_acting: bool = False
-    """Whether the function does its work first; nobody receives its answer."""
+    """Whether the function does its work first; its answer is lost."""
 
 
 FaultPlan = Callable[[str, Any], Fault | None]

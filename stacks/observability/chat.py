@@ -1,8 +1,8 @@
 """Channels of Slack and Microsoft Teams, through Amazon Q Developer in chat applications (formerly AWS Chatbot).
 
 The service subscribes to the topic by itself. It shows CloudWatch's alarms, and messages in its own format, which
-`lambdas/gateways/notifications` sends. No one can call AWS from a channel: its role allows nothing, and its guardrail
-denies everything.
+`lambdas/gateways/notifications` sends. Members of a channel cannot call AWS from it: its role allows nothing, and its
+guardrail denies everything.
 """
 
 from __future__ import annotations

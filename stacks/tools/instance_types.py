@@ -92,7 +92,7 @@ def _zones(names: list[str]) -> Mapping[str, list[str]]:
 
 
 def _order(described: Mapping[str, Any]) -> Any:
-    """By category, family and size."""
+    """Key that sorts instance types by category, family and size."""
 
     def key(name: str) -> tuple[int, str, int, int]:
         category = re.match(r"[a-z]+", name)

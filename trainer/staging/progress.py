@@ -8,7 +8,7 @@ from collections.abc import Callable
 from trainflow.protocol.staging_line import StagingReport, staging_line
 
 SECONDS_BETWEEN_LINES = 10.0
-"""At most one line in that time, and one at the end."""
+"""Pause between two lines; the last one comes at the end."""
 
 
 class Progress:

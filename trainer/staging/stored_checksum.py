@@ -31,7 +31,7 @@ class StoredChecksum:
 
     algorithm: str
     value: str
-    """In base64, as S3 answers; a composite one without the number of parts."""
+    """The checksum in base64, as S3 answers; a composite one without the number of parts."""
     part_bytes: int | None = None
     """Size of the parts of an upload with a composite checksum; None for the checksum of the whole object."""
 

@@ -22,7 +22,7 @@ class SpotPrice:
     """Price of one instance type in the zone where it costs least."""
 
     usd_per_hour: float
-    """Of one node."""
+    """Price of one node."""
     zone: str
     """Availability zone."""
 

@@ -22,7 +22,7 @@ class Forecast:
     so_far: float | None
     """None where the price is not known."""
     at_the_end: float | None
-    """With the time that the training still takes at its present speed; None while that is not known."""
+    """Forecast with the time that the training still takes at its present speed; None while that is not known."""
     per_hour: float | None
     """All nodes of the run together."""
     basis: str

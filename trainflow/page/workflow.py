@@ -70,7 +70,7 @@ class Layout:
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
     leads_to: Mapping[str, str]
-    """For each wait the state with a box that it leads to."""
+    """The state with a box that each wait leads to."""
     width: float
     height: float
 

@@ -61,7 +61,7 @@ class S3Request:
     key: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    """With names in lower case."""
+    """Headers, with names in lower case."""
 
 
 def of_s3(request: S3Request, resources: Resources, *, object_key: Callable[[str, str], str | None]) -> list[Ask]:

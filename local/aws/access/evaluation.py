@@ -62,7 +62,7 @@ class Decision:
 
     allowed: bool
     reason: str
-    """For a refusal: which kind of policy lacks it or denies it, in AWS's words."""
+    """Kind of policy that lacks the permission or denies it, in AWS's words."""
 
     @property
     def is_explicit(self) -> bool:

@@ -26,7 +26,7 @@ class Point:
     step: int
     logged_at: datetime
     figures: Mapping[str, float]
-    """By names that every tracker takes; a value may be NaN or infinite."""
+    """Values by names that every tracker takes; a value may be NaN or infinite."""
 
 
 @dataclass(frozen=True, kw_only=True)
