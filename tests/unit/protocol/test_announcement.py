@@ -35,3 +35,8 @@ def test_what_is_no_name_of_a_pod_is_neither_written_nor_read(text: str) -> None
     assert announcement.announced_pod(text.encode()) is None
     with pytest.raises(ValueError, match="no name of a pod"):
         announcement.to_bytes(text)
+
+
+def test_the_longest_name_of_a_pod_is_one() -> None:
+    longest = "p" * announcement.MAX_BYTES
+    assert announcement.announced_pod(announcement.to_bytes(longest)) == longest

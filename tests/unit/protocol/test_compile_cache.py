@@ -48,3 +48,12 @@ def test_the_names_of_other_programs_are_no_options_of_ours(name: str) -> None:
 
 def test_the_copy_of_a_cache_is_set_for_the_same_compilers_as_the_cache(tmp_path: Path) -> None:
     assert {value.startswith(str(tmp_path)) for value in environment(str(tmp_path)).values()} == {True}
+
+
+def test_each_compiler_is_told_where_its_cache_is() -> None:
+    assert environment("/cache/abc") == {
+        "TRAINFLOW_CACHE_DIR": "/cache/abc",
+        "TORCHINDUCTOR_CACHE_DIR": "/cache/abc/inductor",
+        "NEURON_COMPILE_CACHE_URL": "/cache/abc/neuron",
+        "TORCH_NEURONX_NEFF_CACHE_DIR": "/cache/abc/torch_neuronx",
+    }

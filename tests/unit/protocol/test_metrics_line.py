@@ -88,3 +88,12 @@ def test_a_number_that_python_does_not_read_makes_another_line() -> None:
     when = "Wed Dec 21 00:51:01 2022"
     line = f"LOG {when} - (0, {'1' * 5000}) step_loss : 1.0 learning_rate : 1e-4 throughput : 2.0"
     assert parse_metrics_line(line) is None
+
+
+def test_a_step_takes_further_figures() -> None:
+    when = datetime(2022, 12, 21, tzinfo=UTC)
+    step = StepMetrics(when, 0, 1, 2.0, None, None, metrics={"accuracy": 0.5, "margin": 1.0})
+    assert step.with_metrics({}) is step
+    assert step.with_metrics({"margin": 2.0, "mfu_percent": 30.0}) == StepMetrics(
+        when, 0, 1, 2.0, None, None, metrics={"accuracy": 0.5, "margin": 2.0, "mfu_percent": 30.0}
+    )

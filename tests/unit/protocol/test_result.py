@@ -45,3 +45,11 @@ def test_the_name_of_a_file_that_is_no_unicode_does_not_cost_the_result(tmp_path
     leave_result(failure("StorageFailed", "/data/\udcff.hdf5 cannot be read."), tmp_path / "result")
     found = read_result((tmp_path / "result").read_bytes())
     assert found == {"error": "StorageFailed", "message": "/data/?.hdf5 cannot be read."}
+
+
+def test_a_message_that_just_fits_is_whole() -> None:
+    around = len(to_bytes(failure("StorageFailed", "")))
+    fits = "x" * (MAX_BYTES - around)
+    assert failure("StorageFailed", fits)["message"] == fits
+    shortened = failure("StorageFailed", fits + "x")["message"]
+    assert shortened == "x" * ((len(fits) + 1) * 3 // 4) + "…"

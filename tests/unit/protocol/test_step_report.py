@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.protocol.step_report import StepReport, parse_report_line, report_line
+from trainflow.protocol.step_report import StepReport, is_relayed, parse_report_line, report_line
 
 NUMBERS = st.none() | st.floats()
 reports = st.builds(
@@ -111,3 +111,73 @@ def test_a_report_alone_is_a_step_with_all_that_it_says() -> None:
     )
     assert found is not None
     assert found.as_step(NOW) == StepMetrics(NOW, None, 7, 1.5, 0.1, None, metrics={"grad_norm": 2.0, "accuracy": 0.5})
+
+
+@pytest.mark.parametrize(("early", "late"), [(timedelta(days=13), timedelta(hours=1))])
+def test_the_bounds_of_that_time_still_count(early: timedelta, late: timedelta) -> None:
+    for logged_at in (NOW - early, NOW + late):
+        assert StepReport(step=1, logged_at=logged_at.timestamp()).time(NOW) == logged_at
+        beyond = logged_at + (logged_at - NOW) / 10
+        assert StepReport(step=1, logged_at=beyond.timestamp()).time(NOW) == NOW
+
+
+def test_numbers_have_the_decimals_that_their_kind_needs() -> None:
+    report = StepReport(
+        step=1,
+        loss=1.23456789,
+        learning_rate=0.123456789012,
+        mfu_percent=31.23456,
+        data_wait_percent=0.12345,
+        memory_mib=1234.6,
+        tokens_per_second=825518.123,
+    )
+    assert json.loads(report_line(report)) == {
+        "trainflow_metrics": {
+            "step": 1,
+            "loss": 1.2346,
+            "learning_rate": 0.123456789,
+            "mfu_percent": 31.23,
+            "data_wait_percent": 0.123,
+            "memory_mib": 1235.0,
+            "tokens_per_second": 825518.1,
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "epoch"),
+    [("2", 2), ("2.0", 2), ("2.5", 2.5), (str(10**15), 10**15), (str(10**15 + 1), None), ("null", None), ("NaN", None)],
+)
+def test_an_epoch_is_a_whole_number_where_it_is_one(said: str, epoch: float | None) -> None:
+    found = parse_report_line(f'{{"trainflow_metrics": {{"step": 1, "epoch": {said}}}}}')
+    assert found == StepReport(step=1, epoch=epoch)
+    assert found is not None
+    assert type(found.epoch) is type(epoch)
+
+
+def test_figures_that_another_line_has_told_are_taken_out() -> None:
+    report = StepReport(step=3, loss=2.0, grad_norm=1.0, mfu_percent=30.0, others={"accuracy": 0.5, "margin": 0.1})
+    kept = report.without(frozenset({"grad_norm", "accuracy", "loss", "unknown"}))
+    assert kept == StepReport(step=3, loss=2.0, mfu_percent=30.0, others={"margin": 0.1}), (
+        "the step's loss is no figure"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "relayed"),
+    [
+        ('{"trainflow_metrics": {"step": 1, "loss": 2.0, "relayed": true}}', True),
+        ('[0]:{"trainflow_alive": {"files": 3}}', True),
+        ('{"trainflow_metrics": {"step": 1, "loss": 2.0}}', False),
+        ('{"metrics": {"relayed": true}}', False),
+        ("Traceback (most recent call last):", False),
+    ],
+)
+def test_lines_of_the_program_beside_the_training_are_told_apart(line: str, relayed: bool) -> None:
+    assert is_relayed(line) is relayed
+
+
+def test_the_time_of_a_step_is_none_of_its_figures() -> None:
+    logged_at = NOW - timedelta(hours=1)
+    step = StepReport(step=1, logged_at=logged_at.timestamp(), mfu_percent=30.0).as_step(NOW)
+    assert step == StepMetrics(logged_at, None, 1, None, None, None, metrics={"mfu_percent": 30.0})
