@@ -131,10 +131,16 @@ def test_secrets_are_references_alone_for_the_program_and_its_probe(backend: Bac
 @pytest.mark.parametrize("backend", KUBERNETES_KINDS)
 def test_secrets_of_secrets_manager_are_read_first_of_all_by_the_pod_itself(backend: BackendName, stage: Stage) -> None:
     source = {"secrets_manager": "team/hub", "key": "token"}
-    run = run_on(backend, workload__secrets={"HF_TOKEN": source, "OTHER": {"name": "s", "key": "k"}})
+    whole = {"secrets_manager": "team/whole"}
+    secrets = {"HF_TOKEN": source, "WHOLE": whole, "OTHER": {"name": "s", "key": "k"}}
+    run = run_on(backend, workload__secrets=secrets)
     job = job_of(run, stage, 1, artifacts_url="s3://a/")
-    reading = ("python", "/trainflow/helpers", "fetch_secrets", "--variables")
-    assert job.command[:6] == (*reading, '{"HF_TOKEN": {"secret": "team/hub", "key": "token"}}', "--")
+    assert job.command[:4] == ("python", "/trainflow/helpers", "fetch_secrets", "--variables")
+    assert json.loads(job.command[4]) == {
+        "HF_TOKEN": {"secret": "team/hub", "key": "token"},
+        "WHOLE": {"secret": "team/whole"},
+    }
+    assert job.command[5] == "--"
     documents = json.dumps(rendered(job))
     assert '"--secrets_client", "true"' in documents
     assert '{"name": "HF_TOKEN"' not in documents and '{"name": "OTHER", "valueFrom"' in documents

@@ -1,0 +1,180 @@
+"""Small faults in Python modules, and how many of them the unit tests notice.
+
+    python -m tests.module_mutants [protocol logic backends checkpoints staging] [--count 120] [--seed 1] [--jobs 2]
+
+mutmut makes the faults (another comparison, a missing argument, another constant …) in a copy of the repository, and
+runs on each the tests that reach its function. A fault that no test reaches has survived; one that lets a test run for
+ever is noticed. `uv` adds mutmut to the packages of this environment for the time of the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+MUTMUT = "mutmut==3.8.1"
+NOTHING = "no.such.mutant"
+"""Name with which mutmut makes all mutants, finds out which tests reach them, and runs none."""
+
+SURVIVED = frozenset({"survived", "no tests"})
+NOTICED = frozenset({"killed", "timeout", "segfault", "caught by type check"})
+
+_RESULT = re.compile(r"^\s*(?P<mutant>\S+__mutmut_\d+): (?P<status>[a-z ]+)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Modules that have their tests in one folder."""
+
+    package: str
+    """Top-level package that mutmut copies."""
+    modules: tuple[str, ...]
+    """Patterns of the files in which faults are made."""
+    tests: tuple[str, ...]
+    floor: float
+    """Least share of mutants that is noticed."""
+    left_out: tuple[str, ...] = ()
+    """Tests that read the text of the sources, which the copies with faults are not."""
+
+
+GROUPS: Mapping[str, Group] = {
+    "protocol": Group(
+        package="trainflow",
+        modules=("trainflow/protocol/*.py",),
+        tests=("tests/unit/protocol",),
+        left_out=("tests/unit/protocol/test_imports.py", "tests/unit/protocol/test_variables.py"),
+        floor=0.9,
+    ),
+    "logic": Group(package="lambdas", modules=("lambdas/logic/*.py",), tests=("tests/unit/lambdas",), floor=0.85),
+    "backends": Group(package="lambdas", modules=("lambdas/backends/*.py",), tests=("tests/unit/lambdas",), floor=0.9),
+    "checkpoints": Group(
+        package="trainer", modules=("trainer/checkpoints/*.py",), tests=("tests/unit/trainer",), floor=0.9
+    ),
+    "staging": Group(package="trainer", modules=("trainer/staging/*.py",), tests=("tests/unit/trainer",), floor=0.9),
+}
+
+
+def statuses(results: str) -> dict[str, str]:
+    """What became of each mutant, from the output of `mutmut results`."""
+    return {found["mutant"]: found["status"] for line in results.splitlines() if (found := _RESULT.match(line))}
+
+
+def sample(mutants: Sequence[str], count: int, *, seed: int) -> list[str]:
+    """Some of the mutants, the same for the same seed."""
+    return sorted(random.Random(seed).sample(sorted(mutants), min(count, len(mutants))))
+
+
+def settings(group: Group) -> str:
+    """mutmut's section of pyproject.toml."""
+    others = sorted(path.name for path in _tracked_at_the_top() if path.name not in {group.package, "tests"})
+    ignored = [word for path in group.left_out for word in ("--ignore", path)]
+    return "\n".join(
+        [
+            "[tool.mutmut]",
+            f"source_paths = {[group.package]}",
+            f"only_mutate = {list(group.modules)}",
+            f"also_copy = {others}",
+            f"pytest_add_cli_args_test_selection = {list(group.tests)}",
+            f"pytest_add_cli_args = {['-p', 'no:cacheprovider', '-m', 'not slow and not lengthy', *ignored]}",
+            "",
+        ]
+    )
+
+
+def measure(group: Group, folder: Path, *, count: int, seed: int, jobs: int) -> dict[str, str]:
+    """What became of a sample of a group's mutants.
+
+    Args:
+        group: The modules.
+        folder: Folder in which the copy of the repository is made.
+        count: Size of the sample.
+        seed: Seed of the sample.
+        jobs: Number of mutants at a time.
+
+    Raises:
+        SystemExit: If the tests fail without a fault, with what mutmut printed.
+    """
+    for path in _tracked_at_the_top():
+        copy = shutil.copytree if path.is_dir() else shutil.copy2
+        copy(path, folder / path.name)
+    with (folder / "pyproject.toml").open("a") as project:
+        project.write("\n" + settings(group))
+    said = _mutmut(folder, "run", NOTHING)
+    chosen = sample(list(statuses(_mutmut(folder, "results", "--all", "true"))), count, seed=seed)
+    if not chosen:
+        raise SystemExit(f"mutmut made no mutants:\n{said[-3000:]}")
+    _mutmut(folder, "run", "--max-children", str(jobs), *chosen)
+    found = statuses(_mutmut(folder, "results", "--all", "true"))
+    return {mutant: found[mutant] for mutant in chosen}
+
+
+def changes(folder: Path, mutant: str) -> str:
+    """The lines that a mutant changes."""
+    lines = _mutmut(folder, "show", mutant).splitlines()
+    return "\n".join(f"    {line}" for line in lines if re.match(r"[+-](?![+-]{2} )", line))
+
+
+def _mutmut(folder: Path, *words: str) -> str:
+    """Run mutmut in the copy of the repository, and return what it prints."""
+    overlay = (sys.executable, "-m", "uv", "run", "--quiet", "--active", "--no-project", "--with", MUTMUT)
+    environment = {**os.environ, "VIRTUAL_ENV": sys.prefix, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [*overlay, "--", "python", "-m", "mutmut", *words]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    return done.stdout
+
+
+def _tracked_at_the_top() -> list[Path]:
+    """What stands at the top of the repository and belongs to it."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    names = {name.partition("/")[0] for name in listed.split("\0") if name}
+    return [REPOSITORY / name for name in sorted(names) if (REPOSITORY / name).exists()]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the survivors and the share that was noticed of each group; 1 if one is below its floor."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], help="all, if none is named")
+    parser.add_argument("--count", type=int, default=120, help="size of each group's sample")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time")
+    options = parser.parse_args(argv)
+    is_below = False
+    for name in options.groups or GROUPS:
+        group = GROUPS[name]
+        with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+            found = measure(group, Path(folder), count=options.count, seed=options.seed, jobs=options.jobs)
+            survivors = [mutant for mutant, status in found.items() if status in SURVIVED]
+            for mutant in survivors:
+                print(f"survived ({found[mutant]}): {mutant}\n{changes(Path(folder), mutant)}")
+        noticed = sum(status in NOTICED for status in found.values())
+        share = noticed / len(found)
+        is_below |= share < group.floor
+        print(
+            f"{name}: {noticed} of {len(found)} mutants were noticed: {share:.1%}, floor {group.floor:.0%}", flush=True
+        )
+    return int(is_below)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

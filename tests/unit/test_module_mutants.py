@@ -1,0 +1,41 @@
+"""What the tool that makes faults in Python modules asks of mutmut, and reads of its answers."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from tests.module_mutants import GROUPS, REPOSITORY, Group, sample, settings, statuses
+
+
+def test_each_mutant_has_a_status() -> None:
+    printed = """
+    trainflow.protocol.archives.x_ending__mutmut_1: killed
+    trainflow.protocol.archives.xǁArchiveǁname__mutmut_12: no tests
+    lambdas.logic.watching.x_pause__mutmut_3: survived
+    To apply a mutant on disk:
+    """
+    assert statuses(printed) == {
+        "trainflow.protocol.archives.x_ending__mutmut_1": "killed",
+        "trainflow.protocol.archives.xǁArchiveǁname__mutmut_12": "no tests",
+        "lambdas.logic.watching.x_pause__mutmut_3": "survived",
+    }
+
+
+def test_a_sample_is_the_same_again_and_no_larger_than_what_there_is() -> None:
+    mutants = [f"module.x_function__mutmut_{number}" for number in range(50)]
+    assert sample(mutants, 10, seed=1) == sample(list(reversed(mutants)), 10, seed=1)
+    assert sample(mutants, 10, seed=1) != sample(mutants, 10, seed=2)
+    assert sample(mutants, 100, seed=1) == sorted(mutants)
+
+
+@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
+def test_the_settings_name_files_that_are_there(group: Group) -> None:
+    section = tomllib.loads(settings(group))["tool"]["mutmut"]
+    for pattern in section["only_mutate"]:
+        assert list(REPOSITORY.glob(pattern)), pattern
+        assert pattern.startswith(f"{group.package}/")
+    named = [*section["source_paths"], *section["also_copy"], *group.tests, *group.left_out]
+    assert [name for name in named if not (REPOSITORY / name).exists()] == []
+    assert group.package not in section["also_copy"], "the copy would replace the faults"
