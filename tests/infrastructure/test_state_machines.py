@@ -179,6 +179,17 @@ def test_the_retries_of_an_acting_task_outlast_ten_minutes_without_an_answer() -
     assert shortest > 600
 
 
+def test_a_task_is_tried_again_within_seconds_then_ever_more_rarely_and_at_least_every_two_minutes() -> None:
+    """A fault of a moment costs seconds, many runs do not ask at once, and the end of an outage is noticed soon."""
+    rules = [rule for _, state in tasks() for rule in state["Retry"] if rule["MaxAttempts"] > 0]
+    assert len(rules) > 40
+    for rule in rules:
+        assert 1 <= rule["IntervalSeconds"] <= 5
+        assert rule["BackoffRate"] == 2
+        assert rule["JitterStrategy"] == "FULL"
+        assert 20 <= rule["MaxDelaySeconds"] <= 120
+
+
 def test_a_poll_that_fails_says_nothing_about_the_job() -> None:
     watch = DEFINITIONS["watch_job"]["States"]
     of_the_job, of_the_poll = watch["PollJob"]["Catch"]
