@@ -57,6 +57,14 @@ READER_OF_SHARDS = "trainer.pretrain"
 
 
 @dataclass(frozen=True, kw_only=True)
+class SharedFolder:
+    """A folder of the shared file system that a job's program sees at the same path."""
+
+    path: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """One program on one gang of nodes."""
 
@@ -90,6 +98,8 @@ class Job:
     """URL of packed code that is unpacked beside the helpers; None without code, and where the command fetches it."""
     avoided_nodes: tuple[str, ...] = ()
     """Nodes that the gang does not use: earlier jobs of the run failed there."""
+    folders: tuple[SharedFolder, ...] = ()
+    """What the program sees of the shared file system, where the backend can limit it: pods do, Slurm's jobs do not."""
 
     @property
     def port(self) -> int:
@@ -146,6 +156,7 @@ def job_of(
         helpers_image=None if stage in TOOLS else run.tools_image,
         code=None if stage in TOOLS or run.tools_image is None else spec.workload.code,
         avoided_nodes=run.failed_nodes.avoided if gang else (),
+        folders=_folders(stage),
     )
 
 
@@ -162,6 +173,12 @@ def _ref(run: Run, stage: Stage, attempt: int) -> JobRef:
         backend=backend,
         min_nodes=elastic.min_nodes if elastic else None,
     )
+
+
+def _folders(stage: Stage) -> tuple[SharedFolder, ...]:
+    """What a stage's program sees of the shared file system. Data sets are written by the stager alone."""
+    data = SharedFolder(path=DATA_MOUNT, read_only=stage is not Stage.STAGE)
+    return (data, SharedFolder(path=RUNS_MOUNT), SharedFolder(path=CACHE_MOUNT))
 
 
 def announcement_url(job: str, *, artifacts_url: str) -> str:

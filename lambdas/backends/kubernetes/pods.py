@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lambdas.logic.jobs import Job
+from lambdas.logic.jobs import Job, SharedFolder
 from trainflow.models.backends import DESCRIPTIONS
 from trainflow.models.instances import (
     EFA_INTERFACE,
@@ -33,7 +33,6 @@ from trainflow.protocol.pods import (
     CLAIM,
     HELPERS,
     HELPERS_MOUNT,
-    MOUNTS,
     SCRATCH_MOUNT,
     SERVICE_ACCOUNT,
     USER,
@@ -269,9 +268,7 @@ def _environment(job: Job) -> list[dict[str, Any]]:
 
 
 def _mounts(job: Job) -> list[dict[str, Any]]:
-    mounts: list[dict[str, Any]] = [
-        {"name": "shared", "mountPath": mount, "subPath": mount.lstrip("/")} for mount in MOUNTS
-    ]
+    mounts = [_shared(folder) for folder in job.folders]
     mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108  (the container's own)
     if not job.writable_root:
         mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108  (the container's own)
@@ -285,6 +282,12 @@ def _mounts(job: Job) -> list[dict[str, Any]]:
     if job.code:
         mounts.append({"name": "code", "mountPath": WORKSPACE})
     return mounts
+
+
+def _shared(folder: SharedFolder) -> dict[str, Any]:
+    """Mount of a folder of the shared file system, at the same path in the pod."""
+    mount = {"name": "shared", "mountPath": folder.path, "subPath": folder.path.lstrip("/")}
+    return {**mount, **({"readOnly": True} if folder.read_only else {})}
 
 
 def _resources(job: Job) -> dict[str, dict[str, str]]:

@@ -179,6 +179,19 @@ def test_an_init_container_fetches_the_code_into_a_folder_that_the_program_may_w
     assert "/workspace" not in str(pods(job(backend, stage)))
 
 
+def shared_mounts(pod: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The mounts of the shared file system in the program's container, by their paths."""
+    mounts = pod["containers"][0]["volumeMounts"]
+    return {mount["mountPath"]: mount for mount in mounts if mount["name"] == "shared"}
+
+
+@each_backend
+@pytest.mark.parametrize("stage", Stage)
+def test_only_the_stager_writes_data_sets(backend: BackendName, stage: Stage) -> None:
+    for pod in pods(job(backend, stage)):
+        assert shared_mounts(pod)["/data"].get("readOnly", False) is (stage is not Stage.STAGE)
+
+
 def test_only_elastic_gangs_are_given_an_s3_client() -> None:
     (elastic,) = pods(job("pytorchjob", num_nodes=3, elastic=True))
     assert elastic["initContainers"][0]["command"][-2:] == ["--s3_client", "true"]
