@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -51,6 +52,9 @@ INTERFACE_VARIABLE = "CCOM_SOCKET_IFNAME"
 
 NEURON_ENVIRONMENT = {"NEURON_RT_RESET_CORES": "1", "XLA_TRANSFER_SEED_ASYNC": "1"}
 """Variables that the TorchX tutorial sets for every pod with NeuronCores."""
+
+_FOLDER_OF_A_RUN = re.compile(rf"(?<![\w./-]){RUNS_MOUNT}/(?P<name>[A-Za-z0-9][\w.-]*)")
+"""The folder of a run in a path, as `/runs/bert-0123456789ab` in `--weights=/runs/bert-0123456789ab/checkpoints`."""
 
 READER_OF_SHARDS = "trainer.pretrain"
 """Program that needs at least one shard, which is the stager's default. The input of other programs is unknown."""
@@ -156,7 +160,7 @@ def job_of(
         helpers_image=None if stage in TOOLS else run.tools_image,
         code=None if stage in TOOLS or run.tools_image is None else spec.workload.code,
         avoided_nodes=run.failed_nodes.avoided if gang else (),
-        folders=_folders(stage),
+        folders=_folders(run, stage),
     )
 
 
@@ -175,10 +179,31 @@ def _ref(run: Run, stage: Stage, attempt: int) -> JobRef:
     )
 
 
-def _folders(stage: Stage) -> tuple[SharedFolder, ...]:
-    """What a stage's program sees of the shared file system. Data sets are written by the stager alone."""
-    data = SharedFolder(path=DATA_MOUNT, read_only=stage is not Stage.STAGE)
-    return (data, SharedFolder(path=RUNS_MOUNT), SharedFolder(path=CACHE_MOUNT))
+def _folders(run: Run, stage: Stage) -> tuple[SharedFolder, ...]:
+    """What a stage's program sees of the shared file system: it can damage the files of its own run and no others.
+
+    Data sets are written by the stager alone. The init container of the tools image makes the folders; in runs that
+    began before there was one, programs see all of `/runs`.
+    """
+    own = run_folder(run.run_id)
+    match stage:
+        case Stage.STAGE:
+            return (SharedFolder(path=DATA_MOUNT),)
+        case Stage.PUBLISH:
+            return (SharedFolder(path=own, read_only=True),)
+    data, cache = SharedFolder(path=DATA_MOUNT, read_only=True), SharedFolder(path=CACHE_MOUNT)
+    if run.tools_image is None:
+        return (data, SharedFolder(path=RUNS_MOUNT), cache)
+    others = (path for path in runs_that_are_read(run.spec) if path != own)
+    return (data, SharedFolder(path=own), *(SharedFolder(path=path, read_only=True) for path in others), cache)
+
+
+def runs_that_are_read(spec: RunSpec) -> tuple[str, ...]:
+    """Folders of other runs that a spec names: in `resume_from`, or as a path in the program's words or variables."""
+    workload = spec.workload
+    texts = (*_program(workload), *workload.words, *workload.env.values())
+    named = (match["name"] for text in texts for match in _FOLDER_OF_A_RUN.finditer(text))
+    return tuple(dict.fromkeys(run_folder(name) for name in (*spec.resume_from, *named)))
 
 
 def announcement_url(job: str, *, artifacts_url: str) -> str:

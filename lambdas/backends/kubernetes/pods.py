@@ -33,6 +33,7 @@ from trainflow.protocol.pods import (
     CLAIM,
     HELPERS,
     HELPERS_MOUNT,
+    MOUNTS,
     SCRATCH_MOUNT,
     SERVICE_ACCOUNT,
     USER,
@@ -223,21 +224,31 @@ def _literal(text: str) -> str:
 
 def _helpers(job: Job) -> dict[str, Any]:
     """Init container that installs the helpers for the program's container, whose image may hold nothing of ours, and
-    the run's code."""
+    the run's code.
+
+    It also makes the run's folders on the shared file system, as the user of the pods. The kubelet makes a folder that
+    a `subPath` names when the container starts that mounts it, as root and with the mode of the volume's root, so that
+    the program could not write there (kubernetes/kubernetes, issue 91752).
+    """
+    made = [folder.path for folder in job.folders if folder.path not in MOUNTS]
     from_service = any(secret.secrets_manager is not None for secret in job.secrets.values())
     clients = (
         *(("--s3_client", "true") if job.ref.elastic else ()),
         *(("--secrets_client", "true") if from_service else ()),
     )
     code = ("--code", job.code, "--workspace", WORKSPACE) if job.code else ()
+    folders = ("--folders", *made) if made else ()
     mounts = [{"name": "helpers", "mountPath": HELPERS_MOUNT}]
+    mounts += [
+        _shared(SharedFolder(path=mount)) for mount in MOUNTS if any(path.startswith(f"{mount}/") for path in made)
+    ]
     if job.code:
         mounts.append({"name": "code", "mountPath": WORKSPACE})
     environment = {"PYTHONUNBUFFERED": "1", variables.RESULT_FILE: RESULT_FILE}
     return {
         "name": "helpers",
         "image": job.helpers_image,
-        "command": ["python", "-m", "trainer.helpers.install", "--into", HELPERS, *clients, *code],
+        "command": ["python", "-m", "trainer.helpers.install", "--into", HELPERS, *folders, *clients, *code],
         "env": [{"name": name, "value": value} for name, value in sorted(environment.items())],
         "resources": {"requests": dict(SMALL_REQUESTS), "limits": dict(SMALL_LIMITS)},
         "securityContext": _confined(writable_root=False),
