@@ -222,6 +222,25 @@ def test_of_the_runs_folders_a_program_writes_its_own_and_sees_those_that_its_sp
 
 
 @each_backend
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("hold", [None, *Hold])
+def test_a_shared_cache_is_written_while_it_is_compiled_and_by_no_other_key(
+    backend: BackendName, stage: Stage, hold: Hold | None
+) -> None:
+    run = run_on(backend)
+    own, key = f"/cache/runs/{run.run_id}", "bert-0123456789ab"
+    folder = f"runs/{run.run_id}/graphs" if hold is Hold.OWN else f"{key}/bert-000000000001"
+    cache = CacheUse(key=key, folder=folder, hold=hold) if hold is not None and stage in GANGS else None
+    shared = cache is not None and hold is not Hold.OWN
+    for pod in pods(job_of(run, stage, 1, artifacts_url="s3://a/", cache=cache)):
+        mounts = {path: mount for path, mount in shared_mounts(pod).items() if path.startswith("/cache")}
+        expected = {own: False} if stage in (*GANGS, Stage.PREFLIGHT) else {}
+        expected |= {f"/cache/{key}": stage is not Stage.PRECOMPILE} if shared else {}
+        assert {path: mount.get("readOnly", False) for path, mount in mounts.items()} == expected
+        assert all(mount["subPath"] == path.lstrip("/") for path, mount in mounts.items())
+
+
+@each_backend
 @pytest.mark.parametrize("stage", [*GANGS, Stage.PREFLIGHT])
 def test_folders_are_made_by_our_own_program_as_the_pods_user(backend: BackendName, stage: Stage) -> None:
     """The kubelet would make them as root, and the program could not write."""
