@@ -95,7 +95,7 @@ def test_the_program_behind_the_helpers_has_the_path_of_its_image(helpers: Path,
     cache, scratch = image / "cache", image / "scratch"
     cache.mkdir()
     scratch.mkdir()
-    (cache / "_READY").write_text("{}")
+    (cache / "_READY").write_text('{"files": {}}')
     locked = ("locked_memory", "--mebibytes", "1", "--", python, "-S", str(helpers))
     copied = ("compile_cache", "--source", str(cache), "--scratch", str(scratch), "--")
     program = (python, "-S", "-m", "trainer.train")
