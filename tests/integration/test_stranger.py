@@ -98,7 +98,8 @@ def files(folder: Path) -> set[Path]:
 
 @pytest.mark.slow
 def test_a_strangers_project_runs_as_packed_code(clone: Path) -> None:
-    wheel(clone / "wheels", "demanded")
+    (clone / "wheels").mkdir()
+    wheel(clone / "wheels", "demanded", "1.0")
     (clone / "requirements.txt").write_text("--no-index\n--find-links wheels\ndemanded==1.0\n")
     (clone / "train.py").write_text(f"import demanded\n{PROGRAM}")
     before = files(clone)
