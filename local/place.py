@@ -87,7 +87,7 @@ class TwinPlace:
         spec = earlier.spec_continuing(run_id, changes)
         runs = self._options.home / "volumes" / RUNS
         own_cluster = self._options.kubeconfig is None  # another one has other storage, which its pods alone see
-        if own_cluster and not any((runs / each).is_dir() for each in spec.resume_from):
+        if own_cluster and not any(_has_files(runs / each) for each in spec.resume_from):
             raise CannotContinue(
                 f"The folder of the run {spec.resume_from[0]} is gone, and its checkpoints with it: {runs} has none."
             )
@@ -184,3 +184,8 @@ class TwinPlace:
             shutil.rmtree(folder, ignore_errors=True)
             raise PlaceUnavailable(str(error)) from None
         return twin
+
+
+def _has_files(folder: Path) -> bool:
+    """Whether there is anything in a folder: a pod that mounts the folder of a run makes it."""
+    return folder.is_dir() and any(folder.iterdir())

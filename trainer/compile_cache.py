@@ -1,19 +1,21 @@
 """Work on a copy of a compile cache: `python -m trainer.compile_cache --source FOLDER -- torchrun …`.
 
 Compilers write into a cache even if it has all that they want, and two writers spoil a cache ("NEFF is invalid"). So a
-cache has one owner, which fills it alone and then marks it as complete. All others copy it to their own node, and the
-command works with the copy. The command replaces this process, and so receives its signals and sets its exit code.
+cache has one owner, which fills it alone and then seals it: a file says that it is complete, and holds the SHA-256 of
+every other file. All others copy it to their own node and compare, and the command works with the copy. The command
+replaces this process, and so receives its signals and sets its exit code.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +30,14 @@ from trainer.runtime.files import written_whole
 from trainflow.protocol.compile_cache import environment
 
 MARKER = "_READY"
-"""Name of the file that marks a complete cache; it holds the number of graphs."""
+"""Name of the file that seals a complete cache: the number of graphs, and each file's path and SHA-256."""
 
 BEGUN = "_BEGUN"
 """Name of the file that every cache has from the beginning. A folder with neither file is no cache, and is never
 removed."""
+
+LOCKS = ".lock"
+"""Suffix of the compilers' lock files. They are not part of a cache: a compiler that meets one may wait forever."""
 
 MIB = 1 << 20
 
@@ -61,16 +66,16 @@ def copy(source: Path, scratch: Path) -> Path:
     """Copy a cache to a folder that no other process uses.
 
     Raises:
-        CompileCacheGone: If there is no cache, or it is not complete.
+        CompileCacheGone: If there is no cache, or it is not complete, or damaged.
         StorageFailed: If the cache cannot be read, or there is no room for the copy.
     """
-    _require_whole(source)
     started = time.monotonic()
     try:
+        _require_sealed(source)
         target = Path(tempfile.mkdtemp(prefix="compile-cache-", dir=scratch))
-        shutil.copytree(source, target, dirs_exist_ok=True)
-    except OSError as error:  # includes shutil.Error, which lists several files
-        _require_whole(source)
+        _copy_sealed(source, target)
+    except OSError as error:
+        _require_sealed(source)
         raise StorageFailed(f"The compile cache {source} cannot be copied to {scratch} ({error}).") from error
     mebibytes = sum(path.stat().st_size for path in target.rglob("*") if path.is_file()) / MIB
     seconds = time.monotonic() - started
@@ -78,35 +83,97 @@ def copy(source: Path, scratch: Path) -> Path:
     return target
 
 
-def _require_whole(cache: Path) -> None:
+def _require_sealed(cache: Path) -> None:
     if not (cache / MARKER).is_file():
         raise CompileCacheGone(f"The compile cache {cache} is gone: there is no file {MARKER} in it.")
 
 
+def _sealed(cache: Path) -> Mapping[str, str]:
+    """SHA-256 of each file of a complete cache, by its path in the cache.
+
+    Raises:
+        CompileCacheGone: If the seal cannot be understood.
+    """
+    try:
+        files = json.loads((cache / MARKER).read_text(errors="replace"))["files"]
+        inside = all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in files)
+        if inside and all(isinstance(digest, str) for digest in files.values()):
+            return dict(files)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    raise CompileCacheGone(f"The compile cache {cache} cannot be used: {MARKER} does not list its files.")
+
+
+def _copy_sealed(cache: Path, target: Path) -> None:
+    """Copy the files of a complete cache, and compare the copies with the seal. Other files are not copied.
+
+    Raises:
+        CompileCacheGone: If a file is missing, or differs.
+    """
+    for name, digest in _sealed(cache).items():
+        source, copied = cache / name, target / name
+        if not source.is_file():
+            raise CompileCacheGone(f"The compile cache {cache} is damaged: {name} is missing.")
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, copied)
+        if _digest(copied) != digest:
+            raise CompileCacheGone(f"The compile cache {cache} is damaged: {name} is not what was sealed.")
+
+
+def _digest(file: Path) -> str:
+    """SHA-256; helpers run with Python 3.10, whose hashlib reads no files."""
+    hashing = hashlib.sha256()
+    with file.open("rb") as content:
+        while piece := content.read(MIB):
+            hashing.update(piece)
+    return hashing.hexdigest()
+
+
 def begin(cache: Path) -> None:
-    """Make the folder of a cache that is to be filled, with the content of an earlier owner's cache of the same
-    graphs."""
+    """Make the folder of a cache that is to be filled, with the content of an earlier owner's intact cache of the same
+    graphs.
+
+    A folder that an earlier attempt began is completed. One that was sealed is begun again: a training found it
+    damaged, or a compiler may change it before it is sealed anew.
+    """
     with _storage(cache):
-        if cache.exists():
+        if cache.exists() and not (cache / MARKER).is_file():
             return
         cache.parent.mkdir(parents=True, exist_ok=True)
-        earlier = next((folder for folder in _others(cache) if (folder / MARKER).is_file()), None)
         with tempfile.TemporaryDirectory(dir=cache.parent, prefix=".") as temporary:
             # Made in two steps, so that a folder that exists has all of its first content.
             begun = Path(temporary, "cache")
-            begun.mkdir()
-            if earlier is not None:
-                shutil.copytree(earlier, begun, ignore=shutil.ignore_patterns(MARKER, BEGUN), dirs_exist_ok=True)
-                print(f"Compile cache: begun with what is in {earlier}.", flush=True)
+            _fill(begun, earlier=(folder for folder in (cache, *_others(cache)) if (folder / MARKER).is_file()))
             (begun / BEGUN).touch()
+            if cache.exists():
+                cache.rename(Path(temporary, "sealed"))
             begun.rename(cache)
 
 
+def _fill(begun: Path, *, earlier: Iterable[Path]) -> None:
+    """Make a folder with the content of the first complete cache that is intact; an empty one without any."""
+    for folder in earlier:
+        begun.mkdir()
+        try:
+            _copy_sealed(folder, begun)
+        except CompileCacheGone as damage:
+            print(f"{damage} Its graphs are compiled again.", flush=True)
+            shutil.rmtree(begun)
+        else:
+            print(f"Compile cache: begun with what is in {folder}.", flush=True)
+            return
+    begun.mkdir()
+
+
 def finish(cache: Path, counts: Mapping[str, int]) -> None:
-    """Mark a cache as complete and remove those of earlier owners; the owner that filled this one holds the lease for
-    all."""
-    with _storage(cache), written_whole(cache / MARKER) as marker:
-        marker.write(json.dumps(counts).encode())
+    """Seal a cache and remove those of earlier owners; the owner that filled this one holds the lease for all."""
+    with _storage(cache):
+        files = {str(path.relative_to(cache)): path for path in sorted(cache.rglob("*")) if path.is_file()}
+        content = {
+            name: _digest(path) for name, path in files.items() if name not in (MARKER, BEGUN) and path.suffix != LOCKS
+        }
+        with written_whole(cache / MARKER) as marker:
+            marker.write(json.dumps({"totals": dict(counts), "files": content}).encode())
     for folder in _others(cache):
         shutil.rmtree(folder, ignore_errors=True)
 

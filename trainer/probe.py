@@ -108,7 +108,8 @@ def nothing_to_continue(config: ProbeConfig, environment: Environment) -> str | 
     folders = environment.earlier_folders(environment.run_dir)
     if any(_has_checkpoint(folder, config) for folder in folders):
         return None
-    gone = [folder.name for folder in folders if not folder.is_dir()]
+    # A pod that mounts a folder makes it.
+    gone = [folder.name for folder in folders if not folder.is_dir() or not any(folder.iterdir())]
     if len(gone) == len(folders):
         return f"the folder of {' and of '.join(gone)} is gone from the shared file system."
     return f"there is no complete checkpoint of {' or of '.join(environment.continues)} on the shared file system."

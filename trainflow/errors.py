@@ -379,9 +379,10 @@ class GraphCompilationFailed(TrainflowError):
 
 
 class CompileCacheGone(TrainflowError):
-    """A compile cache that was found ready has been deleted from the file system. The run compiles it anew, once."""
+    """A compile cache that was found ready has been deleted from the file system, or damaged there. The run compiles it
+    anew, once."""
 
-    what_to_do = "Find out what empties `/cache` while runs train, and start the run again."
+    what_to_do = "Find out what empties or changes `/cache` while runs train, and start the run again."
 
 
 class CompilationNotReported(TrainflowError):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 
 from lambdas.logic.run_limits import longest_job
 from trainflow.models.backends import DESCRIPTIONS, BackendName
-from trainflow.models.compile_cache import CacheUse, own_folder
+from trainflow.models.compile_cache import CacheUse, Hold, own_files, own_folder
 from trainflow.models.instances import HUGE_PAGES_OF_EFA_POD_MIB, InstanceType
 from trainflow.models.progress import Format, read_from_files
 from trainflow.models.run import JobRef, Run, Stage, job_name
@@ -26,7 +27,6 @@ from trainflow.protocol.pods import (
     CACHE_MOUNT,
     DATA_MOUNT,
     HELPERS,
-    PACKAGES_FOLDER,
     RUNS_MOUNT,
     SCRATCH_MOUNT,
     WORKSPACE,
@@ -52,8 +52,19 @@ INTERFACE_VARIABLE = "CCOM_SOCKET_IFNAME"
 NEURON_ENVIRONMENT = {"NEURON_RT_RESET_CORES": "1", "XLA_TRANSFER_SEED_ASYNC": "1"}
 """Variables that the TorchX tutorial sets for every pod with NeuronCores."""
 
+_FOLDER_OF_A_RUN = re.compile(rf"(?<![\w./-]){RUNS_MOUNT}/(?P<name>[A-Za-z0-9][\w.-]*)")
+"""The folder of a run in a path, as `/runs/bert-0123456789ab` in `--weights=/runs/bert-0123456789ab/checkpoints`."""
+
 READER_OF_SHARDS = "trainer.pretrain"
 """Program that needs at least one shard, which is the stager's default. The input of other programs is unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedFolder:
+    """A folder of the shared file system that a job's program sees at the same path."""
+
+    path: str
+    read_only: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +101,8 @@ class Job:
     """URL of packed code that is unpacked beside the helpers; None without code, and where the command fetches it."""
     avoided_nodes: tuple[str, ...] = ()
     """Nodes that the gang does not use: earlier jobs of the run failed there."""
+    folders: tuple[SharedFolder, ...] = ()
+    """What the program sees of the shared file system, where the backend can limit it: pods do, Slurm's jobs do not."""
 
     @property
     def port(self) -> int:
@@ -146,6 +159,7 @@ def job_of(
         helpers_image=None if stage in TOOLS else run.tools_image,
         code=None if stage in TOOLS or run.tools_image is None else spec.workload.code,
         avoided_nodes=run.failed_nodes.avoided if gang else (),
+        folders=_folders(run, stage, cache),
     )
 
 
@@ -164,6 +178,46 @@ def _ref(run: Run, stage: Stage, attempt: int) -> JobRef:
     )
 
 
+def _folders(run: Run, stage: Stage, cache: CacheUse | None) -> tuple[SharedFolder, ...]:
+    """What a stage's program sees of the shared file system: it can damage the files of its own run and no others.
+
+    Data sets are written by the stager alone. The init container of the tools image makes the folders; in runs that
+    began before there was one, programs see all of `/runs` and `/cache`.
+    """
+    own = run_folder(run.run_id)
+    match stage:
+        case Stage.STAGE:
+            return (SharedFolder(path=DATA_MOUNT),)
+        case Stage.PUBLISH:
+            return (SharedFolder(path=own, read_only=True),)
+    data = SharedFolder(path=DATA_MOUNT, read_only=True)
+    if run.tools_image is None:
+        return (data, SharedFolder(path=RUNS_MOUNT), SharedFolder(path=CACHE_MOUNT))
+    others = (path for path in runs_that_are_read(run.spec) if path != own)
+    return (
+        data,
+        SharedFolder(path=own),
+        *(SharedFolder(path=path, read_only=True) for path in others),
+        SharedFolder(path=own_cache(run.run_id)),
+        *_shared_caches(stage, cache),
+    )
+
+
+def _shared_caches(stage: Stage, cache: CacheUse | None) -> tuple[SharedFolder, ...]:
+    """The caches of the run's key, which the run that compiles writes, and a training copies from."""
+    if cache is None or cache.hold is Hold.OWN:
+        return ()
+    return (SharedFolder(path=f"{CACHE_MOUNT}/{cache.key}", read_only=stage is not Stage.PRECOMPILE),)
+
+
+def runs_that_are_read(spec: RunSpec) -> tuple[str, ...]:
+    """Folders of other runs that a spec names: in `resume_from`, or as a path in the program's words or variables."""
+    workload = spec.workload
+    texts = (*_program(workload), *workload.words, *workload.env.values())
+    named = (match["name"] for text in texts for match in _FOLDER_OF_A_RUN.finditer(text))
+    return tuple(dict.fromkeys(run_folder(name) for name in (*spec.resume_from, *named)))
+
+
 def announcement_url(job: str, *, artifacts_url: str) -> str:
     """URL of the object in which rank 0 of an elastic job announces its pod."""
     return f"{artifacts_url}{announcement.object_name(job)}"
@@ -179,6 +233,11 @@ def data_folder(run: Run) -> str | None:
     if run.spec.dataset is None:
         return None
     return run.linked_folder or f"{DATA_MOUNT}/{run.spec.dataset.folder}"
+
+
+def own_cache(run_id: str) -> str:
+    """Folder inside a run's pods for files of its own that may be lost: packages, and what its program keeps."""
+    return f"{CACHE_MOUNT}/{own_files(run_id)}"
 
 
 def cache_folder(run_id: str, cache: CacheUse | None) -> str:
@@ -210,7 +269,7 @@ def _words(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | None)
             gang = {"world_size": spec.compute.world_size, "processes_per_node": spec.compute.processes_per_node}
             continued = _checkpoints_of(spec) if spec.resume_from else ()
             flags = (*_named_program(workload), *option_words(gang), *continued)
-            words = _filled(run, workload.words, cache)
+            words = _filled(run, workload.words)
             return (*_in_workspace(run), *_helper(run, "probe"), *flags, "--", *words)
         case Stage.STAGE:
             if spec.dataset is None:
@@ -222,12 +281,12 @@ def _words(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | None)
             return ("python", "-m", "trainer.publish", *source, *_checkpoints_of(spec))
         case Stage.PRECOMPILE:
             again = ("--retry_failed",) if ref.attempt > 1 else ()
-            program = _filled(run, _of_few_steps(run), cache)
+            program = _filled(run, _of_few_steps(run))
             compiling = (*_helper(run, "precompile"), *again, "--", *_launched(run, ref, program))
             return (*_with_locked_memory(run, ref), *compiling)
         case Stage.TRAINING:
             copying = _with_copy_of(run, cache_folder(run.run_id, cache)) if cache else ()
-            program = _filled(run, (*_program(workload), *workload.words), cache)
+            program = _filled(run, (*_program(workload), *workload.words))
             return (
                 *_with_locked_memory(run, ref),
                 *_with_healthy_nodes(run, ref),
@@ -273,17 +332,17 @@ def _with_checkpoint(run: Run, ref: JobRef) -> tuple[str, ...]:
     return (*_helper(run, "resume"), "--path", checkpoint.path, *words, *complete, "--decision", ref.name, "--")
 
 
-def _filled(run: Run, words: Sequence[str], cache: CacheUse | None) -> tuple[str, ...]:
+def _filled(run: Run, words: Sequence[str]) -> tuple[str, ...]:
     """Words of the spec with their placeholders filled in; `{rank}` is left to launchers that fill it in."""
-    values, by_launcher = _values(run, cache), run.spec.workload.launcher != "torchrun"
+    values, by_launcher = _values(run), run.spec.workload.launcher != "torchrun"
     return tuple(filled_by_workflow(word, values, by_launcher=by_launcher) for word in words)
 
 
-def _values(run: Run, cache: CacheUse | None) -> dict[str, str]:
+def _values(run: Run) -> dict[str, str]:
     return {
         placeholders.DATA_DIR: data_folder(run) or "",
         placeholders.RUN_DIR: run_folder(run.run_id),
-        placeholders.CACHE_DIR: cache_folder(run.run_id, cache),
+        placeholders.CACHE_DIR: own_cache(run.run_id),
         placeholders.RUN_ID: run.run_id,
     }
 
@@ -363,7 +422,7 @@ def _in_workspace(run: Run) -> tuple[str, ...]:
     if run.spec.workload.code is None:
         return ()
     required = run.spec.workload.requirements
-    packages = ("--requirements", required, "--packages", PACKAGES_FOLDER) if required else ()
+    packages = ("--requirements", required, "--packages", f"{own_cache(run.run_id)}/packages") if required else ()
     if run.tools_image is not None:
         return (*_helper(run, "workspace"), "--folder", WORKSPACE, *packages, "--")
     folder = WORKSPACE.lstrip("/")
@@ -480,5 +539,5 @@ def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse |
         environment[variables.RANK0_URL] = announcement_url(ref.name, artifacts_url=artifacts_url)
     if ref.stage in GANGS:
         names, texts = run.spec.workload.env.keys(), run.spec.workload.env.values()
-        environment |= dict(zip(names, _filled(run, tuple(texts), cache), strict=True))
+        environment |= dict(zip(names, _filled(run, tuple(texts)), strict=True))
     return environment

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from stacks.storage.stack import StorageStack
 
 
+ARTIFACTS = "runs/*"
+"""Objects of the artifact bucket that programs write, `runs/<run id>/…`. The session of a pod names the pod and not its
+run, so no policy can have a prefix for each run."""
+
+
 def let_runs_use(storage: StorageStack, role: iam.Role) -> None:
     """Give the role of a run's programs its rights."""
     further = list(further_buckets.for_runs(storage.granted_buckets))
@@ -25,8 +30,12 @@ def let_runs_use(storage: StorageStack, role: iam.Role) -> None:
     acknowledge(
         role,
         *(
-            f"AwsSolutions-IAM5[Resource::{_imported(bucket)}/*]"
-            for bucket in (storage.data_bucket, storage.artifact_bucket)
+            f"AwsSolutions-IAM5[Resource::{_imported(bucket)}/{objects}]"
+            for bucket, objects in (
+                (storage.data_bucket, "*"),
+                (storage.artifact_bucket, "*"),
+                (storage.artifact_bucket, ARTIFACTS),
+            )
         ),
         reason=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
     )
@@ -39,7 +48,8 @@ def _imported(bucket: s3.Bucket) -> str:
 
 
 def _statements(storage: StorageStack) -> list[iam.PolicyStatement]:
-    """Read data; write artifacts, and read them back to compare. Nothing can be deleted."""
+    """Read data; write artifacts of runs, and read them back to compare. Nothing can be deleted; packed code and the
+    file system's copy cannot be written."""
     data, artifacts = storage.data_bucket, storage.artifact_bucket
     return [
         iam.PolicyStatement(
@@ -48,9 +58,10 @@ def _statements(storage: StorageStack) -> list[iam.PolicyStatement]:
         iam.PolicyStatement(sid="ReadData", actions=["s3:GetObject"], resources=[data.arn_for_objects("*")]),
         iam.PolicyStatement(
             sid="WriteArtifacts",
-            actions=["s3:PutObject", "s3:GetObject", "s3:AbortMultipartUpload"],
-            resources=[artifacts.arn_for_objects("*")],
+            actions=["s3:PutObject", "s3:AbortMultipartUpload"],
+            resources=[artifacts.arn_for_objects(ARTIFACTS)],
         ),
+        iam.PolicyStatement(sid="ReadArtifacts", actions=["s3:GetObject"], resources=[artifacts.arn_for_objects("*")]),
         iam.PolicyStatement(
             sid="ThroughTheBucketsOnly",
             actions=["kms:Decrypt", "kms:GenerateDataKey"],

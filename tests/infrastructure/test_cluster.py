@@ -332,6 +332,8 @@ def test_pods_read_data_and_write_artifacts_and_delete_nothing() -> None:
         ("kms:GenerateDataKey", "Key"),
     }
     assert all(statement["Effect"] == "Allow" for statement in statements("PodRole"))
+    written = [statement for statement in statements("PodRole") if "s3:PutObject" in _listed(statement["Action"])]
+    assert [json.dumps(statement["Resource"]).count('"/runs/*"') for statement in written] == [1]
 
 
 def test_the_key_serves_pods_through_s3_only() -> None:

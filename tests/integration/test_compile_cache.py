@@ -183,7 +183,7 @@ def test_graphs_that_fail_again_stop_the_run_which_names_them_and_lets_others_tr
     assert_nothing_is_left(twin, run_id)
 
 
-def test_a_ready_cache_that_was_deleted_is_compiled_again(runs: Runs, twin: Twin) -> None:
+def test_a_ready_cache_that_was_deleted_or_damaged_is_compiled_again(runs: Runs, twin: Twin) -> None:
     first, second, third = (f"gone-00000000000{number}" for number in (1, 2, 3))
     assert runs.run(first, spec_of("gone")).status == "SUCCEEDED"
     for cache in caches(twin, "gone"):
@@ -193,5 +193,11 @@ def test_a_ready_cache_that_was_deleted_is_compiled_again(runs: Runs, twin: Twin
     assert again.compile is not None and again.compile.cache == "miss"
     assert {"ForgetCache", "SubmitPrecompile"} <= set(state_names(again))
     assert [cache.name for cache in caches(twin, "gone")] == [second]
-    found = runs.run(third, spec_of("gone"))
-    assert found.compile is not None and found.compile.cache == "hit"
+    (cache,) = caches(twin, "gone")
+    next((cache / "graphs").iterdir()).write_text("damaged")
+    mended = runs.run(third, spec_of("gone"))
+    assert (mended.status, mended.error) == ("SUCCEEDED", None)
+    assert mended.compile is not None and mended.compile.cache == "miss"
+    assert "is not what was sealed" in runs.log(third, "training")
+    (cache,) = caches(twin, "gone")
+    assert {path.read_text() for path in (cache / "graphs").iterdir()} == {third}

@@ -46,6 +46,7 @@ def code(error: pytest.ExceptionInfo[ClientError]) -> str:
 
 
 REFUSED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "code of all runs": ("Pods", "s3", "put_object", {"Bucket": ARTIFACT_BUCKET, "Key": "code/x", "Body": b""}),
     "an action": ("Pods", "s3", "put_object", {"Bucket": DATA_BUCKET, "Key": "data/x", "Body": b""}),
     "a prefix": ("Preflight", "s3", "list_objects_v2", {"Bucket": DATA_BUCKET, "Prefix": "runs/"}),
     "a listing without prefix": ("Preflight", "s3", "list_objects_v2", {"Bucket": DATA_BUCKET}),

@@ -98,7 +98,8 @@ def files(folder: Path) -> set[Path]:
 
 @pytest.mark.slow
 def test_a_strangers_project_runs_as_packed_code(clone: Path) -> None:
-    wheel(clone / "wheels", "demanded")
+    (clone / "wheels").mkdir()
+    wheel(clone / "wheels", "demanded", "1.0")
     (clone / "requirements.txt").write_text("--no-index\n--find-links wheels\ndemanded==1.0\n")
     (clone / "train.py").write_text(f"import demanded\n{PROGRAM}")
     before = files(clone)
@@ -106,7 +107,7 @@ def test_a_strangers_project_runs_as_packed_code(clone: Path) -> None:
     (digest,) = (path.name.split(".")[0] for path in (clone / ".trainflow/s3/trainflow-artifacts/code").iterdir())
     code = json.loads((record / "run.json").read_text())["spec"]["workload"]["code"]
     assert code == f"s3://trainflow-artifacts/code/{digest}.tar.gz"
-    (packages,) = (clone / ".trainflow/volumes/cache/packages").iterdir()
+    (packages,) = (clone / ".trainflow/volumes/cache/runs").glob("*/packages/*")
     assert (packages / "demanded.py").is_file()
     seen = losses(record)
     assert len(seen) == 20

@@ -1,7 +1,8 @@
 """Install the helpers into a folder, and the run's code: `python -m trainer.helpers.install --into /trainflow/helpers`.
 
 An init container of the tools image runs this. The folder holds the helpers with what they import of `trainer` and
-`trainflow.protocol`, and `start` as `__main__.py`, so `python FOLDER PROGRAM …` needs nothing else of ours.
+`trainflow.protocol`, and `start` as `__main__.py`, so `python FOLDER PROGRAM …` needs nothing else of ours. It first
+makes the run's folders on the shared file system, which the program's container mounts.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class InstallConfig:
 
     into: Path
     """Folder that is made, or completed."""
+    folders: tuple[Path, ...] = ()
+    """Folders of the run on the shared file system, which are made where they are missing."""
     s3_client: bool = False
     """Whether a helper needs to write to S3."""
     secrets_client: bool = False
@@ -60,6 +63,8 @@ class InstallConfig:
 def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any]:
     """Install the helpers and report their size."""
     config = parse(InstallConfig, argv, program="trainer.helpers.install")
+    for folder in config.folders:
+        _make(folder)
     try:
         install(config.into, services=config.services)
         size = sum(path.stat().st_size for path in config.into.rglob("*") if path.is_file())
@@ -68,6 +73,13 @@ def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any]:
     if config.code is not None and config.workspace is not None:
         code.fetch(config.code, config.workspace)
     return {"helpers_bytes": size}
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"The folder {folder} cannot be made ({error}).") from error
 
 
 def install(folder: Path, *, services: Collection[str]) -> None:

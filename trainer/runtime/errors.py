@@ -118,7 +118,7 @@ class GraphCompilationFailed(TrainerError):
 
 
 class CompileCacheGone(TrainerError):
-    """The compile cache that the training needs does not exist any more."""
+    """The compile cache that the training needs does not exist any more, or is damaged."""
 
     exit_code = 1
 

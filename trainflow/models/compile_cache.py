@@ -18,7 +18,7 @@ KEPT_FOR = timedelta(days=180)
 """Time from the last use of a cache to the expiry of its item. Items are small, but nothing else deletes them."""
 
 OWN_CACHES = "runs"
-"""Folder of the caches that belong to one run alone. No key is called so: keys end with a hash."""
+"""Folder of what belongs to one run alone. No key is called so: keys end with a hash."""
 
 
 class CacheState(StrEnum):
@@ -79,9 +79,14 @@ def shared_folder(key: str, run_id: str) -> str:
     return f"{key}/{run_id}"
 
 
+def own_files(run_id: str) -> str:
+    """Folder below `/cache` of all that belongs to one run alone, and may be lost."""
+    return f"{OWN_CACHES}/{run_id}"
+
+
 def own_folder(run_id: str) -> str:
     """Folder below `/cache` of the graphs that belong to one run alone."""
-    return f"{OWN_CACHES}/{run_id}/graphs"
+    return f"{own_files(run_id)}/graphs"
 
 
 def lease_of(run: Run, key: str, *, now: datetime) -> CacheRecord:

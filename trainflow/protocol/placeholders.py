@@ -23,7 +23,7 @@ STEP = "{step}"
 PLACEHOLDERS = {
     DATA_DIR: "folder of the staged data set",
     RUN_DIR: "folder of the run; everything in it is published",
-    CACHE_DIR: "folder of compiled graphs",
+    CACHE_DIR: "folder of the run for files that may be lost; not published",
     RUN_ID: "id of the run",
     RANK: "rank of the process, or of the node with launcher 'none'",
 }

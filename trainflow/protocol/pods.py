@@ -22,9 +22,6 @@ DATA_MOUNT = f"/{DATA}"
 RUNS_MOUNT = f"/{RUNS}"
 CACHE_MOUNT = f"/{CACHE}"
 
-PACKAGES_FOLDER = f"{CACHE_MOUNT}/packages"
-"""Packages that the code of runs requires, one folder for each requirements file, Python and platform."""
-
 MOUNTS = tuple(f"/{folder}" for folder in FOLDERS)
 """Where pods mount the folders, in the folders' order."""
 

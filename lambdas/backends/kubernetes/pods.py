@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lambdas.logic.jobs import Job
+from lambdas.logic.jobs import Job, SharedFolder
 from trainflow.models.backends import DESCRIPTIONS
 from trainflow.models.instances import (
     EFA_INTERFACE,
@@ -224,21 +224,31 @@ def _literal(text: str) -> str:
 
 def _helpers(job: Job) -> dict[str, Any]:
     """Init container that installs the helpers for the program's container, whose image may hold nothing of ours, and
-    the run's code."""
+    the run's code.
+
+    It also makes the run's folders on the shared file system, as the user of the pods. The kubelet makes a folder that
+    a `subPath` names when the container starts that mounts it, as root and with the mode of the volume's root, so that
+    the program could not write there (kubernetes/kubernetes, issue 91752).
+    """
+    made = [folder.path for folder in job.folders if folder.path not in MOUNTS]
     from_service = any(secret.secrets_manager is not None for secret in job.secrets.values())
     clients = (
         *(("--s3_client", "true") if job.ref.elastic else ()),
         *(("--secrets_client", "true") if from_service else ()),
     )
     code = ("--code", job.code, "--workspace", WORKSPACE) if job.code else ()
+    folders = ("--folders", *made) if made else ()
     mounts = [{"name": "helpers", "mountPath": HELPERS_MOUNT}]
+    mounts += [
+        _shared(SharedFolder(path=mount)) for mount in MOUNTS if any(path.startswith(f"{mount}/") for path in made)
+    ]
     if job.code:
         mounts.append({"name": "code", "mountPath": WORKSPACE})
     environment = {"PYTHONUNBUFFERED": "1", variables.RESULT_FILE: RESULT_FILE}
     return {
         "name": "helpers",
         "image": job.helpers_image,
-        "command": ["python", "-m", "trainer.helpers.install", "--into", HELPERS, *clients, *code],
+        "command": ["python", "-m", "trainer.helpers.install", "--into", HELPERS, *folders, *clients, *code],
         "env": [{"name": name, "value": value} for name, value in sorted(environment.items())],
         "resources": {"requests": dict(SMALL_REQUESTS), "limits": dict(SMALL_LIMITS)},
         "securityContext": _confined(writable_root=False),
@@ -269,9 +279,7 @@ def _environment(job: Job) -> list[dict[str, Any]]:
 
 
 def _mounts(job: Job) -> list[dict[str, Any]]:
-    mounts: list[dict[str, Any]] = [
-        {"name": "shared", "mountPath": mount, "subPath": mount.lstrip("/")} for mount in MOUNTS
-    ]
+    mounts = [_shared(folder) for folder in job.folders]
     mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108  (the container's own)
     if not job.writable_root:
         mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108  (the container's own)
@@ -285,6 +293,12 @@ def _mounts(job: Job) -> list[dict[str, Any]]:
     if job.code:
         mounts.append({"name": "code", "mountPath": WORKSPACE})
     return mounts
+
+
+def _shared(folder: SharedFolder) -> dict[str, Any]:
+    """Mount of a folder of the shared file system, at the same path in the pod."""
+    mount = {"name": "shared", "mountPath": folder.path, "subPath": folder.path.lstrip("/")}
+    return {**mount, **({"readOnly": True} if folder.read_only else {})}
 
 
 def _resources(job: Job) -> dict[str, dict[str, str]]:

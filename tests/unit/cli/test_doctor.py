@@ -25,6 +25,7 @@ INSIDE = {
     "credentials": {"source": "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "readable": True},
     "devices": {"neuron": 16, "efa": 8},
     "folders": [{"writable": True, "free_bytes": 900 * 1024**3}, {"writable": True, "free_bytes": 900 * 1024**3}],
+    "read_only": [{"readable": True}],
     "name": {"addresses": ["10.0.0.7"]},
     "full_name": {"addresses": ["10.0.0.7"]},
     "ping": {"answered": True},
@@ -52,6 +53,7 @@ def pod(index: int = 0, *, phase: str = "Running", attempt: int = 1, stage: str 
                     "volumeMounts": [
                         {"name": "shared", "mountPath": "/runs"},
                         {"name": "shared", "mountPath": "/cache"},
+                        {"name": "shared", "mountPath": "/data", "readOnly": True},
                         {"name": "shm", "mountPath": "/dev/shm"},
                     ],
                 }
@@ -99,7 +101,14 @@ def test_a_healthy_run_passes_every_check() -> None:
     assert {finding.check: finding.outcome for finding in findings(HEALTHY)} == dict.fromkeys(
         [
             *("pods", "images", "nodes", NEURON, EFA, "service account", "claim fsx-claim", "AWS credentials"),
-            *("folder /runs", "cache folder /cache", "rendezvous name", "rendezvous full name", "rendezvous ping"),
+            *(
+                "folder /runs",
+                "cache folder /cache",
+                "folder /data",
+                "rendezvous name",
+                "rendezvous full name",
+                "rendezvous ping",
+            ),
             "rendezvous port",
         ],
         Outcome.OK,
@@ -171,6 +180,11 @@ def test_devices_that_the_pod_itself_does_not_see_are_missed() -> None:
             {"folders": [INSIDE["folders"][0], {"writable": True, "free_bytes": 2 * 1024**3}]},  # type: ignore[index]
             "cache folder /cache",
             "2 GiB are free, less than one checkpoint may need",
+        ),
+        (
+            {"read_only": [{"readable": False, "error": "Permission denied"}]},
+            "folder /data",
+            "cannot be read: Permission denied",
         ),
     ],
 )
@@ -255,9 +269,10 @@ def test_the_probe_pod_is_on_the_node_of_the_runs_pod_and_is_not_counted_as_one(
     assert container["volumeMounts"] == pod(1)["spec"]["containers"][0]["volumeMounts"]
     assert NEURON not in container["resources"]["limits"]
     assert set(manifest["metadata"]["labels"]) == {"app.kubernetes.io/managed-by", "trainflow/run", "trainflow/doctor"}
-    assert container["command"][-6:] == [
+    assert container["command"][-7:] == [
         "--folder=/runs",
         "--folder=/cache",
+        "--read_only=/data",
         "--host=bert-0.bert",
         "--port=23456",
         "--full_host=bert-0.bert.training.svc.cluster.local",
@@ -285,13 +300,14 @@ def test_the_script_sees_names_ports_folders_and_credentials(tmp_path: Path) -> 
         port = server.getsockname()[1]
         found = run_inside(
             *("--host=127.0.0.1", f"--port={port}", f"--folder={tmp_path}", f"--folder={tmp_path}/missing"),
-            f"--result={tmp_path}/result",
+            *(f"--read_only={tmp_path}", f"--read_only={tmp_path}/missing", f"--result={tmp_path}/result"),
             AWS_WEB_IDENTITY_TOKEN_FILE=str(token),
         )
     assert found["name"] == {"addresses": ["127.0.0.1"]}
     assert found["port"] == {"open": True}
     assert found["folders"][0]["writable"] is True
     assert found["folders"][1] == {"writable": False, "error": "No such file or directory"}
+    assert found["read_only"] == [{"readable": True}, {"readable": False, "error": "No such file or directory"}]
     assert found["credentials"] == {"source": "AWS_WEB_IDENTITY_TOKEN_FILE", "readable": True}
     assert json.loads((tmp_path / "result").read_text()) == found
     assert "secret" not in json.dumps(found)

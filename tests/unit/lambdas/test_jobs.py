@@ -138,12 +138,13 @@ def test_a_program_starts_in_the_folder_of_its_code_right_before_the_launcher() 
 
 
 @pytest.mark.parametrize("backend", ["job", "slurm"])
-def test_what_the_code_requires_is_installed_on_the_shared_file_system(backend: BackendName) -> None:
+def test_what_the_code_requires_is_installed_in_a_folder_of_the_run(backend: BackendName) -> None:
     image = None if backend == "slurm" else "i"
     fields = {"workload__image": image, "workload__code": CODE, "workload__requirements": "requirements.txt"}
     for stage in (Stage.PREFLIGHT, Stage.TRAINING):
         made = job_of(run_on(backend, **fields), stage, 1, artifacts_url="s3://a/")
-        assert "--requirements requirements.txt --packages /cache/packages -- " in " ".join(made.command)
+        own = f"/cache/runs/{made.run_id}/packages"
+        assert f"--requirements requirements.txt --packages {own} -- " in " ".join(made.command)
 
 
 def test_slurms_nodes_fetch_the_code_themselves() -> None:

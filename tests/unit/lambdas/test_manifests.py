@@ -147,8 +147,9 @@ def test_helpers_come_from_trainflows_image_into_a_container_that_cannot_change_
     for pod in pods(job(backend, stage)):
         (helpers,), (program,) = pod["initContainers"], pod["containers"]
         assert (helpers["image"], program["image"]) == (TOOLS_IMAGE, "registry.example/trainer@sha256:0123")
-        assert helpers["command"] == ["python", "-m", "trainer.helpers.install", "--into", "/trainflow/helpers"]
-        assert helpers["volumeMounts"] == [{"name": "helpers", "mountPath": "/trainflow"}]
+        assert helpers["command"][:5] == ["python", "-m", "trainer.helpers.install", "--into", "/trainflow/helpers"]
+        own = [mount for mount in helpers["volumeMounts"] if mount["name"] != "shared"]
+        assert own == [{"name": "helpers", "mountPath": "/trainflow"}]
         assert {"name": "helpers", "mountPath": "/trainflow", "readOnly": True} in program["volumeMounts"]
         assert helpers["securityContext"] == program["securityContext"]
 
@@ -177,6 +178,80 @@ def test_an_init_container_fetches_the_code_into_a_folder_that_the_program_may_w
             assert {"name": "code", "mountPath": "/workspace"} in container["volumeMounts"]
         assert {"name": "code", "emptyDir": {}} in pod["volumes"]
     assert "/workspace" not in str(pods(job(backend, stage)))
+
+
+def shared_mounts(pod: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The mounts of the shared file system in the program's container, by their paths."""
+    mounts = pod["containers"][0]["volumeMounts"]
+    return {mount["mountPath"]: mount for mount in mounts if mount["name"] == "shared"}
+
+
+@each_backend
+@pytest.mark.parametrize("stage", Stage)
+def test_only_the_stager_writes_data_sets(backend: BackendName, stage: Stage) -> None:
+    for pod in pods(job(backend, stage)):
+        mounts = shared_mounts(pod)
+        if stage is Stage.STAGE:
+            assert mounts == {"/data": {"name": "shared", "mountPath": "/data", "subPath": "data"}}
+        else:
+            assert mounts.get("/data", {"readOnly": True})["readOnly"]
+
+
+@each_backend
+@pytest.mark.parametrize("stage", Stage)
+def test_of_the_runs_folders_a_program_writes_its_own_and_sees_those_that_its_spec_names(
+    backend: BackendName, stage: Stage
+) -> None:
+    made = job(
+        backend,
+        stage,
+        resume_from=["bert-000000000001", "bert-000000000002"],
+        workload__arguments={"initial_weights": "/runs/large-000000000003/checkpoints", "log": "/x/runs/other"},
+        workload__env={"TEACHER": "s3://b/runs/far:/runs/near-000000000004"},
+    )
+    named = ["bert-000000000001", "bert-000000000002", "large-000000000003", "near-000000000004"]
+    program = stage in (*GANGS, Stage.PREFLIGHT)
+    written = [f"/runs/{made.run_id}"] if program else []
+    read = [f"/runs/{name}" for name in named] if program else []
+    read += [f"/runs/{made.run_id}"] if stage is Stage.PUBLISH else []
+    for pod in pods(made):
+        mounts = {path: mount for path, mount in shared_mounts(pod).items() if path.startswith("/runs")}
+        assert all(mount["subPath"] == path.lstrip("/") for path, mount in mounts.items())
+        assert [path for path, mount in mounts.items() if not mount.get("readOnly")] == written
+        assert [path for path, mount in mounts.items() if mount.get("readOnly")] == read
+
+
+@each_backend
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("hold", [None, *Hold])
+def test_a_shared_cache_is_written_while_it_is_compiled_and_by_no_other_key(
+    backend: BackendName, stage: Stage, hold: Hold | None
+) -> None:
+    run = run_on(backend)
+    own, key = f"/cache/runs/{run.run_id}", "bert-0123456789ab"
+    folder = f"runs/{run.run_id}/graphs" if hold is Hold.OWN else f"{key}/bert-000000000001"
+    cache = CacheUse(key=key, folder=folder, hold=hold) if hold is not None and stage in GANGS else None
+    shared = cache is not None and hold is not Hold.OWN
+    for pod in pods(job_of(run, stage, 1, artifacts_url="s3://a/", cache=cache)):
+        mounts = {path: mount for path, mount in shared_mounts(pod).items() if path.startswith("/cache")}
+        expected = {own: False} if stage in (*GANGS, Stage.PREFLIGHT) else {}
+        expected |= {f"/cache/{key}": stage is not Stage.PRECOMPILE} if shared else {}
+        assert {path: mount.get("readOnly", False) for path, mount in mounts.items()} == expected
+        assert all(mount["subPath"] == path.lstrip("/") for path, mount in mounts.items())
+
+
+@each_backend
+@pytest.mark.parametrize("stage", [*GANGS, Stage.PREFLIGHT])
+def test_folders_are_made_by_our_own_program_as_the_pods_user(backend: BackendName, stage: Stage) -> None:
+    """The kubelet would make them as root, and the program could not write."""
+    for pod in pods(job(backend, stage, resume_from="bert-000000000001")):
+        (helpers,) = pod["initContainers"]
+        folders = [path for path in shared_mounts(pod) if path.count("/") > 1]
+        start = helpers["command"].index("--folders") + 1
+        assert helpers["command"][start : start + len(folders)] == folders
+        for path in folders:
+            mount = "/" + path.split("/")[1]
+            assert {"name": "shared", "mountPath": mount, "subPath": mount[1:]} in helpers["volumeMounts"]
 
 
 def test_only_elastic_gangs_are_given_an_s3_client() -> None:

@@ -94,7 +94,7 @@ def test_placeholders_are_the_folders_and_the_run_of_the_pods() -> None:
         positional=["{cache_dir}", "{run_id}"],
         env={"HF_HOME": "{cache_dir}/hub", "SHELL_TEXT": "${HOME}"},
     )
-    run, cache = "bert-0123456789ab", job.environment["TRAINFLOW_CACHE_DIR"]
+    run, cache = "bert-0123456789ab", "/cache/runs/bert-0123456789ab"
     data = job.environment["TRAINFLOW_DATA_DIR"]
     assert job.command[-7:] == ("--data", f"{data}/train", "--out", f"/runs/{run}", "{epoch}", cache, run)
     assert job.environment["HF_HOME"] == f"{cache}/hub"

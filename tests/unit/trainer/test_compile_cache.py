@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,9 +87,59 @@ def test_a_cache_that_goes_while_it_is_copied_is_gone(tmp_path: Path, monkeypatc
         (source / "_READY").unlink()
         raise FileNotFoundError(2, "No such file", "graph")
 
-    monkeypatch.setattr(shutil, "copytree", vanish)
+    monkeypatch.setattr(shutil, "copy2", vanish)
     with pytest.raises(CompileCacheGone):
         compile_cache.copy(source, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda cache: (cache / "graph").write_text("NEFX"), "damaged: graph is not what was sealed"),
+        (lambda cache: (cache / "graph").unlink(), "damaged: graph is missing"),
+        (lambda cache: (cache / "_READY").write_text('{"graphs": 1}'), "_READY does not list its files"),
+        (lambda cache: (cache / "_READY").write_text("["), "_READY does not list its files"),
+        (lambda cache: (cache / "_READY").write_text('{"files": {"../graph": "0"}}'), "_READY does not list its files"),
+        (lambda cache: (cache / "_READY").write_text('{"files": {"graph": 1}}'), "_READY does not list its files"),
+        (lambda cache: (cache / "_READY").write_text('{"files": ["graph"]}'), "_READY does not list its files"),
+    ],
+)
+def test_a_damaged_cache_is_named_and_compiled_again(tmp_path: Path, damage: Callable[[Path], Any], said: str) -> None:
+    source = make(tmp_path / "key" / "run", graph="NEFF")
+    damage(source)
+    with pytest.raises(CompileCacheGone, match=said) as error:
+        compile_cache.copy(source, tmp_path)
+    assert str(source) in str(error.value)
+
+    other = tmp_path / "key" / "other"
+    for cache in (other, source):  # of another run, and of the run that sealed it
+        compile_cache.begin(cache)
+        assert [path.name for path in cache.iterdir()] == ["_BEGUN"]
+    (source / "graph").write_text("NEFF")
+    compile_cache.finish(source, {"graphs": 1})
+    assert (compile_cache.copy(source, tmp_path) / "graph").read_text() == "NEFF"
+
+
+def test_what_is_not_sealed_is_not_copied(tmp_path: Path) -> None:
+    """Another process may leave its lock, or worse, after the cache is complete."""
+    source = tmp_path / "key" / "run"
+    compile_cache.begin(source)
+    (source / "inner").mkdir()
+    for name in ("inner/graph", "inner/graph.lock"):
+        (source / name).touch()
+    compile_cache.finish(source, {"graphs": 1})
+    (source / "inner/graph.lock").unlink()
+    (source / "evil.so").touch()
+    copied = compile_cache.copy(source, tmp_path)
+    assert [str(path.relative_to(copied)) for path in sorted(copied.rglob("*"))] == ["inner", "inner/graph"]
+
+
+def test_a_sealed_cache_is_not_changed_in_place(tmp_path: Path) -> None:
+    """A job that was thought lost may have sealed it before it is started again."""
+    source = make(tmp_path / "key" / "run", graph="NEFF")
+    compile_cache.begin(source)
+    assert (source / "graph").read_text() == "NEFF"
+    assert not (source / "_READY").exists()
 
 
 def test_a_full_disk_is_no_missing_cache(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from moto.server import ThreadedMotoServer
 from trainer.helpers import install, start
 from trainer.images import smoke
 from trainer.runtime import environment
+from trainer.runtime.errors import StorageFailed
 
 
 def pythons() -> Iterator[str]:
@@ -39,6 +40,17 @@ def helpers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trainflow") / "helpers"
     install.main(["--into", str(folder), "--s3_client", "true", "--secrets_client", "true"], environment.read({}))
     return folder
+
+
+def test_the_runs_folders_are_made_before_all_else(tmp_path: Path) -> None:
+    folders = [tmp_path / "runs/new", tmp_path / "cache/runs/new"]
+    for _repeated in range(2):
+        install.main(["--into", str(tmp_path / "helpers"), "--folders", *map(str, folders)], environment.read({}))
+        assert all(folder.is_dir() for folder in folders)
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageFailed, match="cannot be made"):
+        install.main(["--into", str(tmp_path / "x"), "--folders", f"{tmp_path}/file/run"], environment.read({}))
+    assert not (tmp_path / "x").exists()
 
 
 def started(folder: Path, *argv: str, python: str = sys.executable, cwd: Path, **environ: str) -> Any:
@@ -83,7 +95,7 @@ def test_the_program_behind_the_helpers_has_the_path_of_its_image(helpers: Path,
     cache, scratch = image / "cache", image / "scratch"
     cache.mkdir()
     scratch.mkdir()
-    (cache / "_READY").write_text("{}")
+    (cache / "_READY").write_text('{"files": {}}')
     locked = ("locked_memory", "--mebibytes", "1", "--", python, "-S", str(helpers))
     copied = ("compile_cache", "--source", str(cache), "--scratch", str(scratch), "--")
     program = (python, "-S", "-m", "trainer.train")

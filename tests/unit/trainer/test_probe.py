@@ -185,12 +185,15 @@ def test_the_whole_result_fits_into_a_termination_message(image: Path, monkeypat
         ("step-4.pt", ("--checkpoints", "{step}/all", "--marker", "done"), "no complete checkpoint of old or of older"),
         ("log.txt", (), "no complete checkpoint of old or of older"),
         (None, (), "the folder of old and of older is gone from the shared file system."),
+        ("", (), "the folder of old and of older is gone from the shared file system."),
     ],
 )
 def test_a_run_that_continues_others_needs_one_of_their_checkpoints(
     tmp_path: Path, file: str | None, options: tuple[str, ...], wrong: str | None
 ) -> None:
-    if file is not None:
+    if file == "":
+        (tmp_path / "older").mkdir()  # as a pod does that mounts it
+    elif file is not None:
         path = tmp_path / "older" / file
         path.parent.mkdir(parents=True)
         torch.save({}, path)

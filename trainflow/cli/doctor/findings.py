@@ -197,8 +197,9 @@ def _credentials(evidence: Evidence) -> Finding:
 def _folders(evidence: Evidence) -> Iterator[Finding]:
     pod = gang.pod_to_probe(evidence.pods)
     cache = gang.cache_folder(pod)
-    for path, seen in zip(gang.shared_folders(pod), (evidence.inside or {})["folders"], strict=True):
-        check = f"cache folder {path}" if path == cache else f"folder {path}"
+    inside = evidence.inside or {}
+    for path, seen in zip(gang.shared_folders(pod), inside["folders"], strict=True):
+        check = _folder_check(path, cache)
         if not seen["writable"]:
             advice = "Let the folder belong to the user that the pods run as, and check the claim's access mode."
             yield _failed(check, f"cannot be written to: {seen['error']}", advice)
@@ -207,6 +208,16 @@ def _folders(evidence: Evidence) -> Iterator[Finding]:
             yield _failed(check, f"{_gib(seen['free_bytes'])} are free, less than one checkpoint may need", advice)
         else:
             yield _ok(check, f"writable, {_gib(seen['free_bytes'])} free")
+    for path, seen in zip(gang.shared_folders(pod, read_only=True), inside["read_only"], strict=True):
+        if seen["readable"]:
+            yield _ok(_folder_check(path, cache), "readable")
+        else:
+            advice = "Let the pods' user read the folder; nothing in it is written by this pod."
+            yield _failed(_folder_check(path, cache), f"cannot be read: {seen['error']}", advice)
+
+
+def _folder_check(path: str, cache: str | None) -> str:
+    return f"cache folder {path}" if path == cache else f"folder {path}"
 
 
 def _rendezvous(evidence: Evidence) -> Iterator[Finding]:

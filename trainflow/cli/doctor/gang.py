@@ -88,16 +88,18 @@ def claims(pod: Object) -> list[str]:
     return [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]
 
 
-def shared_folders(pod: Object) -> list[str]:
-    """Where the pod's claims are mounted."""
+def shared_folders(pod: Object, *, read_only: bool = False) -> list[str]:
+    """Where the pod's claims are mounted: those that the program may write, or the others."""
     volumes = {v["name"] for v in pod["spec"].get("volumes") or [] if "persistentVolumeClaim" in v}
-    return [m["mountPath"] for m in container(pod).get("volumeMounts") or [] if m["name"] in volumes]
+    mounts = [m for m in container(pod).get("volumeMounts") or [] if m["name"] in volumes]
+    return [m["mountPath"] for m in mounts if m.get("readOnly", False) is read_only]
 
 
 def cache_folder(pod: Object) -> str | None:
     """The shared folder that the compile cache is in."""
     named = next((e.get("value", "") for e in container(pod).get("env") or [] if e["name"] == variables.CACHE_DIR), "")
-    return next((f for f in shared_folders(pod) if named == f or named.startswith(f"{f}/")), None)
+    mounted = (*shared_folders(pod), *shared_folders(pod, read_only=True))
+    return next((f for f in mounted if named == f or named.startswith(f"{f}/")), None)
 
 
 def requested(pod: Object, resource: str) -> int:

@@ -80,6 +80,15 @@ def folder(path: str) -> dict[str, Any]:
         return {"writable": False, "error": error.strerror or str(error)}
 
 
+def read_only(path: str) -> dict[str, Any]:
+    """Whether a folder that may not be written can be read."""
+    try:
+        next(Path(path).iterdir(), None)
+        return {"readable": True}
+    except OSError as error:
+        return {"readable": False, "error": error.strerror or str(error)}
+
+
 def credentials() -> dict[str, Any]:
     """Where AWS credentials come from, without what they are."""
     for variable in TOKEN_FILES:
@@ -107,6 +116,7 @@ def main() -> None:
     parser.add_argument("--port", type=int)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--folder", action="append", default=[])
+    parser.add_argument("--read_only", action="append", default=[])
     parser.add_argument("--result")
     wanted = parser.parse_args()
     seen: dict[str, Any] = {
@@ -114,6 +124,7 @@ def main() -> None:
         "credentials": credentials(),
         "devices": devices(),
         "folders": [folder(path) for path in wanted.folder],
+        "read_only": [read_only(path) for path in wanted.read_only],
     }
     if wanted.host:
         seen["name"] = resolve(wanted.host, wanted.seconds)

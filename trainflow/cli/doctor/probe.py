@@ -27,6 +27,7 @@ def questions(pod: Object) -> list[str]:
     """
     words = ["python", "-c", inspect.getsource(inside)]
     words += [f"--folder={path}" for path in gang.shared_folders(pod)]
+    words += [f"--read_only={path}" for path in gang.shared_folders(pod, read_only=True)]
     place = gang.rendezvous(pod)
     if place is not None:
         words += [f"--host={place.host}", f"--port={place.port}"]

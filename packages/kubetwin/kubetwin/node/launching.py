@@ -89,7 +89,7 @@ def prepare_launch(
     message_file = _fresh_message_file(folder / "termination" / container["name"])
     paths = PathRewriter(
         {
-            **mount_paths(container, volumes, asked),
+            **mount_paths(container, volumes, asked, as_root=_runs_as_root(pod, container)),
             container.get("terminationMessagePath") or "/dev/termination-log": str(message_file),
         }
     )
@@ -116,6 +116,12 @@ def prepare_launch(
         memory_limit_bytes=_memory_limit(container),
         rewrite=rewrite,
     )
+
+
+def _runs_as_root(pod: Mapping[str, Any], container: Mapping[str, Any]) -> bool:
+    """Whether the container's user is root; an image's own user is not known, and taken for root."""
+    contexts = (container.get("securityContext") or {}, (pod.get("spec") or {}).get("securityContext") or {})
+    return next((each["runAsUser"] for each in contexts if each.get("runAsUser") is not None), 0) == 0
 
 
 def _given_environment(pod: Mapping[str, Any], folder: Path, image_root: Path | None) -> dict[str, str]:

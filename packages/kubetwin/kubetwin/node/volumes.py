@@ -46,14 +46,18 @@ def prepare_volumes(pod: Mapping[str, Any], folder: Path, source: VolumeSource) 
 
 
 def mount_paths(
-    container: Mapping[str, Any], volumes: Mapping[str, Path], variables: Mapping[str, str]
+    container: Mapping[str, Any], volumes: Mapping[str, Path], variables: Mapping[str, str], *, as_root: bool = True
 ) -> dict[str, str]:
     """Host path of each mount path of a container; folders named by `subPath` are made.
+
+    The kubelet makes them as root, with the mode of the volume's root (`makeMounts` in kubelet_pods.go). So other users
+    may not write there, unless the volume's root lets all users write.
 
     Args:
         container: The container's manifest.
         volumes: Host path of each volume.
         variables: The container's environment, for `subPathExpr`.
+        as_root: Whether the container's user is root.
 
     Raises:
         VolumeError: If a sub-path leaves its volume.
@@ -64,18 +68,22 @@ def mount_paths(
         if volume is None:
             raise VolumeError(f'volume "{mount["name"]}" of mount {mount["mountPath"]} is not in spec.volumes')
         sub_path = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
-        paths[mount["mountPath"]] = str(_inside(volume, sub_path))
+        paths[mount["mountPath"]] = str(_inside(volume, sub_path, as_root=as_root))
     return paths
 
 
-def _inside(volume: Path, sub_path: str) -> Path:
+def _inside(volume: Path, sub_path: str, *, as_root: bool) -> Path:
     if not sub_path:
         return volume
     target = volume / sub_path
     if not target.resolve().is_relative_to(volume.resolve()):
         raise VolumeError(f"subPath {sub_path!r} leaves its volume")
-    if not target.exists():
-        target.mkdir(parents=True)
+    missing = [path for path in (target, *target.parents) if path.is_relative_to(volume) and not path.exists()]
+    if missing:
+        mode = volume.stat().st_mode & 0o777
+        target.mkdir(parents=True, exist_ok=True)
+        for path in missing:
+            path.chmod(mode if as_root or mode & 0o002 else mode & 0o555)
     return target
 
 

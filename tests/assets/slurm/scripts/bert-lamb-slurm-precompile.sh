@@ -80,6 +80,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 8fb8a5aa0cb1b56a --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 68efde574fe17d04 --num_nodes 16
 wait "$shipper"
 exit "$code"

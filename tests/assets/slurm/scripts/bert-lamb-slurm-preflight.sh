@@ -71,6 +71,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-preflight-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 81fc7c25adf2615e --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 8598bf95b706c1d5 --num_nodes 1
 wait "$shipper"
 exit "$code"

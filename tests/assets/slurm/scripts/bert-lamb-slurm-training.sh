@@ -81,6 +81,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 44c3e274d616cc23 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 0c040679418052d1 --num_nodes 16
 wait "$shipper"
 exit "$code"

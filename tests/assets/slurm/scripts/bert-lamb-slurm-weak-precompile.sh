@@ -80,6 +80,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash d03ad2711b14e244 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 00503fac6255d207 --num_nodes 16
 wait "$shipper"
 exit "$code"

@@ -71,6 +71,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-preflight-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 04a451600e2f88a6 --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 5cd46c2ffc32fbdc --num_nodes 1
 wait "$shipper"
 exit "$code"

@@ -80,6 +80,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 45f1165d954c72c0 --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 7d35d04478b58f6a --num_nodes 2
 wait "$shipper"
 exit "$code"

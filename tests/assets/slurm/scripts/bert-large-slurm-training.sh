@@ -81,6 +81,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash d525104b55c2097d --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash bff6c8acfe1c44b5 --num_nodes 2
 wait "$shipper"
 exit "$code"

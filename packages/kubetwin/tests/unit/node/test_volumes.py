@@ -100,6 +100,24 @@ def test_sub_paths_are_made_below_the_volume(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("mode", "as_root", "made"), [(0o755, False, 0o555), (0o777, False, 0o777), (0o755, True, 0o755)]
+)
+def test_a_missing_sub_path_belongs_to_root_and_has_the_mode_of_the_volume(
+    tmp_path: Path, mode: int, as_root: bool, made: int
+) -> None:
+    (tmp_path / "runs").mkdir()
+    tmp_path.chmod(mode)
+    mounts = [
+        {"name": "v", "mountPath": "/a", "subPath": "runs/a/b"},
+        {"name": "v", "mountPath": "/r", "subPath": "runs"},
+    ]
+    mount_paths({"volumeMounts": mounts}, {"v": tmp_path}, {}, as_root=as_root)
+    modes = [(tmp_path / path).stat().st_mode & 0o777 for path in ("runs/a", "runs/a/b")]
+    assert modes == [made, made]
+    assert (tmp_path / "runs").stat().st_mode & 0o200, "it was there"
+
+
+@pytest.mark.parametrize(
     "mount", [{"name": "v", "mountPath": "/x", "subPath": "../out"}, {"name": "w", "mountPath": "/x"}]
 )
 def test_mounts_outside_of_the_pods_volumes_are_refused(tmp_path: Path, mount: dict[str, str]) -> None:
