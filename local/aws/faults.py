@@ -1,4 +1,5 @@
-"""Faults of functions, by request: crashes and time-outs before a function acts or after it, as on Lambda."""
+"""Faults by request: functions that crash or time out before they act or after it, as on Lambda, and requests that
+services throttle."""
 
 from __future__ import annotations
 
@@ -24,4 +25,14 @@ by several threads."""
 
 def no_faults(_function: str, _event: Any) -> Fault | None:
     """The plan of a twin in which everything goes well."""
+    return None
+
+
+RequestPlan = Callable[[str, str], str | None]
+"""Returns the code with which a request is throttled, for the service's name and the operation, as IAM names it; None
+for one that is answered. It is called by several threads."""
+
+
+def no_throttling(_service: str, _operation: str) -> str | None:
+    """The plan of a twin whose services answer everything."""
     return None
