@@ -13,7 +13,7 @@ from rich.console import Console
 
 from local.fault_injection import FAULTS, TASK_FUNCTIONS, Blindness, FirstTries, Mail, Plan, twin_with
 from local.twin import Twin
-from tests.integration.running import follow_run
+from tests.integration.running import follow_run, replayed
 from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import parse_run_spec
@@ -119,6 +119,7 @@ def test_a_failing_run_whose_every_call_fails_once_fails_with_its_own_error(
     assert published is not None
     assert (published.datapoints, published.duplicates) == (2, 0)
     assert mail.subjects() == [f"Trainflow: {record.run_id} FAILED"]
+    assert replayed(twin, record.run_id) == [record.run_id, *(f"{record.run_id}-training-{n}-1" for n in (1, 2))]
     assert_nothing_is_left(twin, record.run_id)
 
 
