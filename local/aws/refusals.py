@@ -132,11 +132,13 @@ def _wildcards() -> None:
 
 
 def _payloads() -> None:
-    """Payloads are measured as UTF-8 and may have just 256 KiB; a task's parameters are measured, too."""
+    """Payloads are measured as UTF-8 and may have just 256 KiB; a task's parameters are measured, too. A path of theirs
+    that leads nowhere is told with its field."""
     from moto.stepfunctions.parser.asl.component.state import state
     from moto.stepfunctions.parser.asl.component.state.exec.state_task import state_task_lambda
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.state_task import StateTask
+    from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 
     for module in (state, state_task_lambda, state_task_service):
         replace(module, "is_within_size_quota", _fits)
@@ -144,7 +146,12 @@ def _payloads() -> None:
     present = StateTask._eval_parameters
 
     def eval_parameters(self: Any, env: Any) -> Any:
-        parameters = present(self, env=env)
+        try:
+            parameters = present(self, env=env)
+        except NoSuchJsonPathError as missing:
+            where = f"specified for the field '{env.next_field_name}' could not be found in the input"
+            cause = f"The JSONPath '{missing.json_path}' {where} '{_text(missing.data)}'"
+            raise _failure(env, RUNTIME, cause) from None
         if not _fits(parameters):
             cause = "returned a result with a size exceeding the maximum number of bytes service limit."
             raise _failure(env, DATA_LIMIT, f"The state/task '{self.name}' {cause}")
@@ -154,12 +161,16 @@ def _payloads() -> None:
 
 
 def _fits(value: Any) -> bool:
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
-    return len(text.encode()) <= MAX_PAYLOAD_BYTES
+    return len(_text(value).encode()) <= MAX_PAYLOAD_BYTES
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
 def _full_histories() -> None:
-    """An execution fails when its history has room for one event, unless that is its success."""
+    """An execution fails when its history has room for one event, unless that is its success. Its own errors,
+    States.Runtime, are told by its last event alone, and not as those of a task."""
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEventException
     from moto.stepfunctions.parser.asl.eval.event.event_manager import EventManager
@@ -177,11 +188,14 @@ def _full_histories() -> None:
             cause = f"The execution reached the maximum number of history events ({MAX_EVENTS})."
             return {"error": RUNTIME, "cause": cause}
 
-    def add_event(self: Any, context: Any, event_type: Any, *arguments: Any, **named: Any) -> Any:
+    def add_event(self: Any, context: Any, event_type: Any, event_details: Any = None, **named: Any) -> Any:
+        told: Mapping[str, Any] = next(iter((event_details or {}).values()), {})
+        if event_type == HistoryEventType.TaskFailed and told.get("error") == RUNTIME:
+            return context.last_published_event_id
         is_end = event_type.value.startswith("Execution")
         if len(self._history_event_list) >= MAX_EVENTS - 1 and not is_end and not getattr(self, "is_stopped", False):
             raise HistoryFull
-        return present(self, context, event_type, *arguments, **named)
+        return present(self, context, event_type, event_details, **named)
 
     replace(EventManager, "add_event", add_event)
 
