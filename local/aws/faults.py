@@ -18,12 +18,17 @@ class Fault:
     """Whether the function does its work first; nobody receives its answer."""
 
 
-FaultPlan = Callable[[str, Any], Fault | None]
+@dataclass(frozen=True)
+class Duplicate:
+    """An event that is delivered twice: queues and EventBridge deliver at least once."""
+
+
+FaultPlan = Callable[[str, Any], Fault | Duplicate | None]
 """Returns the fault of an invocation, for the function's name and the event; None for one that goes well. It is called
 by several threads."""
 
 
-def no_faults(_function: str, _event: Any) -> Fault | None:
+def no_faults(_function: str, _event: Any) -> Fault | Duplicate | None:
     """The plan of a twin in which everything goes well."""
     return None
 
