@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from local.aws import folder_buckets
-from local.aws.faults import Fault, FaultPlan, no_faults
+from local.aws.faults import Duplicate, Fault, FaultPlan, no_faults
+from local.aws.throttling import CODES
 from local.twin import Twin
-from trainflow.models.functions import TASKS
+from trainflow.models.functions import EVENT_HANDLERS, TASKS
 
 FAULTS: Mapping[str, Fault] = {
     "crash-before": Fault(error="Runtime.ExitError"),
@@ -24,17 +25,33 @@ FAULTS: Mapping[str, Fault] = {
     "unnamed": Fault(error="KeyError"),
 }
 TASK_FUNCTIONS = {function.name for function in TASKS}
+EVENT_FUNCTIONS = {function.name for function in EVENT_HANDLERS}
 
 
 class Plan:
-    """The twin's plan, which is replaced for a while. Plans inside of it know functions by their states' names."""
+    """The twin's plan, which is replaced for a while. Plans inside of it know functions of states by their names."""
 
     def __init__(self) -> None:
         self._current: FaultPlan = no_faults
+        self._doubles_events = False
+        self.doubled = Counter[str]()
+        """How many events each function was sent twice."""
 
-    def __call__(self, function: str, event: Any) -> Fault | None:
-        name = next((task for task in TASK_FUNCTIONS if function.endswith(task)), None)
-        return self._current(name, event) if name else None
+    def __call__(self, function: str, event: Any) -> Fault | Duplicate | None:
+        name = next((each for each in TASK_FUNCTIONS | EVENT_FUNCTIONS if function.endswith(f"-{each}")), None)
+        if name in EVENT_FUNCTIONS and self._doubles_events:
+            self.doubled[name] += 1
+            return Duplicate()
+        return self._current(name, event) if name in TASK_FUNCTIONS else None
+
+    @contextmanager
+    def events_doubled(self) -> Iterator[None]:
+        """Deliver every event of a queue, a rule or a schedule twice inside the block."""
+        self._doubles_events = True
+        try:
+            yield
+        finally:
+            self._doubles_events = False
 
     @contextmanager
     def replaced(self, plan: FaultPlan) -> Iterator[None]:
@@ -58,6 +75,36 @@ def twin_with(plan: Plan, folder: Path, **options: Any) -> Iterator[Twin]:
     folder_buckets.ensure_demo_data(folder / "home" / "s3")
     with Twin(home=folder / "home", log_dir=folder / "logs", faults=plan, **options) as twin:
         yield twin
+
+
+class FirstRequests:
+    """A plan of throttling in which the first requests of every operation are throttled, while it is active."""
+
+    def __init__(self) -> None:
+        self._each, self._lock = 0, threading.Lock()
+        self.met = Counter[tuple[str, str]]()
+        """How often each operation of each service was throttled."""
+
+    def __call__(self, service: str, operation: str) -> str | None:
+        with self._lock:
+            if self.met[service, operation] >= self._each:
+                return None
+            self.met[service, operation] += 1
+        return CODES[service][0]
+
+    @contextmanager
+    def throttled(self, *, each: int) -> Iterator[None]:
+        """Throttle inside the block.
+
+        Args:
+            each: Number of requests of each operation.
+        """
+        self.met.clear()
+        self._each = each
+        try:
+            yield
+        finally:
+            self._each = 0
 
 
 class FirstTries:

@@ -24,7 +24,7 @@ from kubetwin.kubeconfig import load_connection
 from local import runtime_folder
 from local.aws import capacity, deployment, folder_buckets, folder_secrets, kept_tables
 from local.aws.deployment import CLUSTER_NAME, NAMESPACE, Deployment
-from local.aws.faults import FaultPlan, no_faults
+from local.aws.faults import FaultPlan, RequestPlan, no_faults, no_throttling
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
 from local.nodegroups import Nodegroups, NodeSettings
@@ -73,6 +73,7 @@ class Twin:
         slurm: SlurmSettings | None = None,
         without_capacity: Collection[str] = (),
         faults: FaultPlan = no_faults,
+        throttled: RequestPlan = no_throttling,
     ) -> None:
         """Prepare, without starting anything.
 
@@ -92,10 +93,11 @@ class Twin:
             without_capacity: Instance types of which EC2 has none: their node groups get no nodes, and Auto Scaling
                 reports why.
             faults: Invocations of functions that fail.
+            throttled: Requests to S3 and DynamoDB that are throttled.
         """
         self.home, self.log_dir, self.image_root = home.resolve(), log_dir.resolve(), image_root.resolve()
         self.namespace = NAMESPACE
-        self.aws = AwsServer(time_scale=time_scale, keep_settings=kubeconfig is not None)
+        self.aws = AwsServer(time_scale=time_scale, keep_settings=kubeconfig is not None, throttled=throttled)
         self._foreign_kubeconfig = kubeconfig
         self._temporary = runtime_folder.create("trainflow-")
         self._runtime = Path(self._temporary.name)

@@ -1,4 +1,5 @@
-"""Faults of functions, by request: crashes and time-outs before a function acts or after it, as on Lambda."""
+"""Faults by request: functions that crash or time out before they act or after it, as on Lambda, and requests that
+services throttle."""
 
 from __future__ import annotations
 
@@ -17,11 +18,26 @@ class Fault:
     """Whether the function does its work first; its answer is lost."""
 
 
-FaultPlan = Callable[[str, Any], Fault | None]
+@dataclass(frozen=True)
+class Duplicate:
+    """An event that is delivered twice: queues and EventBridge deliver at least once."""
+
+
+FaultPlan = Callable[[str, Any], Fault | Duplicate | None]
 """Returns the fault of an invocation, for the function's name and the event; None for one that goes well. It is called
 by several threads."""
 
 
-def no_faults(_function: str, _event: Any) -> Fault | None:
+def no_faults(_function: str, _event: Any) -> Fault | Duplicate | None:
     """The plan of a twin in which everything goes well."""
+    return None
+
+
+RequestPlan = Callable[[str, str], str | None]
+"""Returns the code with which a request is throttled, for the service's name and the operation, as IAM names it; None
+for one that is answered. It is called by several threads."""
+
+
+def no_throttling(_service: str, _operation: str) -> str | None:
+    """The plan of a twin whose services answer everything."""
     return None

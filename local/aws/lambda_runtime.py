@@ -19,7 +19,7 @@ from typing import Any
 
 from local import runtime_folder
 from local.aws import patches
-from local.aws.faults import FaultPlan, no_faults
+from local.aws.faults import Duplicate, FaultPlan, no_faults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +165,9 @@ class LambdaRuntime:
         self.wait_ready()  # a schedule may come due while the twin starts
         with self._free:
             fault = self._faults(function.name, event)
+            if isinstance(fault, Duplicate):
+                self._invoke(function, event)
+                return self._invoke(function, event)
             if fault is None:
                 return self._invoke(function, event)
             if fault.after_acting:

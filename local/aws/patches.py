@@ -22,13 +22,13 @@ import botocore.session
 from botocore import xform_name
 from botocore.model import OperationModel
 
-from local.aws import histories, redriving, stopping
+from local.aws import histories, redriving, refusals, stopping
 from local.aws.replacements import replace
 
 
 def apply_all() -> None:
     """Apply every patch, except for those that need an argument."""
-    context_start_time()
+    context_times()
     service_shapes()
     json_task_results()
     presigned_requests()
@@ -40,27 +40,42 @@ def apply_all() -> None:
     catchers_back_to_their_state()
     stopping.apply_all()
     redriving.apply_all()
+    refusals.apply_all()
     histories.apply()
 
 
-def context_start_time() -> None:
-    """`$$.Execution.StartTime` is put into the context as a datetime, which the interpreter cannot serialise."""
+def context_times() -> None:
+    """`$$.Execution.StartTime` is put into the context as a datetime, which the interpreter cannot serialise, and
+    `$$.State.EnteredTime` is another moment than that of the event, in another form."""
+    from moto.stepfunctions.parser.asl.component.state.state import CommonStateField
     from moto.stepfunctions.parser.backend.execution import Execution
 
-    present = Execution.get_start_execution_details
+    present, present_input = Execution.get_start_execution_details, CommonStateField._eval_state_input
 
     def get_start_execution_details(self: Any) -> Any:
         details = present(self)
         details.start_time = _timestamp(self.start_date)
         return details
 
+    def eval_state_input(self: Any, env: Any) -> None:  # what follows the event and the context
+        entered = env.event_manager._history_event_list[env.event_history_context.source_event_id - 1]
+        env.states.context_object.context_object_data["State"]["EnteredTime"] = entered["timestamp"]
+        present_input(self, env)
+
     replace(Execution, "get_start_execution_details", get_start_execution_details)
+    replace(CommonStateField, "_eval_state_input", eval_state_input)
 
 
 def service_shapes() -> None:
-    """Parameters and results of integrations change case between ASL and boto3; moto's two hooks for it are empty."""
+    """Parameters and results of integrations change case between ASL and boto3; moto's two hooks for it are empty.
+
+    Of a child execution, times are told in milliseconds.
+    """
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service import (
         StateTaskService,
+    )
+    from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_sfn import (
+        StateTaskServiceSfn,
     )
 
     def normalise_parameters(
@@ -76,6 +91,9 @@ def service_shapes() -> None:
         operation = _operation(self, boto_service_name, service_action_name)
         if operation is not None and operation.output_shape is not None:
             self._from_boto_response(response, operation.output_shape)
+        if isinstance(self, StateTaskServiceSfn):
+            times = {key: value for key, value in response.items() if isinstance(value, dt.datetime)}
+            response.update({key: round(value.timestamp() * 1000) for key, value in times.items()})
 
     replace(StateTaskService, "_normalise_parameters", normalise_parameters)
     replace(StateTaskService, "_normalise_response", normalise_response)

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
-from local.aws import access_entries, events, moto_performance, patches, versions
+from local.aws import access_entries, events, metric_limits, moto_performance, patches, throttling, versions
 from local.aws.access import guard
 from local.aws.access.guard import Guard
+from local.aws.faults import RequestPlan, no_throttling
 from local.aws.queues import QueueConsumers
 from local.aws.replacements import put_back, replace_item
 from local.aws.schedules import Schedules
@@ -32,15 +33,18 @@ class AwsServer:
 
     _used: ClassVar[bool] = False
 
-    def __init__(self, *, time_scale: float, keep_settings: bool = False) -> None:
+    def __init__(
+        self, *, time_scale: float, keep_settings: bool = False, throttled: RequestPlan = no_throttling
+    ) -> None:
         """
         Args:
             time_scale: Waits take `1 / time_scale` of their time.
+            throttled: Requests to S3 and DynamoDB that are throttled.
             keep_settings: Whether the caller's AWS settings stay in this process's environment, for the login to an
                 existing cluster.
         """
         self._settings_aside = None if keep_settings else SettingsAside()
-        self._time_scale = time_scale
+        self._time_scale, self._throttled = time_scale, throttled
         self._port = _free_port()
         self._listens = False
         self._server = ThreadedMotoServer("127.0.0.1", self._port, verbose=False)
@@ -82,6 +86,8 @@ class AwsServer:
         moto_performance.apply_all()
         moto_performance.clients_made_once(self._session, self.credentials_of)
         guard.install(self.guard)
+        throttling.install(self._throttled)
+        metric_limits.apply()
         versions.apply_all()
         access_entries.serve()
         events.deliver_to(self.targets)

@@ -83,7 +83,8 @@ def _environment(worker: Any) -> Any:
 
 
 def _stays_stopped() -> None:
-    """Ignore what becomes of a stopped execution's task: no end but the stop, and no event after it."""
+    """Ignore what becomes of the task of an execution that was stopped or has timed out: it has no other end, and no
+    event of the task."""
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.eval.environment import Environment
     from moto.stepfunctions.parser.asl.eval.event.event_manager import EventManager
@@ -99,14 +100,22 @@ def _stays_stopped() -> None:
         return end
 
     replace(Environment, "set_error", unless_stopped(Environment.set_error))
-    replace(Environment, "set_timed_out", unless_stopped(Environment.set_timed_out))
+    time_out = unless_stopped(Environment.set_timed_out)
+
+    def set_timed_out(self: Any) -> None:
+        self.event_manager.is_timed_out = True
+        time_out(self)
+
+    replace(Environment, "set_timed_out", set_timed_out)
 
     add_event = EventManager.add_event
     adding = threading.Lock()
+    ends = (HistoryEventType.ExecutionTimedOut, HistoryEventType.ExecutionAborted)
 
     def add_unless_stopped(self: Any, context: Any, event_type: Any, *arguments: Any, **named: Any) -> int:
         with adding:
-            if getattr(self, "is_stopped", False):
+            is_over = getattr(self, "is_timed_out", False) and event_type not in ends
+            if is_over or getattr(self, "is_stopped", False):
                 return int(context.last_published_event_id)
             self.is_stopped = event_type == HistoryEventType.ExecutionAborted
             return int(add_event(self, context, event_type, *arguments, **named))

@@ -1,7 +1,7 @@
 """No Choice reads what may be missing: Step Functions ends such an execution with States.Runtime, which no Catch sees.
 
-The interpreter in the twin takes the Default there. So the texts are read as a compiler reads a program: a variable
-must be assigned on every way to the state that reads it.
+The twin fails likewise, in runs that get there. So the texts are read as a compiler reads a program: a variable must be
+assigned on every way to the state that reads it.
 """
 
 from __future__ import annotations

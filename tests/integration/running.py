@@ -8,6 +8,7 @@ from rich.console import Console
 
 from local.place import TwinRuns
 from local.twin import Twin
+from tests.asl.replay import assert_run_replayed
 from trainflow.cli.run import follow_to_end
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec
@@ -18,3 +19,14 @@ def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console:
     place = TwinRuns(twin)
     place.start(spec, run_id=run_id)
     return follow_to_end(place, run_id, folder=folder, console=console)
+
+
+def replayed(twin: Twin, run_id: str) -> list[str]:
+    """Let the second engine take the way of a run that is over: names of its executions, the run's first.
+
+    Raises:
+        AssertionError: If it comes to another state, or gives other data to a task.
+    """
+    assert twin.deployment is not None, "the twin runs, with everything deployed"
+    executions = twin.deployment.address.state_machine_arn.replace(":stateMachine:", ":execution:")
+    return assert_run_replayed(twin.client("stepfunctions"), f"{executions}:{run_id}")

@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
-from local.fault_injection import FAULTS, TASK_FUNCTIONS, Blindness, FirstTries, Mail, Plan, twin_with
+from local.aws.deployment import DATA_BUCKET
+from local.fault_injection import FAULTS, TASK_FUNCTIONS, Blindness, FirstRequests, FirstTries, Mail, Plan, twin_with
+from local.place import TwinRuns
 from local.twin import Twin
-from tests.integration.running import follow_run
+from tests.integration.running import follow_run, replayed
 from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec
+from tests.waiting import wait_until
+from trainflow.client.place import RunSummary
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.state_machines import NAMES, definition
@@ -26,8 +31,13 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def twin(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    with twin_with(plan, tmp_path_factory.mktemp("twin"), time_scale=100) as running:
+def throttling() -> FirstRequests:
+    return FirstRequests()
+
+
+@pytest.fixture(scope="module")
+def twin(plan: Plan, throttling: FirstRequests, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    with twin_with(plan, tmp_path_factory.mktemp("twin"), time_scale=100, throttled=throttling) as running:
         yield running
 
 
@@ -119,6 +129,7 @@ def test_a_failing_run_whose_every_call_fails_once_fails_with_its_own_error(
     assert published is not None
     assert (published.datapoints, published.duplicates) == (2, 0)
     assert mail.subjects() == [f"Trainflow: {record.run_id} FAILED"]
+    assert replayed(twin, record.run_id) == [record.run_id, *(f"{record.run_id}-training-{n}-1" for n in (1, 2))]
     assert_nothing_is_left(twin, record.run_id)
 
 
@@ -168,3 +179,25 @@ def test_a_tear_down_that_fails_leaves_the_run_succeeded_and_nothing_behind(
     assert (record.error, record.status) == (None, RunStatus.SUCCEEDED)
     assert refused.failed == 4, "once, and three more times"
     assert_nothing_is_left(twin, record.run_id)
+
+
+def test_an_upload_whose_events_come_twice_and_whose_requests_are_throttled_is_one_run(
+    twin: Twin, plan: Plan, throttling: FirstRequests
+) -> None:
+    mail, place = Mail(twin, "twice"), TwinRuns(twin)
+    text = yaml.safe_dump(steps_spec(max_steps=2) | {"name": "twice"})
+    with plan.events_doubled(), throttling.throttled(each=2):
+        twin.client("s3").put_object(Bucket=DATA_BUCKET, Key="runs/twice.yaml", Body=text.encode())
+        wait_until(lambda: [run.status for run in of_upload(place)] == [RunStatus.SUCCEEDED], seconds=90)
+        place.settle()
+    (run,) = of_upload(place)
+    assert run.status is RunStatus.SUCCEEDED
+    assert plan.doubled.keys() >= {"StartRun", "CleanUp"}
+    assert {service for service, _ in throttling.met} == {"s3", "dynamodb"}
+    assert mail.subjects() == [f"Trainflow: {run.run_id} SUCCEEDED"]
+    assert len(replayed(twin, run.run_id)) == 2
+    assert_nothing_is_left(twin, run.run_id)
+
+
+def of_upload(place: TwinRuns) -> list[RunSummary]:
+    return [run for run in place.runs() if run.run_id.startswith("twice-")]

@@ -1,4 +1,7 @@
-"""The record and the report in S3: final after every ending, with the command's figures, and where people are sent."""
+"""The record and the report in S3: final after every ending, with the command's figures, and where people are sent.
+
+Every run is executed again by the second engine, which has to take the same way with the same data.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from rich.console import Console
 from local.aws.deployment import ARTIFACT_BUCKET
 from local.aws.server import REGION
 from local.twin import Twin
-from tests.integration.running import follow_run
+from tests.integration.running import follow_run, replayed
 from tests.integration.test_runs import TIME_SCALE, steps_spec, subscription
 from tests.waiting import wait_until
 from trainflow.models.run_record import RunRecord, RunStatus
@@ -118,6 +121,7 @@ def assert_links_lead_somewhere(twin: Twin, message: str) -> None:
 def test_of_a_run_that_succeeds(run: Run, twin: Twin) -> None:
     ended = run(steps_spec(max_steps=7), "steps-000000000a01")
     assert_final(ended, RunStatus.SUCCEEDED)
+    assert replayed(twin, "steps-000000000a01") == ["steps-000000000a01", "steps-000000000a01-training-1-1"]
     assert ended.kept.training is not None
     assert (ended.kept.training.steps, ended.kept.error) == (7, None)
     assert ended.kept.training.sequences_per_second
@@ -130,6 +134,7 @@ def test_of_a_run_that_succeeds(run: Run, twin: Twin) -> None:
 def test_of_a_run_that_fails(run: Run, twin: Twin) -> None:
     ended = run(steps_spec(exit_code=1), "steps-000000000a02")
     assert_final(ended, RunStatus.FAILED)
+    assert replayed(twin, "steps-000000000a02") == ["steps-000000000a02", "steps-000000000a02-training-1-1"]
     assert ended.kept.error is not None
     assert ended.kept.error.name == "ScriptFailed"
     assert "the flux capacitor is missing" in ended.report
@@ -149,6 +154,7 @@ def test_of_a_spec_that_is_refused(run: Run, twin: Twin) -> None:
     twin.aws.targets.drain(30)
     record = RunRecord.model_validate_json(content(twin, "runs/refused/run.json"))
     assert (record.status, record.error and record.error.name) == (RunStatus.FAILED, "InvalidRunSpec")
+    assert replayed(twin, "refused") == ["refused"]
     assert record.ended_at is not None
     assert_links_lead_somewhere(twin, json.loads(receive(queue))["Message"])
 
@@ -172,6 +178,7 @@ def test_of_a_run_that_is_ended_from_outside(run: Run, twin: Twin, number: int, 
     ender.join()
 
     assert_final(ended, status)
+    assert replayed(twin, run_id) == [run_id, f"{run_id}-training-1-1"]
     assert ended.kept.training is not None
     assert ended.kept.training.steps > 0
     assert ended.kept.states[-1].execution == run_id

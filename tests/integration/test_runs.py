@@ -17,7 +17,7 @@ from rich.console import Console
 
 from local.aws import deployment, folder_buckets
 from local.twin import Twin
-from tests.integration.running import follow_run
+from tests.integration.running import follow_run, replayed
 from trainflow.cli.run import exit_status
 from trainflow.client.code import PackedCode, pack
 from trainflow.models.run_record import RunRecord
@@ -173,6 +173,8 @@ def test_the_demo_goes_end_to_end(run: Run, twin: Twin, tmp_path: Path) -> None:
     assert "<svg" in (folder / "report.html").read_text()
     assert {f"{pod.name}.log" for pod in training.pods} <= {path.name for path in (folder / "logs").iterdir()}
     assert "demo-0000000000aa SUCCEEDED" in receive(queue)
+    windows = [f"demo-0000000000aa-{stage}-1-1" for stage in ("precompile", "training")]
+    assert replayed(twin, record.run_id) == [record.run_id, *windows]
     assert_nothing_is_left(twin, record.run_id)
 
 

@@ -23,6 +23,8 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
             os._exit(3)
         case "allocate":
             return {"bytes": len(bytearray(1 << 30))}
+        case "letters":
+            return {"letters": event["of"] * event["number"]}
     print("handled", event)
     return {
         "pid": os.getpid(),

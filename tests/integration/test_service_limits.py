@@ -1,0 +1,140 @@
+"""Limits of the services around Step Functions: CloudWatch's for data points, and throttling on request."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from local.aws import metric_limits
+from local.aws.deployment import create_bucket
+from local.aws.server import CREDENTIALS, REGION, AwsServer
+from local.aws.session import isolated_session
+
+
+class Once:
+    """Throttles the first request of an operation."""
+
+    def __init__(self) -> None:
+        self.codes: dict[tuple[str, str], str] = {}
+
+    def __call__(self, service: str, operation: str) -> str | None:
+        return self.codes.pop((service, operation), None)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Once:
+    return Once()
+
+
+@pytest.fixture(scope="module")
+def aws(plan: Once) -> Iterator[AwsServer]:
+    server = AwsServer(time_scale=100, throttled=plan)
+    server.start()
+    create_bucket(server, "throttled")
+    server.client("dynamodb").create_table(
+        TableName="throttled",
+        KeySchema=[{"AttributeName": "name", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "name", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    yield server
+    server.stop()
+
+
+def client(aws: AwsServer, service: str, *, attempts: int) -> Any:
+    return isolated_session().client(  # type: ignore[call-overload]
+        service,
+        endpoint_url=aws.endpoint,
+        region_name=REGION,
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        config=Config(retries={"total_max_attempts": attempts}),
+    )
+
+
+def requests(aws: AwsServer, attempts: int) -> dict[tuple[str, str], Any]:
+    """Requests by service and operation."""
+    s3, table = client(aws, "s3", attempts=attempts), client(aws, "dynamodb", attempts=attempts)
+    item = {"name": {"S": "a"}}
+    return {
+        ("s3", "PutObject"): lambda: s3.put_object(Bucket="throttled", Key="k", Body=b"x"),
+        ("s3", "GetObject"): lambda: s3.get_object(Bucket="throttled", Key="k"),
+        ("s3", "ListBucket"): lambda: s3.list_objects_v2(Bucket="throttled"),
+        ("dynamodb", "PutItem"): lambda: table.put_item(TableName="throttled", Item=item),
+        ("dynamodb", "DeleteItem"): lambda: table.delete_item(TableName="throttled", Key=item),
+    }
+
+
+@pytest.mark.parametrize("code", ["ProvisionedThroughputExceededException", "ThrottlingException"])
+def test_a_throttled_request_has_the_error_of_its_service_and_is_answered_later(
+    aws: AwsServer, plan: Once, code: str
+) -> None:
+    for (service, operation), request in requests(aws, attempts=1).items():
+        plan.codes[service, operation] = "SlowDown" if service == "s3" else code
+        with pytest.raises(ClientError) as throttled:
+            request()
+        found = throttled.value.response
+        expected = ("SlowDown", 503) if service == "s3" else (code, 400)
+        assert (found["Error"]["Code"], found["ResponseMetadata"]["HTTPStatusCode"]) == expected, operation
+        request()
+    assert plan.codes == {}
+
+
+def test_a_client_of_boto3_tries_a_throttled_request_again(aws: AwsServer, plan: Once) -> None:
+    for (service, operation), request in requests(aws, attempts=3).items():
+        plan.codes[service, operation] = "SlowDown" if service == "s3" else "ThrottlingException"
+        request()
+    assert plan.codes == {}
+
+
+def put(aws: AwsServer, *data: dict[str, Any]) -> None:
+    aws.client("cloudwatch").put_metric_data(
+        Namespace="test", MetricData=[{"MetricName": "m", "Value": 1.0, **each} for each in data]
+    )
+
+
+def test_cloudwatch_refuses_a_call_with_a_time_that_is_too_far_away(aws: AwsServer) -> None:
+    now, margin = datetime.now(UTC), timedelta(minutes=1)
+    earliest, latest = now - metric_limits.MAX_AGE, now + metric_limits.MAX_AHEAD
+    put(aws, {"Timestamp": earliest + margin}, {"Timestamp": latest - margin}, {})
+    for time, told in ((earliest - margin, "within the past two weeks"), (latest + margin, "two hours in the future")):
+        with pytest.raises(ClientError, match=rf"InvalidParameterValue.*MetricData.member.2.Timestamp .*{told}"):
+            put(aws, {}, {"Timestamp": time})
+
+
+def test_cloudwatch_takes_150_values_of_a_metric_and_1000_metrics(aws: AwsServer) -> None:
+    values = [float(number) for number in range(151)]
+    cloudwatch = aws.client("cloudwatch")
+    cloudwatch.put_metric_data(Namespace="test", MetricData=[{"MetricName": "m", "Values": values[:150]}])
+    with pytest.raises(ClientError, match=r"InvalidParameterValue.*Values must not have a size greater than 150"):
+        cloudwatch.put_metric_data(Namespace="test", MetricData=[{"MetricName": "m", "Values": values}])
+    put(aws, *[{}] * 1000)
+    with pytest.raises(ClientError, match=r"ValidationError.*size greater than 1000"):
+        put(aws, *[{}] * 1001)
+
+
+def test_cloudwatch_takes_a_call_of_one_megabyte(aws: AwsServer) -> None:
+    names = [f"{number:04}{'x' * 900}" for number in range(1000)]
+    text = json.dumps(names)
+    assert len(text) < metric_limits.MOST_BYTES < 2 * len(text)
+    assert len(gzip.compress(text.encode())) < 100_000
+    plain = isolated_session().client(  # type: ignore[call-overload]
+        "cloudwatch",
+        endpoint_url=aws.endpoint,
+        region_name=REGION,
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        config=Config(disable_request_compression=True),
+    )
+    dimensions = [{"Name": "d", "Value": "y" * 900}]
+    large = [{"MetricName": name, "Dimensions": dimensions, "Value": 1.0} for name in names]
+    with pytest.raises(ClientError, match="larger than 1000000 bytes"):
+        plain.put_metric_data(Namespace="test", MetricData=large)
+    put(aws, *large)  # compressed, as boto3 sends it
