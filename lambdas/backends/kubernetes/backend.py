@@ -81,6 +81,10 @@ class KubernetesBackend:
         """Complete lines, oldest first."""
         return self._cluster.read_log(pod, since=since, tail_lines=tail_lines)
 
+    def follow_log(self, pod: str, *, since: datetime | None, longest_seconds: float) -> Iterator[LogLine]:
+        """Complete lines, with those that are written until the container ends, also of a pod that is being deleted."""
+        return self._cluster.follow_log(pod, since=since, longest_seconds=longest_seconds)
+
     def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Announced pods of rank 0 of elastic jobs, then failed pods and those of index 0."""
         announced = [self._announced(run_id, job) for job in self._cluster.elastic_jobs(run_id)]
