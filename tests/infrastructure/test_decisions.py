@@ -256,9 +256,9 @@ def test_every_way_out_of_a_choice_is_taken_above() -> None:
 ENDS_WELL = {"job", "ends_by", "error", "warning"}
 """What Notify is told of runs that go on or that fail."""
 NOT_TOLD = {
-    "ReleaseNodes": {"error", "job", "stopping_since"},
-    "DeleteJob": {"stopping_since"},
-    "TearDown": {"error", "job", "stopping_since"},
+    "ReleaseNodes": {"error", "job", "progress", "stopping_since", "training"},
+    "DeleteJob": {"stopping_since", "training"},
+    "TearDown": {"error", "job", "progress", "stopping_since", "training"},
     "TearDownAfterFailure": {"error", "job", "stopping_since"},
     "StopAtLimit": {"error", "job"},
     "PublishAtLimit": {"training"},
