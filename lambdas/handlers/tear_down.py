@@ -19,10 +19,12 @@ from pydantic import BaseModel
 
 from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
+from lambdas.handlers.environment import read
 from lambdas.handlers.last_lines import keep_last_lines
 from lambdas.handlers.publishing import publish_last_lines
 from lambdas.handlers.releasing import release_caches, release_nodes
 from lambdas.handlers.task import task
+from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.run import JobRef, MetricsCursor, Run
 from trainflow.record.failure import caught_error
 
@@ -50,7 +52,7 @@ class Event(BaseModel):
 def lambda_handler(event: Event) -> dict[str, Any]:
     """The names of the deleted jobs, the number of released nodes, and how far the steps have been published.
 
-    With one job also the run, which remembers the node on which the job failed.
+    With one job also the run, which remembers the node on which the job failed, and its folder of artifacts.
     """
     if event.job is not None:
         return _delete(event, event.job)
@@ -78,6 +80,7 @@ def _delete(event: Event, job: JobRef) -> dict[str, Any]:
         "nodes_released": 0,
         "run": _after(event.run, event.error).model_dump(mode="json"),
         "progress": progress.model_dump(mode="json"),
+        "folder": read(ArtifactEnvironment).url_of(event.run.run_id),
     }
 
 

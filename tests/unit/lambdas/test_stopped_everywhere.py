@@ -74,6 +74,7 @@ VARIABLES: dict[str, Any] = {
     "warning": None,
     "artifacts": None,
     "record_folder": None,
+    "run_folder": "s3://artifacts/runs/",
     **dict.fromkeys(("preflight_waited", "staging_waited", "nodes_waited", "publish_waited"), 0),
     **dict.fromkeys(("preflight_attempt", "staging_attempt", "publish_attempt"), 1),
 }
