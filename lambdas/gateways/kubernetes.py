@@ -36,6 +36,7 @@ from trainflow.models.job_status import WorkerPod
 from trainflow.models.kubernetes_names import (
     BACKEND_LABEL,
     CLAIM_LABEL,
+    CORDONED_ANNOTATION,
     ELASTIC_LABEL,
     JOB_LABEL,
     MANAGED_BY,
@@ -275,27 +276,30 @@ class KubernetesCluster:
             if avoided_nodes:
                 self._api.call("PUT", f"{self._core('configmaps')}/{run_id}-nodes", body=claim)
 
-    def cordon(self, node: str, *, run_id: str) -> None:
+    def cordon(self, node: Node, *, run_id: str) -> None:
         """Let no further pods onto a node whose instance is terminated. Safe to repeat.
 
         Args:
-            node: Name of the node.
+            node: The node.
             run_id: Run whose jobs failed there.
         """
-        self._mark(node, replaced_by=run_id, unschedulable=True)
+        if node.cordoned:
+            self._change_node(node, {REPLACED_ANNOTATION: run_id}, {})
+        else:
+            marks = {REPLACED_ANNOTATION: run_id, CORDONED_ANNOTATION: run_id}
+            self._change_node(node, marks, {"unschedulable": True})
 
-    def uncordon(self, node: str) -> None:
-        """Let pods onto a node again whose instance is not terminated after all. Safe to repeat."""
-        self._mark(node, replaced_by=None, unschedulable=None)
+    def uncordon(self, node: Node) -> None:
+        """Let pods onto a node again whose instance is not terminated after all, unless a person has cordoned it. Safe
+        to repeat."""
+        spec = {"unschedulable": None} if node.cordoned_by_run else {}
+        self._change_node(node, {REPLACED_ANNOTATION: None, CORDONED_ANNOTATION: None}, spec)
 
-    def _mark(self, node: str, *, replaced_by: str | None, unschedulable: bool | None) -> None:
+    def _change_node(self, node: Node, annotations: Mapping[str, str | None], spec: Mapping[str, Any]) -> None:
         """Change both in one call. A merge patch removes what is null (RFC 7396)."""
-        change = {
-            "metadata": {"annotations": {REPLACED_ANNOTATION: replaced_by}},
-            "spec": {"unschedulable": unschedulable},
-        }
+        change = {"metadata": {"annotations": dict(annotations)}, "spec": dict(spec)}
         with suppress(NotFound):
-            self._api.call("PATCH", f"/api/v1/nodes/{node}", body=change)
+            self._api.call("PATCH", f"/api/v1/nodes/{node.name}", body=change)
 
     def claimed_nodes(self, instance_type: str) -> int:
         """Number of nodes that all runs together claim."""

@@ -382,7 +382,9 @@ def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:
     assert delete["Assign"]["attempt.$"] == "States.MathAdd($attempt, 1)", "another name"
     assert delete["Assign"]["phase"] == "pending", "the new gang has a time limit of its own"
     told = training[delete["Next"]]
-    assert told["Next"] == told["Catch"][0]["Next"] == "NeedsCache", "graphs and nodes first, whoever could be told"
+    assert told["Next"] == told["Catch"][0]["Next"] == "NeedsCache", (
+        "graphs and nodes first, also if no message could be sent"
+    )
 
 
 def test_a_training_that_ends_with_a_loss_that_is_not_finite_has_not_succeeded() -> None:

@@ -104,10 +104,11 @@ class KubernetesBackend:
 
     def ensure_nodes(self, run: Run, *, waiting_since: datetime) -> Capacity:
         """Capacity of the instance type's node group, which grows by the missing nodes."""
-        refused = self._deployment.replaces_bad_nodes and not node_groups.replace_bad_nodes(
-            self._cluster, self._nodegroups, run
+        replaces = self._deployment.replaces_bad_nodes
+        refused = replaces and not node_groups.replace_bad_nodes(self._cluster, self._nodegroups, run)
+        capacity = node_groups.ensure_nodes(
+            self._cluster, self._nodegroups, run, waiting_since=waiting_since, replaces_bad_nodes=replaces
         )
-        capacity = node_groups.ensure_nodes(self._cluster, self._nodegroups, run, waiting_since=waiting_since)
         return replace(capacity, termination_refused=refused)
 
     def release_nodes(self, instance_type: str) -> int:
