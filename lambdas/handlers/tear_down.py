@@ -80,6 +80,8 @@ def _delete(event: Event, job: JobRef) -> dict[str, Any]:
         "nodes_released": 0,
         "run": _after(event.run, event.error).model_dump(mode="json"),
         "progress": progress.model_dump(mode="json"),
+        # The steps that were logged after the failure are this job's, and no progress of the next one.
+        "restarted_at_step": -1 if progress.last_step is None else progress.last_step,
         "folder": read(ArtifactEnvironment).url_of(event.run.run_id),
     }
 

@@ -146,6 +146,12 @@ def test_a_run_that_was_never_polled_has_all_its_steps_published(pods: Cluster, 
     assert steps == [1, 2, 3, 4, 5]
 
 
+def test_what_a_job_logs_while_it_is_deleted_is_no_progress_of_the_next_one(pods: Cluster, steps: list[int]) -> None:
+    assert call("DeleteJob", poll())["restarted_at_step"] == 5
+    pods.logged, pods.logged_at_the_end = [], []
+    assert call("DeleteJob")["restarted_at_step"] == -1, "HasProgressed compares numbers"
+
+
 @pytest.mark.parametrize("fails_at", ["open the log", "read the log"])
 @pytest.mark.parametrize("state", WAYS)
 def test_no_trouble_with_the_log_keeps_a_job_or_a_node(
