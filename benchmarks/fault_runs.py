@@ -126,23 +126,16 @@ def compare_run(expected: Expected, record: RunRecord) -> Row:
 
 
 def _compare_points(expected: Expected, record: RunRecord) -> Row:
-    """A lost point does not make up for a doubled one.
-
-    A run that may end at any step is stopped while its program logs, also without faults: no log is read after that. So
-    of its steps, which count from 1, those after the last published one are not missing.
-    """
+    """A lost point does not make up for a doubled one. Steps count from 1."""
     published = record.metrics_published
     if published is None or published.gaps is None or published.duplicates is None:
         if expected.points == 0:
             return Row()
         return Row(lost=expected.points or 1, notes=[f"the points of {record.run_id} were not compared with its log"])
     steps_published = published.datapoints - published.duplicates
-    if expected.points is None:
-        wanted, gaps = published.last_step or 0, 0
-    else:
-        wanted, gaps = expected.points, published.gaps
+    wanted = (published.last_step or 0) if expected.points is None else expected.points
     row = Row(
-        lost=max(gaps, wanted - steps_published),
+        lost=max(published.gaps, wanted - steps_published),
         doubled=published.duplicates + max(0, steps_published - wanted),
     )
     if row.lost or row.doubled:

@@ -86,7 +86,7 @@ def kinds_of_runs() -> dict[str, Expected]:
             status="FAILED",
             error="WorkerFailed",
             points=2,
-            messages=["FAILED"],
+            messages=["restarts", "FAILED"],
             pods={"training": 2 * 2},
         ),
         "limited": Expected(

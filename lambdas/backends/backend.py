@@ -65,6 +65,17 @@ class Backend(Protocol):
             tail_lines: Number of last lines to read; None for all.
         """
 
+    def follow_log(self, pod: str, *, since: datetime | None, longest_seconds: float) -> Iterator[LogLine]:
+        """Complete lines of a pod's log, with those that are written until its program ends.
+
+        It is called before the pod is deleted, and its lines are read after that.
+
+        Args:
+            pod: The pod's name.
+            since: As `read_log`.
+            longest_seconds: Time after which the lines end in any case.
+        """
+
     def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Names of a few pods of the run whose last lines should be kept: those of rank 0 and failed ones."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
+from threading import Timer
 from typing import Any
 
 from lambdas.gateways import eks
@@ -24,7 +25,8 @@ from lambdas.gateways.kubernetes_objects import (
     troubled_pods,
     worker_pod,
 )
-from trainflow.errors import BackendNotInstalled, InvalidRunSpec, JobConflict, JobNotFound
+from trainflow.errors import BackendNotInstalled, ClusterUnavailable, InvalidRunSpec, JobConflict, JobNotFound
+from trainflow.kubernetes.api import LineStream
 from trainflow.kubernetes.connection import from_endpoint
 from trainflow.kubernetes.faults import AlreadyExists, NotFound, RequestRefused
 from trainflow.kubernetes.renewable import RenewableApi
@@ -34,6 +36,7 @@ from trainflow.models.job_status import WorkerPod
 from trainflow.models.kubernetes_names import (
     BACKEND_LABEL,
     CLAIM_LABEL,
+    CORDONED_ANNOTATION,
     ELASTIC_LABEL,
     JOB_LABEL,
     MANAGED_BY,
@@ -62,6 +65,9 @@ MAX_EVENTS = 500
 
 MAX_PODS_TO_DIAGNOSE = 8
 """Pods to diagnose for each kind of job: a run has one job per stage, and one more per restart."""
+
+NO_LOG = (400, 404)
+"""Answers to a request for a log that is not there: the container has not started, or the pod is gone."""
 
 CORE = "/api/v1"
 KIND_API = {(backend.api_version, backend.kind): backend.api for backend in KUBERNETES_KINDS.values()}
@@ -193,15 +199,28 @@ class KubernetesCluster:
 
     def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
         """Complete lines, oldest first. They are streamed, so that a large log needs little memory."""
-        second = since.strftime("%Y-%m-%dT%H:%M:%SZ") if since else None
+        path, second = f"{self._core('pods')}/{pod}", _to_second(since)
         try:
-            yield from log_lines(
-                self._api.log(f"{self._core('pods')}/{pod}", since=second, tail_lines=tail_lines).complete()
-            )
+            yield from log_lines(self._api.log(path, since=second, tail_lines=tail_lines).complete())
         except RequestRefused as error:
-            # 400: the container has not started; 404: the pod is gone. Neither has a log to read.
-            if error.status not in (400, 404):
+            if error.status not in NO_LOG:
                 raise
+
+    def follow_log(self, pod: str, *, since: datetime | None, longest_seconds: float) -> Iterator[LogLine]:
+        """Complete lines, with those that are written until the container ends.
+
+        The request is sent at once, so that the kubelet has opened the log before the pod is deleted: it then sends the
+        log to its end. A stream that breaks off ends the lines.
+        """
+        try:
+            stream = self._api.log(
+                f"{self._core('pods')}/{pod}", since=_to_second(since), follow=True, silence_seconds=longest_seconds
+            ).open()
+        except RequestRefused as error:
+            if error.status not in NO_LOG:
+                raise
+            return iter(())
+        return _followed(stream, longest_seconds)
 
     def cancel(self, run_id: str) -> list[str]:
         """Delete the run's jobs with their pods, its services, and its claim on nodes."""
@@ -257,27 +276,30 @@ class KubernetesCluster:
             if avoided_nodes:
                 self._api.call("PUT", f"{self._core('configmaps')}/{run_id}-nodes", body=claim)
 
-    def cordon(self, node: str, *, run_id: str) -> None:
+    def cordon(self, node: Node, *, run_id: str) -> None:
         """Let no further pods onto a node whose instance is terminated. Safe to repeat.
 
         Args:
-            node: Name of the node.
+            node: The node.
             run_id: Run whose jobs failed there.
         """
-        self._mark(node, replaced_by=run_id, unschedulable=True)
+        if node.cordoned:
+            self._change_node(node, {REPLACED_ANNOTATION: run_id}, {})
+        else:
+            marks = {REPLACED_ANNOTATION: run_id, CORDONED_ANNOTATION: run_id}
+            self._change_node(node, marks, {"unschedulable": True})
 
-    def uncordon(self, node: str) -> None:
-        """Let pods onto a node again whose instance is not terminated after all. Safe to repeat."""
-        self._mark(node, replaced_by=None, unschedulable=None)
+    def uncordon(self, node: Node) -> None:
+        """Let pods onto a node again whose instance is not terminated after all, unless a person has cordoned it. Safe
+        to repeat."""
+        spec = {"unschedulable": None} if node.cordoned_by_run else {}
+        self._change_node(node, {REPLACED_ANNOTATION: None, CORDONED_ANNOTATION: None}, spec)
 
-    def _mark(self, node: str, *, replaced_by: str | None, unschedulable: bool | None) -> None:
+    def _change_node(self, node: Node, annotations: Mapping[str, str | None], spec: Mapping[str, Any]) -> None:
         """Change both in one call. A merge patch removes what is null (RFC 7396)."""
-        change = {
-            "metadata": {"annotations": {REPLACED_ANNOTATION: replaced_by}},
-            "spec": {"unschedulable": unschedulable},
-        }
+        change = {"metadata": {"annotations": dict(annotations)}, "spec": dict(spec)}
         with suppress(NotFound):
-            self._api.call("PATCH", f"/api/v1/nodes/{node}", body=change)
+            self._api.call("PATCH", f"/api/v1/nodes/{node.name}", body=change)
 
     def claimed_nodes(self, instance_type: str) -> int:
         """Number of nodes that all runs together claim."""
@@ -375,6 +397,23 @@ class KubernetesCluster:
 
     def _pods(self, label_selector: str, *, field_selector: str = "", limit: int = 0) -> list[Any]:
         return self._api.list(self._core("pods"), label_selector, field_selector=field_selector, limit=limit)
+
+
+def _to_second(time: datetime | None) -> str | None:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ") if time else None
+
+
+def _followed(stream: LineStream, longest_seconds: float) -> Iterator[LogLine]:
+    """The lines of a stream, which is closed after a time whether lines arrive or not."""
+    closing = Timer(longest_seconds, stream.close)
+    closing.daemon = True
+    closing.start()
+    try:
+        yield from log_lines(stream.complete())
+    except ClusterUnavailable:
+        return  # it was closed, or broke off; what has arrived counts
+    finally:
+        closing.cancel()
 
 
 def _selector(labels: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """Task states `Notify`, `NotifyFailure` and `NotifyRejection`: send a message about the run's end and record it.
 
-States `TellOwner` and `WarnOwner` send one about a run that goes on: its job cannot be polled, or it has used most of
-one of its limits.
+States `TellOwner`, `WarnOwner` and `NotifyRestart` send one about a run that goes on: its job cannot be polled, it has
+used most of one of its limits, or its job has failed and is submitted again.
 
 Each message is sent once, also if the function is repeated after it has sent it.
 """
@@ -19,7 +19,7 @@ from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, task
-from lambdas.logic.messages import message, near_limit, subject, unseen
+from lambdas.logic.messages import message, near_limit, restarted, subject, unseen
 from trainflow.errors import ServiceUnavailable
 from trainflow.models.environment import RunTableEnvironment
 from trainflow.models.run import JobRef, LimitWarning, MetricsCursor
@@ -43,7 +43,9 @@ class Event(BaseModel):
     folder: str | None = None
     """Folder of the record and the report; None if they could not be written."""
     job: JobRef | None = None
-    """The job that cannot be polled, of a run that goes on."""
+    """The job that cannot be polled, or that has failed, of a run that goes on."""
+    next_attempt: int | None = None
+    """Attempt of the next job, in place of one that has failed."""
     ends_by: datetime | None = None
     """When that job has ended in any case."""
     warning: LimitWarning | None = None
@@ -58,6 +60,18 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if event.warning is not None:
         title, text = near_limit(event.run_id, arn=event.execution_arn, warning=event.warning)
         about = "near its limit"
+    elif event.job is not None and error is not None and event.next_attempt is not None:
+        title, text = restarted(
+            event.run_id,
+            arn=event.execution_arn,
+            job=event.job,
+            error=error,
+            next_attempt=event.next_attempt,
+            avoided_nodes=event.avoided_nodes,
+            progress=event.progress,
+            folder=event.folder,
+        )
+        about = f"restart {event.job.name}"
     elif event.job is not None and error is not None and event.ends_by is not None:
         title, text = unseen(event.run_id, arn=event.execution_arn, job=event.job, error=error, ends_by=event.ends_by)
         about = f"unseen {event.job.name} {event.ends_by.isoformat()}"

@@ -24,7 +24,12 @@ def release_run(backend: Backend, run_id: str, instance_types: Iterable[str]) ->
     """Delete a run's jobs, services and claim, and release its nodes of these types. Safe to repeat."""
     keep_last_lines(backend, run_id)
     jobs = backend.cancel(run_id)
-    return Released(jobs, sum(backend.release_nodes(instance_type) for instance_type in instance_types))
+    return Released(jobs, release_nodes(backend, instance_types))
+
+
+def release_nodes(backend: Backend, instance_types: Iterable[str]) -> int:
+    """Release the nodes of a run that has been cancelled; returns their number. Safe to repeat."""
+    return sum(backend.release_nodes(instance_type) for instance_type in instance_types)
 
 
 def release_caches(run_id: str) -> None:

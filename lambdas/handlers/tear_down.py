@@ -6,6 +6,8 @@ State `DeleteJob` deletes one job only, so that it can be submitted again: the r
 
 State `StopAtLimit` waits until the programs have ended, which save their state when they are asked to end, and releases
 the nodes then.
+
+What rank 0 logs until its program has ended is published: the log is deleted with the pod.
 """
 
 from __future__ import annotations
@@ -17,10 +19,13 @@ from pydantic import BaseModel
 
 from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
+from lambdas.handlers.environment import read
 from lambdas.handlers.last_lines import keep_last_lines
-from lambdas.handlers.releasing import release_caches, release_run
+from lambdas.handlers.publishing import publish_last_lines
+from lambdas.handlers.releasing import release_caches, release_nodes
 from lambdas.handlers.task import task
-from trainflow.models.run import JobRef, Run
+from trainflow.models.environment import ArtifactEnvironment
+from trainflow.models.run import JobRef, MetricsCursor, Run
 from trainflow.record.failure import caught_error
 
 STOP_POLL_SECONDS = 10
@@ -37,34 +42,52 @@ class Event(BaseModel):
     """When the run reached a limit; None for a run that is torn down at once."""
     error: dict[str, Any] | None = None
     """Error in which that job ended."""
+    training: JobRef | None = None
+    """The run's newest training job, whose last steps are published; None before the first, and after a success."""
+    progress: MetricsCursor = MetricsCursor()
+    """How far its steps have been published."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The names of the deleted jobs and the number of released nodes.
+    """The names of the deleted jobs, the number of released nodes, and how far the steps have been published.
 
-    With one job also the run, which remembers the node on which the job failed.
+    With one job also the run, which remembers the node on which the job failed, and its folder of artifacts.
     """
     if event.job is not None:
-        backend = backends.connect(event.job.backend)
-        keep_last_lines(backend, event.run.run_id)
-        backend.delete(event.job)
-        run = _after(event.run, event.error)
-        return {"deleted_jobs": [event.job.name], "nodes_released": 0, "run": run.model_dump(mode="json")}
+        return _delete(event, event.job)
     release_caches(event.run.run_id)
     compute = event.run.spec.compute
     backend = backends.connect(compute.backend)
+    keep_last_lines(backend, event.run.run_id)
+    jobs: list[str] = []
+    progress = publish_last_lines(
+        backend, event.run, event.training, event.progress, lambda: jobs.extend(backend.cancel(event.run.run_id))
+    )
+    answer = {"deleted_jobs": jobs, "progress": progress.model_dump(mode="json")}
     if event.stopping_since is not None and _is_stopping(backend, event.run.run_id, event.stopping_since):
-        return {"finished": False, "wait_seconds": STOP_POLL_SECONDS}
-    released = release_run(backend, event.run.run_id, [compute.instance_type])
-    done = {"deleted_jobs": released.jobs, "nodes_released": released.nodes}
-    return done if event.stopping_since is None else {**done, "finished": True, "wait_seconds": 0}
+        return {**answer, "nodes_released": 0, "finished": False, "wait_seconds": STOP_POLL_SECONDS}
+    nodes = release_nodes(backend, [compute.instance_type])
+    return {**answer, "nodes_released": nodes, "finished": True, "wait_seconds": 0}
+
+
+def _delete(event: Event, job: JobRef) -> dict[str, Any]:
+    backend = backends.connect(job.backend)
+    keep_last_lines(backend, event.run.run_id)
+    progress = publish_last_lines(backend, event.run, job, event.progress, lambda: backend.delete(job))
+    return {
+        "deleted_jobs": [job.name],
+        "nodes_released": 0,
+        "run": _after(event.run, event.error).model_dump(mode="json"),
+        "progress": progress.model_dump(mode="json"),
+        # The steps that were logged after the failure are this job's, and no progress of the next one.
+        "restarted_at_step": -1 if progress.last_step is None else progress.last_step,
+        "folder": read(ArtifactEnvironment).url_of(event.run.run_id),
+    }
 
 
 def _is_stopping(backend: Backend, run_id: str, since: datetime) -> bool:
-    """Whether programs of the run, which are asked to end, have some time left to do so."""
-    keep_last_lines(backend, run_id)
-    backend.cancel(run_id)
+    """Whether programs of the run, which were asked to end, have some time left to do so."""
     return datetime.now(UTC) - since < LONGEST_STOP and not backend.is_stopped(run_id)
 
 

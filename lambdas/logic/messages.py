@@ -9,7 +9,8 @@ from typing import Any
 from lambdas.logic.fleet import IdleNodes, no_price, usd
 from trainflow.errors import ENDED_BY_LIMIT, TrainflowError
 from trainflow.links import execution_link, object_link
-from trainflow.models.run import JobRef, LimitWarning, MetricsCursor
+from trainflow.models.failed_nodes import failed_node
+from trainflow.models.run import JobRef, LimitWarning, MetricsCursor, Stage
 from trainflow.models.run_record import RunError, RunStatus
 
 MAX_REASON_LENGTH = 2000
@@ -89,6 +90,50 @@ def unseen(run_id: str, *, arn: str, job: JobRef, error: RunError, ends_by: date
         f"What to do: {error.what_to_do}",
     ]
     return f"Trainflow: {_short(run_id)} cannot be seen", "\n".join([*lines, *_links(arn, None)])
+
+
+def restarted(
+    run_id: str,
+    *,
+    arn: str,
+    job: JobRef,
+    error: RunError,
+    next_attempt: int,
+    avoided_nodes: Sequence[str],
+    progress: MetricsCursor | None,
+    folder: str | None,
+) -> tuple[str, str]:
+    """Subject and message about a job that has failed and is submitted again.
+
+    Args:
+        run_id: The run.
+        arn: ARN of its execution.
+        job: The job that has failed.
+        error: Its error.
+        next_attempt: Attempt of the next job.
+        avoided_nodes: Nodes that the run does not use any more.
+        progress: Progress of its training.
+        folder: s3://bucket/prefix/ of its artifacts.
+    """
+    node = failed_node(error.message)
+    done = [f"the job was deleted and is submitted again, as attempt {next_attempt}."]
+    if job.stage is Stage.TRAINING:
+        done.append("It continues from the newest checkpoint, if there is one.")
+    if node in avoided_nodes:
+        done.append(f"The run does not use the node {node} any more.")
+    examine = f"examine the node {node}. " if node in avoided_nodes else "nothing now. "
+    step = [f"Steps: {progress.last_step}"] if progress is not None and progress.last_step is not None else []
+    logs = [f"Last lines: {folder}logs/"] if folder else []
+    lines = [
+        f"Run: {run_id}",
+        f"What happened: the job '{job.name}' failed with {error.name}: {error.message}",
+        f"What was done: {' '.join(done)}",
+        f"What to do: {examine}If it fails in the same way again: {error.what_to_do.replace(' RUN', f' {run_id}')}",
+        *step,
+        *logs,
+        f"Logs: trainflow logs {run_id}",
+    ]
+    return f"Trainflow: {_short(run_id)} restarts", "\n".join([*lines, *_links(arn, None)])
 
 
 def near_limit(run_id: str, *, arn: str, warning: LimitWarning) -> tuple[str, str]:

@@ -239,8 +239,14 @@ class TaskGrants(SharedGrants):
         return [self.write_artifacts]
 
     def tear_down(self) -> Grants:
-        """Releases nodes and leases, and stores the last lines of the pods' logs."""
-        return [self.resize_nodegroups, self.write_artifacts, *self.find_rank0(), *self.release_caches()]
+        """Releases nodes and leases, stores the last lines of the pods' logs, and publishes the last steps."""
+        return [
+            self.resize_nodegroups,
+            *self.find_rank0(),
+            *self.release_caches(),
+            self.policies.publish_metrics,
+            *self.keep_steps(),
+        ]
 
     def write_record(self) -> Grants:
         """Writes the record and the report."""

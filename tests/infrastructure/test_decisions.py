@@ -253,12 +253,12 @@ def test_every_way_out_of_a_choice_is_taken_above() -> None:
     }
 
 
-ENDS_WELL = {"job", "ends_by", "error", "warning"}
+ENDS_WELL = {"job", "ends_by", "error", "next_attempt", "warning"}
 """What Notify is told of runs that go on or that fail."""
 NOT_TOLD = {
-    "ReleaseNodes": {"error", "job", "stopping_since"},
-    "DeleteJob": {"stopping_since"},
-    "TearDown": {"error", "job", "stopping_since"},
+    "ReleaseNodes": {"error", "job", "progress", "stopping_since", "training"},
+    "DeleteJob": {"stopping_since", "training"},
+    "TearDown": {"error", "job", "progress", "stopping_since", "training"},
     "TearDownAfterFailure": {"error", "job", "stopping_since"},
     "StopAtLimit": {"error", "job"},
     "PublishAtLimit": {"training"},
@@ -269,8 +269,11 @@ NOT_TOLD = {
         *(ENDS_WELL - {"error"}),
         *("artifacts", "avoided_nodes", "given_up", "instance_type", "progress"),
     },
-    "TellOwner": {"artifacts", "avoided_nodes", "folder", "given_up", "progress", "warning"},
-    "WarnOwner": {"artifacts", "avoided_nodes", "ends_by", "error", "folder", "given_up", "job", "progress"},
+    "TellOwner": {"artifacts", "avoided_nodes", "folder", "given_up", "next_attempt", "progress", "warning"},
+    "WarnOwner": {
+        *("artifacts", "avoided_nodes", "ends_by", "error", "folder", "given_up", "job", "next_attempt", "progress"),
+    },
+    "NotifyRestart": {"artifacts", "ends_by", "given_up", "instance_type", "warning"},
 }
 """Fields that a function knows and a state leaves at their default."""
 

@@ -154,7 +154,10 @@ def test_who_may_read_and_write_objects_and_which() -> None:
         ("Preflight", "s3:GetObject", "data/*"),
         ("StartRun", "s3:GetObject", "runs/*"),
         ("StartRun", "s3:GetObjectVersion", "runs/*"),
-        *((who, "s3:GetObject", "runs/*/steps.json") for who in ("PublishMetrics", "WriteRecord", "CleanUp")),
+        *(
+            (who, "s3:GetObject", "runs/*/steps.json")
+            for who in ("PublishMetrics", "TearDown", "WriteRecord", "CleanUp")
+        ),
         *(
             (who, "s3:GetObject", "runs/*/rank0/*")
             for who in ("LocateRank0", "PublishArtifacts", "TearDown", "CleanUp")
@@ -218,7 +221,8 @@ def test_only_preflight_may_ask_for_offerings_quotas_and_their_use() -> None:
 
 
 def test_who_may_publish_metrics_and_where() -> None:
-    assert deployed().who_may("cloudwatch:PutMetricData") == {"PublishMetrics", "StageData", "SurveyFleet"}
+    publishers = {"PublishMetrics", "StageData", "SurveyFleet", "TearDown"}
+    assert deployed().who_may("cloudwatch:PutMetricData") == publishers
     for _, action, _, statement in deployed().grants():
         if action == "cloudwatch:PutMetricData":
             assert statement["Condition"] == {"StringEquals": {"cloudwatch:namespace": "Trainflow"}}

@@ -79,8 +79,8 @@ def test_every_end_of_a_window_has_the_fields_that_the_run_reads() -> None:
         assert fields == [read] * len(ends) or fields == [read | {"outcome"}] * len(ends)
 
 
-OBSERVING = {"PollJob", "LocateRank0", "PublishMetrics", "TellOwner", "WarnOwner"}
-"""Tasks whose failure costs one poll: they are tried a few times, since the next poll comes by itself."""
+OBSERVING = {"PollJob", "LocateRank0", "PublishMetrics", "TellOwner", "WarnOwner", "NotifyRestart"}
+"""Tasks whose failure costs one poll or one message: they are tried a few times."""
 
 
 def test_a_rule_for_retries_stands_once_in_its_file_and_both_files_retry_functions_alike() -> None:
@@ -308,6 +308,7 @@ def _ways_of(state: dict[str, Any]) -> set[str]:
 def test_every_task_before_the_end_fails_through_diagnostics() -> None:
     at_limit = {"StopAtLimit", "PublishAtLimit"}
     afterwards = {"CollectDiagnostics", "TearDown", "TearDownAfterFailure", *at_limit, *ENDS, *ENDS.values()}
+    afterwards.add("NotifyRestart")  # a message that cannot be sent ends no run
     for name, state in states("training"):
         if state["Type"] == "Task" and name not in afterwards | {"ValidateRun"}:
             *others, last = state["Catch"]
@@ -391,7 +392,10 @@ def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:
     assert delete["Parameters"]["Payload"]["job.$"] == "$job", "one job, not the run"
     assert delete["Assign"]["attempt.$"] == "States.MathAdd($attempt, 1)", "another name"
     assert delete["Assign"]["phase"] == "pending", "the new gang has a time limit of its own"
-    assert delete["Next"] == "NeedsCache", "graphs and nodes first"
+    told = training[delete["Next"]]
+    assert told["Next"] == told["Catch"][0]["Next"] == "NeedsCache", (
+        "graphs and nodes first, also if no message could be sent"
+    )
 
 
 def test_a_training_that_ends_with_a_loss_that_is_not_finite_has_not_succeeded() -> None:

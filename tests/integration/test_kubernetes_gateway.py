@@ -185,3 +185,4 @@ def test_a_cluster_that_does_not_answer_is_worth_a_retry(server: ApiServer) -> N
 
 def test_a_pod_that_is_not_there_has_no_log(backend: KubernetesCluster) -> None:
     assert list(backend.read_log("missing")) == []
+    assert list(backend.follow_log("missing", since=None, longest_seconds=1.0)) == []

@@ -14,6 +14,7 @@ from rich.console import Console
 from local.aws.faults import no_faults
 from local.aws.triggers import REQUESTS
 from local.fault_injection import FAULTS, Blindness, FirstTries, Mail, Plan
+from local.many_runs import published_losses
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.running import follow_run
@@ -22,7 +23,7 @@ from tests.integration.test_runs import assert_nothing_is_left
 from trainflow.cli.run import LIMIT_REACHED, exit_status, follow_to_end
 from trainflow.client.place import RunSummary
 from trainflow.models.prices import usd_per_hour
-from trainflow.models.run_record import RunStatus
+from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import parse_run_spec
 
 PROGRAM = """
@@ -42,6 +43,8 @@ while state["step"] < arguments.max_steps:
     time.sleep(arguments.seconds_per_step)
     state = {"step": state["step"] + 1, "weight": state["weight"] * 0.97 + 0.001 * state["step"]}
     print(json.dumps({"step": state["step"], "loss": state["weight"]}), flush=True)
+    with (arguments.folder / "printed").open("a") as printed:
+        print(state["step"], file=printed)
     if asked or state["step"] in (20, arguments.max_steps):
         unfinished = arguments.folder / "unfinished"
         unfinished.write_text(json.dumps(state))
@@ -97,6 +100,14 @@ def uninterrupted() -> dict[str, Any]:
     return {"step": LAST_STEP, "weight": weight}
 
 
+def assert_every_step_is_published_once(twin: Twin, record: RunRecord) -> None:
+    """What rank 0 printed until its end, also after it was asked to end, against CloudWatch and the record."""
+    printed = (twin.home / "volumes" / "runs" / record.run_id / "printed").read_text().split()
+    assert record.metrics_published is not None
+    assert record.metrics_published.last_step == int(printed[-1])
+    assert published_losses(twin, record.run_id)[0] == len(printed)
+
+
 @pytest.mark.parametrize("crashes", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_run_ends_at_its_budget_and_is_resumed_without_a_step_lost(
     twin: Twin, plan: Plan, tmp_path: Path, crashes: bool
@@ -124,6 +135,7 @@ def test_a_run_ends_at_its_budget_and_is_resumed_without_a_step_lost(
     saved = record.training.checkpoint
     assert saved is not None
     step = int(saved.removesuffix(".json").rsplit("-", 1)[1])
+    assert_every_step_is_published_once(twin, record)
     assert 20 < step < LAST_STEP, "saved when it was asked to, not at the last interval"
     assert record.cost is not None
     assert record.cost.usd is not None
@@ -151,6 +163,7 @@ def test_a_run_ends_at_its_budget_also_if_its_job_can_never_be_polled(twin: Twin
     own = [visit.name for visit in record.states if visit.execution == record.run_id]
     assert {"StopAtLimit", "PublishAtLimit", "TearDownAfterFailure"} <= set(own)
     assert record.training is None or record.training.checkpoint is not None
+    assert_every_step_is_published_once(twin, record)
     assert_nothing_is_left(twin, record.run_id)
 
 

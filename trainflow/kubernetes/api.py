@@ -158,6 +158,7 @@ class KubernetesApi:
         tail_lines: int | None = None,
         follow: bool = False,
         seconds: float | None = None,
+        silence_seconds: float = SILENCE_SECONDS,
     ) -> LineStream:
         """A container's log, each line behind its time stamp.
 
@@ -171,6 +172,7 @@ class KubernetesApi:
             tail_lines: At most so many of the newest lines.
             follow: Whether to go on with lines that are written later.
             seconds: Time after which the stream ends with the chunk that it has; None for none.
+            silence_seconds: Time without a byte after which a log that is followed counts as lost.
         """
         query: list[tuple[str, Any]] = [("timestamps", "true")]
         if follow:
@@ -181,8 +183,8 @@ class KubernetesApi:
             query.append(("sinceTime", since))
         if tail_lines is not None:
             query.append(("tailLines", tail_lines))
-        silence_seconds = SILENCE_SECONDS if follow else self._read_seconds
-        return LineStream(self, f"{pod}/log", query, silence_seconds=silence_seconds, seconds=seconds)
+        silence = silence_seconds if follow else self._read_seconds
+        return LineStream(self, f"{pod}/log", query, silence_seconds=silence, seconds=seconds)
 
     def watch(self, path: str, label_selector: str, resource_version: str) -> LineStream:
         """Changes of the selected objects since a version, one JSON object a line.

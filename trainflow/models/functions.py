@@ -101,7 +101,13 @@ TASKS = (
     Function(
         name="CollectDiagnostics", module="collect_diagnostics", settings=CLUSTER + ARTIFACTS, access=Access.WATCH
     ),
-    Function(name="TearDown", module="tear_down", settings=CLUSTER + ARTIFACTS + CACHES, access=Access.CLEAN_UP),
+    Function(
+        name="TearDown",
+        module="tear_down",
+        settings=CLUSTER + ARTIFACTS + CACHES + METRICS,
+        access=Access.CLEAN_UP,
+        timeout_seconds=210,
+    ),
     Function(
         name="WriteRecord", module="write_record", settings=ARTIFACTS + RUNS, timeout_seconds=120, memory_mib=1024
     ),

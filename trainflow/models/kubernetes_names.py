@@ -35,5 +35,8 @@ NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNev
 REPLACED_ANNOTATION = "trainflow/replaced-by-run"
 """Annotation of a node whose instance is terminated, because jobs of that run failed there."""
 
+CORDONED_ANNOTATION = "trainflow/cordoned-by-run"
+"""Annotation of such a node that was not cordoned before: only this cordon is ours to remove."""
+
 SPEC_HASH_ANNOTATION = "trainflow/spec-hash"
 """Tells whether an existing job of the same name is the same job."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainflow.models.instances import HUGE_PAGES
-from trainflow.models.kubernetes_names import ENDS_AT_LABEL, REPLACED_ANNOTATION
+from trainflow.models.kubernetes_names import CORDONED_ANNOTATION, ENDS_AT_LABEL, REPLACED_ANNOTATION
 
 BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 """Units in which a kubelet writes amounts of memory; an amount without one of them is in bytes."""
@@ -40,9 +40,12 @@ class Node:
         self._ready_status = next(
             (str(each["status"]) for each in status.get("conditions") or () if each["type"] == "Ready"), None
         )
-        self.ready = not spec.get("unschedulable", False) and self._ready_status == "True"
+        self.cordoned = bool(spec.get("unschedulable", False))
+        self.ready = not self.cordoned and self._ready_status == "True"
         self.replaced_by: str | None = (manifest["metadata"].get("annotations") or {}).get(REPLACED_ANNOTATION)
         """The run that has its instance terminated, and another one started in its place; None for any other node."""
+        self.cordoned_by_run = CORDONED_ANNOTATION in (manifest["metadata"].get("annotations") or {})
+        """Whether the cordon is a run's; one that a person has made stays."""
         self._provider_id: str = spec.get("providerID") or ""
         self._labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
 

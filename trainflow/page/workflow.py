@@ -104,8 +104,8 @@ class _Edge:
 def layout(definition: Mapping[str, Any]) -> Layout:
     """Arrange the states of a definition in Amazon States Language.
 
-    The way to success runs down the left column in the order in which the text has the states. A state from which only
-    earlier ones follow stands to the right of the state that leads to it; what follows a failure stands below those.
+    The way to success runs down the left column in the order in which the text has the states. A state that only leads
+    back stands to the right of the state that leads to it; what follows a failure stands below those.
     """
     states: Mapping[str, Mapping[str, Any]] = definition["States"]
     drawn = [name for name, state in states.items() if state["Type"] not in SILENT_TYPES]
@@ -270,11 +270,12 @@ def _columns(
 ) -> tuple[list[str], list[str], list[str]]:
     """States on the way to success, detours that lead back to it, and what follows a failure."""
 
-    def leads_back(name: str) -> bool:
+    leading_back = set[str]()
+    for name in reversed(drawn):  # a detour may have several states
         onwards = [edge.target for edge in edges[name] if not edge.on_error]
-        return bool(onwards) and all(order[target] < order[name] for target in onwards)
-
-    detours = [name for name in drawn if name in ends_well and leads_back(name)]
+        if onwards and all(order[target] < order[name] or target in leading_back for target in onwards):
+            leading_back.add(name)
+    detours = [name for name in drawn if name in ends_well and name in leading_back]
     main = [name for name in drawn if name in ends_well and name not in detours]
     return main, detours, [name for name in drawn if name not in ends_well]
 

@@ -81,6 +81,10 @@ class KubernetesBackend:
         """Complete lines, oldest first."""
         return self._cluster.read_log(pod, since=since, tail_lines=tail_lines)
 
+    def follow_log(self, pod: str, *, since: datetime | None, longest_seconds: float) -> Iterator[LogLine]:
+        """Complete lines, with those that are written until the container ends, also of a pod that is being deleted."""
+        return self._cluster.follow_log(pod, since=since, longest_seconds=longest_seconds)
+
     def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Announced pods of rank 0 of elastic jobs, then failed pods and those of index 0."""
         announced = [self._announced(run_id, job) for job in self._cluster.elastic_jobs(run_id)]
@@ -100,10 +104,11 @@ class KubernetesBackend:
 
     def ensure_nodes(self, run: Run, *, waiting_since: datetime) -> Capacity:
         """Capacity of the instance type's node group, which grows by the missing nodes."""
-        refused = self._deployment.replaces_bad_nodes and not node_groups.replace_bad_nodes(
-            self._cluster, self._nodegroups, run
+        replaces = self._deployment.replaces_bad_nodes
+        refused = replaces and not node_groups.replace_bad_nodes(self._cluster, self._nodegroups, run)
+        capacity = node_groups.ensure_nodes(
+            self._cluster, self._nodegroups, run, waiting_since=waiting_since, replaces_bad_nodes=replaces
         )
-        capacity = node_groups.ensure_nodes(self._cluster, self._nodegroups, run, waiting_since=waiting_since)
         return replace(capacity, termination_refused=refused)
 
     def release_nodes(self, instance_type: str) -> int:

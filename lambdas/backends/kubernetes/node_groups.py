@@ -24,7 +24,9 @@ from trainflow.models.run import Run
 from trainflow.models.training_nodes import Claim, Grants, Node
 
 
-def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *, waiting_since: datetime) -> Capacity:
+def ensure_nodes(
+    cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *, waiting_since: datetime, replaces_bad_nodes: bool
+) -> Capacity:
     """The number of the gang's ready nodes; the node group grows by the missing ones. Safe to repeat.
 
     Args:
@@ -32,6 +34,8 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
         nodegroups: Its node groups.
         run: The run.
         waiting_since: When the run began to wait for nodes of this type.
+        replaces_bad_nodes: Whether the deployment replaces bad nodes. Where it does no longer, those that a run has
+            cordoned stay.
 
     Raises:
         GangTooLarge: If the node group may never have as many nodes.
@@ -42,6 +46,8 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
     grants = cluster.grants(compute.instance_type)  # before the claims: a grant without its claim counts for nothing
     claims, nodes = cluster.claims(compute.instance_type), cluster.nodes(compute.instance_type)
     unusable = unusable_nodes(claims, nodes)
+    if not replaces_bad_nodes:
+        unusable |= {node.name for node in nodes if node.replaced_by is not None}
     capacity = Capacity(
         nodes_ready=_granted(cluster, run, grants, claims, nodes, unusable=unusable),
         nodes_wanted=compute.num_nodes,
@@ -51,10 +57,11 @@ def ensure_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *
         nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
         # Before it grows: nodes of an impossible gang cost money too.
         require_fit(run.spec, nodegroup)
-        own = [node for node in nodes if node.name in mine and node.replaced_by is None]
+        replaced = {node.name for node in nodes if replaces_bad_nodes and node.replaced_by is not None}
+        own = [node for node in nodes if node.name in mine and node.name not in replaced]
         require_fit_without(own, run.spec, nodegroup, waiting_since=waiting_since, now=datetime.now(UTC))
         # An unusable node is one of the group's, so the group needs one more in its place, unless it is replaced.
-        staying = [node for node in nodes if node.name in unusable and node.replaced_by is None]
+        staying = unusable - replaced
         nodegroups.grow_to(nodegroup.name, sum(claim.num_nodes for claim in claims) + len(staying))
         if compute.fallback:
             shortage = shortage_of(nodegroups.failed_launches(nodegroup), since=waiting_since)
@@ -77,12 +84,12 @@ def replace_bad_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: R
         cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes, avoided_nodes=avoided)
         nodes = cluster.nodes(compute.instance_type)
         for node in replaceable_nodes(run.run_id, avoided, nodes, in_use=cluster.nodes_in_use()):
-            cluster.cordon(node.name, run_id=run.run_id)
+            cluster.cordon(node, run_id=run.run_id)
     cordoned = [node for node in cluster.nodes(compute.instance_type) if node.replaced_by is not None]
     in_use, accepted = cluster.nodes_in_use() if cordoned else {}, True
     for node in cordoned:
         if in_use.get(node.name, set()) - {node.replaced_by}:
-            cluster.uncordon(node.name)
+            cluster.uncordon(node)
         elif node.instance_id is not None:
             accepted = nodegroups.replace(node.instance_id) and accepted
     return accepted

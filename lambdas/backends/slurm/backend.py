@@ -76,6 +76,10 @@ class SlurmBackend:
         """Lines that the job has shipped to S3."""
         return self._cluster.read_log(pod, since=since, tail_lines=tail_lines)
 
+    def follow_log(self, pod: str, *, since: datetime | None, longest_seconds: float) -> Iterator[LogLine]:
+        """Lines that the job has shipped to S3 when it has ended."""
+        return self._cluster.follow_log(pod, since=since, longest_seconds=longest_seconds)
+
     def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Parts of the run's newest jobs whose last lines are in S3."""
         return self._cluster.pods_to_diagnose(run_id)

@@ -7,6 +7,7 @@ has its results and its end.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -26,6 +27,9 @@ from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission, 
 from trainflow.protocol.slurm_job import JobRecord
 
 MAX_PODS_TO_DIAGNOSE = 10
+
+END_POLL_SECONDS = 2.0
+"""Pause between two questions whether a job that was cancelled has ended."""
 
 WITHOUT_RECORD = (
     "ended with an error and without a record: its nodes have to reach SLURM_SHARED_FOLDER, SLURM_ENVIRONMENT and the "
@@ -132,6 +136,13 @@ class SlurmCluster:
         if tail_lines is not None:
             return iter(self._files.tail(pod, lines=tail_lines))
         return self._files.log(pod.rpartition("-")[0], since=since)
+
+    def follow_log(self, pod: str, *, since: datetime | None, longest_seconds: float) -> Iterator[LogLine]:
+        """The first node's lines when the job has ended, which outlive it; or those that are there by then."""
+        name, end = pod.rpartition("-")[0], time.monotonic() + longest_seconds
+        while any(not is_over(job) for job in self._named(name)) and time.monotonic() < end:
+            time.sleep(END_POLL_SECONDS)
+        yield from self.read_log(pod, since=since)
 
     def cancel(self, run_id: str) -> list[str]:
         """Cancel every job of the run that has not ended."""

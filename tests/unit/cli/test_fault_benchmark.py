@@ -124,7 +124,7 @@ def test_a_run_loses_and_doubles_independently(found: RunRecord, lost: int, doub
     assert counted(compare_run(EXPECTED, found)) == (lost, doubled)
 
 
-def test_of_a_run_that_may_end_at_any_step_the_steps_up_to_the_last_published_one_count() -> None:
+def test_of_a_run_that_may_end_at_any_step_every_step_of_its_log_counts() -> None:
     expected = Expected(spec={}, points=None, pods={"training": 2})
 
     def of(last_step: int, **published: int) -> tuple[int, int]:
@@ -132,8 +132,8 @@ def test_of_a_run_that_may_end_at_any_step_the_steps_up_to_the_last_published_on
         return counted(compare_run(expected, record().model_copy(update={"metrics_published": found})))
 
     assert of(40, datapoints=40, gaps=0, duplicates=0) == (0, 0)
-    assert of(40, datapoints=40, gaps=6, duplicates=0) == (0, 0), "logged while the run was stopped"
-    assert of(40, datapoints=39, gaps=7, duplicates=0) == (1, 0)
+    assert of(40, datapoints=40, gaps=6, duplicates=0) == (6, 0), "logged while the run was stopped"
+    assert of(40, datapoints=39, gaps=7, duplicates=0) == (7, 0)
     assert of(40, datapoints=40, gaps=1, duplicates=1) == (1, 1)
 
 

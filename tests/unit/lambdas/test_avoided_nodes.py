@@ -24,7 +24,7 @@ from trainflow.errors import CapacityTimeout, GangTooLarge
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.failed_nodes import MAX_NODES, FailedNodes, failed_at, failed_node, named_at
 from trainflow.models.instances import INSTANCE_TYPE_LABEL, nodegroup_name
-from trainflow.models.kubernetes_names import MANAGED_BY, REPLACED_ANNOTATION, RUN_LABEL
+from trainflow.models.kubernetes_names import CORDONED_ANNOTATION, MANAGED_BY, REPLACED_ANNOTATION, RUN_LABEL
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_record import Restart, RunStatus
 from trainflow.record.restarts import avoided_nodes
@@ -254,7 +254,8 @@ def test_an_avoided_node_is_cordoned_and_its_instance_replaced_once(
         refusing("TerminateInstanceInAutoScalingGroup", answer)
         assert not ensure(run)["ready"]
     node = cluster.objects["nodes", "a"]
-    assert node["spec"]["unschedulable"] and node["metadata"]["annotations"] == {REPLACED_ANNOTATION: run.run_id}
+    marks = {REPLACED_ANNOTATION: run.run_id, CORDONED_ANNOTATION: run.run_id}
+    assert node["spec"]["unschedulable"] and node["metadata"]["annotations"] == marks
     assert "unschedulable" not in cluster.objects["nodes", "b"]["spec"]
     left = instances(aws)
     assert replacing[0] not in left and replacing[1] in left and len(left) == 2
@@ -348,6 +349,45 @@ def test_a_node_on_which_a_pod_appears_before_the_cordon_is_left_to_its_run(
     del cluster.objects["pods", "other-0"]
     assert not ensure(run)["ready"]
     assert replacing[0] not in instances(aws)
+
+
+def test_a_cordon_of_a_person_stays_on_a_node_that_is_not_replaced_after_all(
+    aws: Aws, cluster: FakeKubernetesApi, replacing: list[str], refusing: Callable[[str, str | None], None]
+) -> None:
+    cluster.objects["nodes", "a"]["spec"]["unschedulable"] = True
+    run = avoiding(run_of(), "a")
+    refusing("TerminateInstanceInAutoScalingGroup", "ScalingActivityInProgress")
+    ensure(run)
+    node = cluster.objects["nodes", "a"]
+    assert node["metadata"]["annotations"] == {REPLACED_ANNOTATION: run.run_id}
+    other = {"name": "other-0", "labels": {**MANAGED_BY, RUN_LABEL: "other-0123456789ab"}}
+    cluster.add("pods", {"metadata": other, "spec": {"nodeName": "a"}, "status": {"phase": "Running"}})
+    ensure(run)
+    assert node["spec"]["unschedulable"] and not node["metadata"]["annotations"]
+    assert instances(aws) == replacing
+
+
+def test_a_node_that_is_not_replaced_any_more_has_another_one_beside_it(
+    aws: Aws, cluster: FakeKubernetesApi, replacing: list[str], refusing: Callable[[str, str | None], None]
+) -> None:
+    """The deployment's setting is switched off between the cordon and the termination."""
+    add_instance(aws, cluster, "c")
+    del cluster.objects["nodes", "c"]
+    run = avoiding(run_of(), "a")
+    refusing("TerminateInstanceInAutoScalingGroup", "InternalFailure")
+    with pytest.raises(ClientError):
+        ensure(run)
+    refusing("TerminateInstanceInAutoScalingGroup", None)
+    aws.client("eks").update_nodegroup_config(
+        clusterName=CLUSTER, nodegroupName=nodegroup_name(TYPE), scalingConfig={"desiredSize": 2}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REPLACE_BAD_NODES", "false")
+        for each in (run, run_of(run_id="other-0123456789ab")):
+            ensure(each)
+            assert aws.desired(TYPE) == 3, "two nodes and the one that stays cordoned"
+            del cluster.objects["configmaps", f"{each.run_id}-nodes"]
+    assert instances(aws) == replacing
 
 
 def test_nothing_is_done_to_a_node_unless_the_deployment_asks_for_it(

@@ -138,7 +138,11 @@ def test_of_runs_that_poll_at_once_only_as_many_are_granted_as_there_are_nodes(
 
     def poll(index: int) -> None:
         capacity = node_groups.ensure_nodes(
-            connect(), Nodegroups(CLUSTER), runs[index], waiting_since=datetime.now(UTC)
+            connect(),
+            Nodegroups(CLUSTER),
+            runs[index],
+            waiting_since=datetime.now(UTC),
+            replaces_bad_nodes=False,
         )
         if capacity.ready:
             ready.append(runs[index].run_id)

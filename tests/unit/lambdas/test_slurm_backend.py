@@ -316,6 +316,22 @@ def test_a_line_comes_back_as_it_was_printed(backend: SlurmCluster, aws: Aws, re
     assert [line.text for line in backend.read_log(f"{ref.name}-0")] == lines
 
 
+def test_a_log_is_followed_until_its_job_has_ended(
+    backend: SlurmCluster, slurm: FakeController, run: Run, aws: Aws, ref: JobRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a cancelled job logs while its program ends is shipped before Slurm counts the job as over."""
+    backend.submit(submission(run))
+    slurm.change(1, states=frozenset({"RUNNING", "COMPLETING"}))
+
+    def ends(_seconds: float) -> None:
+        leave_log(aws, ref, lines=8, segment=4)
+        slurm.change(1, states=frozenset({"CANCELLED"}))
+
+    monkeypatch.setattr(slurm_cluster.time, "sleep", ends)
+    lines = backend.follow_log(f"{ref.name}-0", since=None, longest_seconds=60)
+    assert [line.text for line in lines] == [f"line {each}" for each in range(8)]
+
+
 # --- Through the handlers ------------------------------------------------------------------------------------------
 
 
@@ -340,7 +356,7 @@ def test_the_workflow_selects_slurm_by_the_runs_backend(
     polled = poll_job.lambda_handler(event(run, ref, progress={}), CONTEXT)
     assert (polled["phase"], polled["wait_seconds"]) == ("running", 30)
     torn_down = tear_down.lambda_handler({**event(run, ref), "job": None}, CONTEXT)
-    assert torn_down == {"deleted_jobs": [ref.name], "nodes_released": 0}
+    assert (torn_down["deleted_jobs"], torn_down["nodes_released"]) == ([ref.name], 0)
 
 
 def test_nodes_are_slurms_to_start(deployed: None, slurm: FakeController, run: Run) -> None:

@@ -30,7 +30,12 @@ def test_the_way_to_success_runs_down_one_column_in_the_order_of_the_text() -> N
 
     assert way[:3] == ["ValidateRun", "Preflight", "StageData"]
     assert way[-1] == "RunSucceeded"
-    assert {box.name for box in DRAWN.boxes if box.column == 1} >= {"ReleaseNodes", "DeleteJob", "RunFailed"}
+    assert {box.name for box in DRAWN.boxes if box.column == 1} >= {
+        "ReleaseNodes",
+        "DeleteJob",
+        "NotifyRestart",
+        "RunFailed",
+    }
 
 
 def test_arrows_lead_past_states_without_a_box() -> None:

@@ -1,0 +1,168 @@
+"""Publishing of rank 0's steps to CloudWatch, and storing them in S3 for the run's record.
+
+A log may take longer than a function's time. So it is read in batches, and each is published before the next is read:
+the memory does not grow with the log, and when the time is over the next poll continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from botocore.exceptions import ClientError
+
+from lambdas.backends.backend import Backend
+from lambdas.gateways import metrics
+from lambdas.handlers import recording
+from lambdas.handlers.environment import read
+from lambdas.handlers.task import logger
+from lambdas.logic import metric_data
+from lambdas.logic.step_metrics import Batch, advanced, is_behind, next_batch
+from lambdas.logic.unread_log import UnreadLines
+from trainflow.errors import TrainflowError
+from trainflow.models.environment import ClusterEnvironment, DeploymentEnvironment
+from trainflow.models.log_line import LogLine
+from trainflow.models.run import JobRef, LogPosition, MetricsCursor, Run, Stage
+from trainflow.progress.reader import lines_apart, warning
+
+LAST_LINES_SECONDS = 125.0
+"""Time for which the log of a pod that is about to be deleted is followed: a pod's grace period and a little more."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """How far a log has been published."""
+
+    cursor: MetricsCursor
+    caught_up: bool
+    """Whether the end of the log was reached."""
+    unpublished: bool
+    """Whether CloudWatch or S3 did not take what was read."""
+
+
+def position_in(cursor: MetricsCursor, pod: str) -> LogPosition | None:
+    """How far a pod's log has been read; None for the log of a pod that has not been read before."""
+    return cursor.log if cursor.log and cursor.log.pod == pod else None
+
+
+def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], cursor: MetricsCursor) -> Published:
+    """Publish the steps of lines.
+
+    A caller may be repeated after it has published, and a window that was stopped takes its position with it: the
+    stored steps say what has been published.
+
+    Args:
+        run: The run.
+        unread: The unread lines of rank 0's log.
+        lines: Those of them that are read now.
+        cursor: Position of what has been published, as far as the caller knows.
+
+    Raises:
+        TrainflowError, ClientError: If nothing could be read.
+    """
+    start, batch, kept, ahead = cursor, None, None, cursor
+    try:
+        while batch is None or batch.is_full:
+            batch = next_batch(lines, cursor, progress=run.spec.progress, lines_apart=lines_apart(run.spec))
+            now = datetime.now(UTC)
+            ahead = advanced(cursor, batch, log=unread.position, now=now)
+            fresh = batch
+            if _is_worth_keeping(batch) or _is_worth_a_warning(run, ahead, before=cursor):
+                kept = kept or recording.kept_steps(run.run_id)
+                if is_behind(cursor, kept.progress):
+                    fresh = batch.behind(kept.progress)
+                    ahead = advanced(kept.progress, fresh, log=unread.position, now=now)
+                kept = kept.extended(batch.steps, kept.progress, batch.reports, batch.checkpoints)
+                recording.keep(run.run_id, kept)
+            ahead = _publish(run, fresh, ahead, now=now)
+            cursor = ahead
+            if kept is not None:
+                kept = kept.extended((), cursor)
+                recording.keep(run.run_id, kept)
+    except (TrainflowError, ClientError) as error:
+        if ahead is start:
+            raise  # nothing could be read
+        logger.warning("stopped early", extra={"error": type(error).__name__, "reason": str(error)})
+        return Published(cursor.alive_as(ahead), caught_up=False, unpublished=True)
+    if unread.replaced:
+        logger.warning("the log was replaced: lines between the last poll and its end were not read")
+        cursor = cursor.model_copy(update={"log_rotations": cursor.log_rotations + 1})
+        recording.keep(run.run_id, (kept or recording.kept_steps(run.run_id)).extended((), cursor))
+    return Published(cursor, caught_up=unread.exhausted, unpublished=False)
+
+
+def publish_last_lines(
+    backend: Backend, run: Run, training: JobRef | None, cursor: MetricsCursor, delete: Callable[[], None]
+) -> MetricsCursor:
+    """Delete the pods of a run, and publish what rank 0 logs until its program has ended.
+
+    A pod's log is deleted with the pod. So it is opened before the pods are deleted, and followed while their programs
+    save their state. Nothing that goes wrong with the log prevents the deletion, or fails the function.
+
+    Args:
+        backend: Where the run's jobs are.
+        run: The run.
+        training: Its newest training job; None before the first.
+        cursor: Position of what has been published.
+        delete: Asks the programs to end, and deletes their pods.
+
+    Returns:
+        The position behind what was published.
+    """
+    unread = _open(backend, training, cursor) if training and training.stage is Stage.TRAINING else None
+    delete()
+    if unread is None:
+        return cursor
+    try:
+        return publish_lines(run, unread, unread, cursor).cursor
+    except Exception:  # noqa: BLE001 (no error may keep the run's nodes)
+        logger.exception("the last lines of rank 0 could not be published")
+        return cursor
+
+
+def _open(backend: Backend, training: JobRef, cursor: MetricsCursor) -> UnreadLines | None:
+    try:
+        pod = backend.rank0(training)
+        if pod is None:
+            return None
+        position = position_in(cursor, pod)
+        lines = backend.follow_log(pod, since=position.since if position else None, longest_seconds=LAST_LINES_SECONDS)
+        return UnreadLines(lines, position, pod=pod)
+    except Exception:  # noqa: BLE001 (no error may keep the run's nodes)
+        logger.exception("the last lines of rank 0 could not be read")
+        return None
+
+
+def _is_worth_keeping(batch: Batch) -> bool:
+    return bool(batch.steps or batch.reports or batch.checkpoints)
+
+
+def _is_worth_a_warning(run: Run, cursor: MetricsCursor, *, before: MetricsCursor) -> bool:
+    """Whether this poll has read the line by which a step should have been found: the record says so then."""
+    said = [warning(run.spec.progress, num_lines=one.num_lines, last_step=one.last_step) for one in (before, cursor)]
+    return said[0] is None and said[1] is not None
+
+
+def _publish(run: Run, batch: Batch, cursor: MetricsCursor, *, now: datetime) -> MetricsCursor:
+    """Publish a batch.
+
+    Returns:
+        The cursor, with the number of data points that CloudWatch does not take at their time, or not at all.
+    """
+    cluster, floor = read(ClusterEnvironment).cluster_name, run.spec.limits.min_throughput
+    sent = metric_data.within_window(
+        [
+            *metric_data.of_progress(cluster, batch.steps, cursor, min_throughput=floor, now=now),
+            *metric_data.of_steps(run.run_id, batch.steps, cursor.metric_names),
+            *metric_data.of_reports(run.run_id, batch.reports, cursor.metric_names),
+        ],
+        now=now,
+    )
+    refused = metrics.publish(sent.data, deployment=read(DeploymentEnvironment).deployment)
+    return cursor.model_copy(
+        update={
+            "points_moved": cursor.points_moved + sent.moved,
+            "points_dropped": cursor.points_dropped + sent.dropped + refused,
+        }
+    )

@@ -1,0 +1,71 @@
+"""People are told once of each restart: what happened, what was done, what they can do, and where to look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lambdas.handlers import notify
+from lambdas.logic.jobs import job_of
+from tests.fakes.runs import run_of
+from tests.unit.lambdas.conftest import CONTEXT, Aws
+from trainflow.models.run import MetricsCursor, Stage
+from trainflow.models.run_table import row_of
+
+RUN = run_of()
+LOST = "Pod 'x-1' on node 'ip-10-0-0-7' failed: its node is gone."
+
+
+def tell(stage: Stage = Stage.TRAINING, *, attempt: int = 1, avoided: tuple[str, ...] = ()) -> None:
+    """As state `NotifyRestart` does."""
+    event: dict[str, Any] = {
+        "run_id": RUN.run_id,
+        "execution_arn": RUN.execution_arn,
+        "status": "RUNNING",
+        "error": {"Error": "NodeLost", "Cause": f'{{"errorMessage": "{LOST}", "errorType": "NodeLost"}}'},
+        "job": job_of(RUN, stage, attempt, artifacts_url="s3://a/").ref.model_dump(mode="json"),
+        "next_attempt": attempt + 1,
+        "avoided_nodes": avoided,
+        "progress": MetricsCursor(last_step=40).model_dump(mode="json"),
+        "folder": f"s3://artifacts/runs/{RUN.run_id}/",
+    }
+    notify.lambda_handler(event, CONTEXT)
+
+
+def test_a_restart_says_what_happened_what_was_done_and_where_to_look(aws: Aws) -> None:
+    aws.table.begin(row_of(RUN))
+    tell()
+    ((subject, text),) = aws.messages
+    assert subject == f"Trainflow: {RUN.run_id} restarts"
+    lines = text.splitlines()
+    assert f"What happened: the job '{RUN.run_id}-training-1' failed with NodeLost: {LOST}" in lines
+    assert (
+        "What was done: the job was deleted and is submitted again, as attempt 2. It continues from the newest "
+        "checkpoint, if there is one." in lines
+    )
+    assert any(line.startswith("What to do: nothing now. If it fails in the same way again: ") for line in lines)
+    assert {"Steps: 40", f"Last lines: s3://artifacts/runs/{RUN.run_id}/logs/"} <= set(lines)
+    assert f"Its ARN: {RUN.execution_arn}" in lines
+    row = aws.table.find(RUN.run_id)
+    assert row is not None
+    assert row.ended_at is None, "the run goes on"
+
+
+def test_a_node_that_is_avoided_from_now_on_is_named_with_what_to_do(aws: Aws) -> None:
+    tell(avoided=("ip-10-0-0-3", "ip-10-0-0-7"))
+    ((_, text),) = aws.messages
+    assert "The run does not use the node ip-10-0-0-7 any more." in text
+    assert "What to do: examine the node ip-10-0-0-7. If" in text
+    assert "ip-10-0-0-3" not in text, "of that one an earlier message has told"
+
+
+def test_each_restart_has_one_message_however_often_the_function_is_repeated(aws: Aws) -> None:
+    for stage, attempt in ((Stage.PRECOMPILE, 1), (Stage.TRAINING, 1), (Stage.TRAINING, 2)):
+        for _ in range(3):
+            tell(stage, attempt=attempt)
+    assert len(aws.messages) == 3
+
+
+def test_a_compilation_has_no_checkpoint(aws: Aws) -> None:
+    tell(Stage.PRECOMPILE)
+    ((_, text),) = aws.messages
+    assert "checkpoint" not in text.split("What to do")[0]
