@@ -88,7 +88,7 @@ def run(
     if local and place is not None:
         refuse("Give --local for the twin or --place for a deployment, not both.")
     if not local:
-        _run_in_deployment(place, spec, override or [], out=out, detach=detach)
+        _run_in_deployment(place, spec, override or [], out=out, detach=detach, page=page)
         return
     if not math.isfinite(time_scale):
         refuse(f"--time-scale {time_scale}: give a finite number, such as 30.")
@@ -139,13 +139,15 @@ def _run_arguments(
     return ["run", str(spec), "--local", *(str(word) for option in options for word in option)]
 
 
-def _run_in_deployment(place: str | None, spec: Path, overrides: list[Path], *, out: Path, detach: bool) -> None:
+def _run_in_deployment(
+    place: str | None, spec: Path, overrides: list[Path], *, out: Path, detach: bool, page: bool
+) -> None:
     from rich.console import Console
 
     from trainflow.cli.deployed.start import run_in_deployment
 
     try:
-        status = run_in_deployment(place, spec, overrides, out=out, detach=detach, console=Console())
+        status = run_in_deployment(place, spec, overrides, out=out, detach=detach, console=Console(), page=page)
     except TrainflowError as error:
         refuse(str(error))
     raise typer.Exit(status)

@@ -158,10 +158,10 @@ def follow_to_end(
     """
     aborted, may_show = None, attendant.wait_until_shown if attendant else None
     # The page ends last, so that it shows the end.
-    with page_beside(place, folder, console) if page else nullcontext() as shown:
+    with page_beside(place, console, folder=folder.parent) if page else nullcontext() as shown:
         with place.follow(run_id, log_dir=folder / "logs") as followed:
             if shown is not None:
-                shown.show(run_id, followed)
+                shown.show(run_id, followed, log_dir=folder / "logs")
             try:
                 begin()
                 follow(followed, console, followed.is_finished, may_show=may_show)

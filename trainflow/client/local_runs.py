@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainflow.client.place import FollowedRun, LogNotFound, PlaceUnavailable, RunNotFound, RunSummary
+from trainflow.client.place import LOCAL, FollowedRun, LogNotFound, PlaceUnavailable, RunNotFound, RunSummary
 from trainflow.client.twin_address import TwinAddress, read_address
 from trainflow.errors import TrainflowError
 from trainflow.models.run_status import RunStatus
@@ -50,6 +50,7 @@ class LocalRuns:
 
     def __init__(self, options: LocalOptions) -> None:
         """Reads nothing yet."""
+        self.name = LOCAL
         self._out, self._home = options.out, options.home
 
     def runs(self) -> list[RunSummary]:
@@ -163,14 +164,23 @@ class LocalRuns:
         except TrainflowError:
             if read_address(folder) is not None:
                 raise
+        self._wait_for_record(folder)
+
+    def final_record(self, run_id: str) -> RunRecord:
+        """See `RunReader`. Its twin writes it after the last of the run's events."""
+        self._wait_for_record(self._folder(run_id))
+        return self.record(run_id)
+
+    def _wait_for_record(self, folder: Path) -> None:
+        """Until the report, which is written last, is there; or until the twin has ended without."""
         deadline = time.monotonic() + END_SECONDS
-        while _record(folder) is None and read_address(folder) is not None and time.monotonic() < deadline:
+        while not (folder / REPORT).is_file() and read_address(folder) is not None and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def execute(
         self, run_id: str, request: LogRequest, command: Sequence[str], write: Callable[[bool, bytes], None]
     ) -> int:
-        """See `DeployedRuns`. The twin's own cluster takes no commands; one that `--kubeconfig` named may."""
+        """See `DeployedRuns`."""
         folder = self._folder(run_id)
         if (live := self._live(folder)) is None:
             raise RunNotFound(f"The run {folder.name} has ended, and its pods with it.")

@@ -154,11 +154,17 @@ class Runs(Protocol):
 class RunReader(Runs, Protocol):
     """Runs with everything that is known of them, for the commands."""
 
+    name: str
+    """Name of the place."""
+
     def details(self, run_id: str) -> RunDetails:
         """State, newest step, pods and error of a run, read once."""
 
     def record(self, run_id: str) -> RunRecord:
         """The record of an ended run; of one that goes on, what it would be now."""
+
+    def final_record(self, run_id: str) -> RunRecord:
+        """The record of a run that ends at this moment: waits until it is written, for as long as that takes."""
 
     def report(self, run_id: str) -> str:
         """The report as a page in HTML; of a run that goes on, what it would be now."""

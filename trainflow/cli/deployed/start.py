@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
 
 from trainflow.cli.attended import LEAVE, STOP, ask
 from trainflow.cli.follow import follow, summarize
+from trainflow.cli.page import page_beside
 from trainflow.cli.run import exit_status, stopped_by
 from trainflow.cli.spec_file import read_spec
 from trainflow.client.code import pack
@@ -20,7 +22,14 @@ from trainflow.client.runs import DeployedRuns
 
 
 def run_in_deployment(
-    place: str | None, spec_path: Path, overrides: Sequence[Path], *, out: Path, detach: bool, console: Console
+    place: str | None,
+    spec_path: Path,
+    overrides: Sequence[Path],
+    *,
+    out: Path,
+    detach: bool,
+    console: Console,
+    page: bool,
 ) -> int:
     """Start the run of a spec, with what files of overrides say instead. Its code is packed and uploaded first.
 
@@ -31,6 +40,7 @@ def run_in_deployment(
         out: Folder for the folder of the run's record, report and logs.
         detach: Print the run's id on the last line and leave it to itself.
         console: Where to show the run.
+        page: Whether it is shown on a page of this machine, too.
 
     Returns:
         The command's exit status.
@@ -41,10 +51,12 @@ def run_in_deployment(
     spec = read_spec(spec_path, overrides)
     code = pack(spec.workload, beside=spec_path.parent, leave_out=(out,))
     runs = open_deployment(read_names().named(place))
-    return follow_started(runs, runs.start(spec, code=code), out=out, detach=detach, console=console)
+    return follow_started(runs, runs.start(spec, code=code), out=out, detach=detach, console=console, page=page)
 
 
-def follow_started(runs: DeployedRuns, run_id: str, *, out: Path, detach: bool, console: Console) -> int:
+def follow_started(
+    runs: DeployedRuns, run_id: str, *, out: Path, detach: bool, console: Console, page: bool = True
+) -> int:
     """Follow a run that has just been started to its end, or leave it to itself.
 
     Args:
@@ -53,6 +65,7 @@ def follow_started(runs: DeployedRuns, run_id: str, *, out: Path, detach: bool, 
         out: Folder for the folder of the run's record, report and logs.
         detach: Print the run's id on the last line and leave it to itself.
         console: Where to show the run.
+        page: Whether it is shown on a page of this machine, too.
 
     Returns:
         The command's exit status.
@@ -63,7 +76,12 @@ def follow_started(runs: DeployedRuns, run_id: str, *, out: Path, detach: bool, 
         return 0
     console.print(f"Started {run_id} in {runs.name}; Ctrl-C asks whether to stop it.", highlight=False)
     folder = out / run_id
-    with runs.follow(run_id, log_dir=folder / "logs") as followed:
+    with (
+        page_beside(runs, console, name=runs.name) if page else nullcontext() as shown,
+        runs.follow(run_id, log_dir=folder / "logs") as followed,
+    ):
+        if shown is not None:
+            shown.show(run_id, followed, log_dir=folder / "logs")
         while True:
             try:
                 follow(followed, console, followed.is_finished)

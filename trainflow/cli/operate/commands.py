@@ -37,6 +37,8 @@ from trainflow.cli.operate.place import (
 from trainflow.cli.operate.resume import resume
 from trainflow.cli.operate.sweep import sweep
 from trainflow.cli.operate.top import top
+from trainflow.cli.operate.watch import watch
+from trainflow.cli.operate.written import written_report
 from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
@@ -165,25 +167,6 @@ def status(run: RunId, local: Local = False, place: PlaceName = None, out: Out =
         raise typer.Exit(FAILED)
 
 
-def watch(run: RunId, local: Local = False, place: PlaceName = None, out: Out = OUT) -> None:
-    """Follow RUN in the terminal until it ends. Ctrl-C ends the watching, not the run."""
-    import tempfile
-
-    from rich.console import Console
-
-    from trainflow.cli.follow import follow
-
-    reader = open_reader(local=local, place=place, out=out)
-    run_id = reader.details(run).run_id
-    console = Console()
-    with tempfile.TemporaryDirectory(prefix="trainflow-watch-") as folder:
-        try:
-            with reader.follow(run_id, log_dir=Path(folder)) as followed:
-                follow(followed, console, followed.is_finished)
-        except KeyboardInterrupt:
-            console.print(f"The run goes on: trainflow status {run_id}{' --local' if local else ''}")
-
-
 def logs(
     run: RunId,
     local: Local = False,
@@ -208,7 +191,9 @@ def logs(
         begin = parse_since(since, datetime.now(UTC)) if since else None
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--since") from None
-    request = LogRequest(rank=rank, pod=pod, since=begin, follow=follow)
+    request = LogRequest(
+        rank=rank, pod=pod, since=begin, follow=follow, notify=lambda sentence: typer.echo(sentence, err=True)
+    )
     reader = open_reader(local=local, place=place, out=out)
     with _until_interrupted():
         for line in reader.log(run, request):
@@ -244,8 +229,7 @@ def exec_(
 ) -> None:
     """Run a command in the container of one of RUN's pods: `trainflow exec RUN -- neuron-top`.
 
-    Prints what it prints; there is no input and no terminal. Your own credentials have to allow it in the cluster. The
-    twin's pods are processes of this machine, and take no commands.
+    Prints what it prints; there is no input and no terminal. Your own credentials have to allow it in the cluster.
 
     Exit status: the command's own; 2 if it was not run.
     """
@@ -366,21 +350,10 @@ def report(
     if as_json:
         print_json({"version": VERSION, "runs": [reader.record(run).model_dump(mode="json") for run in runs]})
         return
-    path = _written_report(reader, runs[0], out) if len(runs) == 1 else _written_comparison(reader, runs, out)
+    path = written_report(reader, runs[0], out) if len(runs) == 1 else _written_comparison(reader, runs, out)
     if open_it:
         typer.launch(str(path))
     typer.echo(path)
-
-
-def _written_report(reader: RunReader, run: str, out: Path) -> Path:
-    from trainflow.client.files import write_text
-
-    found = reader.describe(run)
-    page = reader.report(found.run_id)
-    path = out / found.run_id / "report.html"
-    if path.is_file() and path.read_text(encoding="utf-8") == page:
-        return path
-    return write_text(path if found.ended_at else path.with_name("report-now.html"), page)
 
 
 def _written_comparison(reader: RunReader, runs: list[str], out: Path) -> Path:
