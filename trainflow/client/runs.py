@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from trainflow.client.artifacts import Artifact, artifacts_below
 from trainflow.client.code import PackedCode
 from trainflow.client.continuing import spec_continuing
 from trainflow.client.details import RunDetails, details_of_record, details_of_snapshot
+from trainflow.client.kept_logs import kept_lines
 from trainflow.client.observe.cluster import KubernetesPods, PodSource, UnseenPods
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.glance import glance
@@ -178,6 +179,15 @@ class DeployedRuns:
         return self._final_record(execution) or self._record_now(execution, self.kept_steps(run_id) or KeptSteps())
 
     @told
+    def final_record(self, run_id: str) -> RunRecord:
+        """See `RunReader`. A run that ends by itself has written it; of one that was stopped a rule has it written."""
+        execution = self._execution(run_id)
+        deadline = execution.get("stopDate", datetime.now(UTC)) + timedelta(seconds=STOP_SECONDS)
+        while (record := self._final_record(execution)) is None and datetime.now(UTC) < deadline:
+            time.sleep(self._poll_seconds)
+        return record or self.record(run_id)
+
+    @told
     def report(self, run_id: str) -> str:
         """See `RunReader`."""
         execution = self._execution(run_id)
@@ -194,7 +204,10 @@ class DeployedRuns:
 
     @told
     def log(self, run_id: str, request: LogRequest) -> Iterator[str]:
-        """See `RunReader`. The cluster has the logs of pods until they are deleted, and CloudWatch Logs afterwards."""
+        """See `RunReader`. The cluster has the logs of pods until they are deleted, and CloudWatch Logs afterwards.
+
+        Where CloudWatch Logs has none, the last lines of an ended run are in the artifact bucket.
+        """
         execution = self._execution(run_id)
         source = self._pods_of(execution)
         try:
@@ -258,6 +271,12 @@ class DeployedRuns:
                 has_ended=(lambda: self.describe(run_id).status is not RunStatus.RUNNING) if request.follow else None,
             )
         except (LogNotFound, PlaceRefused) as missing:
+            if _has_ended(execution):
+                with suppress(PlaceRefused):
+                    kept = kept_lines(self._client("s3"), self._bucket, run_id, pod, since=request.since)
+                    if kept is not None:
+                        request.notify(f"These are the last lines that {run_id} has kept, at most 1,000. {missing}")
+                        return kept
             raise type(missing)(f"{unseen} {missing}") from None
 
     @told
