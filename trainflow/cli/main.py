@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainflow.cli.exit_status import ABORTED, BAD_INPUT, refuse
+from trainflow.cli.exit_status import ABORTED, BAD_INPUT, STOPPED_BEFORE, refuse
 from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
@@ -87,37 +87,43 @@ def run(
     """
     if local and place is not None:
         refuse("Give --local for the twin or --place for a deployment, not both.")
-    if not local:
-        _run_in_deployment(place, spec, override or [], out=out, detach=detach, page=page)
-        return
-    if not math.isfinite(time_scale):
+    if local and not math.isfinite(time_scale):
         refuse(f"--time-scale {time_scale}: give a finite number, such as 30.")
     if kubeconfig is not None and not kubeconfig.is_file():
         refuse(f"--kubeconfig {kubeconfig}: there is no such file.")
-    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if announce_to is None and (detach or on_terminal):
-        from trainflow.cli.attended import run_attended, run_detached
-
-        arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, override or [])
-        arguments += [] if page else ["--no-page"]
-        raise typer.Exit(run_detached(arguments, out=out) if detach else run_attended(arguments))
-    from rich.console import Console
-
-    from trainflow.cli.attended import Attendant
-    from trainflow.cli.run import run_at
-    from trainflow.client.place import LOCAL, PlaceOptions
-
-    console = Console()
-    options = PlaceOptions(
-        out=out, home=home, time_scale=time_scale, kubeconfig=kubeconfig, image_root=image_root, busy=console.status
-    )
     try:
-        attendant = Attendant(announce_to) if announce_to is not None else None
-        status = run_at(LOCAL, spec, override or (), options=options, console=console, attendant=attendant, page=page)
+        if not local:
+            status = _run_in_deployment(place, spec, override or [], out=out, detach=detach, page=page)
+        elif announce_to is None and (detach or (sys.stdin.isatty() and sys.stdout.isatty())):
+            from trainflow.cli.attended import run_attended, run_detached
+
+            arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, override or [])
+            arguments += [] if page else ["--no-page"]
+            status = run_detached(arguments, out=out) if detach else run_attended(arguments)
+        else:
+            from rich.console import Console
+
+            from trainflow.cli.attended import Attendant
+            from trainflow.cli.run import run_at
+            from trainflow.client.place import LOCAL, PlaceOptions
+
+            console = Console()
+            options = PlaceOptions(
+                out=out,
+                home=home,
+                time_scale=time_scale,
+                kubeconfig=kubeconfig,
+                image_root=image_root,
+                busy=console.status,
+            )
+            attendant = Attendant(announce_to) if announce_to is not None else None
+            status = run_at(
+                LOCAL, spec, override or (), options=options, console=console, attendant=attendant, page=page
+            )
     except TrainflowError as error:
         refuse(str(error))
     except KeyboardInterrupt:
-        console.print("Stopped before the run began; nothing is left running.")
+        typer.echo(STOPPED_BEFORE)
         status = ABORTED
     raise typer.Exit(status)
 
@@ -141,16 +147,12 @@ def _run_arguments(
 
 def _run_in_deployment(
     place: str | None, spec: Path, overrides: list[Path], *, out: Path, detach: bool, page: bool
-) -> None:
+) -> int:
     from rich.console import Console
 
     from trainflow.cli.deployed.start import run_in_deployment
 
-    try:
-        status = run_in_deployment(place, spec, overrides, out=out, detach=detach, console=Console(), page=page)
-    except TrainflowError as error:
-        refuse(str(error))
-    raise typer.Exit(status)
+    return run_in_deployment(place, spec, overrides, out=out, detach=detach, console=Console(), page=page)
 
 
 register(app)

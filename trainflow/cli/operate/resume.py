@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from trainflow.cli.exit_status import ABORTED, STOPPED_BEFORE
 from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceChoice, PlaceName, RunId
 
 TIME_SCALE = 30.0
@@ -83,8 +84,8 @@ def resume(
     try:
         status = resume_at(LOCAL, run, changes, options=place_options, console=console, attendant=attendant, page=page)
     except KeyboardInterrupt:
-        console.print("Stopped before the run began; nothing is left running.")
-        status = 130
+        console.print(STOPPED_BEFORE)
+        status = ABORTED
     raise typer.Exit(status)
 
 
