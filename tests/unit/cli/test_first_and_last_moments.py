@@ -26,8 +26,10 @@ from trainflow.cli.run import follow_to_end
 from trainflow.client.files import write_text
 from trainflow.client.runs import DeployedRuns
 from trainflow.models.run_record import RunStatus
+from trainflow.models.run_spec import parse_run_spec
 
 RUN = recorded("succeeded")
+SPEC = parse_run_spec(spec_with())
 
 
 def full(*_: object, **__: object) -> NoReturn:
@@ -75,14 +77,14 @@ def test_ctrl_c_while_a_run_is_started_in_a_deployment_names_it(
     place.name = "mine"
     monkeypatch.setattr(place, "start", interrupted)
     monkeypatch.setattr(start, "open_deployment", lambda _: place)
-    monkeypatch.setattr(start, "read_spec", lambda *_: spec_with())
+    monkeypatch.setattr(start, "read_spec", lambda *_: SPEC)
     status = start.run_in_deployment(
         "mine", tmp_path / "spec.yaml", [], out=tmp_path, detach=True, console=Console(quiet=True)
     )
     assert status == 130
     told = capsys.readouterr().out.splitlines()
     run_id = told[0].split()[2]
-    assert run_id.startswith(f"{spec_with().name}-")
+    assert run_id.startswith(f"{SPEC.name}-")
     assert told[1] == f"trainflow status {run_id} --place mine"
 
 

@@ -56,6 +56,11 @@ COMPARISON = "comparison.html"
 REGION = "us-west-2"
 """Region whose prices `plan` shows where none is named: a region that offers trn1."""
 
+ONLY_A_DEPLOYMENT = "it changes by the hour, and only a deployment can be asked for it (--place)."
+TWIN_HAS_NO_SPOT = "the twin has none."
+NOT_OFFERED = "the Region offers none for these types."
+"""Why `plan` knows no Spot price."""
+
 MAX_EARLIER = 20
 """Newest successful runs among which `plan` searches for one of the same program."""
 
@@ -106,13 +111,14 @@ def plan(
     valid = read_spec(spec, override or ())
     require_limits_ahead(valid, now=datetime.now(UTC), region=region)
     require_code(valid.workload, beside=spec.parent)
-    earlier, spot, spot_trouble = [], None, None
+    earlier, spot, spot_trouble = [], None, TWIN_HAS_NO_SPOT if local else ONLY_A_DEPLOYMENT
     if local or place is not None:
         reader = open_reader(local=local, place=place, out=out)
         if not isinstance(reader, LocalRuns):
             region = region or reader.region
             try:
                 spot = reader.spot_prices([valid.compute.instance_type, *valid.compute.fallback])
+                spot_trouble = None if spot else NOT_OFFERED
             except TrainflowError as refused:
                 spot_trouble = str(refused)
         ended = [run.run_id for run in reader.runs() if run.status is RunStatus.SUCCEEDED]
