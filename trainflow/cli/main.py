@@ -17,7 +17,7 @@ from trainflow.cli.exit_status import ABORTED, BAD_INPUT, STOPPED_BEFORE, refuse
 from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
-from trainflow.cli.operate.place import HOME, Home, PlaceName
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName
 from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
@@ -331,10 +331,14 @@ def doctor(
     kubeconfig: Annotated[Path | None, typer.Option(help="The run's cluster. Default: as kubectl chooses.")] = None,
     namespace: Annotated[str, typer.Option(help="Where runs live.")] = "training",
     as_json: AsJson = False,
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
 ) -> None:
     """Find what keeps a run's pods from working.
 
-    Checks whether they find each other, their files, their devices and their image.
+    Checks whether they find each other, their files, their devices and their image. --local and --place name the
+    run's cluster and its namespace; otherwise --kubeconfig and --namespace do.
 
     Exit status: 0 nothing failed, 1 a check failed, 2 there is nothing to examine.
     """
@@ -343,10 +347,16 @@ def doctor(
     from trainflow.cli.doctor import DoctorError
     from trainflow.cli.doctor import doctor as examine
 
-    console = Console(stderr=True) if as_json else Console()
+    console, api = Console(stderr=True) if as_json else Console(), None
     try:
-        status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console, as_json=as_json)
-    except DoctorError as error:
+        if local or place is not None:
+            from trainflow.cli.operate.place import open_reader
+
+            reader = open_reader(local=local, place=place, out=out)
+            run = reader.describe(run).run_id
+            api, namespace = reader.cluster(run)
+        status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console, as_json=as_json, api=api)
+    except (DoctorError, TrainflowError) as error:
         refuse(str(error))
     raise typer.Exit(status)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trainflow.client.local_start import LocalStart
     from trainflow.client.pod_logs import LogRequest
     from trainflow.client.runs import DeployedRuns
+    from trainflow.kubernetes.api import KubernetesApi
     from trainflow.models.leftovers import SweepReport
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
@@ -110,6 +111,13 @@ class LocalRuns:
         if found.status is RunStatus.RUNNING or _record(self._folder(run_id)) is not None or start is None:
             return spec_continuing(self.record(run_id), changes)
         return continued_spec(found.run_id, start.spec, status=found.status, changes=changes)
+
+    def cluster(self, run_id: str) -> tuple[KubernetesApi, str]:
+        """See `RunReader`."""
+        folder = self._folder(run_id)
+        if (live := self._live(folder)) is None:
+            raise RunNotFound(f"The run {folder.name} has ended, and its cluster with it.")
+        return live.cluster(folder.name)
 
     def sweep(self, *, delete: bool) -> SweepReport:
         """See `RunReader`. Asks every twin that lives; what runs of another one held has ended with it."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a list of runs imports no model of a spec
     from trainflow.client.details import RunDetails
     from trainflow.client.observe.snapshot import RunSnapshot
     from trainflow.client.pod_logs import LogRequest
+    from trainflow.kubernetes.api import KubernetesApi
     from trainflow.models.leftovers import SweepReport
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
@@ -190,6 +191,9 @@ class RunReader(Runs, Protocol):
             command: Program and its words; no shell is in between.
             write: Called with what the command prints, as it comes; first whether that is standard error.
         """
+
+    def cluster(self, run_id: str) -> tuple[KubernetesApi, str]:
+        """The cluster of a run that goes on, and the namespace of its pods."""
 
     def sweep(self, *, delete: bool) -> SweepReport:
         """What ended runs have left in the clusters and tables of the place.

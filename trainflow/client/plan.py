@@ -42,7 +42,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Time and price of the whole run, by an earlier one on nodes of the same type and number, or by published figures."""
+    """Time and price of the whole run, by an earlier one on the same nodes or by published figures."""
 
     hours: float
     usd: float | None

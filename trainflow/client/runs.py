@@ -121,6 +121,12 @@ class DeployedRuns:
         return spot_prices(self._client("ec2"), instance_types, now=datetime.now(UTC))
 
     @told
+    def cluster(self, run_id: str) -> tuple[KubernetesApi, str]:
+        """See `RunReader`."""
+        self._execution(run_id)
+        return self._kubernetes(), self._namespace
+
+    @told
     def sweep(self, *, delete: bool) -> SweepReport:
         """See `RunReader`."""
         return sweep(self._client("lambda"), self._address, delete=delete)

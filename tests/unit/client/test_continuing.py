@@ -52,7 +52,7 @@ def test_a_run_that_goes_on_or_is_complete_is_refused(status: RunStatus, sentenc
 
 
 def test_changes_that_make_no_spec_name_the_field() -> None:
-    with pytest.raises(InvalidRunSpec, match=r"bert-1 cannot be continued so: compute\.num_nodes: must be at least"):
+    with pytest.raises(InvalidRunSpec, match=r"bert-1 cannot be continued: compute\.num_nodes: must be at least"):
         continued_spec("bert-1", SPEC, status=RunStatus.FAILED, changes={"compute": {"num_nodes": 0}})
     foreign = {**SPEC, "workload": {**SPEC["workload"], "module": "mine", "arguments": {}}}
     with pytest.raises(InvalidRunSpec, match="nothing says where the program's checkpoints are; add section check"):

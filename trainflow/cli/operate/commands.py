@@ -111,7 +111,8 @@ def plan(
     valid = read_spec(spec, override or ())
     require_limits_ahead(valid, now=datetime.now(UTC), region=region)
     require_code(valid.workload, beside=spec.parent)
-    earlier, spot, spot_trouble = [], None, TWIN_HAS_NO_SPOT if local else ONLY_A_DEPLOYMENT
+    earlier, spot = [], None
+    spot_trouble: str | None = TWIN_HAS_NO_SPOT if local else ONLY_A_DEPLOYMENT
     if local or place is not None:
         reader = open_reader(local=local, place=place, out=out)
         if not isinstance(reader, LocalRuns):

@@ -80,7 +80,8 @@ def details_text(run: RunDetails, now: datetime) -> str:
         (pod.name, pod.phase, pod.node or "", " ".join(filter(None, [pod.reason, _exit(pod.exit_code)])))
         for pod in run.pods
     ]
-    return f"{text}\n\n{table(('POD', 'PHASE', 'NODE', ''), rows)}"
+    phase = "PHASE" if run.status is RunStatus.RUNNING else "LAST PHASE"  # pods of a stopped run were deleted running
+    return f"{text}\n\n{table(('POD', phase, 'NODE', ''), rows)}"
 
 
 def plan_text(plan: Plan) -> str:
