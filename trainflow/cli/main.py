@@ -79,11 +79,12 @@ def run(
 ) -> None:
     """Run SPEC, in the twin or in a deployment.
 
-    The run is followed to its end unless --detach is given. In the twin it leaves a record and a report. In a
-    deployment it packs and uploads the code and starts the run. On a terminal Ctrl-C asks whether to stop the run or to
-    detach from it; a run goes on when its terminal is closed.
+    The run is followed to its end unless --detach is given, and leaves a record and a report. For a deployment the code
+    is packed and uploaded first. On a terminal Ctrl-C asks whether to stop the run or to detach from it; a run goes on
+    when its terminal is closed.
 
-    Exit status: 0 succeeded or detached, 1 failed, 2 what was handed in is at fault, 130 aborted.
+    Exit status: 0 succeeded or detached, 1 failed, 2 what was handed in is at fault, 3 the loss is no number, 4 a limit
+    of the run was reached, 130 aborted.
     """
     if local and place is not None:
         refuse("Give --local for the twin or --place for a deployment, not both.")

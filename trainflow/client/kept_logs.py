@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from trainflow.client.artifacts import artifacts_below
+from trainflow.client.files import write_text
 from trainflow.client.refusals import told
 from trainflow.client.stored_logs import StoredPod
 
@@ -35,6 +37,14 @@ def kept_lines(s3: Any, bucket: str, run_id: str, pod: StoredPod, *, since: date
         return None
     text: str = s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode(errors="replace")
     return _since(text, since)
+
+
+def copy_logs(s3: Any, bucket: str, run_id: str, folder: Path) -> None:
+    """Write all that a run has kept of its pods' logs to a folder, without the times."""
+    for log in artifacts_below(s3, bucket, f"runs/{run_id}/logs/"):
+        if "/" not in log.name:
+            text = s3.get_object(Bucket=bucket, Key=log.key)["Body"].read().decode(errors="replace")
+            write_text(folder / log.name, "".join(f"{line}\n" for line in _since(text, None)))
 
 
 def _since(text: str, since: datetime | None) -> Iterator[str]:

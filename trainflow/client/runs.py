@@ -17,7 +17,8 @@ from trainflow.client.artifacts import Artifact, artifacts_below
 from trainflow.client.code import PackedCode
 from trainflow.client.continuing import spec_continuing
 from trainflow.client.details import RunDetails, details_of_record, details_of_snapshot
-from trainflow.client.kept_logs import kept_lines
+from trainflow.client.files import write_record, write_steps, write_text
+from trainflow.client.kept_logs import copy_logs, kept_lines
 from trainflow.client.observe.cluster import KubernetesPods, PodSource, UnseenPods
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.glance import glance
@@ -192,6 +193,26 @@ class DeployedRuns:
         while (record := self._final_record(execution)) is None and datetime.now(UTC) < deadline:
             time.sleep(self._poll_seconds)
         return record or self.record(run_id)
+
+    def copy_ended(self, run_id: str, folder: Path) -> bool:
+        """See `trainflow.page.library.KeepsRuns`."""
+        record = self._ended_record(run_id)
+        if record is None:
+            return False
+        write_record(record, folder / "run.json")
+        write_steps((self.kept_steps(run_id) or KeptSteps()).steps, folder / STEPS_FILE)
+        write_text(folder / "report.html", self.report(run_id))
+        with suppress(PlaceRefused):  # a caller who may not list the bucket sees the rest
+            self._copy_logs(run_id, folder / "logs")
+        return True
+
+    @told
+    def _ended_record(self, run_id: str) -> RunRecord | None:
+        return self._final_record(self._execution(run_id))
+
+    @told
+    def _copy_logs(self, run_id: str, folder: Path) -> None:
+        copy_logs(self._client("s3"), self._bucket, run_id, folder)
 
     @told
     def report(self, run_id: str) -> str:

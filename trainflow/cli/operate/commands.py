@@ -294,7 +294,7 @@ def compare(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="Two runs or more, or the id of a grid.", metavar="RUN...", show_default=False, autocompletion=run_ids
+            help="Two runs or more, or the id of a grid.", metavar="RUN", show_default=False, autocompletion=run_ids
         ),
     ],
     local: Local = False,
@@ -339,9 +339,7 @@ def _expanded(reader: RunReader, name: str) -> list[str]:
 def report(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            help="A run, or several to compare.", metavar="RUN...", show_default=False, autocompletion=run_ids
-        ),
+        typer.Argument(help="A run, or several to compare.", metavar="RUN", show_default=False, autocompletion=run_ids),
     ],
     local: Local = False,
     place: PlaceName = None,
@@ -406,7 +404,7 @@ def artifacts(
 def tensorboard(
     runs: Annotated[
         list[str],
-        typer.Argument(help="One run or more.", metavar="RUN...", show_default=False, autocompletion=run_ids),
+        typer.Argument(help="One run or more.", metavar="RUN", show_default=False, autocompletion=run_ids),
     ],
     local: Local = False,
     place: PlaceName = None,
