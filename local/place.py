@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -62,11 +63,12 @@ class TwinPlace:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._twin is not None:
-            self._twin.stop()
-            self._twin = None
-        while self._addresses:
-            self._addresses.pop().close()
+        with ExitStack() as last:
+            for address in self._addresses:
+                last.callback(address.close)
+            if self._twin is not None:
+                last.callback(self._twin.stop)
+        self._twin, self._addresses = None, []
 
     def start(self, spec: RunSpec, *, code: PackedCode | None = None, run_id: str | None = None) -> str:
         """See `Place`.

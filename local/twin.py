@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -158,26 +158,39 @@ class Twin:
         )
 
     def stop(self) -> None:
-        """End everything that was started."""
-        self.aws.start_nothing()
-        if self._nodegroups is not None:
-            self._nodegroups.stop()
-        if self.deployment is not None:
-            folder_buckets.save(self.aws, deployment.ARTIFACT_BUCKET, self.home / "s3")
-            kept_tables.save(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
-            self.deployment = None
-        self._lambdas.stop()
-        if self.log_dir.is_dir():
-            self.aws.guard.write(self.log_dir / CALLS)
-        if self.slurm is not None:
-            self.slurm.stop()
+        """End everything that was started, also where something of it fails.
+
+        Raises:
+            OSError: If something could not be written, such as on a full disk.
+        """
+        with ExitStack() as last:  # the last one is called first
+            last.callback(self._temporary.cleanup)
+            last.callback(self.aws.stop)
+            last.callback(self._stop_cluster)
+            if self.slurm is not None:
+                last.callback(self.slurm.stop)
+            if self.log_dir.is_dir():
+                last.callback(self.aws.guard.write, self.log_dir / CALLS)
+            last.callback(self._lambdas.stop)
+            last.callback(self._save)
+            if self._nodegroups is not None:
+                last.callback(self._nodegroups.stop)
+            last.callback(self.aws.start_nothing)
+
+    def _save(self) -> None:
+        """Write what later twins of this folder find."""
+        if self.deployment is None:
+            return
+        self.deployment = None
+        folder_buckets.save(self.aws, deployment.ARTIFACT_BUCKET, self.home / "s3")
+        kept_tables.save(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
+
+    def _stop_cluster(self) -> None:
         if self._cluster is not None and self._cluster.stdin and self._cluster.stdout:
             self._cluster.stdin.close()
             self._cluster.wait(15)
             self._cluster.stdout.close()
             self._cluster = None
-        self.aws.stop()
-        self._temporary.cleanup()
 
     def _start(self) -> None:
         for folder in (self.home / "s3", self._volumes, self.log_dir):

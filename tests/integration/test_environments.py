@@ -166,7 +166,7 @@ def copied_checkout(target: Path, base: Path) -> Path:
     (site / "checkout.pth").write_text(f"{target}\n")
     python = target / ".venv" / "bin" / "python"
     for name, module in {
-        "trainflow": "trainflow.cli.main import app",
+        "trainflow": "trainflow.__main__ import main",
         "torchrun": "torch.distributed.run import main",
     }.items():
         script = python.with_name(name)

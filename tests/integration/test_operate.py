@@ -123,6 +123,7 @@ def test_its_log_is_followed_and_it_is_watched(place: Place) -> None:
     assert following.returncode == 130
     assert len(steps) == len(set(steps)) > 8
     assert watching.stdout is not None
+    assert watching.stdout.readline().startswith("page  http://127.0.0.1:")
     assert any("step " in line for line, _ in zip(watching.stdout, range(200), strict=False))
     watching.send_signal(signal.SIGINT)
     rest, _ = watching.communicate(timeout=30)
@@ -133,6 +134,17 @@ def test_its_log_is_followed_and_it_is_watched(place: Place) -> None:
 def test_a_command_runs_in_its_pod(place: Place) -> None:
     command, at, run_id = place
     assert command("exec", run_id, *at, "--", "df", "-h").startswith("Filesystem")
+
+
+def test_it_is_examined(detached: Detached) -> None:
+    folder, run_id = detached.folder, detached.run_id
+    for command, at in (
+        (Commands(folder), ("--local",)),
+        (Commands(folder, account_of(folder, run_id)), ("--place", "twin")),
+    ):
+        answer = command.answer("doctor", "--run", run_id, *at, "--json")
+        found = {finding["check"]: finding["outcome"] for finding in json.loads(answer.stdout)["findings"]}
+        assert (found["pods"], found["nodes"], found["images"]) == ("ok", "ok", "ok"), answer
 
 
 def test_its_figures_are_exported(place: Place) -> None:
@@ -273,6 +285,12 @@ def test_the_page_of_a_deployment_shows_a_run_to_its_end(detached: Detached) -> 
         _, said = serving.communicate(timeout=30)
         assert said == ""
         assert serving.returncode == 0
+    watched = command("watch", run_id, "--place", "twin")
+    assert f"Run succeeded: {run_id}\n" in watched
+    assert watched.endswith(f"report         out/{run_id}/report.html\n")
+    assert (folder / "out" / run_id / "report.html").read_text().startswith("<!doctype html>")
+    log = command("logs", run_id, "--place", "twin", "--follow")
+    assert "(0, 250) step_loss : 6.5000" in log.splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -296,6 +314,9 @@ def test_a_run_that_fails_in_an_account_is_explained_where_it_was_started(detach
         f"duration       {duration((ended_at - started_at).total_seconds())}",
         f"report         account/{record_file.parent.name}/report.html",
     ]
+    command, fails = Commands(folder, account_of(folder, run_id)), record_file.parent.name
+    assert f"Run failed: {fails}\n" in command("watch", fails, "--out", "account", status=1)
+    assert command("logs", fails, "--follow", status=1) == "the data are not here\n"
 
 
 def test_ctrl_c_on_a_terminal_asks_and_a_detached_run_goes_on(detached: Detached) -> None:
@@ -323,6 +344,9 @@ def test_a_run_is_stopped_from_another_process(detached: Detached) -> None:
         "The run was stopped with `trainflow stop`.",
     )
     assert command("report", run_id, "--local") == f"out/{run_id}/report.html\n"
+    watched = command("watch", run_id, "--local", status=1)
+    assert f"Run aborted: {run_id}\n" in watched
+    assert watched.endswith(f"report         out/{run_id}/report.html\n")
     whole = command("logs", run_id, "--local").splitlines()
     latest = command("logs", run_id, "--local", "--since", (datetime.now(UTC) - timedelta(minutes=1)).isoformat())
     assert set(latest.splitlines()) <= set(whole)

@@ -95,7 +95,10 @@ def run_detached(arguments: Sequence[str], *, out: Path) -> int:
         run_id = pipe.readline().strip()
     if not run_id:
         status = child.wait()
-        sys.stderr.write(log.read_text(errors="replace"))
+        said = log.read_text(errors="replace")
+        sys.stderr.write(
+            said or f"trainflow: the run did not begin, and could not say why in {log}: is the disk full?\n"
+        )
         log.unlink()
         return _exit_status(status)
     log.replace(out / run_id / CONSOLE_LOG)

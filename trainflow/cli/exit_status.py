@@ -16,6 +16,9 @@ BAD_INPUT = 2
 ABORTED = 130
 """128 + SIGINT, as shells have it."""
 
+STOPPED_BEFORE = "Stopped before the run began; nothing is left running."
+"""Said after Ctrl-C while nothing has been started."""
+
 
 def refuse(sentence: str) -> NoReturn:
     """Print the sentence as it is, on one line of the standard error, and end the command."""

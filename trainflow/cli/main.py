@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainflow.cli.exit_status import ABORTED, BAD_INPUT, refuse
+from trainflow.cli.exit_status import ABORTED, BAD_INPUT, STOPPED_BEFORE, refuse
 from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
-from trainflow.cli.operate.place import HOME, Home, PlaceName
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName
 from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
@@ -79,45 +79,52 @@ def run(
 ) -> None:
     """Run SPEC, in the twin or in a deployment.
 
-    The run is followed to its end unless --detach is given. In the twin it leaves a record and a report. In a
-    deployment it packs and uploads the code and starts the run. On a terminal Ctrl-C asks whether to stop the run or to
-    detach from it; a run goes on when its terminal is closed.
+    The run is followed to its end unless --detach is given, and leaves a record and a report. For a deployment the code
+    is packed and uploaded first. On a terminal Ctrl-C asks whether to stop the run or to detach from it; a run goes on
+    when its terminal is closed.
 
-    Exit status: 0 succeeded or detached, 1 failed, 2 what was handed in is at fault, 130 aborted.
+    Exit status: 0 succeeded or detached, 1 failed, 2 what was handed in is at fault, 3 the loss is no number, 4 a limit
+    of the run was reached, 130 aborted.
     """
     if local and place is not None:
         refuse("Give --local for the twin or --place for a deployment, not both.")
-    if not local:
-        _run_in_deployment(place, spec, override or [], out=out, detach=detach)
-        return
-    if not math.isfinite(time_scale):
+    if local and not math.isfinite(time_scale):
         refuse(f"--time-scale {time_scale}: give a finite number, such as 30.")
     if kubeconfig is not None and not kubeconfig.is_file():
         refuse(f"--kubeconfig {kubeconfig}: there is no such file.")
-    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if announce_to is None and (detach or on_terminal):
-        from trainflow.cli.attended import run_attended, run_detached
-
-        arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, override or [])
-        arguments += [] if page else ["--no-page"]
-        raise typer.Exit(run_detached(arguments, out=out) if detach else run_attended(arguments))
-    from rich.console import Console
-
-    from trainflow.cli.attended import Attendant
-    from trainflow.cli.run import run_at
-    from trainflow.client.place import LOCAL, PlaceOptions
-
-    console = Console()
-    options = PlaceOptions(
-        out=out, home=home, time_scale=time_scale, kubeconfig=kubeconfig, image_root=image_root, busy=console.status
-    )
     try:
-        attendant = Attendant(announce_to) if announce_to is not None else None
-        status = run_at(LOCAL, spec, override or (), options=options, console=console, attendant=attendant, page=page)
+        if not local:
+            status = _run_in_deployment(place, spec, override or [], out=out, detach=detach, page=page)
+        elif announce_to is None and (detach or (sys.stdin.isatty() and sys.stdout.isatty())):
+            from trainflow.cli.attended import run_attended, run_detached
+
+            arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, override or [])
+            arguments += [] if page else ["--no-page"]
+            status = run_detached(arguments, out=out) if detach else run_attended(arguments)
+        else:
+            from rich.console import Console
+
+            from trainflow.cli.attended import Attendant
+            from trainflow.cli.run import run_at
+            from trainflow.client.place import LOCAL, PlaceOptions
+
+            console = Console()
+            options = PlaceOptions(
+                out=out,
+                home=home,
+                time_scale=time_scale,
+                kubeconfig=kubeconfig,
+                image_root=image_root,
+                busy=console.status,
+            )
+            attendant = Attendant(announce_to) if announce_to is not None else None
+            status = run_at(
+                LOCAL, spec, override or (), options=options, console=console, attendant=attendant, page=page
+            )
     except TrainflowError as error:
         refuse(str(error))
     except KeyboardInterrupt:
-        console.print("Stopped before the run began; nothing is left running.")
+        typer.echo(STOPPED_BEFORE)
         status = ABORTED
     raise typer.Exit(status)
 
@@ -139,16 +146,14 @@ def _run_arguments(
     return ["run", str(spec), "--local", *(str(word) for option in options for word in option)]
 
 
-def _run_in_deployment(place: str | None, spec: Path, overrides: list[Path], *, out: Path, detach: bool) -> None:
+def _run_in_deployment(
+    place: str | None, spec: Path, overrides: list[Path], *, out: Path, detach: bool, page: bool
+) -> int:
     from rich.console import Console
 
     from trainflow.cli.deployed.start import run_in_deployment
 
-    try:
-        status = run_in_deployment(place, spec, overrides, out=out, detach=detach, console=Console())
-    except TrainflowError as error:
-        refuse(str(error))
-    raise typer.Exit(status)
+    return run_in_deployment(place, spec, overrides, out=out, detach=detach, console=Console(), page=page)
 
 
 register(app)
@@ -327,10 +332,14 @@ def doctor(
     kubeconfig: Annotated[Path | None, typer.Option(help="The run's cluster. Default: as kubectl chooses.")] = None,
     namespace: Annotated[str, typer.Option(help="Where runs live.")] = "training",
     as_json: AsJson = False,
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
 ) -> None:
     """Find what keeps a run's pods from working.
 
-    Checks whether they find each other, their files, their devices and their image.
+    Checks whether they find each other, their files, their devices and their image. --local and --place name the
+    run's cluster and its namespace; otherwise --kubeconfig and --namespace do.
 
     Exit status: 0 nothing failed, 1 a check failed, 2 there is nothing to examine.
     """
@@ -339,10 +348,16 @@ def doctor(
     from trainflow.cli.doctor import DoctorError
     from trainflow.cli.doctor import doctor as examine
 
-    console = Console(stderr=True) if as_json else Console()
+    console, api = Console(stderr=True) if as_json else Console(), None
     try:
-        status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console, as_json=as_json)
-    except DoctorError as error:
+        if local or place is not None:
+            from trainflow.cli.operate.place import open_reader
+
+            reader = open_reader(local=local, place=place, out=out)
+            run = reader.describe(run).run_id
+            api, namespace = reader.cluster(run)
+        status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console, as_json=as_json, api=api)
+    except (DoctorError, TrainflowError) as error:
         refuse(str(error))
     raise typer.Exit(status)
 

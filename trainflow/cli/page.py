@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -19,33 +20,39 @@ from trainflow.page.server import PageServer
 class PageBeside:
     """A page that is served while a run is followed."""
 
-    def __init__(self, library: RunLibrary, server: PageServer, folder: Path, console: Console) -> None:
-        self._library, self._server, self._folder, self._console = library, server, folder, console
+    def __init__(self, library: RunLibrary, server: PageServer, console: Console) -> None:
+        self._library, self._server, self._console = library, server, console
 
-    def show(self, run_id: str, followed: FollowedRun) -> None:
-        """Show the run, which the caller observes, and print the address of its page."""
-        self._library.adopt(run_id, followed, log_dir=self._folder / "logs")
+    def show(self, run_id: str, followed: FollowedRun, *, log_dir: Path) -> None:
+        """Show the run, which the caller observes into `log_dir`, and print the address of its page."""
+        self._library.adopt(run_id, followed, log_dir=log_dir)
         print_address(self._console, self._server.url_of(f"/runs/{run_id}"))
 
 
 @contextmanager
-def page_beside(place: Runs, folder: Path, console: Console) -> Iterator[PageBeside | None]:
-    """A page over the runs of a place and of the folder that holds `folder`; None if there is no port for it.
+def page_beside(
+    place: Runs, console: Console, *, folder: Path | None = None, name: str = ""
+) -> Iterator[PageBeside | None]:
+    """A page over the runs of a place; None if there is no port for it.
 
     Args:
         place: Where runs go on.
-        folder: The folder of the run that is followed.
         console: Where to print the address.
+        folder: Where ended runs of this machine have left their folders; None for a deployment, of whose runs they say
+            nothing.
+        name: Name of a deployment, for the title.
     """
-    with RunLibrary(folder=folder.parent, place=place) as library:
+    with ExitStack() as opened:
+        if folder is None:
+            folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="trainflow-page-")))
+        library = opened.enter_context(RunLibrary(folder=folder, place=place, name=name))
         try:
             server = PageServer(library)
         except OSError as refused:
             console.print(f"There is no page of this run: {refused.strerror}.", markup=False, highlight=False)
             yield None
             return
-        with server:
-            yield PageBeside(library, server, folder, console)
+        yield PageBeside(library, opened.enter_context(server), console)
 
 
 class NotResumed(TrainflowError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ LOSS_NOT_FINITE = 3
 
 LIMIT_REACHED = 4
 """Exit status for a run that ended at a limit of its spec, and can be resumed."""
+
+REPORT = "report.html"
+"""Name of the report in the run's folder."""
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop the run, unless the command was started with one of them ignored, as `nohup` does."""
@@ -120,18 +123,24 @@ def _run_to_end(
     attendant: Attendant | None,
     page: bool,
 ) -> int:
-    opened: AbstractContextManager[Place] = open_place(place_name, options)
-    with opened as place:
-        run_id = start(place)
-        interrupts.wait()
-        folder = options.out / run_id
-        if attendant is not None:
-            attendant.announce(run_id, folder)
-        record = follow_to_end(
-            place, run_id, folder=folder, console=console, attendant=attendant, page=page, begin=interrupts.go_on
-        )
-    _point_latest(options.out, run_id)
-    summarize(record, console, report=folder / "report.html")
+    record, opened = None, open_place(place_name, options)
+    try:
+        with opened as place:
+            run_id = start(place)
+            interrupts.wait()
+            folder = options.out / run_id
+            if attendant is not None:
+                attendant.announce(run_id, folder)
+            record = follow_to_end(
+                place, run_id, folder=folder, console=console, attendant=attendant, page=page, begin=interrupts.go_on
+            )
+        _point_latest(options.out, run_id)
+    except OSError as error:
+        if record is None:
+            raise
+        _say_unwritten(error, console)
+    report = folder / REPORT
+    summarize(record, console, report=report if report.is_file() else None)
     return exit_status(record)
 
 
@@ -158,10 +167,10 @@ def follow_to_end(
     """
     aborted, may_show = None, attendant.wait_until_shown if attendant else None
     # The page ends last, so that it shows the end.
-    with page_beside(place, folder, console) if page else nullcontext() as shown:
+    with page_beside(place, console, folder=folder.parent) if page else nullcontext() as shown:
         with place.follow(run_id, log_dir=folder / "logs") as followed:
             if shown is not None:
-                shown.show(run_id, followed)
+                shown.show(run_id, followed, log_dir=folder / "logs")
             try:
                 begin()
                 follow(followed, console, followed.is_finished, may_show=may_show)
@@ -170,10 +179,19 @@ def follow_to_end(
                 console.print("Stopping: the run's executions, jobs and nodes …", style="yellow")
                 place.stop(run_id, reason=aborted)
         record = followed.record(aborted=aborted)
-        write_record(record, folder / "run.json")
-        write_steps(followed.steps(), folder / "steps.json")
-        write_report(record, followed.steps(), folder / "report.html")
+        try:
+            write_record(record, folder / "run.json")
+            write_steps(followed.steps(), folder / "steps.json")
+            write_report(record, followed.steps(), folder / REPORT)
+        except OSError as error:  # how the run ended is still to be told
+            _say_unwritten(error, console)
     return record
+
+
+def _say_unwritten(error: OSError, console: Console) -> None:
+    where = error.filename or "Something that the run leaves"
+    sentence = f"{where} was not written: {error.strerror}."
+    console.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 class _Interrupts:

@@ -10,7 +10,10 @@ import typer
 from trainflow.cli.operate.completion import spec_files
 
 SpecPath = Annotated[
-    Path, typer.Argument(help="Run spec: a YAML or JSON file.", show_default=False, autocompletion=spec_files)
+    Path,
+    typer.Argument(
+        help="Run spec: a YAML or JSON file.", metavar="SPEC", show_default=False, autocompletion=spec_files
+    ),
 ]
 Overrides = Annotated[
     list[Path] | None,

@@ -53,7 +53,7 @@ def continued_spec(
         spec = parse_run_spec(described)
         require_limits_ahead(spec, now=datetime.now(UTC))
     except InvalidRunSpec as error:
-        raise InvalidRunSpec(f"The run {run_id} cannot be continued so: {error}") from None
+        raise InvalidRunSpec(f"The run {run_id} cannot be continued: {error}") from None
     return spec
 
 

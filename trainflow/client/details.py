@@ -9,6 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
+from trainflow.models.total_steps import total_steps
 
 if TYPE_CHECKING:  # the status of a run that has ended is its record: it needs nothing that observes one
     from trainflow.client.observe.snapshot import RunSnapshot
@@ -101,6 +102,7 @@ def details_of_record(record: RunRecord) -> RunDetails:
         started_at=record.started_at,
         ended_at=record.ended_at,
         step=last_step if last_step is not None or training is None else training.steps,
+        total_steps=total_steps(record.spec, None),
         loss=training.last_loss if training else None,
         throughput=training.sequences_per_second if training else None,
         cost_usd=record.cost.usd if record.cost else None,

@@ -51,12 +51,18 @@ def write_report(record: RunRecord, steps: Sequence[StepMetrics], path: Path) ->
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Writes the text beside the target, then renames it into place."""
+    """Writes the text beside the target, then renames it into place.
+
+    Raises:
+        OSError: With the path, if the file cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(path)
+    except OSError as error:  # that of a full disk names no file
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         unfinished.unlink(missing_ok=True)
     return path

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainflow.client.place import FollowedRun, LogNotFound, PlaceUnavailable, RunNotFound, RunSummary
+from trainflow.client.place import LOCAL, FollowedRun, LogNotFound, PlaceUnavailable, RunNotFound, RunSummary
 from trainflow.client.twin_address import TwinAddress, read_address
 from trainflow.errors import TrainflowError
 from trainflow.models.run_status import RunStatus
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trainflow.client.local_start import LocalStart
     from trainflow.client.pod_logs import LogRequest
     from trainflow.client.runs import DeployedRuns
+    from trainflow.kubernetes.api import KubernetesApi
     from trainflow.models.leftovers import SweepReport
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
@@ -50,6 +51,7 @@ class LocalRuns:
 
     def __init__(self, options: LocalOptions) -> None:
         """Reads nothing yet."""
+        self.name = LOCAL
         self._out, self._home = options.out, options.home
 
     def runs(self) -> list[RunSummary]:
@@ -110,6 +112,13 @@ class LocalRuns:
             return spec_continuing(self.record(run_id), changes)
         return continued_spec(found.run_id, start.spec, status=found.status, changes=changes)
 
+    def cluster(self, run_id: str) -> tuple[KubernetesApi, str]:
+        """See `RunReader`."""
+        folder = self._folder(run_id)
+        if (live := self._live(folder)) is None:
+            raise RunNotFound(f"The run {folder.name} has ended, and its cluster with it.")
+        return live.cluster(folder.name)
+
     def sweep(self, *, delete: bool) -> SweepReport:
         """See `RunReader`. Asks every twin that lives; what runs of another one held has ended with it."""
         from trainflow.models.leftovers import SweepReport
@@ -163,14 +172,23 @@ class LocalRuns:
         except TrainflowError:
             if read_address(folder) is not None:
                 raise
+        self._wait_for_record(folder)
+
+    def final_record(self, run_id: str) -> RunRecord:
+        """See `RunReader`. Its twin writes it after the last of the run's events."""
+        self._wait_for_record(self._folder(run_id))
+        return self.record(run_id)
+
+    def _wait_for_record(self, folder: Path) -> None:
+        """Until the report, which is written last, is there; or until the twin has ended without."""
         deadline = time.monotonic() + END_SECONDS
-        while _record(folder) is None and read_address(folder) is not None and time.monotonic() < deadline:
+        while not (folder / REPORT).is_file() and read_address(folder) is not None and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def execute(
         self, run_id: str, request: LogRequest, command: Sequence[str], write: Callable[[bool, bytes], None]
     ) -> int:
-        """See `DeployedRuns`. The twin's own cluster takes no commands; one that `--kubeconfig` named may."""
+        """See `DeployedRuns`."""
         folder = self._folder(run_id)
         if (live := self._live(folder)) is None:
             raise RunNotFound(f"The run {folder.name} has ended, and its pods with it.")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a list of runs imports no model of a spec
     from trainflow.client.details import RunDetails
     from trainflow.client.observe.snapshot import RunSnapshot
     from trainflow.client.pod_logs import LogRequest
+    from trainflow.kubernetes.api import KubernetesApi
     from trainflow.models.leftovers import SweepReport
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
@@ -154,11 +155,17 @@ class Runs(Protocol):
 class RunReader(Runs, Protocol):
     """Runs with everything that is known of them, for the commands."""
 
+    name: str
+    """Name of the place."""
+
     def details(self, run_id: str) -> RunDetails:
         """State, newest step, pods and error of a run, read once."""
 
     def record(self, run_id: str) -> RunRecord:
         """The record of an ended run; of one that goes on, what it would be now."""
+
+    def final_record(self, run_id: str) -> RunRecord:
+        """The record of a run that ends at this moment: waits until it is written, for as long as that takes."""
 
     def report(self, run_id: str) -> str:
         """The report as a page in HTML; of a run that goes on, what it would be now."""
@@ -184,6 +191,9 @@ class RunReader(Runs, Protocol):
             command: Program and its words; no shell is in between.
             write: Called with what the command prints, as it comes; first whether that is standard error.
         """
+
+    def cluster(self, run_id: str) -> tuple[KubernetesApi, str]:
+        """The cluster of a run that goes on, and the namespace of its pods."""
 
     def sweep(self, *, delete: bool) -> SweepReport:
         """What ended runs have left in the clusters and tables of the place.

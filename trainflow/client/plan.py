@@ -12,6 +12,7 @@ from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.total_steps import total_steps
+from trainflow.report.published_figures import PublishedFigure, figure_of_spec
 
 WATCHING = "WatchTraining"
 """State in which a run trains."""
@@ -41,14 +42,16 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Time and price of the whole run, by an earlier one on nodes of the same type and number."""
+    """Time and price of the whole run, by an earlier one on the same nodes or by published figures."""
 
     hours: float
     usd: float | None
     """None where no price is known, and by a run of the twin."""
-    run_id: str
-    """The earlier run."""
     seconds_per_step: float
+    run_id: str | None = None
+    """The earlier run; None for an estimate by published figures."""
+    source: str | None = None
+    """Where the figures were published; such an estimate is of the training alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +74,10 @@ class Plan:
     """The limits of the whole run that the spec sets, by their names: `max_total_hours`, `deadline`, `max_usd`."""
     total_steps: int | None
     estimate: Estimate | None
-    """None without an earlier run of the same program on the same nodes, or without a number of steps."""
+    """None without an earlier run of the same program on the same nodes and published figures, or without a number of
+    steps."""
     spot_trouble: str | None = None
-    """Why Spot prices are not known, if they were asked for."""
+    """Why Spot prices are not known; None if they are."""
 
     def as_json(self) -> dict[str, Any]:
         """The document that `trainflow plan --json` prints."""
@@ -97,7 +101,7 @@ def plan_of(
         earlier: Records of runs, the newest first.
         of_twin: Whether these were runs of the twin, whose times tell no price.
         spot: Spot prices by instance type; None if they were not asked for.
-        spot_trouble: Why they are not known, if they were.
+        spot_trouble: Why they are not known.
     """
     compute = spec.compute
     candidates = [
@@ -105,7 +109,12 @@ def plan_of(
         for name in (compute.instance_type, *compute.fallback)
     ]
     price, document = candidates[0].usd_per_hour, spec.model_dump(mode="json")
-    steps = total_steps(document, None)
+    figure = figure_of_spec(document)
+    steps = total_steps(document, None) or (figure.max_steps if figure else None)
+    own_price = None if of_twin else price
+    estimate = _estimate(document, steps, own_price, earlier) if steps else None
+    if estimate is None and steps and figure is not None:
+        estimate = _published(figure, steps, price)
     return Plan(
         name=spec.name,
         region=region,
@@ -119,7 +128,7 @@ def plan_of(
         max_usd=_times(price, spec.limits.max_duration_hours),
         run_limits={name: document["limits"][name] for name in RUN_LIMITS if document["limits"][name] is not None},
         total_steps=steps,
-        estimate=_estimate(document, steps, None if of_twin else price, earlier) if steps else None,
+        estimate=estimate,
         spot_trouble=spot_trouble,
     )
 
@@ -145,6 +154,14 @@ def _estimate(
                 hours=round(hours, 3), usd=_times(price, hours), run_id=record.run_id, seconds_per_step=round(rate, 4)
             )
     return None
+
+
+def _published(figure: PublishedFigure, steps: int, price: float | None) -> Estimate:
+    rate = figure.sequences_per_step / figure.sequences_per_second
+    hours = rate * steps / 3600
+    return Estimate(
+        hours=round(hours, 3), usd=_times(price, hours), seconds_per_step=round(rate, 4), source=figure.source
+    )
 
 
 def _seconds_per_step(record: RunRecord) -> float | None:

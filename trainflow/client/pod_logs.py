@@ -37,6 +37,8 @@ class LogRequest:
     """Begin with lines of this time; None for the first line."""
     follow: bool = False
     """Go on with new lines: of a rank until the run has ended, of a pod by its name until the pod has."""
+    notify: Callable[[str], None] = lambda _sentence: None
+    """Called with what a reader of the lines has to know of them, such as that earlier ones are missing."""
 
 
 def parse_since(text: str, now: datetime) -> datetime:

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from trainflow.client.artifacts import Artifact, artifacts_below
 from trainflow.client.code import PackedCode
 from trainflow.client.continuing import spec_continuing
 from trainflow.client.details import RunDetails, details_of_record, details_of_snapshot
+from trainflow.client.files import write_record, write_steps, write_text
+from trainflow.client.kept_logs import copy_logs, kept_lines
 from trainflow.client.observe.cluster import KubernetesPods, PodSource, UnseenPods
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.glance import glance
@@ -120,6 +122,12 @@ class DeployedRuns:
         return spot_prices(self._client("ec2"), instance_types, now=datetime.now(UTC))
 
     @told
+    def cluster(self, run_id: str) -> tuple[KubernetesApi, str]:
+        """See `RunReader`."""
+        self._execution(run_id)
+        return self._kubernetes(), self._namespace
+
+    @told
     def sweep(self, *, delete: bool) -> SweepReport:
         """See `RunReader`."""
         return sweep(self._client("lambda"), self._address, delete=delete)
@@ -178,6 +186,35 @@ class DeployedRuns:
         return self._final_record(execution) or self._record_now(execution, self.kept_steps(run_id) or KeptSteps())
 
     @told
+    def final_record(self, run_id: str) -> RunRecord:
+        """See `RunReader`. A run that ends by itself has written it; of one that was stopped a rule has it written."""
+        execution = self._execution(run_id)
+        deadline = execution.get("stopDate", datetime.now(UTC)) + timedelta(seconds=STOP_SECONDS)
+        while (record := self._final_record(execution)) is None and datetime.now(UTC) < deadline:
+            time.sleep(self._poll_seconds)
+        return record or self.record(run_id)
+
+    def copy_ended(self, run_id: str, folder: Path) -> bool:
+        """See `trainflow.page.library.KeepsRuns`."""
+        record = self._ended_record(run_id)
+        if record is None:
+            return False
+        write_record(record, folder / "run.json")
+        write_steps((self.kept_steps(run_id) or KeptSteps()).steps, folder / STEPS_FILE)
+        write_text(folder / "report.html", self.report(run_id))
+        with suppress(PlaceRefused):  # a caller who may not list the bucket sees the rest
+            self._copy_logs(run_id, folder / "logs")
+        return True
+
+    @told
+    def _ended_record(self, run_id: str) -> RunRecord | None:
+        return self._final_record(self._execution(run_id))
+
+    @told
+    def _copy_logs(self, run_id: str, folder: Path) -> None:
+        copy_logs(self._client("s3"), self._bucket, run_id, folder)
+
+    @told
     def report(self, run_id: str) -> str:
         """See `RunReader`."""
         execution = self._execution(run_id)
@@ -194,7 +231,10 @@ class DeployedRuns:
 
     @told
     def log(self, run_id: str, request: LogRequest) -> Iterator[str]:
-        """See `RunReader`. The cluster has the logs of pods until they are deleted, and CloudWatch Logs afterwards."""
+        """See `RunReader`. The cluster has the logs of pods until they are deleted, and CloudWatch Logs afterwards.
+
+        Where CloudWatch Logs has none, the last lines of an ended run are in the artifact bucket.
+        """
         execution = self._execution(run_id)
         source = self._pods_of(execution)
         try:
@@ -258,6 +298,12 @@ class DeployedRuns:
                 has_ended=(lambda: self.describe(run_id).status is not RunStatus.RUNNING) if request.follow else None,
             )
         except (LogNotFound, PlaceRefused) as missing:
+            if _has_ended(execution):
+                with suppress(PlaceRefused):
+                    kept = kept_lines(self._client("s3"), self._bucket, run_id, pod, since=request.since)
+                    if kept is not None:
+                        request.notify(f"These are the last lines that {run_id} has kept, at most 1,000. {missing}")
+                        return kept
             raise type(missing)(f"{unseen} {missing}") from None
 
     @told

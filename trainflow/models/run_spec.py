@@ -484,7 +484,8 @@ class RunSpec(Section):
             )
         if self.resume_from and self.checkpoint is None and not workload.is_ours:
             raise ValueError(
-                "resume_from names a run, but nothing says where the program's checkpoints are; add section checkpoint"
+                "resume_from names a run, but nothing says where the program's checkpoints are; describe them in the "
+                "section checkpoint"
             )
         if DATA_DIR in workload.placeholders and self.dataset is None:
             raise ValueError("workload has the placeholder {data_dir}, but there is no dataset; add it, or a path")

@@ -46,6 +46,14 @@ class KeepsSteps(Protocol):
         """The steps that the workflow kept of a run; None if there are none."""
 
 
+@runtime_checkable
+class KeepsRuns(Protocol):
+    """A place that keeps ended runs whose pods are gone: `trainflow.client.runs.DeployedRuns`."""
+
+    def copy_ended(self, run_id: str, folder: Path) -> bool:
+        """Write what is kept of an ended run to a folder, as a run of this machine leaves it; False if nothing is."""
+
+
 class Snapshots(Protocol):
     """What the page asks of a run that goes on: a `FollowedRun`, or a test's replay."""
 
@@ -293,16 +301,22 @@ class RunLibrary:
             raise RunNotFound(f"There is no run '{run_id}' in {self._ended.folder}.")
         # The place's own observer may be writing the run's folder: this one writes to a folder of its own.
         log_dir = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="trainflow-page-")))
+        if isinstance(self._place, KeepsRuns) and self._place.copy_ended(run_id, log_dir / run_id):
+            copied = EndedRuns(log_dir)
+            if (kept := copied.snapshot(run_id)) is not None:
+                return self._watch(run_id, lambda: kept, copied.log_dir(run_id), report=copied.report(run_id))
         followed = self._open.enter_context(self._place.follow(run_id, log_dir=log_dir))
         return self._watch(run_id, _Supplemented(self._place, run_id, followed).snapshot, log_dir)
 
-    def _watch(self, run_id: str, source: Callable[[], RunSnapshot], log_dir: Path) -> WatchedRun:
+    def _watch(
+        self, run_id: str, source: Callable[[], RunSnapshot], log_dir: Path, *, report: Path | None = None
+    ) -> WatchedRun:
         return WatchedRun(
             source=source,
             log_dir=log_dir,
             can_stop=self._place is not None,
             can_resume=self._resume is not None,
-            report=self._ended.report(run_id) if is_name(run_id) else self._ended.folder,
+            report=(report or self._ended.report(run_id)) if is_name(run_id) else self._ended.folder,
         )
 
 

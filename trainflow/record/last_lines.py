@@ -43,6 +43,15 @@ def last_own_line(text: str) -> str:
     return told[-1] if told else ""
 
 
+def own_lines(lines: Iterable[str]) -> list[str]:
+    """The lines with each block of torchrun's as one, which says what was there: its report is longer than a terminal,
+    and the program's error stands above it."""
+    found: list[str] = []
+    for part in parts("\n".join(lines)):
+        found += [f"({part.folded})"] if part.folded else part.text.split("\n")
+    return found
+
+
 def _told_apart(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     kind = ""
     for line in lines:

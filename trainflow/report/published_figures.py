@@ -28,6 +28,10 @@ class PublishedFigure:
     sequences_per_second: float
     source: str
     url: str
+    sequences_per_step: int
+    """Global batch."""
+    max_steps: int
+    """Steps of the whole training where a spec names no other number."""
     arguments: Mapping[str, Any]
     """Options of the recipe; a run of it has these and no other ones."""
     num_nodes: int
@@ -41,6 +45,8 @@ FIGURES = (
         sequences_per_second=6450.0,
         source="log of the TorchX tutorial of AWS Neuron, December 2022: 6,449 to 6,459 sequences/s",
         url="https://awsdocs-neuron.readthedocs-hosted.com/en/latest/frameworks/torch/torch-neuronx/tutorials/training/bert.html",
+        sequences_per_step=16 * 32 * 64,
+        max_steps=28125,
         arguments={"precision": "pure_bfloat16", "micro_batch_size": 16, "gradient_accumulation_steps": 32},
         num_nodes=2,
         instance_types=frozenset({"trn1.32xlarge"}),
@@ -50,6 +56,8 @@ FIGURES = (
         sequences_per_second=57408.0,
         source="AWS Neuron's tables of trn1 training performance; they vary with the release, 48,414 to 57,408",
         url="https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/benchmarks/trn1/trn1-training-performance.html",
+        sequences_per_step=16 * 128 * 512,
+        max_steps=7032,
         arguments={"preset": "lamb-phase1", "scaling": "weak"},
         num_nodes=16,
         instance_types=frozenset({"trn1.32xlarge", "trn1n.32xlarge"}),
@@ -63,7 +71,17 @@ def published_figure(record: RunRecord) -> PublishedFigure | None:
     Args:
         record: The record of the run.
     """
-    workload, compute = _object(record.spec.get("workload")), _object(record.spec.get("compute"))
+    return figure_of_spec(record.spec, instance_type=record.instance_type)
+
+
+def figure_of_spec(spec: Mapping[str, Any], *, instance_type: str | None = None) -> PublishedFigure | None:
+    """The published figure of a spec's recipe; None for every other spec.
+
+    Args:
+        spec: The run spec.
+        instance_type: Type of the nodes, where it is not the one that the spec names first.
+    """
+    workload, compute = _object(spec.get("workload")), _object(spec.get("compute"))
     given = {
         SYNONYMS.get(name, name): value
         for name, value in _object(workload.get("arguments")).items()
@@ -72,7 +90,7 @@ def published_figure(record: RunRecord) -> PublishedFigure | None:
     if workload.get("module") != PROGRAM or given.get("device") != "xla":
         return None
     recipe = {name: value for name, value in given.items() if name not in LIMITS}
-    instance_type = record.instance_type or compute.get("instance_type")
+    instance_type = instance_type or compute.get("instance_type")
     place = (compute.get("num_nodes"), compute.get("processes_per_node"))
     return next(
         (

@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -96,6 +97,55 @@ def test_a_failed_pods_last_lines_are_printed_unchanged_at_the_end() -> None:
 
     assert any("exit code 137" in line for line in lines)
     assert lines[-1].endswith("[bold]gone[/bold] 137")
+
+
+TORCHRUNS_REPORT = [
+    "E1121 10:00 17 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 0",
+    *(f"[{rank}]: exitcode 143" for rank in range(32)),
+]
+
+
+def with_failed_pod(snapshot: RunSnapshot, **changes: Any) -> RunSnapshot:
+    """The run when its first training pod has failed and the other one, too."""
+    pods = [pod for pod in snapshot.pods if pod.stage == "training"]
+    return replace(snapshot, pods=tuple(replace(pod, phase="Failed", **changes) for pod in pods))
+
+
+def test_a_failed_pod_is_one_line_with_its_error_whatever_its_message() -> None:
+    message = "\n".join(["step 1", "Traceback (most recent call last):", "ValueError: no column", *TORCHRUNS_REPORT])
+    snapshot = with_failed_pod(after(recorded("succeeded"), 75), message=message, exit_code=1)
+
+    lines = [*(view := PlainView()).new_lines(snapshot), *view.held_lines()]
+
+    failed = [line.split("Failed")[1] for line in lines if "Failed" in line]
+    assert failed == [f", on node-{index}, exit code 1, ValueError: no column" for index in (0, 1)]
+    assert all("\n" not in line for line in lines)
+
+
+def test_torchruns_report_does_not_push_the_programs_error_out_of_the_last_lines() -> None:
+    snapshot = with_failed_pod(after(recorded("worker_failed"), 60))
+    kept = {snapshot.pods[0].name: ["ValueError: no column", *TORCHRUNS_REPORT]}
+    ended = replace(snapshot, status=RunStatus.FAILED, ended_at=snapshot.observed_at, last_lines=kept)
+
+    lines = list(PlainView().new_lines(ended))
+
+    assert [line.split("]  ")[1].strip() for line in lines[-2:]] == ["ValueError: no column", "(report of torchrun)"]
+    assert "ValueError: no column" in drawn(ended)
+
+
+def test_the_last_step_of_a_job_that_failed_is_printed_when_its_pods_have_ended_and_not_with_the_run() -> None:
+    run, view = recorded("succeeded"), PlainView()
+    training = after(run, 75)
+    steps = tuple(step for step in training.steps if step.step <= 17)
+    failed = replace(with_failed_pod(training, finished_at=training.observed_at), steps=steps, total_steps=200)
+    assert not failed.ended_at
+
+    lines = [*view.new_lines(replace(training, steps=steps, total_steps=200)), *view.new_lines(failed)]
+    printed = [*lines, *view.held_lines()]
+
+    assert [line.split("] ")[1].split(":")[0] for line in printed if "] step " in line][-1] == "step 17/200"
+    ended = replace(failed, status=RunStatus.FAILED, ended_at=training.observed_at + timedelta(minutes=9))
+    assert not any("] step " in line for line in view.new_lines(ended))
 
 
 def test_a_fault_of_the_observation_is_printed_when_it_begins_and_ends() -> None:

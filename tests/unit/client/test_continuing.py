@@ -52,16 +52,18 @@ def test_a_run_that_goes_on_or_is_complete_is_refused(status: RunStatus, sentenc
 
 
 def test_changes_that_make_no_spec_name_the_field() -> None:
-    with pytest.raises(InvalidRunSpec, match=r"bert-1 cannot be continued so: compute\.num_nodes: must be at least"):
+    with pytest.raises(InvalidRunSpec, match=r"bert-1 cannot be continued: compute\.num_nodes: must be at least"):
         continued_spec("bert-1", SPEC, status=RunStatus.FAILED, changes={"compute": {"num_nodes": 0}})
     foreign = {**SPEC, "workload": {**SPEC["workload"], "module": "mine", "arguments": {}}}
-    with pytest.raises(InvalidRunSpec, match="nothing says where the program's checkpoints are; add section check"):
+    with pytest.raises(
+        InvalidRunSpec, match="nothing says where the program's checkpoints are; describe them in the section check"
+    ):
         continued_spec("bert-1", foreign, status=RunStatus.FAILED)
 
 
 def test_a_run_that_ended_at_its_deadline_is_continued_with_a_later_one() -> None:
     earlier = {**SPEC, "limits": {"deadline": "2026-11-22T10:00:00Z"}}
-    with pytest.raises(InvalidRunSpec, match=r"continued so: limits.deadline: 2026-11-22T10:00:00\+00:00 has"):
+    with pytest.raises(InvalidRunSpec, match=r"continued: limits.deadline: 2026-11-22T10:00:00\+00:00 has"):
         spec_continuing(record("SubmitTraining", spec=earlier))
     later = {"limits": {"deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat()}}
     assert spec_continuing(record("SubmitTraining", spec=earlier), later).limits.deadline is not None

@@ -68,8 +68,8 @@ def test_a_run_is_shown_by_what_is_known_of_it() -> None:
         "to do     Read its log.",
         "warning   No line was understood.",
         "",
-        "POD  PHASE   NODE",
-        "a-0  Failed  n     OOMKilled exit code 137",
+        "POD  LAST PHASE  NODE",
+        "a-0  Failed      n     OOMKilled exit code 137",
     ]
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+import yaml
 from botocore.stub import Stubber
 
 from tests.fakes.runs import spec_with
+from trainer.pretrain import parse
 from trainflow.cli.operate.shown import plan_text
 from trainflow.client.place import PlaceRefused
 from trainflow.client.plan import Candidate, Estimate, plan_of
 from trainflow.client.spot_prices import SpotPrice, spot_prices
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import RunRecord, RunStatus, StateVisit, Training
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.models.workload import option_words
+from trainflow.report.published_figures import figure_of_spec
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 REGION = "us-west-2"
@@ -125,7 +130,7 @@ def test_spot_prices_that_the_caller_may_not_ask_for_are_one_sentence() -> None:
         spot_prices(stubbed_ec2(error="UnauthorizedOperation"), ["trn1.32xlarge"], now=BEGAN)
     plan = plan_of(parse_run_spec(spec_of()), region=REGION, spot_trouble="These credentials may not.")
     assert plan.candidates[0].spot_usd_per_hour is None
-    assert "spot      price not known: These credentials may not." in plan_text(plan)
+    assert "spot      price not known, so that the one on demand counts: These credentials may not." in plan_text(plan)
 
 
 def test_a_plan_names_the_limits_at_which_the_whole_run_ends() -> None:
@@ -135,3 +140,42 @@ def test_a_plan_names_the_limits_at_which_the_whole_run_ends() -> None:
     assert plan.as_json()["run_limits"] == {"max_total_hours": 48.0, "max_usd": 500.0}
     assert "limits.max_total_hours 48.0, limits.max_usd 500.0, whichever comes first" in plan_text(plan)
     assert "ends at" not in plan_text(plan_of(parse_run_spec(spec_of()), region=REGION))
+
+
+def tutorial(name: str, **arguments: Any) -> RunSpec:
+    document: dict[str, Any] = yaml.safe_load(Path(f"runs/{name}.yaml").read_text())
+    document["workload"]["arguments"] |= arguments
+    return parse_run_spec(document)
+
+
+def test_without_an_earlier_run_a_tutorials_recipe_is_estimated_by_its_published_figure() -> None:
+    plan = plan_of(tutorial("bert-large"), region=REGION)
+    price = usd_per_hour("trn1.32xlarge", region=REGION)
+    assert plan.estimate is not None and price is not None
+    # 28,125 steps of 16 × 32 sequences on each of 64 processes, at 6,450 sequences a second.
+    assert plan.estimate.hours == pytest.approx(39.69, abs=0.01)
+    assert plan.estimate.usd == pytest.approx(2 * price * 39.69, rel=0.001)
+    assert (plan.total_steps, plan.estimate.run_id) == (28125, None)
+    assert "; 5.08 s a step by published figures" in plan_text(plan)
+    assert "log of the TorchX tutorial" in plan_text(plan)
+
+
+def test_the_published_estimate_is_of_the_specs_own_steps_and_of_no_other_recipe() -> None:
+    shorter = plan_of(tutorial("bert-large", max_steps=2812), region=REGION).estimate
+    assert shorter is not None
+    assert shorter.hours == pytest.approx(3.97, abs=0.01)
+    assert plan_of(tutorial("bert-large", batch_size=8), region=REGION).estimate is None
+    weak = plan_of(tutorial("bert-lamb-slurm-weak"), region=REGION).estimate
+    assert weak is not None
+    assert weak.hours == pytest.approx(35.68, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["bert-large", "bert-lamb-slurm-weak"])
+def test_the_published_recipes_have_the_steps_and_the_batch_of_the_program(name: str) -> None:
+    spec = tutorial(name)
+    figure = figure_of_spec(spec.model_dump(mode="json"))
+    config = parse([*option_words(spec.workload.arguments), "--data_dir", "x", "--output_dir", "y"], {})
+    assert figure is not None
+    batch = config.optimization.micro_batch_size * config.optimization.gradient_accumulation_steps
+    assert figure.sequences_per_step == batch * spec.compute.world_size
+    assert figure.max_steps == config.optimization.max_steps

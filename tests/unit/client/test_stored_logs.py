@@ -12,6 +12,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 from moto import mock_aws
 
+from lambdas.logic.diagnostics import kept_text
 from tests.fakes.runs import spec_with
 from trainflow.client import stored_logs
 from trainflow.client.place import LogNotFound, PlaceRefused
@@ -21,6 +22,7 @@ from trainflow.client.stored_logs import StoredLogs, StoredPod
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.deployment_address import DeploymentAddress, container_log
+from trainflow.models.log_line import LogLine
 from trainflow.models.run_record import Job, RunRecord, RunStatus
 
 GROUP = container_log("mine", "application")
@@ -142,6 +144,7 @@ def ended_run(logs: Any, monkeypatch: pytest.MonkeyPatch, *, cluster_refuses: bo
     """A run whose training had a second attempt, and whose pods are gone or cannot be seen."""
     session = boto3.Session(region_name="us-west-2")
     states, spec = session.client("stepfunctions"), json.dumps(spec_with(compute__backend="job"))
+    session.client("s3", region_name="us-east-1").create_bucket(Bucket="artifacts")
     role = "arn:aws:iam::123456789012:role/states"
     arn = states.create_state_machine(name="training", definition="{}", roleArn=role)["stateMachineArn"]
     states.start_execution(stateMachineArn=arn, name="bert-1", input=spec)
@@ -189,3 +192,27 @@ def test_the_log_of_a_rank_is_that_of_the_last_attempt_when_its_pod_is_not_to_be
     reason = "eks:DescribeCluster" if cluster_refuses else "no pod of rank 5 now"
     with pytest.raises(LogNotFound, match=rf"{reason}.* CloudWatch Logs has no line of a pod bert-1-training-2-5 in"):
         runs.log("bert-1", LogRequest(rank=5))
+
+
+def test_the_last_lines_that_a_run_has_kept_are_shown_where_no_log_is_left(
+    logs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.delete_log_group(logGroupName=GROUP)
+    runs = ended_run(logs, monkeypatch, cluster_refuses=False)
+    arn = runs._execution("bert-1")["executionArn"]
+    s3 = boto3.client("s3", region_name="us-east-1")
+    lines = [LogLine(logged_at=BEGAN + timedelta(seconds=second), text=f"line  {second}") for second in (1, 2)]
+    s3.put_object(Bucket="artifacts", Key="runs/bert-1/logs/bert-1-training-2-0-bbbbb.log", Body=kept_text(lines))
+    told: list[str] = []
+
+    with pytest.raises(LogNotFound, match="There is no log group"):
+        runs.log("bert-1", LogRequest(notify=told.append))
+    assert not told, "lines that are kept before the end are not the last ones"
+
+    boto3.client("stepfunctions", region_name="us-west-2").stop_execution(executionArn=arn)
+    assert list(runs.log("bert-1", LogRequest(notify=told.append))) == ["line  1", "line  2"]
+    assert "the last lines that bert-1 has kept" in told[0]
+    assert list(runs.log("bert-1", LogRequest(since=BEGAN + timedelta(seconds=2)))) == ["line  2"]
+    assert list(runs.log("bert-1", LogRequest(pod="bert-1-training-2-0-bbbbb"))) == ["line  1", "line  2"]
+    with pytest.raises(LogNotFound, match="There is no log group"):
+        runs.log("bert-1", LogRequest(rank=1))

@@ -175,7 +175,8 @@ REFUSED = {
     ),
     "runs to continue without known checkpoints": (
         spec_with(workload__module="mine", resume_from=["bert-1"]),
-        "resume_from names a run, but nothing says where the program's checkpoints are; add section checkpoint.",
+        "resume_from names a run, but nothing says where the program's checkpoints are; describe them in the section "
+        "checkpoint.",
     ),
     "a path in place of a run to continue": (
         spec_with(resume_from=["../bert"]),

@@ -16,6 +16,7 @@ from trainflow.cli.doctor.cluster import DoctorError, KubernetesCluster
 from trainflow.cli.doctor.examination import examine
 from trainflow.cli.doctor.findings import Finding, Outcome, findings
 from trainflow.cli.json_output import VERSION, print_json
+from trainflow.kubernetes.api import KubernetesApi
 
 __all__ = ["DoctorError", "doctor"]
 
@@ -23,7 +24,15 @@ ALL_WELL, SOMETHING_FAILED = 0, 1
 _STYLES = {Outcome.OK: "green", Outcome.FAILED: "red", Outcome.SKIPPED: "dim"}
 
 
-def doctor(run: str, *, kubeconfig: Path | None, namespace: str, console: Console, as_json: bool = False) -> int:
+def doctor(
+    run: str,
+    *,
+    kubeconfig: Path | None,
+    namespace: str,
+    console: Console,
+    as_json: bool = False,
+    api: KubernetesApi | None = None,
+) -> int:
     """Examine a run's pods and print one line a check.
 
     Args:
@@ -32,6 +41,7 @@ def doctor(run: str, *, kubeconfig: Path | None, namespace: str, console: Consol
         namespace: Namespace of the run's pods.
         console: Where to print.
         as_json: Print one JSON document instead.
+        api: The cluster, where a place names it.
 
     Returns:
         The command's exit status: 0 if nothing failed, 1 otherwise.
@@ -39,7 +49,7 @@ def doctor(run: str, *, kubeconfig: Path | None, namespace: str, console: Consol
     Raises:
         DoctorError: If the run cannot be examined.
     """
-    cluster = KubernetesCluster(kubeconfig)
+    cluster = KubernetesCluster(kubeconfig, api=api)
     with console.status(f"Looking at {run} …"):
         evidence = examine(cluster, run, namespace)
     found = list(findings(evidence))

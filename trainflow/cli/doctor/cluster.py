@@ -51,14 +51,18 @@ class Cluster(Protocol):
 class KubernetesCluster:
     """`Cluster` of a real API server (the twin's included)."""
 
-    def __init__(self, kubeconfig: Path | None) -> None:
+    def __init__(self, kubeconfig: Path | None, *, api: KubernetesApi | None = None) -> None:
         """Reads the kubeconfig; makes no request yet.
+
+        Args:
+            kubeconfig: The cluster; as kubectl chooses if not given.
+            api: The cluster, where it is known otherwise.
 
         Raises:
             DoctorError: If the kubeconfig cannot be used.
         """
         try:
-            self._api = KubernetesApi(from_kubeconfig(kubeconfig), read_seconds=READ_SECONDS)
+            self._api = api or KubernetesApi(from_kubeconfig(kubeconfig), read_seconds=READ_SECONDS)
         except KubeconfigInvalid as unusable:
             raise DoctorError(f"--kubeconfig: {unusable}") from None
 

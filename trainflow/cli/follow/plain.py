@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 
 from trainflow.cli.follow.staging import staging_line
 from trainflow.client.observe.snapshot import RunSnapshot
+from trainflow.models.run import Stage
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.history import Visit
-from trainflow.record.last_lines import last_own_line
+from trainflow.record.last_lines import last_own_line, own_lines
 from trainflow.record.pods import PodView
 from trainflow.record.restarts import avoided_nodes
 from trainflow.record.wording import clock, number, size, speed_of
@@ -136,7 +137,7 @@ class PlainView:
             yield staging_line(snapshot.staging)
 
     def _steps(self, snapshot: RunSnapshot) -> Iterator[_Line]:
-        final = snapshot.steps[-1].step if snapshot.steps and snapshot.ended_at else None
+        final = snapshot.steps[-1].step if snapshot.steps and _has_stopped_training(snapshot) else None
         distance = max(STEPS_PER_LINE, (snapshot.total_steps or 0) // MAX_STEP_LINES)
         for step in snapshot.steps:
             is_due = self._last_step == 0 or step.step // distance > self._last_step // distance
@@ -152,7 +153,7 @@ class PlainView:
             if pod not in self._logs_printed and lines:
                 self._logs_printed.add(pod)
                 yield f"last lines of {pod}:"
-                yield from (f"  {line}" for line in lines[-NUM_LAST_LINES:])
+                yield from (f"  {line}" for line in own_lines(lines)[-NUM_LAST_LINES:])
 
     def _warnings(self, warnings: tuple[str, ...]) -> Iterator[str]:
         for warning in warnings:
@@ -169,6 +170,12 @@ class PlainView:
 def is_told(visit: Visit, snapshot: RunSnapshot) -> bool:
     """Whether a state is worth a line: those of the run's own execution that take their time."""
     return visit.execution == snapshot.execution and visit.kind not in SILENT_KINDS
+
+
+def _has_stopped_training(snapshot: RunSnapshot) -> bool:
+    """Whether the newest step is the last one of the run, or of a job that may be started again."""
+    training = [pod for pod in snapshot.pods if pod.stage == Stage.TRAINING]
+    return snapshot.ended_at is not None or (bool(training) and all(pod.finished for pod in training))
 
 
 def _seconds(moment: datetime | None, snapshot: RunSnapshot) -> float:
@@ -193,14 +200,14 @@ def _time_of_phase(pod: PodView) -> datetime | None:
 
 
 def _pod_line(pod: PodView) -> str:
-    parts = [f"pod {pod.name} {pod.phase}"]
+    told = [f"pod {pod.name} {pod.phase}"]
     if pod.node:
-        parts.append(f"on {pod.node}")
+        told.append(f"on {pod.node}")
     if pod.exit_code is not None:
-        parts.append(f"exit code {pod.exit_code}")
+        told.append(f"exit code {pod.exit_code}")
     if pod.phase not in ("Running", "Succeeded") and (pod.message or pod.reason):
-        parts.append(str(pod.message or pod.reason))
-    return ", ".join(parts)
+        told.append(last_own_line(pod.message or "") or str(pod.reason))
+    return ", ".join(told)
 
 
 def _step_line(step: StepMetrics, snapshot: RunSnapshot) -> str:

@@ -17,6 +17,7 @@ from trainflow.cli.follow.staging import staging_line
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
 from trainflow.record.history import Visit
+from trainflow.record.last_lines import own_lines
 from trainflow.record.pods import PodView
 from trainflow.record.restarts import avoided_nodes
 from trainflow.record.wording import clock, count, duration, estimated_cost, number, size, speed_of
@@ -237,7 +238,7 @@ def _last_lines(snapshot: RunSnapshot) -> list[RenderableType]:
     if not failed:
         return []
     first = min(failed, key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
-    lines = snapshot.last_lines[first.name][-NUM_LAST_LINES:]
+    lines = own_lines(snapshot.last_lines[first.name])[-NUM_LAST_LINES:]
     heading = Text(f"last lines of {first.name}", style="dim")
     return [Text(), heading, *map(_log_line, lines)]
 

@@ -37,6 +37,8 @@ from trainflow.cli.operate.place import (
 from trainflow.cli.operate.resume import resume
 from trainflow.cli.operate.sweep import sweep
 from trainflow.cli.operate.top import top
+from trainflow.cli.operate.watch import watch
+from trainflow.cli.operate.written import written_report
 from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
@@ -53,6 +55,11 @@ COMPARISON = "comparison.html"
 
 REGION = "us-west-2"
 """Region whose prices `plan` shows where none is named: a region that offers trn1."""
+
+ONLY_A_DEPLOYMENT = "it changes by the hour, and only a deployment can be asked for it (--place)."
+TWIN_HAS_NO_SPOT = "the twin has none."
+NOT_OFFERED = "the Region offers none for these types."
+"""Why `plan` knows no Spot price."""
 
 MAX_EARLIER = 20
 """Newest successful runs among which `plan` searches for one of the same program."""
@@ -104,13 +111,15 @@ def plan(
     valid = read_spec(spec, override or ())
     require_limits_ahead(valid, now=datetime.now(UTC), region=region)
     require_code(valid.workload, beside=spec.parent)
-    earlier, spot, spot_trouble = [], None, None
+    earlier, spot = [], None
+    spot_trouble: str | None = TWIN_HAS_NO_SPOT if local else ONLY_A_DEPLOYMENT
     if local or place is not None:
         reader = open_reader(local=local, place=place, out=out)
         if not isinstance(reader, LocalRuns):
             region = region or reader.region
             try:
                 spot = reader.spot_prices([valid.compute.instance_type, *valid.compute.fallback])
+                spot_trouble = None if spot else NOT_OFFERED
             except TrainflowError as refused:
                 spot_trouble = str(refused)
         ended = [run.run_id for run in reader.runs() if run.status is RunStatus.SUCCEEDED]
@@ -165,25 +174,6 @@ def status(run: RunId, local: Local = False, place: PlaceName = None, out: Out =
         raise typer.Exit(FAILED)
 
 
-def watch(run: RunId, local: Local = False, place: PlaceName = None, out: Out = OUT) -> None:
-    """Follow RUN in the terminal until it ends. Ctrl-C ends the watching, not the run."""
-    import tempfile
-
-    from rich.console import Console
-
-    from trainflow.cli.follow import follow
-
-    reader = open_reader(local=local, place=place, out=out)
-    run_id = reader.details(run).run_id
-    console = Console()
-    with tempfile.TemporaryDirectory(prefix="trainflow-watch-") as folder:
-        try:
-            with reader.follow(run_id, log_dir=Path(folder)) as followed:
-                follow(followed, console, followed.is_finished)
-        except KeyboardInterrupt:
-            console.print(f"The run goes on: trainflow status {run_id}{' --local' if local else ''}")
-
-
 def logs(
     run: RunId,
     local: Local = False,
@@ -208,7 +198,9 @@ def logs(
         begin = parse_since(since, datetime.now(UTC)) if since else None
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--since") from None
-    request = LogRequest(rank=rank, pod=pod, since=begin, follow=follow)
+    request = LogRequest(
+        rank=rank, pod=pod, since=begin, follow=follow, notify=lambda sentence: typer.echo(sentence, err=True)
+    )
     reader = open_reader(local=local, place=place, out=out)
     with _until_interrupted():
         for line in reader.log(run, request):
@@ -244,8 +236,7 @@ def exec_(
 ) -> None:
     """Run a command in the container of one of RUN's pods: `trainflow exec RUN -- neuron-top`.
 
-    Prints what it prints; there is no input and no terminal. Your own credentials have to allow it in the cluster. The
-    twin's pods are processes of this machine, and take no commands.
+    Prints what it prints; there is no input and no terminal. Your own credentials have to allow it in the cluster.
 
     Exit status: the command's own; 2 if it was not run.
     """
@@ -303,7 +294,7 @@ def compare(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="Two runs or more, or the id of a grid.", metavar="RUN...", show_default=False, autocompletion=run_ids
+            help="Two runs or more, or the id of a grid.", metavar="RUN", show_default=False, autocompletion=run_ids
         ),
     ],
     local: Local = False,
@@ -348,9 +339,7 @@ def _expanded(reader: RunReader, name: str) -> list[str]:
 def report(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            help="A run, or several to compare.", metavar="RUN...", show_default=False, autocompletion=run_ids
-        ),
+        typer.Argument(help="A run, or several to compare.", metavar="RUN", show_default=False, autocompletion=run_ids),
     ],
     local: Local = False,
     place: PlaceName = None,
@@ -366,21 +355,10 @@ def report(
     if as_json:
         print_json({"version": VERSION, "runs": [reader.record(run).model_dump(mode="json") for run in runs]})
         return
-    path = _written_report(reader, runs[0], out) if len(runs) == 1 else _written_comparison(reader, runs, out)
+    path = written_report(reader, runs[0], out) if len(runs) == 1 else _written_comparison(reader, runs, out)
     if open_it:
         typer.launch(str(path))
     typer.echo(path)
-
-
-def _written_report(reader: RunReader, run: str, out: Path) -> Path:
-    from trainflow.client.files import write_text
-
-    found = reader.describe(run)
-    page = reader.report(found.run_id)
-    path = out / found.run_id / "report.html"
-    if path.is_file() and path.read_text(encoding="utf-8") == page:
-        return path
-    return write_text(path if found.ended_at else path.with_name("report-now.html"), page)
 
 
 def _written_comparison(reader: RunReader, runs: list[str], out: Path) -> Path:
@@ -426,7 +404,7 @@ def artifacts(
 def tensorboard(
     runs: Annotated[
         list[str],
-        typer.Argument(help="One run or more.", metavar="RUN...", show_default=False, autocompletion=run_ids),
+        typer.Argument(help="One run or more.", metavar="RUN", show_default=False, autocompletion=run_ids),
     ],
     local: Local = False,
     place: PlaceName = None,

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from trainflow.client.local_runs import LocalRuns
     from trainflow.client.runs import DeployedRuns
 
-RunId = Annotated[str, typer.Argument(help="The run's id.", show_default=False, metavar="RUN", autocompletion=run_ids)]
+RunId = Annotated[
+    str,
+    typer.Argument(
+        help="The run's id; with --local its beginning or `latest`, too.",
+        show_default=False,
+        metavar="RUN",
+        autocompletion=run_ids,
+    ),
+]
 Local = Annotated[bool, typer.Option("--local", help="Runs of the twin, on this machine.")]
 PlaceName = Annotated[
     str | None,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from trainflow.cli.exit_status import ABORTED, STOPPED_BEFORE
 from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceChoice, PlaceName, RunId
 
 TIME_SCALE = 30.0
@@ -39,9 +40,7 @@ def resume(
         typer.Option(help="With --local: folder that stands for the image. Default: that of RUN.", show_default=False),
     ] = None,
     announce_to: Annotated[int | None, typer.Option(hidden=True)] = None,
-    page: Annotated[
-        bool, typer.Option("--page/--no-page", help="With --local: show the run on a page of this machine, too.")
-    ] = True,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Show the run on a page of this machine, too.")] = True,
 ) -> None:
     """Start a new run that continues RUN from its checkpoints.
 
@@ -60,7 +59,7 @@ def resume(
 
     changes = changes_of(settings or ())
     if not local:
-        raise typer.Exit(_in_deployment(place, run, changes, out=out, detach=detach))
+        raise typer.Exit(_in_deployment(place, run, changes, out=out, detach=detach, page=page))
     if announce_to is None and (detach or (sys.stdin.isatty() and sys.stdout.isatty())):
         from trainflow.cli.attended import run_attended, run_detached
 
@@ -85,12 +84,14 @@ def resume(
     try:
         status = resume_at(LOCAL, run, changes, options=place_options, console=console, attendant=attendant, page=page)
     except KeyboardInterrupt:
-        console.print("Stopped before the run began; nothing is left running.")
-        status = 130
+        console.print(STOPPED_BEFORE)
+        status = ABORTED
     raise typer.Exit(status)
 
 
-def _in_deployment(place: str | None, run_id: str, changes: dict[str, Any], *, out: Path, detach: bool) -> int:
+def _in_deployment(
+    place: str | None, run_id: str, changes: dict[str, Any], *, out: Path, detach: bool, page: bool
+) -> int:
     from rich.console import Console
 
     from trainflow.cli.deployed.start import follow_started
@@ -99,4 +100,4 @@ def _in_deployment(place: str | None, run_id: str, changes: dict[str, Any], *, o
 
     runs = open_deployment(read_names().named(place))
     resumed = runs.resume(run_id, changes=changes)
-    return follow_started(runs, resumed, out=out, detach=detach, console=Console())
+    return follow_started(runs, resumed, out=out, detach=detach, console=Console(), page=page)

@@ -80,7 +80,8 @@ def details_text(run: RunDetails, now: datetime) -> str:
         (pod.name, pod.phase, pod.node or "", " ".join(filter(None, [pod.reason, _exit(pod.exit_code)])))
         for pod in run.pods
     ]
-    return f"{text}\n\n{table(('POD', 'PHASE', 'NODE', ''), rows)}"
+    phase = "PHASE" if run.status is RunStatus.RUNNING else "LAST PHASE"  # pods of a stopped run were deleted running
+    return f"{text}\n\n{table(('POD', phase, 'NODE', ''), rows)}"
 
 
 def plan_text(plan: Plan) -> str:
@@ -100,19 +101,24 @@ def plan_text(plan: Plan) -> str:
         for one in plan.candidates
         if one.spot_usd_per_hour is not None
     ]
-    facts += [("spot", f"price not known: {plan.spot_trouble}")] if plan.spot_trouble else []
+    if plan.spot_trouble:
+        facts.append(("spot", f"price not known, so that the one on demand counts: {plan.spot_trouble}"))
     if plan.run_limits:
         limits = ", ".join(f"limits.{name} {value}" for name, value in plan.run_limits.items())
         facts.append(("ends at", f"{limits}, whichever comes first, with a checkpoint"))
     facts += [("or", f"{one.instance_type}: {_price(one.usd_per_hour)} an hour") for one in others]
     if plan.estimate:
         took = duration(plan.estimate.hours * HOUR)
-        rate = f"{plan.estimate.seconds_per_step:.3g} s a step in {plan.estimate.run_id}"
+        rate = f"{plan.estimate.seconds_per_step:.3g} s a step"
+        if plan.estimate.run_id:
+            rate = f"by {rate} in {plan.estimate.run_id}"
+        else:
+            rate += f" by published figures, without waits for nodes and data ({plan.estimate.source})"
         cost = f", {usd(plan.estimate.usd)}" if plan.estimate.usd is not None else ""
-        facts.append(("estimate", f"{took} for {plan.total_steps:,} steps{cost}; by {rate}"))
+        facts.append(("estimate", f"{took} for {plan.total_steps:,} steps{cost}; {rate}"))
     else:
         why = (
-            "no earlier run of this program on these nodes"
+            "no earlier run of this program on these nodes, and no published figure of it"
             if plan.total_steps
             else "the spec names no number of steps, such as workload.arguments.max_steps"
         )

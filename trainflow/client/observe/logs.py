@@ -16,7 +16,11 @@ from trainflow.kubernetes.faults import NotFound
 from trainflow.models.log_line import LogLine
 
 NUM_LAST_LINES = 20
-"""Lines of each log that are kept for the terminal: a traceback and what came before it."""
+"""Lines of a log that goes on which are kept for the terminal."""
+
+NUM_KEPT_LINES = 300
+"""Lines of each log that are kept: a traceback, and behind it torchrun's report, with seven lines for each of 32
+processes."""
 
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds between two openings of a log, growing while nothing new comes."""
@@ -111,7 +115,7 @@ class LogFollower:
         self._times: LogTimes | None = None
         self._num_lines = 0
         self._unfinished = ""
-        self._last_lines: deque[str] = deque(maxlen=NUM_LAST_LINES)
+        self._last_lines: deque[str] = deque(maxlen=NUM_KEPT_LINES)
         self._stream: LineStream | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"log-{pod}", daemon=True)

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.executions import ExecutionTree
-from trainflow.client.observe.logs import LogFollower
+from trainflow.client.observe.logs import NUM_LAST_LINES, LogFollower
 from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.statistics import read_statistics
@@ -254,7 +254,7 @@ class RunObserver:
         running = [pod for pod in pods if pod.phase == "Running" and (pod.index == 0 or may_hold_rank0(pod))]
         with self._lock:
             found = [(pod.name, self._followers[pod.uid]) for pod in running if pod.uid in self._followers]
-        return (found[-1][0], found[-1][1].last_lines()) if found else None
+        return (found[-1][0], found[-1][1].last_lines()[-NUM_LAST_LINES:]) if found else None
 
     def _finish_logs(self) -> None:
         """Complete logs of the pods that have ended; those that run on are left where they are."""

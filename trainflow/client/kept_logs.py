@@ -1,0 +1,54 @@
+"""Last lines of logs that the workflow keeps in the artifact bucket when it deletes a run's pods.
+
+They are rank 0's and those of failed pods, at most a thousand of each, in `runs/<run id>/logs/<pod>.log`; each line
+begins with its time (`lambdas.logic.diagnostics.kept_text`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from trainflow.client.artifacts import artifacts_below
+from trainflow.client.files import write_text
+from trainflow.client.refusals import told
+from trainflow.client.stored_logs import StoredPod
+
+
+@told
+def kept_lines(s3: Any, bucket: str, run_id: str, pod: StoredPod, *, since: datetime | None) -> Iterator[str] | None:
+    """The last lines of a pod's log; None if the run kept none.
+
+    Args:
+        s3: A boto3 client of S3.
+        bucket: The artifact bucket.
+        run_id: The run.
+        pod: The pod.
+        since: Time of the first line; None for all that were kept.
+
+    Raises:
+        PlaceRefused: If the caller may not read them.
+    """
+    found = artifacts_below(s3, bucket, f"runs/{run_id}/logs/")
+    key = next((log.key for log in found if pod.has(log.name.removesuffix(".log"))), None)
+    if key is None:
+        return None
+    text: str = s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode(errors="replace")
+    return _since(text, since)
+
+
+def copy_logs(s3: Any, bucket: str, run_id: str, folder: Path) -> None:
+    """Write all that a run has kept of its pods' logs to a folder, without the times."""
+    for log in artifacts_below(s3, bucket, f"runs/{run_id}/logs/"):
+        if "/" not in log.name:
+            text = s3.get_object(Bucket=bucket, Key=log.key)["Body"].read().decode(errors="replace")
+            write_text(folder / log.name, "".join(f"{line}\n" for line in _since(text, None)))
+
+
+def _since(text: str, since: datetime | None) -> Iterator[str]:
+    for line in text.removesuffix("\n").split("\n"):
+        written_at, _, said = line.partition(" ")
+        if since is None or datetime.fromisoformat(written_at) >= since:
+            yield said
