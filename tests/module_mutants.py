@@ -113,8 +113,10 @@ def measure(group: Group, folder: Path, *, count: int, seed: int, jobs: int) -> 
     chosen = sample(list(statuses(_mutmut(folder, "results", "--all", "true"))), count, seed=seed)
     if not chosen:
         raise SystemExit(f"mutmut made no mutants:\n{said[-3000:]}")
-    _mutmut(folder, "run", "--max-children", str(jobs), *chosen)
+    said = _mutmut(folder, "run", "--max-children", str(jobs), *chosen)
     found = statuses(_mutmut(folder, "results", "--all", "true"))
+    if any(found[mutant] not in SURVIVED | NOTICED for mutant in chosen):
+        raise SystemExit(f"mutmut did not run all mutants:\n{said[-3000:]}")
     return {mutant: found[mutant] for mutant in chosen}
 
 

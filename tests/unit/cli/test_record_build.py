@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -152,10 +154,10 @@ def test_a_record_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monk
     before = path.read_text()
 
     def refuse(*_: object) -> Path:
-        raise OSError("no space left on device")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(OSError, match=r"No space left on device: '.*run\.json'"):
         write_record(recorded("succeeded").record(), path)
 
     assert path.read_text() == before
