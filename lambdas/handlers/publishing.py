@@ -108,17 +108,22 @@ def publish_last_lines(
         delete: Asks the programs to end, and deletes their pods.
 
     Returns:
-        The position behind what was published.
+        The position behind what was published, by this call or an earlier one.
     """
-    unread = _open(backend, training, cursor) if training and training.stage is Stage.TRAINING else None
-    delete()
-    if unread is None:
+    if training is None or training.stage is not Stage.TRAINING:
+        delete()
         return cursor
+    unread = _open(backend, training, cursor)
+    delete()
     try:
-        return publish_lines(run, unread, unread, cursor).cursor
+        if unread is not None:
+            cursor = publish_lines(run, unread, unread, cursor).cursor
+        # A call before this one may have published them, and then failed.
+        stored = recording.kept_steps(run.run_id).progress
     except Exception:  # noqa: BLE001 (no error may keep the run's nodes)
         logger.exception("the last lines of rank 0 could not be published")
         return cursor
+    return stored if is_behind(cursor, stored) else cursor
 
 
 def _open(backend: Backend, training: JobRef, cursor: MetricsCursor) -> UnreadLines | None:

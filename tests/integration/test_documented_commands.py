@@ -178,8 +178,21 @@ def _options(words: list[str]) -> Iterator[str]:
 
 
 VERBS = (
-    *("apply", "cordon", "cp", "debug", "delete", "describe", "drain", "exec", "get", "logs", "port-forward", "run"),
-    *("version", "wait"),
+    *(
+        "annotate",
+        "apply",
+        "cordon",
+        "cp",
+        "debug",
+        "delete",
+        "describe",
+        "drain",
+        "exec",
+        "get",
+        "logs",
+        "port-forward",
+    ),
+    *("run", "uncordon", "version", "wait"),
 )
 
 

@@ -39,7 +39,11 @@ OF_OTHER_RUNS = {
     "CheckCompilation": {r"dynamodb:.*|eks:DescribeCluster.*": CACHE},
     "PublishArtifacts": {r"s3:.*/rank0/\*": ELASTIC},
     "CollectDiagnostics": {r"eks:DescribeCluster.*|s3:PutObject.*": FAILURE},
-    "TearDown": {r"dynamodb:DeleteItem.*": CACHE, r"s3:.*/rank0/\*": ELASTIC},
+    "TearDown": {
+        r"dynamodb:DeleteItem.*": CACHE,
+        r"s3:.*/rank0/\*": ELASTIC,
+        r"cloudwatch:PutMetricData.*|s3:.*/steps\.json": FAILURE,
+    },
     "StartRun": {r"(dynamodb|sns|sqs):.*|states:DescribeExecution.*|s3:.*": REQUESTS},
     "CleanUp": {
         r"dynamodb:.*|eks:UpdateNodegroupConfig.*|sns:.*": "runs that were stopped",

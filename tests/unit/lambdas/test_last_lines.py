@@ -132,8 +132,9 @@ def test_steps_that_are_logged_while_the_program_ends_are_published_once(
     first = call(state, progress)
     assert (steps, first["progress"]["datapoints"]) == ([1, 2, 3, 4, 5], 5)
     assert pods.done[:3] == ["open the log", "delete", "read the log"]
-    call(state, progress)
+    repeated = call(state, progress)
     assert steps == [1, 2, 3, 4, 5], "a call that crashed after it had published is repeated with the same event"
+    assert repeated["progress"]["last_step"] == 5, "and knows what the first one has published"
     pods.is_there = True
     again = call(state, progress)
     assert steps == [1, 2, 3, 4, 5], "also if the pod is still there"
@@ -147,7 +148,14 @@ def test_a_run_that_was_never_polled_has_all_its_steps_published(pods: Cluster, 
 
 
 def test_what_a_job_logs_while_it_is_deleted_is_no_progress_of_the_next_one(pods: Cluster, steps: list[int]) -> None:
-    assert call("DeleteJob", poll())["restarted_at_step"] == 5
+    progress = poll()
+    assert call("DeleteJob", progress)["restarted_at_step"] == 5
+    assert call("DeleteJob", progress)["restarted_at_step"] == 5, (
+        "also if the first call crashed after it had published"
+    )
+
+
+def test_without_a_step_there_is_a_number_to_compare_with(pods: Cluster, steps: list[int]) -> None:
     pods.logged, pods.logged_at_the_end = [], []
     assert call("DeleteJob")["restarted_at_step"] == -1, "HasProgressed compares numbers"
 
