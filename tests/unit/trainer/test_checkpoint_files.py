@@ -185,6 +185,14 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert kept(tmp_path) == [3, 10]
 
 
+@pytest.mark.parametrize(("count", "left"), [(1, [10]), (-1, [1, 2, 3, 10])])
+def test_one_may_be_kept_or_all(tmp_path: Path, count: int, left: list[int]) -> None:
+    for step in (1, 2, 3, 10):
+        write(tmp_path, step)
+    checkpoint_files.keep_newest(tmp_path, count, until=10)
+    assert kept(tmp_path) == left
+
+
 def test_skipped_checkpoints_do_not_displace_those_that_can_be_resumed_from(tmp_path: Path) -> None:
     """100 and 120 are damaged, so the training went on from 80 and has just written 90."""
     for step in (70, 80, 90, 100, 120):
