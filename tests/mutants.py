@@ -54,10 +54,11 @@ def mutants(machine: str) -> Iterator[Mutant]:
     original = texts.definition(machine)
     for name, state in original["States"].items():
         for kind, what, change in _changes(state, others=[other for other in original["States"] if other != name]):
-            changed = copy.deepcopy(original)
-            change(changed["States"][name])
-            if changed != original:
-                yield Mutant(machine=machine, kind=kind, where=f"{name}: {what}", definition=changed)
+            changed = copy.deepcopy(state)
+            change(changed)
+            if changed != state:
+                definition = {**original, "States": {**original["States"], name: changed}}
+                yield Mutant(machine=machine, kind=kind, where=f"{name}: {what}", definition=definition)
 
 
 Change = tuple[str, str, Callable[[State], None]]

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from local.aws.server import AwsServer
 from local.slurm import packages
 from local.slurm.errors import SlurmMissing
 from local.twin import Twin
+from tests.integration.permitted import make_role
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,6 +22,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("slurm"):
                 item.add_marker(pytest.mark.skip(reason=f"{item.name}: {missing}"))
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[AwsServer]:
+    """The twin's AWS in this process, without a deployment; a module with another one has a fixture of its own."""
+    server = AwsServer(time_scale=100)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def role(aws: AwsServer) -> str:
+    """ARN of a role that may do everything."""
+    return make_role(aws, "test")
 
 
 @pytest.fixture

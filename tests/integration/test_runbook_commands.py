@@ -50,14 +50,6 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Path(ready["kubeconfig"])
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[AwsServer]:
-    server = AwsServer(time_scale=100)
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def kubectl(tmp_path: Path, pytestconfig: pytest.Config) -> Path:
     """A folder with the real one."""

@@ -20,26 +20,12 @@ from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.refusals import MAX_PAYLOAD_BYTES
 from local.aws.server import AwsServer
 from tests.asl.replay import assert_run_replayed
-from tests.integration.permitted import make_role
 from tests.waiting import wait_until
 
 State = dict[str, Any]
 END: State = {"Type": "Succeed"}
 CALL = "arn:aws:states:::lambda:invoke"
 ALL = ["States.ALL"]
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[AwsServer]:
-    server = AwsServer(time_scale=100)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def role(aws: AwsServer) -> str:
-    return make_role(aws, "test")
 
 
 @pytest.fixture(scope="module")

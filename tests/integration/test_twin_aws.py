@@ -28,19 +28,10 @@ from local.aws import lambda_runtime
 from local.aws.deployment import CLUSTER_NAME, create_bucket, empty_archive, make_cluster
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime, Worker
 from local.aws.server import CREDENTIALS, REGION, AwsServer
-from tests.integration.permitted import make_role
 from tests.waiting import wait_until
 from trainer.staging import stored_checksum
 
 ANSWER_OF_MOTO = StepFunctionResponse.get_execution_history
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[AwsServer]:
-    server = AwsServer(time_scale=100)
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +43,6 @@ def runtime(aws: AwsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     runtime.wait_ready()
     yield runtime
     runtime.stop()
-
-
-@pytest.fixture(scope="module")
-def role(aws: AwsServer) -> str:
-    return make_role(aws, "test")
 
 
 Execute = Callable[..., dict[str, Any]]

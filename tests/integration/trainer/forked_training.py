@@ -24,16 +24,15 @@ import torch
 from tests.unit.trainer.conftest import make_rows, write_shard
 
 DEADLINE_SECONDS = 240
-SMALL_MODEL: Mapping[str, object] = {
+SHAPE: Mapping[str, int] = {
     "num_hidden_layers": 2,
     "hidden_size": 32,
     "num_attention_heads": 2,
     "intermediate_size": 64,
     "vocab_size": 50,
     "max_position_embeddings": 16,
-    "device": "cpu",
-    "compile": "false",
 }
+SMALL_MODEL: Mapping[str, object] = {**SHAPE, "device": "cpu", "compile": "false"}
 LINE = re.compile(r"^LOG .* - \((\d+), (\d+)\) step_loss : ([\d.]+) learning_rate : (\S+) throughput : [\d.]+$", re.M)
 
 

@@ -17,6 +17,7 @@ from transformers.models.bert.configuration_bert import BertConfig
 from transformers.models.bert.modeling_bert import BertForPreTraining
 from transformers.optimization import get_linear_schedule_with_warmup
 
+from tests.integration.trainer.forked_training import SHAPE
 from tests.unit.trainer.conftest import make_rows, write_shard
 from trainer import device
 from trainer.checkpoints.checkpoint import Progress
@@ -31,14 +32,6 @@ from trainer.pretraining.config import ModelConfig, PretrainConfig
 from trainer.pretraining.task import Pretraining
 
 STEPS, WARMUP_STEPS, RATE, MICRO_BATCHES = 200, 50, 4e-4, 2
-SHAPE = {
-    "num_hidden_layers": 2,
-    "hidden_size": 32,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "vocab_size": 50,
-    "max_position_embeddings": 16,
-}
 
 
 class TutorialsAdamW(torch.optim.Optimizer):
