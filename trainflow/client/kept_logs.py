@@ -13,6 +13,7 @@ from typing import Any
 
 from trainflow.client.artifacts import artifacts_below
 from trainflow.client.files import write_text
+from trainflow.client.observe.logs import time_of
 from trainflow.client.refusals import told
 from trainflow.client.stored_logs import StoredPod
 
@@ -42,13 +43,15 @@ def kept_lines(s3: Any, bucket: str, run_id: str, pod: StoredPod, *, since: date
 def copy_logs(s3: Any, bucket: str, run_id: str, folder: Path) -> None:
     """Write all that a run has kept of its pods' logs to a folder, without the times."""
     for log in artifacts_below(s3, bucket, f"runs/{run_id}/logs/"):
-        if "/" not in log.name:
+        if "/" not in log.name and log.name.endswith(".log"):
             text = s3.get_object(Bucket=bucket, Key=log.key)["Body"].read().decode(errors="replace")
             write_text(folder / log.name, "".join(f"{line}\n" for line in _since(text, None)))
 
 
 def _since(text: str, since: datetime | None) -> Iterator[str]:
     for line in text.removesuffix("\n").split("\n"):
-        written_at, _, said = line.partition(" ")
-        if since is None or datetime.fromisoformat(written_at) >= since:
-            yield said
+        written_at = time_of(line)
+        if written_at is None:  # every program of the run may write objects there
+            yield line
+        elif since is None or written_at >= since:
+            yield line.partition(" ")[2]

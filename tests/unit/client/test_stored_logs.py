@@ -216,3 +216,7 @@ def test_the_last_lines_that_a_run_has_kept_are_shown_where_no_log_is_left(
     assert list(runs.log("bert-1", LogRequest(pod="bert-1-training-2-0-bbbbb"))) == ["line  1", "line  2"]
     with pytest.raises(LogNotFound, match="There is no log group"):
         runs.log("bert-1", LogRequest(rank=1))
+
+    for other in ("", "no time\n", "2026 is a year\n"):  # a program of the run may have written the object
+        s3.put_object(Bucket="artifacts", Key="runs/bert-1/logs/bert-1-training-2-0-bbbbb.log", Body=other.encode())
+        assert list(runs.log("bert-1", LogRequest(since=BEGAN))) == [other.rstrip("\n")]

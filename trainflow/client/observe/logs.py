@@ -66,22 +66,22 @@ class Resumption:
 
 def log_line(stamped: str) -> LogLine | None:
     """A line with the time in front of it; None for one that bears none, or that is not complete yet."""
-    logged_at = _time_of(stamped)
+    logged_at = time_of(stamped)
     if logged_at is None or not stamped.endswith("\n"):
         return None
     return LogLine(logged_at, stamped.removesuffix("\n").partition(" ")[2])
 
 
 def _whole_second(stamp: str) -> datetime | None:
-    time = _time_of(stamp)
+    time = time_of(stamp)
     return time.replace(microsecond=0) if time else None
 
 
-def _time_of(stamped: str) -> datetime | None:
+def time_of(stamped: str) -> datetime | None:
     """The time in front of a line; None for a line without one."""
     try:
         return datetime.fromisoformat(stamped.partition(" ")[0]).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -187,7 +187,7 @@ class LogFollower:
         if text is None:
             return
         self._num_lines += 1
-        logged_at = _time_of(stamped)
+        logged_at = time_of(stamped)
         if logged_at is not None and self._times is not None:
             self._times.add(logged_at, file)
         file.write(text.encode("utf-8") + b"\n")
