@@ -58,6 +58,10 @@ def forbidden_field(path: str, detail: str) -> FieldError:
     return FieldError("FieldValueForbidden", path, f"Forbidden: {detail}")
 
 
+def too_long(path: str, most: int) -> FieldError:
+    return FieldError("FieldValueTooLong", path, f"Too long: may not be more than {most} bytes")
+
+
 def duplicate(path: str, value: Any) -> FieldError:
     return FieldError("FieldValueDuplicate", path, f"Duplicate value: {show(value)}")
 
@@ -75,6 +79,7 @@ class ApiError(Exception):
     message: str
     details: Object | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    metadata: Object = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.message
@@ -83,7 +88,7 @@ class ApiError(Exception):
         status: Object = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
         }
