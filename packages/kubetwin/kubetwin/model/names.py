@@ -58,6 +58,11 @@ def path_segment(name: str) -> str | None:
     return None
 
 
+def fault_of_prefix(rule: NameRule, prefix: str) -> str | None:
+    """Why no name that begins with `prefix` follows a rule, or None; the prefix may end with a dash."""
+    return rule(f"{prefix[:-1]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
+
+
 def config_key(key: str) -> str | None:
     if re.fullmatch(_CONFIG_KEY, key):
         return None

@@ -5,21 +5,33 @@ from __future__ import annotations
 import base64
 
 from kubetwin.model import times
-from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field
+from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, too_long
 from kubetwin.model.names import config_key
 from kubetwin.resources.resource import Column, Resource
 
 _CONFIG_MAP = "io.k8s.api.core.v1.ConfigMap"
+MAX_BYTES = 1024 * 1024
+"""Most bytes that the values of a ConfigMap or a Secret may have together."""
+
 _METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 def _validate_keys(obj: Object) -> list[FieldError]:
-    return [
+    faults = [
         bad_value(f"{part}[{key}]", key, fault)
         for part in ("data", "binaryData")
         for key in obj.get(part) or {}
         if (fault := config_key(key))
     ]
+    twice = set(obj.get("data") or {}) & set(obj.get("binaryData") or {})
+    faults += [bad_value(f"data[{key}]", key, "duplicate of key present in binaryData") for key in sorted(twice)]
+    texts, encoded = (obj.get("data") or {}).values(), (obj.get("binaryData") or {}).values()
+    if obj["kind"] == "Secret":
+        texts, encoded = (), texts
+    size = sum(len(text.encode()) for text in texts) + sum(len(base64.b64decode(text)) for text in encoded)
+    if size > MAX_BYTES:
+        faults.append(too_long("data" if obj["kind"] == "Secret" else "[]", MAX_BYTES))
+    return faults
 
 
 def _validate_update(new: Object, old: Object) -> list[FieldError]:
