@@ -49,6 +49,20 @@ def bad_value(path: str, value: Any, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", path, f"Invalid value: {show(value)}: {detail}")
 
 
+def bad_object(path: str, detail: str) -> FieldError:
+    """A fault of an object that the message does not show."""
+    return FieldError("FieldValueInvalid", path, f"Invalid value: {detail}")
+
+
+def too_many(path: str, count: int, most: int) -> FieldError:
+    return FieldError("FieldValueTooMany", path, f"Too many: {count}: must have at most {most} items")
+
+
+def quoted_list(options: Iterable[str]) -> str:
+    """Words as Go prints a list of quoted strings (`["a" "b"]`)."""
+    return f"[{' '.join(show(option) for option in options)}]"
+
+
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
     options = ", ".join(f'"{option}"' for option in supported)
     return FieldError("FieldValueNotSupported", path, f"Unsupported value: {show(value)}: supported values: {options}")

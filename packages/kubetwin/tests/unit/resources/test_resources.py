@@ -89,7 +89,7 @@ def test_the_pull_policy_follows_the_tag(cluster: Cluster, image: str, policy: s
         ({"containers": [{"name": "c"}]}, "spec.containers[0].image"),
         ({"activeDeadlineSeconds": 0}, "spec.activeDeadlineSeconds"),
         ({"hostname": "Not_A_Label"}, "spec.hostname"),
-        ({"tolerations": [{"operator": "Maybe"}]}, "spec.tolerations[0].operator"),
+        ({"tolerations": [{"key": "a", "operator": "Maybe"}]}, "spec.tolerations[0].operator"),
         ({"volumes": [{"name": "v"}, {"name": "v"}]}, "spec.volumes[1].name"),
         (
             {
