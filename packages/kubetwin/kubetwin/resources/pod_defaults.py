@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubetwin.model import errors
+from kubetwin.model import errors, times
 from kubetwin.model.errors import GroupResource, Object
 from kubetwin.model.quantity import parse_quantity
 from kubetwin.store import Store
@@ -112,6 +112,16 @@ def prepare_pod(pod: Object, store: Store) -> None:
     _admit_runtime_class(pod)
     _admit_tolerations(spec)
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        gated = {
+            "type": "PodScheduled",
+            "status": "False",
+            "lastProbeTime": None,
+            "lastTransitionTime": times.seconds(times.now()),
+            "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }
+        pod["status"]["conditions"] = [gated]
 
 
 def _admit_service_account(pod: Object, store: Store) -> None:

@@ -331,6 +331,23 @@ def test_an_image_may_have_a_root_of_its_own(cluster: Cluster, tmp_path: Path) -
         assert [cluster.log(name) for name in ("a", "b")] == ["program.py\none\n", "program.py\nany\n"]
 
 
+def test_an_image_that_a_node_was_not_told_cannot_be_pulled(cluster: Cluster) -> None:
+    node_name = f"told-{cluster.namespace}"
+    with command("node", "--kubeconfig", str(cluster.kubeconfig), "--name", node_name, "--known-image", "train:1"):
+        for name, image in (("known", "train:1"), ("unknown", "trian:1")):
+            cluster.run(name, "echo ran", container={"image": image}, nodeName=node_name)
+        assert cluster.end_of("known")["exitCode"] == 0
+
+        def waits(status: dict[str, Any]) -> bool:
+            [container] = status.get("containerStatuses") or [{}]
+            return (container.get("state") or {}).get("waiting", {}).get("reason") == "ImagePullBackOff"
+
+        assert cluster.wait_for("unknown", waits, "waits for its image")["status"]["phase"] == "Pending"
+        events = cluster.api.get(cluster.path("events"), fieldSelector="involvedObject.name=unknown")["items"]
+        assert "Error: ErrImagePull" in [event["message"] for event in events]
+        cluster.delete("unknown")
+
+
 def fails(*arguments: str) -> str:
     """The message of the command, which has to fail."""
     ended = subprocess.run(

@@ -229,3 +229,12 @@ def test_an_indexed_job_is_resized_with_its_parallelism(cluster: Cluster) -> Non
         cluster.update(jobs, "ns", {**made, "spec": {**made["spec"], "completions": 4}})
     both = cluster.update(jobs, "ns", {**made, "spec": {**made["spec"], "completions": 4, "parallelism": 4}})
     assert both["spec"]["completions"] == 4
+
+
+def test_a_pod_with_scheduling_gates_says_so(cluster: Cluster) -> None:
+    made = cluster.create(
+        cluster.registry.by_key("pods"), "ns", pod({"schedulingGates": [{"name": "a/b"}]}), dry_run=True
+    )
+    [gated] = made["status"]["conditions"]
+    assert (gated["type"], gated["status"], gated["reason"]) == ("PodScheduled", "False", "SchedulingGated")
+    assert gated["message"] == "Scheduling is blocked due to non-empty scheduling gates"
