@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import ssl
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 from kubetwin.server import ApiServer
+from kubetwin.store import LEAST_KEPT
 from kubetwin_testing.cluster import eventually
 
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
@@ -173,3 +176,30 @@ def test_tables_come_in_the_version_that_is_requested(client: Client) -> None:
     for version in ("v1", "v1beta1"):
         _, shown = client("GET", "configmaps/c", accept=f"application/json;as=Table;g=meta.k8s.io;v={version}")
         assert (shown["kind"], shown["apiVersion"]) == ("Table", f"meta.k8s.io/{version}")
+
+
+def test_objects_that_are_gone_leave_the_memory(server: ApiServer, client: Client) -> None:
+    job = {
+        "metadata": {"name": "many"},
+        "spec": {
+            "parallelism": 300,
+            "completions": 300,
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "nodeSelector": {"no": "where"},
+                    "containers": [{"name": "c", "image": "i"}],
+                }
+            },
+        },
+    }
+    jobs = f"/apis/batch/v1/namespaces/{client.namespace}/jobs"
+    client("POST", jobs, job)
+    eventually(lambda: len(client("GET", "pods")[1]["items"]) == 300, "the Job's pods")
+    client("DELETE", f"{jobs}/many?propagationPolicy=Background")
+    eventually(lambda: not client("GET", "pods")[1]["items"], "the pods are gone")
+    store = server._store
+    store.forget_old_changes(time.monotonic() + 1000)
+    gc.collect()
+    kept = sum(1 for each in gc.get_objects() if type(each) is dict and each.get("kind") == "Pod" and "status" in each)
+    assert kept <= 2 * LEAST_KEPT + 10  # the changes that are always kept, each with the state before it

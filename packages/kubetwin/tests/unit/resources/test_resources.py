@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from kubetwin.controllers.expiry import is_over
+from kubetwin.controllers.expiry import MOST_EVENTS, expired, is_over
 from kubetwin.model import times
 from kubetwin.model.decoding import DecodeError, decode
 from kubetwin.model.errors import ApiError
@@ -341,6 +341,16 @@ def test_old_changes_are_released_but_for_the_last_hundred() -> None:
 def test_an_event_ends_an_hour_after_it_was_last_repeated(minutes: int, over: bool) -> None:
     last = times.seconds(times.now() - timedelta(minutes=minutes))
     assert is_over({"metadata": {}, "lastTimestamp": last}) is over
+
+
+def test_the_oldest_events_beyond_the_most_that_are_kept_go_first() -> None:
+    def event(seconds: int) -> dict[str, Any]:
+        return {"metadata": {}, "lastTimestamp": times.seconds(times.now() - timedelta(seconds=seconds))}
+
+    kept = [event(second % 60) for second in range(MOST_EVENTS - 1)]
+    old, older, gone = event(120), event(180), event(7200)
+    assert expired([old, *kept]) == []
+    assert expired([old, gone, *kept, older]) == [gone, older]
 
 
 @pytest.mark.parametrize(
