@@ -42,11 +42,22 @@ class Placement:
 
 
 def pod_requests(pod: Object) -> Amounts:
-    """Requests of a pod: the sum of its containers, or its largest init container if that is more."""
+    """Requests of a pod: the sum of its containers and sidecars, or its largest init container if that is more.
+
+    An init container runs beside the sidecars before it (component-helpers: PodRequests).
+    """
     totals = add_quantities(*(_requests(c) for c in pod["spec"].get("containers") or []))
+    beside: Amounts = {}
+    largest: Amounts = {}
     for container in pod["spec"].get("initContainers") or []:
-        for name, amount in _requests(container).items():
-            totals[name] = max(totals.get(name, Fraction(0)), amount)
+        needed = add_quantities(_requests(container), beside)
+        if container.get("restartPolicy") == "Always":
+            beside = needed
+        largest = {name: max(amount, largest.get(name, Fraction(0))) for name, amount in {**largest, **needed}.items()}
+    totals = add_quantities(totals, beside)
+    totals = {
+        name: max(totals.get(name, Fraction(0)), largest.get(name, Fraction(0))) for name in {**totals, **largest}
+    }
     return add_quantities(totals, _amounts(pod["spec"].get("overhead")))
 
 

@@ -56,6 +56,7 @@ class ContainerSlot:
         status: The container as it is now.
         process: Its current run; None between runs.
         start_at: Earliest time of its start, on the monotonic clock.
+        is_sidecar: Whether it runs beside the others from before their start to after their end.
     """
 
     def __init__(
@@ -65,10 +66,18 @@ class ContainerSlot:
         self._pod = pod
         self._tools = tools
         self._policy = pod["spec"].get("restartPolicy") or "Always"
-        if init and self._policy == "Always":
+        self.is_sidecar = init and container.get("restartPolicy") == "Always"
+        if self.is_sidecar:
+            self._policy = "Always"
+        elif init and self._policy == "Always":
             self._policy = "OnFailure"  # an init container has to succeed once
         reason = "ContainerCreating" if init or not pod["spec"].get("initContainers") else "PodInitializing"
-        self.status = ContainerStatus(name=container["name"], image=container.get("image") or "", state=Waiting(reason))
+        self.status = ContainerStatus(
+            name=container["name"],
+            image=container.get("image") or "",
+            state=Waiting(reason),
+            sidecar=self.is_sidecar,
+        )
         self.process: ContainerProcess | None = None
         self._prober: Prober | None = None
         self._launch: Launch | None = None

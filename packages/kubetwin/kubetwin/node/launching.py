@@ -91,8 +91,6 @@ def prepare_launch(
         VolumeError: If a mount cannot be had.
         OSError: If a folder cannot be made.
     """
-    if container.get("restartPolicy") == "Always":
-        raise ContainerConfigError("a process node runs no sidecars (init containers with restartPolicy Always)")
     folder, image_root = pod_folder(settings, pod), settings.root_of(container.get("image") or "")
     asked = container_environment(container, pod, reader, settings.allocatable)
     message_file = _fresh_message_file(folder / "termination" / container["name"])

@@ -82,3 +82,12 @@ def test_a_node_is_tainted_while_it_is_not_ready_and_keeps_its_own_taints() -> N
     assert wanted_taints(sick) == [own, *not_ready]
     sick["status"]["conditions"][0]["status"] = "True"
     assert wanted_taints(sick) == [own]
+
+
+def test_a_sidecar_counts_beside_the_containers_and_the_init_containers_after_it() -> None:
+    def container(cpu: str, **fields: str) -> dict[str, Any]:
+        return {"resources": {"requests": {"cpu": cpu}}, **fields}
+
+    sidecar = container("2", restartPolicy="Always")
+    assert pod_requests(pod({"cpu": "1"}, initContainers=[sidecar, container("5")]))["cpu"] == 7
+    assert pod_requests(pod({"cpu": "1"}, initContainers=[container("2"), sidecar]))["cpu"] == 3
