@@ -35,6 +35,7 @@ from kubetwin.model.schema import Schema, definition
 from kubetwin.state.cluster import Cluster, Deleted
 from kubetwin.state.deletion import POLICIES, DeleteOptions
 
+_KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -86,6 +87,9 @@ class Writer:
     def delete(self, call: Call) -> Response:
         check_write_options("delete", call.query, call.query.getlist("dryRun"))
         options, dry_run = _delete_options(call)
+        if call.resource.kind == "Namespace" and call.info.name in _KEPT_NAMESPACES:  # NamespaceLifecycle admission
+            detail = "this namespace may not be deleted"
+            raise errors.forbidden(call.resource.group_resource, call.info.name, detail)
         done = self.cluster.delete(
             call.resource, call.info.namespace, call.info.name, options, dry_run=call.dry_run or dry_run
         )

@@ -5,11 +5,17 @@ from __future__ import annotations
 import base64
 
 from kubetwin.model import times
-from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, too_long
+from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, required, too_long
 from kubetwin.model.names import config_key
 from kubetwin.resources.resource import Column, Resource
 
 _CONFIG_MAP = "io.k8s.api.core.v1.ConfigMap"
+_KEYS_OF_TYPES = {
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
 MAX_BYTES = 1024 * 1024
 """Most bytes that the values of a ConfigMap or a Secret may have together."""
 
@@ -54,6 +60,12 @@ def _default_secret(secret: Object) -> None:
         secret["data"] = {**(secret.get("data") or {}), **encoded}
 
 
+def _validate_secret(secret: Object) -> list[FieldError]:
+    needed = _KEYS_OF_TYPES.get(secret["type"], ())
+    missing = [required(f"data[{key}]") for key in needed if key not in (secret.get("data") or {})]
+    return [*_validate_keys(secret), *missing]
+
+
 def _validate_secret_update(new: Object, old: Object) -> list[FieldError]:
     changed = new.get("type") != old.get("type")
     faults = [bad_value("type", new.get("type"), "field is immutable")] if changed else []
@@ -89,7 +101,7 @@ RESOURCES = (
         storage_hash="S6u1pOWzb84=",
         fields=("type",),
         default=_default_secret,
-        validate=_validate_keys,
+        validate=_validate_secret,
         validate_update=_validate_secret_update,
         columns=(_NAME, Column("Type", lambda obj: obj.get("type", "")), Column("Data", _keys), _AGE),
     ),

@@ -203,3 +203,17 @@ def test_objects_that_are_gone_leave_the_memory(server: ApiServer, client: Clien
     gc.collect()
     kept = sum(1 for each in gc.get_objects() if type(each) is dict and each.get("kind") == "Pod" and "status" in each)
     assert kept <= 2 * LEAST_KEPT + 10  # the changes that are always kept, each with the state before it
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+def test_the_first_namespaces_stay(client: Client, name: str) -> None:
+    assert client.refused("DELETE", f"/api/v1/namespaces/{name}") == (
+        403,
+        f'namespaces "{name}" is forbidden: this namespace may not be deleted',
+    )
+
+
+def test_a_token_is_for_at_most_2_to_the_32_seconds(client: Client) -> None:
+    code, message = client.refused("POST", "serviceaccounts/default/token", {"spec": {"expirationSeconds": 2**33}})
+    assert code == 422
+    assert message.endswith("may not specify a duration larger than 2^32 seconds")

@@ -238,3 +238,44 @@ def test_a_pod_with_scheduling_gates_says_so(cluster: Cluster) -> None:
     [gated] = made["status"]["conditions"]
     assert (gated["type"], gated["status"], gated["reason"]) == ("PodScheduled", "False", "SchedulingGated")
     assert gated["message"] == "Scheduling is blocked due to non-empty scheduling gates"
+
+
+@pytest.mark.parametrize(
+    ("key", "obj", "refusal"),
+    [
+        (
+            "services",
+            {"spec": {"ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "a"}]}},
+            'spec.ports[1].name: Duplicate value: "a"',
+        ),
+        ("services", {"spec": {"ports": [{"port": 80, "protocol": "X"}]}}, "spec.ports[0].protocol: Unsupported value"),
+        (
+            "services",
+            {"spec": {"ports": [{"port": 80}], "selector": {"a": "b c"}}},
+            'spec.selector: Invalid value: "b c"',
+        ),
+        (
+            "persistentvolumeclaims",
+            {"spec": {"accessModes": ["X"], "resources": {"requests": {"storage": "1Gi"}}}},
+            'spec.accessModes: Unsupported value: "X"',
+        ),
+        ("secrets", {"type": "kubernetes.io/tls"}, "data[tls.crt]: Required value"),
+        (
+            "priorityclasses.scheduling.k8s.io",
+            {"value": 2_000_000_000},
+            "value: Forbidden: maximum allowed value of a user defined priority is 1000000000",
+        ),
+        ("priorityclasses.scheduling.k8s.io", {"value": 1, "preemptionPolicy": "X"}, "preemptionPolicy: Unsupported"),
+    ],
+)
+def test_an_object_that_kubernetes_refuses(cluster: Cluster, key: str, obj: dict[str, Any], refusal: str) -> None:
+    found = refusals(cluster, key, {"metadata": {"name": "o"}, **obj})
+    assert found
+    assert found[0].startswith(refusal)
+
+
+def test_the_value_of_a_priority_class_stays(cluster: Cluster) -> None:
+    classes = cluster.registry.by_key("priorityclasses.scheduling.k8s.io")
+    made = cluster.create(classes, "", {"metadata": {"name": "high"}, "value": 5})
+    with pytest.raises(ApiError, match=r"value: Forbidden: may not be changed in an update\."):
+        cluster.update(classes, "", {**made, "value": 6})
