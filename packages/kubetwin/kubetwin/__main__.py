@@ -45,6 +45,13 @@ ImageOption = Annotated[
     list[str],
     typer.Option(help="Folder that stands in for one image instead, IMAGE=FOLDER. May be repeated."),
 ]
+KnownImageOption = Annotated[
+    list[str],
+    typer.Option(
+        help="An image that exists. May be repeated; if given, other images than these and those of --image cannot be "
+        "pulled. Otherwise every image exists."
+    ),
+]
 StdinOption = Annotated[bool, typer.Option("--until-stdin-closes", help="Also stop at the end of standard input.")]
 
 
@@ -65,6 +72,7 @@ def cluster(
     env: EnvOption = [],  # noqa: B006
     image_root: ImageRootOption = None,
     image: ImageOption = [],  # noqa: B006
+    known_image: KnownImageOption = [],  # noqa: B006
     state: Annotated[
         Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
     ] = None,
@@ -80,7 +88,7 @@ def cluster(
     """
     if context.invoked_subcommand is not None:
         return
-    options = _node_options(shape, label, [], env, image_root, image)
+    options = _node_options(shape, label, [], env, image_root, image, known_image)
     names = [f"local-{number}" for number in range(nodes)]
     stop = _stop_signal(until_stdin_closes)
     with contextlib.ExitStack() as stack:
@@ -105,6 +113,7 @@ def node(
     ] = None,
     image_root: ImageRootOption = None,
     image: ImageOption = [],  # noqa: B006
+    known_image: KnownImageOption = [],  # noqa: B006
     no_op: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Run no programs: each pod prints a line and succeeds after this time."),
@@ -127,7 +136,7 @@ def node(
         raise BadArgument("--no-op-log needs --no-op: pods that run their programs print what these print")
     if len(set(names)) < len(names):
         raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
-    options = _node_options(shape, label, taint, env, image_root, image)
+    options = _node_options(shape, label, taint, env, image_root, image, known_image)
     stop = _stop_signal(until_stdin_closes)
     if no_op is None:
         nodes = _nodes(names, kubeconfig, options, pods_dir)
@@ -215,6 +224,7 @@ class _NodeOptions:
     environment: dict[str, str]
     image_root: Path | None
     image_roots: dict[str, Path]
+    known_images: list[str]
 
     def node_named(self, name: str) -> NodeSpec:
         """One of the nodes."""
@@ -230,6 +240,7 @@ def _node_options(
     env: list[str],
     image_root: Path | None,
     images: list[str],
+    known_images: list[str],
 ) -> _NodeOptions:
     from kubetwin.node.shape import ShapeError, extended, parse_taint, read_shape, this_machine
 
@@ -252,6 +263,7 @@ def _node_options(
         environment=_pairs("--env", env),
         image_root=image_root,
         image_roots=image_roots,
+        known_images=known_images,
     )
 
 
@@ -271,6 +283,7 @@ def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: 
             pods_dir=pods_dir,
             image_root=options.image_root,
             image_roots=options.image_roots,
+            known_images=options.known_images,
             environment=options.environment,
         )
 

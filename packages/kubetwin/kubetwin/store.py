@@ -110,6 +110,20 @@ class Store:
             raise TooOld(revision, self._forgotten[key])
         return [change for change in self._history[key] if change.revision > revision]
 
+    def objects_at(self, key: str, revision: int) -> list[Object]:
+        """Objects of a resource as they were at `revision`, in the order of their names.
+
+        Raises:
+            TooOld: If the changes since then are no longer remembered.
+        """
+        found = {_place(obj): obj for obj in self.objects(key)}
+        for change in reversed(self.changes_since(key, revision)):
+            if change.previous is None:
+                found.pop(_place(change.object), None)
+            else:
+                found[_place(change.object)] = change.previous
+        return [obj for _, obj in sorted(found.items())]
+
     def forget_old_changes(self, now: float) -> None:
         """Release the changes that are older than any watch needs; `now` is on the monotonic clock."""
         for key, history in self._history.items():
@@ -145,6 +159,10 @@ class Store:
             index[label].discard(place)
             if not index[label]:
                 del index[label]
+
+
+def _place(obj: Object) -> tuple[str, str]:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def _labels(obj: Object | None) -> set[Label]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import yaml
@@ -37,6 +38,40 @@ def parse_json(data: bytes) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as fault:
         raise NotJson(_go_words(text, fault.pos, fault.msg)) from None
+
+
+def duplicate_fields(data: bytes) -> list[str]:
+    """Paths of the fields that a JSON body has twice."""
+    found = False
+
+    def note(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]] | dict[str, Any]:
+        nonlocal found
+        made = dict(pairs)
+        if len(made) == len(pairs) and not found:
+            return made
+        found = True
+        return _Pairs(pairs)
+
+    parsed = json.loads(data.decode("utf-8", errors="replace"), object_pairs_hook=note)
+    return list(_repeated(parsed, "")) if found else []
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of a JSON object, with those that are repeated."""
+
+
+def _repeated(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, dict | _Pairs):
+        seen = set()
+        for key, item in value.items() if isinstance(value, dict) else value:
+            place = f"{path}.{key}" if path else key
+            if key in seen:
+                yield place
+            seen.add(key)
+            yield from _repeated(item, place)
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            yield from _repeated(item, f"{path}[{place}]")
 
 
 def _go_words(text: str, position: int, message: str) -> str:
@@ -118,13 +153,18 @@ def check_kind(obj: Object, resource: Resource, registry: Registry) -> None:
         return
     handled = f'{kind} in version "{version.rsplit("/", 1)[-1]}" cannot be handled as a {resource.kind}'
     if registry.by_kind(version, kind) is None:
-        raise bad_request(
-            f'{handled}: no kind "{kind}" is registered for version "{version}" in scheme '
-            '"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"'
-        )
+        raise bad_request(f"{handled}: {not_registered(kind, version)}")
     raise bad_request(
         f"{handled}: converting ({version.rsplit('/', 1)[-1]}.{kind}) to "
         f"({resource.group or 'core'}.{resource.kind}): unknown conversion"
+    )
+
+
+def not_registered(kind: str, version: str) -> str:
+    """The words of a server that has no type for a kind."""
+    return (
+        f'no kind "{kind}" is registered for version "{version}" in scheme '
+        '"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"'
     )
 
 
@@ -148,40 +188,53 @@ def _check_custom_kind(obj: Object, resource: Resource) -> None:
         raise errors.invalid(obj["kind"], resource.group, name, [fault])
 
 
+class BadBody(ValueError):
+    """An object does not fit its type; the message is that of Go's decoder."""
+
+
 def typed(obj: Object, resource: Resource) -> tuple[Object, list[str]]:
     """Fit an object to its type; returns the rest of it and the unknown fields.
 
     Raises:
         ApiError: 400 for a value of the wrong type.
     """
-    if resource.schema:
-        return _typed_custom(obj, resource)
-    if not resource.type_name:
-        return obj, []
     try:
+        return fitted(obj, resource)
+    except BadBody as fault:
+        raise _cannot_handle(resource, str(fault)) from None
+
+
+def fitted(obj: Object, resource: Resource) -> tuple[Object, list[str]]:
+    """As `typed`, for callers with words of their own.
+
+    Raises:
+        BadBody: For a value of the wrong type.
+    """
+    try:
+        if resource.schema:
+            return _fitted_custom(obj, resource)
+        if not resource.type_name:
+            return obj, []
         decoded = decode({**obj, "metadata": obj.get("metadata") or {}}, resource.type_name)
     except (DecodeError, BadQuantity) as fault:
-        raise _cannot_handle(resource, str(fault)) from None
+        raise BadBody(str(fault)) from None
     return decoded.value, decoded.unknown
 
 
-def _typed_custom(obj: Object, resource: Resource) -> tuple[Object, list[str]]:
+def _fitted_custom(obj: Object, resource: Resource) -> tuple[Object, list[str]]:
     """Only the metadata has a Go type; what is wrong elsewhere is found by the schema, later."""
-    try:
-        metadata = decode(obj.get("metadata") or {}, _METADATA)
-    except DecodeError as fault:
-        raise _cannot_handle(resource, str(fault)) from None
+    metadata = decode(obj.get("metadata") or {}, _METADATA)
     value, unknown = prune({**obj, "metadata": metadata.value}, resource.schema)
     return value, [*(f"metadata.{path}" for path in metadata.unknown), *unknown]
 
 
-def check_unknown(unknown: list[str], resource: Resource, validation: str) -> list[str]:
-    """Warnings for unknown fields; with `fieldValidation=Strict` they are refused.
+def check_unknown(unknown: list[str], resource: Resource, validation: str, duplicates: Sequence[str] = ()) -> list[str]:
+    """Warnings for unknown and repeated fields; with `fieldValidation=Strict` they are refused.
 
     Raises:
         ApiError: 400.
     """
-    texts = [f'unknown field "{path}"' for path in unknown]
+    texts = [f'duplicate field "{path}"' for path in duplicates] + [f'unknown field "{path}"' for path in unknown]
     if texts and validation == "Strict":
         raise _cannot_handle(resource, f"strict decoding error: {', '.join(texts)}")
     return [] if validation == "Ignore" else texts

@@ -40,5 +40,10 @@ class Call:
         return self.headers.get("user-agent", "").partition("/")[0] or "unknown"
 
     @property
+    def manager(self) -> str:
+        """The owner of the fields that an ordinary write sets."""
+        return self.field_manager or self.user_agent
+
+    @property
     def field_manager(self) -> str:
         return self.query.get("fieldManager", "")

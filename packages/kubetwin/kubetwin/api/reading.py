@@ -12,13 +12,26 @@ from kubetwin.api import tables
 from kubetwin.api.call import Call
 from kubetwin.api.negotiation import negotiate, respond
 from kubetwin.api.requests import ListOptions, parse_list_options
-from kubetwin.api.selection import BadVersion, page, parse_version, select, selected, version_too_large
+from kubetwin.api.selection import (
+    BadVersion,
+    Selection,
+    decode_token,
+    list_expired,
+    page,
+    parse_version,
+    select,
+    selected,
+    version_too_large,
+)
 from kubetwin.api.watching import Watch
-from kubetwin.model.errors import Object, bad_request
+from kubetwin.model.errors import ApiError, Object, bad_request
 from kubetwin.state.cluster import Cluster
+from kubetwin.store import TooOld
 
 FUTURE_WAIT_SECONDS = 3.0
 """Time that a list waits for a resourceVersion that does not exist yet (the watch cache's blockTimeout)."""
+
+Objects = list[Object]
 
 
 class Reader:
@@ -33,8 +46,13 @@ class Reader:
         for watch in list(self._watches):
             watch.close()
 
-    def get(self, call: Call) -> Response:
+    async def get(self, call: Call) -> Response:
         wanted = negotiate(call.headers.get("accept", ""), tables.KINDS)
+        if version := call.query.get("resourceVersion"):
+            try:
+                await self._reach_version(parse_version(version))
+            except BadVersion as fault:
+                raise ApiError(500, "", str(fault)) from None
         found = self.cluster.get(call.resource, call.info.namespace, call.info.name)
         include = tables.included(call.query)
         return respond(tables.present(call.resource, found, wanted, include=include), wanted=wanted)
@@ -43,9 +61,13 @@ class Reader:
         wanted = negotiate(call.headers.get("accept", ""), tables.KINDS)
         options = parse_list_options(call.query, watch=False)
         selection = select(call.resource, call.info, options)
-        await self._reach_version(options)
-        found = page(selected(self.cluster.store, call.resource, selection), options, self.cluster.store.revision)
-        metadata: Object = {"resourceVersion": str(self.cluster.store.revision)}
+        try:
+            await self._reach_version(parse_version(options.resource_version))
+        except BadVersion as fault:
+            raise bad_request(f"invalid resource version: {fault}") from None
+        revision, objects = self._snapshot(call, options, selection)
+        found = page(objects, options, revision)
+        metadata: Object = {"resourceVersion": str(revision)}
         if found.continue_token:
             metadata["continue"] = found.continue_token
             if not selection.selects:
@@ -55,11 +77,25 @@ class Reader:
             tables.present_list(call.resource, found.items, metadata, wanted, include=include), wanted=wanted
         )
 
-    async def _reach_version(self, options: ListOptions) -> None:
+    def _snapshot(self, call: Call, options: ListOptions, selection: Selection) -> tuple[int, Objects]:
+        """The selected objects, and the revision whose they are: that of the first page, or the exact one requested.
+
+        Raises:
+            ApiError: 410 if that is too long ago.
+        """
+        store, revision = self.cluster.store, -1
+        if options.continue_token:
+            revision = decode_token(options.continue_token).revision
+        elif options.resource_version_match == "Exact":
+            revision = parse_version(options.resource_version)
+        if not 0 <= revision < store.revision:
+            return store.revision, selected(store, call.resource, selection)
         try:
-            version = parse_version(options.resource_version)
-        except BadVersion as fault:
-            raise bad_request(f"invalid resource version: {fault}") from None
+            return revision, [o for o in store.objects_at(call.resource.key, revision) if selection.matches(o)]
+        except TooOld:
+            raise list_expired(options) from None
+
+    async def _reach_version(self, version: int) -> None:
         if version <= self.cluster.store.revision:
             return
         reached = asyncio.Event()

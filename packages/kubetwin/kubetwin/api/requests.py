@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kubetwin.model.errors import ApiError, FieldError, bad_request, bad_value, forbidden_field, invalid, not_supported
+from kubetwin.model.errors import (
+    ApiError,
+    FieldError,
+    bad_request,
+    bad_value,
+    forbidden_field,
+    invalid,
+    not_supported,
+    too_long,
+)
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
+_LONGEST_MANAGER = 128
 _OPTION_KINDS = {
     "create": "CreateOptions",
     "update": "UpdateOptions",
@@ -89,6 +99,8 @@ def check_write_options(verb: str, query: Mapping[str, str], dry_run: list[str])
     supported = ("", "Ignore", "Strict", "Warn")
     if query.get("fieldValidation", "") not in supported:
         faults.append(not_supported("fieldValidation", query["fieldValidation"], supported))
+    if len(query.get("fieldManager", "")) > _LONGEST_MANAGER:
+        faults.insert(0, too_long("fieldManager", _LONGEST_MANAGER))
     if faults:
         raise options_error(_OPTION_KINDS[verb], faults)
 
@@ -156,6 +168,11 @@ def _list_faults(options: ListOptions, *, watch: bool) -> list[FieldError]:
         return [forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")]
     if match and not options.resource_version:
         return [forbidden_field(field, "resourceVersionMatch is forbidden unless resourceVersion is provided")]
+    if match == "Exact" and options.resource_version == "0":
+        detail = 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
+        return [forbidden_field(field, detail)]
+    if match and options.continue_token:
+        return [forbidden_field(field, "resourceVersionMatch is forbidden for continue")]
     if match not in ("", "Exact", "NotOlderThan"):
         return [not_supported(field, match, ("Exact", "NotOlderThan", ""))]
     if options.limit < 0:

@@ -77,32 +77,53 @@ class Page:
 
 
 def page(objects: list[Object], options: ListOptions, revision: int) -> Page:
-    """The page of a list that `limit` and `continue` select, from the current objects instead of a snapshot."""
+    """The page of a list that `limit` and `continue` select.
+
+    Args:
+        objects: The list as it was at `revision`.
+        options: The request's.
+        revision: The time of the first page; further pages show the list of that time.
+    """
     if options.continue_token:
-        start = _decode_token(options.continue_token)
+        start = decode_token(options.continue_token).start
         objects = [obj for obj in objects if _place(obj) > start]
     if not options.limit or len(objects) <= options.limit:
         return Page(objects)
     items = objects[: options.limit]
-    token = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": "/".join(_place(items[-1]))})
-    encoded = base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
-    return Page(items, encoded, len(objects) - len(items))
+    return Page(items, encode_token(revision, _place(items[-1])), len(objects) - len(items))
+
+
+@dataclass(frozen=True)
+class ContinueToken:
+    """Where a page begins: after an object, in the list of a revision (-1 for that of the present)."""
+
+    revision: int
+    start: tuple[str, str]
+
+
+def encode_token(revision: int, start: tuple[str, str]) -> str:
+    token = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": "/".join(start)})
+    return base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
 
 
 def _place(obj: Object) -> tuple[str, str]:
     return field_value(obj, "metadata.namespace"), obj["metadata"]["name"]
 
 
-def _decode_token(token: str) -> tuple[str, str]:
+def decode_token(token: str) -> ContinueToken:
+    """The place that a client's token names.
+
+    Raises:
+        ApiError: 400 for a token that this server did not make.
+    """
     try:
         data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        start = str(parse_token(data)["start"])
-    except binascii.Error as fault:
-        raise bad_request(f"invalid continue token: continue key is not valid: {fault}") from None
-    except (NotJson, KeyError, TypeError) as fault:
+        parsed = parse_token(data)
+        start, revision = str(parsed["start"]), int(parsed["rv"])
+    except (binascii.Error, NotJson, KeyError, TypeError) as fault:
         raise bad_request(f"invalid continue token: continue key is not valid: {fault}") from None
     namespace, _, name = start.rpartition("/")
-    return namespace, name
+    return ContinueToken(revision, (namespace, name))
 
 
 def parse_token(data: bytes) -> Object:
@@ -133,6 +154,20 @@ class BadVersion(ValueError):
         super().__init__(
             f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
         )
+
+
+def list_expired(options: ListOptions) -> ApiError:
+    """The answer when the list of a former time can no longer be made; it holds a token to go on with the present."""
+    if not options.continue_token:
+        return ApiError(410, "Expired", "The resourceVersion for the provided list is too old.")
+    message = (
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+        "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+        "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+        "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+    )
+    token = encode_token(-1, decode_token(options.continue_token).start)
+    return ApiError(410, "Expired", message, metadata={"continue": token})
 
 
 def version_too_large(wanted: int, current: int) -> ApiError:

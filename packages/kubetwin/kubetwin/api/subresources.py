@@ -18,7 +18,7 @@ from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
 from kubetwin.tokens import AUDIENCE, ServiceAccountTokens
 
-SHORTEST_TOKEN_SECONDS, DEFAULT_TOKEN_SECONDS = 600, 3600
+SHORTEST_TOKEN_SECONDS, DEFAULT_TOKEN_SECONDS, LONGEST_TOKEN_SECONDS = 600, 3600, 2**32
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
@@ -88,6 +88,9 @@ class Subresources:
         seconds = spec.get("expirationSeconds") or DEFAULT_TOKEN_SECONDS
         if seconds < SHORTEST_TOKEN_SECONDS:
             fault = bad_value("spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+            raise errors.invalid("TokenRequest", "authentication.k8s.io", "", [fault])
+        if seconds > LONGEST_TOKEN_SECONDS:
+            fault = bad_value("spec.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
             raise errors.invalid("TokenRequest", "authentication.k8s.io", "", [fault])
         audiences = spec.get("audiences") or [AUDIENCE]
         answer = {

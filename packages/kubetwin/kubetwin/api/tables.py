@@ -67,14 +67,19 @@ _PARTS: dict[str, Callable[[Object], Object]] = {
 }
 
 
+def _versioned(shown: Object, wanted: Wanted) -> Object:
+    """The representation in the version that was requested: `v1`, or `v1beta1` of the same content."""
+    return {**shown, "apiVersion": f"meta.k8s.io/{wanted.version or 'v1'}"}
+
+
 def present(
     resource: Resource, obj: Object, wanted: Wanted, *, header: bool = True, include: str = "Metadata"
 ) -> Object:
     """One object in the requested representation."""
     if wanted.as_kind == "Table":
         version = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-        return table(resource, [obj], version, header=header, include=include)
-    return partial(obj) if wanted.as_kind == "PartialObjectMetadata" else obj
+        return _versioned(table(resource, [obj], version, header=header, include=include), wanted)
+    return _versioned(partial(obj), wanted) if wanted.as_kind == "PartialObjectMetadata" else obj
 
 
 def present_list(
@@ -82,10 +87,10 @@ def present_list(
 ) -> Object:
     """A list in the requested representation."""
     if wanted.as_kind == "Table":
-        return table(resource, objects, metadata, include=include)
+        return _versioned(table(resource, objects, metadata, include=include), wanted)
     if wanted.as_kind == "PartialObjectMetadataList":
         items = [partial(obj) for obj in objects]
-        return {"kind": wanted.as_kind, "apiVersion": _META, "metadata": metadata, "items": items}
+        return _versioned({"kind": wanted.as_kind, "metadata": metadata, "items": items}, wanted)
     items = [{key: value for key, value in obj.items() if key not in ("kind", "apiVersion")} for obj in objects]
     if resource.custom:
         items, metadata = list(objects), {"continue": "", **metadata}

@@ -1,10 +1,13 @@
-"""What an API server releases with time: old changes, which no watch needs, and events after an hour."""
+"""What an API server releases with time: old changes, which no watch needs, and events: after an hour, or before, if
+there are very many.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 
 from kubetwin.controllers.events import EventRecorder
@@ -15,6 +18,11 @@ from kubetwin.state.cluster import Cluster
 
 EVENT_TTL = timedelta(hours=1)
 """kube-apiserver's --event-ttl."""
+
+MOST_EVENTS = 5000
+"""Most events that are kept. A real server keeps those of an hour however many there are; here they would be most of
+what stays in memory after many pods.
+"""
 
 SECONDS_BETWEEN_ROUNDS = 15.0
 
@@ -29,7 +37,7 @@ class Expiry:
 
     def _round(self, _key: str) -> None:
         store = self.cluster.store
-        for event in [event for event in store.objects("events") if is_over(event)]:
+        for event in expired(store.objects("events")):
             store.remove("events", event)
         store.forget_old_changes(time.monotonic())
         if sys.platform == "linux":
@@ -37,10 +45,23 @@ class Expiry:
         self.queue.add_after("", SECONDS_BETWEEN_ROUNDS)
 
 
+def expired(events: Sequence[Object]) -> list[Object]:
+    """The events that go: those whose time to live is over, and the oldest beyond the most that are kept."""
+    over = [event for event in events if is_over(event)]
+    surplus = len(events) - len(over) - MOST_EVENTS
+    if surplus <= 0:
+        return over
+    return sorted(events, key=_last_seen)[: len(over) + surplus]
+
+
 def is_over(event: Object) -> bool:
     """Whether the time to live of an event is over; it begins anew whenever the event is repeated."""
+    return times.now() - times.parse(_last_seen(event)) > EVENT_TTL
+
+
+def _last_seen(event: Object) -> str:
     last = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
-    return times.now() - times.parse(last) > EVENT_TTL
+    return str(last)
 
 
 def _return_free_memory() -> None:

@@ -136,6 +136,10 @@ class _Planner:
         if failure is not None:
             self._set("FailureTarget", failure.reason, failure.message)
             return self._result(delete=self.active, requeue=0.0)
+        rule = self._matched_success_rule()
+        if rule is not None:
+            self._set("SuccessCriteriaMet", "SuccessPolicy", f"Matched rules at index {rule}")
+            return self._result(delete=self.active, requeue=0.0)
         if self._succeeded():
             self._set("SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods")
             return self._result(delete=self.active, requeue=0.0)
@@ -231,6 +235,16 @@ class _Planner:
         if self.completions is None:
             return self.succeeded > 0 and not self.active
         return self.succeeded >= self.completions and not (self.completions == 0 and self.active)
+
+    def _matched_success_rule(self) -> int | None:
+        """Place of the first rule of the success policy that is met; None if none is."""
+        for place, rule in enumerate((self.spec.get("successPolicy") or {}).get("rules") or []):
+            named = rule.get("succeededIndexes")
+            counted = self.completed if named is None else self.completed & parse_indexes(named)
+            needed = rule.get("succeededCount", len(parse_indexes(named or "")))
+            if len(counted) >= needed:
+                return place
+        return None
 
     def _keep_running(self) -> Plan:
         wanted = self._wanted_active()

@@ -5,12 +5,12 @@ Follows kubernetes/pkg/scheduler/framework/preemption, without its regard for di
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubetwin.controllers.scheduling import Usage, place, pod_requests
+from kubetwin.controllers.scheduling import Usage, place
 from kubetwin.model.errors import Object
-from kubetwin.model.quantity import add_quantities
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _waits_for_victims(pod: Object, pods: Mapping[str, Sequence[Object]]) -> boo
 
 
 def _usage(pods: Sequence[Object]) -> Usage:
-    return Usage(add_quantities(*(pod_requests(pod) for pod in pods)), len(pods))
+    return functools.reduce(Usage.with_pod, pods, Usage())
 
 
 def priority(pod: Object) -> int:

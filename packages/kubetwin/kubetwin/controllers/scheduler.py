@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from kubetwin.controllers.events import EventRecorder
 from kubetwin.controllers.preemption import preempt, priority
-from kubetwin.controllers.scheduling import Placement, place
+from kubetwin.controllers.scheduling import Placement, hopeless, place
 from kubetwin.controllers.usage import NodeUsage, occupies
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model import times
@@ -98,7 +98,7 @@ class Scheduler:
         nodes = self.cluster.store.objects("nodes")
         fault = self._volume_fault(pod)
         if fault:
-            return Placement(message=f"0/{len(nodes)} nodes are available: {fault}.")
+            return hopeless(fault, len(nodes))
         return place(pod, nodes, self.usage)
 
     def _volume_fault(self, pod: Object) -> str:

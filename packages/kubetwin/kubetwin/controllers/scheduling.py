@@ -14,15 +14,51 @@ from kubetwin.model.selectors import LabelSelector, Requirement, label_selector_
 Amounts = dict[str, Fraction]
 
 _NO_MATCH = "node(s) didn't match Pod's node affinity/selector"
+_NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
+_NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 
 
-@dataclass
+HostPort = tuple[str, str, int]
+"""Protocol, address ("" for all) and number."""
+
+
+@dataclass(frozen=True)
 class Usage:
-    """Sum of the requests of a node's pods."""
+    """What a node's pods hold: the sum of their requests, and ports of the node."""
 
     amounts: Amounts = field(default_factory=dict)
     pods: int = 0
+    ports: tuple[HostPort, ...] = ()
+
+    def with_pod(self, pod: Object) -> Usage:
+        """The usage with one pod more."""
+        amounts = add_quantities(self.amounts, pod_requests(pod))
+        return Usage(amounts, self.pods + 1, (*self.ports, *host_ports(pod)))
+
+    def without_pod(self, pod: Object) -> Usage:
+        """The usage with one pod less."""
+        released = {name: -amount for name, amount in pod_requests(pod).items()}
+        ports = list(self.ports)
+        for port in host_ports(pod):
+            ports.remove(port)
+        return Usage(add_quantities(self.amounts, released), self.pods - 1, tuple(ports))
+
+
+def host_ports(pod: Object) -> list[HostPort]:
+    """The ports of its node that a pod takes."""
+    containers = [*pod["spec"].get("containers", ()), *pod["spec"].get("initContainers", ())]
+    return [
+        (port.get("protocol", "TCP"), port.get("hostIP", "").replace("0.0.0.0", ""), port["hostPort"])  # noqa: S104
+        for container in containers
+        for port in container.get("ports") or []
+        if port.get("hostPort")
+    ]
+
+
+def _share(one: HostPort, other: HostPort) -> bool:
+    same = (one[0], one[2]) == (other[0], other[2])
+    return same and (one[1] == other[1] or "" in (one[1], other[1]))
 
 
 @dataclass(frozen=True)
@@ -42,11 +78,22 @@ class Placement:
 
 
 def pod_requests(pod: Object) -> Amounts:
-    """Requests of a pod: the sum of its containers, or its largest init container if that is more."""
+    """Requests of a pod: the sum of its containers and sidecars, or its largest init container if that is more.
+
+    An init container runs beside the sidecars before it (component-helpers: PodRequests).
+    """
     totals = add_quantities(*(_requests(c) for c in pod["spec"].get("containers") or []))
+    beside: Amounts = {}
+    largest: Amounts = {}
     for container in pod["spec"].get("initContainers") or []:
-        for name, amount in _requests(container).items():
-            totals[name] = max(totals.get(name, Fraction(0)), amount)
+        needed = add_quantities(_requests(container), beside)
+        if container.get("restartPolicy") == "Always":
+            beside = needed
+        largest = {name: max(amount, largest.get(name, Fraction(0))) for name, amount in {**largest, **needed}.items()}
+    totals = add_quantities(totals, beside)
+    totals = {
+        name: max(totals.get(name, Fraction(0)), largest.get(name, Fraction(0))) for name in {**totals, **largest}
+    }
     return add_quantities(totals, _amounts(pod["spec"].get("overhead")))
 
 
@@ -85,6 +132,12 @@ def place(pod: Object, nodes: Sequence[Object], usage: Mapping[str, Usage]) -> P
     return Placement(message=_explain(refusals, len(nodes)))
 
 
+def hopeless(fault: str, total: int) -> Placement:
+    """A pod that fits no node, for a reason of its own (a plugin's PreFilter)."""
+    after = f"no new claims to deallocate, preemption: 0/{total} nodes are available: {total} {_NOT_HELPFUL}."
+    return Placement(message=f"0/{total} nodes are available: {fault}. {after}")
+
+
 def _explain(refusals: Sequence[Refusal], total: int) -> str:
     reasons = Counter(reason for refusal in refusals for reason in refusal.reasons)
     listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
@@ -94,7 +147,7 @@ def _explain(refusals: Sequence[Refusal], total: int) -> str:
     if victims:
         preemption.append(f"{victims} No preemption victims found for incoming pod")
     if helpless:
-        preemption.append(f"{helpless} Preemption is not helpful for scheduling")
+        preemption.append(f"{helpless} {_NOT_HELPFUL}")
     return (
         f"0/{total} nodes are available: {listed}. no new claims to deallocate, "
         f"preemption: 0/{total} nodes are available: {', '.join(preemption)}."
@@ -112,6 +165,8 @@ def _refusal(pod: Object, requests: Amounts, node: Object, used: Usage) -> Refus
             return Refusal((f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}",))
     if not _selects(pod["spec"], node):
         return Refusal((_NO_MATCH,))
+    if any(_share(wanted, taken) for wanted in host_ports(pod) for taken in used.ports):
+        return Refusal((_NO_PORTS,), preemptible=True)
     return _too_small(requests, node, used)
 
 
@@ -164,14 +219,14 @@ def allocatable(node: Object) -> Amounts:
 
 def _too_small(requests: Amounts, node: Object, used: Usage) -> Refusal | None:
     room = allocatable(node)
-    reasons, hopeless = [], False
+    reasons, too_large = [], False
     if used.pods + 1 > room.get("pods", Fraction(110)):
         reasons.append("Too many pods")
     for name, amount in sorted(requests.items()):
         if amount and amount + used.amounts.get(name, Fraction(0)) > room.get(name, Fraction(0)):
             reasons.append(f"Insufficient {name}")
-            hopeless = hopeless or amount > room.get(name, Fraction(0))
-    return Refusal(tuple(reasons), preemptible=not hopeless) if reasons else None
+            too_large = too_large or amount > room.get(name, Fraction(0))
+    return Refusal(tuple(reasons), preemptible=not too_large) if reasons else None
 
 
 def _load(node: Object, used: Usage) -> float:

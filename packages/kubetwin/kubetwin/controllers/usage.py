@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kubetwin.controllers.scheduling import Usage, pod_requests
+from kubetwin.controllers.scheduling import Usage
 from kubetwin.model.errors import Object
-from kubetwin.model.quantity import add_quantities
 from kubetwin.store import Change, Store
 
 
@@ -16,16 +15,15 @@ class NodeUsage:
         store.listen("pods", self._pod_changed)
 
     def _pod_changed(self, change: Change) -> None:
-        self._account(change.previous, -1)
-        self._account(None if change.type == "DELETED" else change.object, 1)
+        self._account(change.previous, more=False)
+        self._account(None if change.type == "DELETED" else change.object, more=True)
 
-    def _account(self, pod: Object | None, sign: int) -> None:
+    def _account(self, pod: Object | None, *, more: bool) -> None:
         if pod is None or not occupies(pod):
             return
-        usage = self.by_node.setdefault(pod["spec"]["nodeName"], Usage())
-        signed = {name: amount * sign for name, amount in pod_requests(pod).items()}
-        usage.amounts = add_quantities(usage.amounts, signed)
-        usage.pods += sign
+        node = pod["spec"]["nodeName"]
+        usage = self.by_node.get(node, Usage())
+        self.by_node[node] = usage.with_pod(pod) if more else usage.without_pod(pod)
 
 
 def occupies(pod: Object | None) -> bool:

@@ -6,13 +6,12 @@ plugins gang, overcommit and proportion. Its words are those of the sources; no 
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from kubetwin.controllers.scheduling import Amounts, Usage, allocatable, place, pod_requests
+from kubetwin.controllers.scheduling import Amounts, Usage, allocatable, place
 from kubetwin.model.errors import Object
 from kubetwin.model.quantity import add_quantities, parse_quantity
 
@@ -88,7 +87,7 @@ def place_gang(
         nodes: All nodes.
         usage: Resources in use on each; not changed.
     """
-    trial = {name: copy.copy(used) for name, used in usage.items()}
+    trial = dict(usage)
     chosen: dict[str, str] = {}
     refusals: dict[str, str] = {}
     for pod in waiting:
@@ -98,8 +97,7 @@ def place_gang(
             refusals[name] = _unavailable(found.message, len(nodes))
             continue
         chosen[name] = found.node
-        used = trial.setdefault(found.node, Usage())
-        trial[found.node] = Usage(add_quantities(used.amounts, pod_requests(pod)), used.pods + 1)
+        trial[found.node] = trial.get(found.node, Usage()).with_pod(pod)
     if placed + len(chosen) >= needed:
         return GangPlacement(chosen, refusals)
     counts = Counter(Pending=len(waiting), minAvailable=needed)

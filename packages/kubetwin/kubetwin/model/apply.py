@@ -1,15 +1,15 @@
-"""Server-side apply in its basic form.
+"""Owners of fields, and server-side apply.
 
-Field sets are kept in `metadata.managedFields` in the server's own notation (`f:` fields, `k:` list keys). An ordinary
-update owns the fields that it took from a manager which had applied them, and no others: these are the ones over which
-the next apply can conflict.
+Field sets are kept in `metadata.managedFields` in the server's own notation: `f:` fields, `k:` elements of keyed lists,
+`v:` elements of sets. Whole objects and lists that are replaced as one (`x-kubernetes-map-type: atomic`) are one field.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -21,21 +21,36 @@ Manager = tuple[str, str]
 """Name, and Apply or Update: both may be the same client's, and then own fields apart from each other."""
 
 Path = tuple[str, ...]
-"""Steps to a field: `f:name` into an object, `k:{"name":"c"}` to an element of a keyed list."""
+"""Steps to a field: `f:name` into an object, `k:{"name":"c"}` or `v:"x"` to an element of a list."""
+
+BEFORE_FIRST_APPLY: Manager = ("before-first-apply", "Update")
+"""Owner of the fields of an object that has none when it is applied for the first time."""
 
 _SERVER_FIELDS = ("apiVersion", "kind", "metadata", "status")
-_OWNED_METADATA = ("labels", "annotations", "ownerReferences", "finalizers")
+_OWNED_METADATA = ("labels", "annotations", "ownerReferences", "finalizers", "generateName")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """The fields of one manager, and when it last changed them."""
+
+    paths: frozenset[Path]
+    api_version: str
+    time: str
 
 
 def apply(live: Object, applied: Object, schema: Schema, *, manager: str, force: bool, moment: datetime) -> Object:
     """The object after `manager` applied `applied` to `live`.
 
     Raises:
-        ApiError: 409 that names each field which another manager applied with another value.
+        ApiError: 409 that names each field which another manager set to another value.
     """
-    owners, own = _owners(live), (manager, "Apply")
     wanted = dict(_leaves(_owned_part(applied), schema))
     present = dict(_leaves(_owned_part(live), schema))
+    entries = _entries(live)
+    if not entries and present:
+        entries = {BEFORE_FIRST_APPLY: _Entry(frozenset(present), live.get("apiVersion", ""), times.seconds(moment))}
+    owners, own = {key: set(entry.paths) for key, entry in entries.items()}, (manager, "Apply")
     fights = [
         (other, path)
         for path, value in wanted.items()
@@ -49,26 +64,93 @@ def apply(live: Object, applied: Object, schema: Schema, *, manager: str, force:
     given_up = owners.get(own, set()) - set(wanted)
     owners[own] = set(wanted)
     result = _merge(live, applied, schema)
-    for path in given_up:
+    for path in sorted(given_up, key=len, reverse=True):
         if not any(path in paths for paths in owners.values()):
             _remove(result, path)
-    return _with_owners(result, owners, applied.get("apiVersion", ""), moment)
+    return _with_owners(result, owners, entries, applied.get("apiVersion", ""), moment)
 
 
-def release_changed(old: Object, new: Object, schema: Schema, *, manager: str = "") -> Object:
-    """Give the fields that an ordinary update changed from the managers that owned them to the one that updated."""
-    owners = _owners(old)
-    if not owners or _owners(new) != owners:  # an apply, which sets the owners itself
+def created_by(manager: str, obj: Object, schema: Schema) -> Object:
+    """A new object whose fields all belong to the client that created it."""
+    if "managedFields" in obj["metadata"]:  # a server-side apply, which has set the owners
+        return obj
+    owners = {(manager, "Update"): {path for path, _ in _leaves(_owned_part(obj), schema)}}
+    return _with_owners(obj, owners, {}, obj.get("apiVersion", ""), times.now())
+
+
+def updated_by(manager: str, old: Object, new: Object, schema: Schema) -> Object:
+    """The object after an ordinary update: the fields that it changed belong to the client that updated it."""
+    entries = _entries(old)
+    if _entries(new) != entries:  # an apply, which sets the owners itself, or a client that wrote them
         return new
     before = dict(_leaves(_owned_part(old), schema))
     after = dict(_leaves(_owned_part(new), schema))
-    kept = {m: {p for p in paths if before.get(p) == after.get(p)} for m, paths in owners.items()}
-    if kept == owners:
-        return new
-    taken = {path for paths in owners.values() for path in paths if path in after and before.get(path) != after[path]}
+    owners = {
+        key: {path for path in entry.paths if path in after and before.get(path) == after[path]}
+        for key, entry in entries.items()
+    }
+    taken = {path for path, value in after.items() if path not in before or before[path] != value}
     if manager and taken:
-        kept[(manager, "Update")] = kept.get((manager, "Update"), set()) | taken
-    return _with_owners(new, kept, new.get("apiVersion", ""), times.now())
+        owners.setdefault((manager, "Update"), set()).update(taken)
+    return _with_owners(new, owners, entries, new.get("apiVersion", ""), times.now())
+
+
+def faults_of_type(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
+    """Why a value cannot be applied: fields without a declaration, wrong types, elements that are there twice."""
+    name, schema = resolve(schema)
+    if value is None or name.endswith(("Quantity", "IntOrString")):
+        return
+    if "properties" in schema or isinstance(schema.get("additionalProperties"), dict):
+        yield from _faults_of_object(value, schema, path)
+    elif "items" in schema:
+        yield from _faults_of_list(value, schema, path)
+    elif (wanted := _expected(value, schema)) is not None:
+        yield f"{path}: expected {wanted}"
+
+
+def _faults_of_object(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{path}: expected map, got {_go_value(value)}"
+        return
+    free = schema.get("x-kubernetes-preserve-unknown-fields")
+    for key, item in value.items():
+        if not free and key not in schema.get("properties", {}) and "additionalProperties" not in schema:
+            yield f"{path}.{key}: field not declared in schema"
+        else:
+            yield from faults_of_type(item, property_schema(schema, key), f"{path}.{key}")
+
+
+def _faults_of_list(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield f"{path}: expected list, got {_go_value(value)}"
+        return
+    keyed, seen = schema.get("x-kubernetes-list-type") == "map", set()
+    for place, item in enumerate(value):
+        step = f"[{place}]"
+        if keyed and isinstance(item, dict):
+            key = _list_key(item, schema)
+            step = _dotted((key,))
+            if key in seen:
+                yield f"{path}: duplicate entries for key {step}"
+            seen.add(key)
+        yield from faults_of_type(item, schema["items"], f"{path}{step}")
+
+
+def _expected(value: Any, schema: Schema) -> str | None:
+    kinds = schema.get("type", ())
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if "string" in kinds and not isinstance(value, str):
+        return f"string, got {_go_value(value)}"
+    if "boolean" in kinds and not isinstance(value, bool):
+        return f"boolean, got {_go_value(value)}"
+    if {"integer", "number"} & set(kinds) and (isinstance(value, bool) or not isinstance(value, int | float)):
+        return f"numeric (int or float), got {'bool' if isinstance(value, bool) else 'string'}"
+    return None
+
+
+def _go_value(value: Any) -> str:
+    shown = json.dumps(value) if isinstance(value, bool | int | float) else str(value)
+    return f"&value.valueUnstructured{{Value:{json.dumps(value) if isinstance(value, str) else shown}}}"
 
 
 def _conflicts(fights: list[tuple[Manager, Path]], version: str) -> ApiError:
@@ -81,20 +163,26 @@ def _conflicts(fights: list[tuple[Manager, Path]], version: str) -> ApiError:
         for m, p in fights
     ]
     if len(fights) == 1:
-        listed = f"conflict with {shown(fights[0][0])}: {_dotted(fights[0][1])}"
-    else:
-        listed = "conflicts with " + "\n".join(f"{shown(m)}:\n- {_dotted(p)}" for m, p in fights)
-    noun = "conflict" if len(fights) == 1 else "conflicts"
-    return ApiError(409, "Conflict", f"Apply failed with {len(fights)} {noun}: {listed}", {"causes": causes})
+        [(manager, path)] = fights
+        message = f"Apply failed with 1 conflict: conflict with {shown(manager)}: {_dotted(path)}"
+        return ApiError(409, "Conflict", message, {"causes": causes})
+    lines: dict[Manager, list[str]] = {}
+    for manager, path in fights:
+        lines.setdefault(manager, [f"conflicts with {shown(manager)}:"]).append(f"- {_dotted(path)}")
+    listed = "\n".join(line for each in lines.values() for line in each)
+    return ApiError(409, "Conflict", f"Apply failed with {len(fights)} conflicts: {listed}", {"causes": causes})
 
 
 def _dotted(path: Path) -> str:
     shown = ""
     for step in path:
-        if step.startswith("f:"):
-            shown += f".{step[2:]}"
+        kind, _, value = step.partition(":")
+        if kind == "f":
+            shown += f".{value}"
+        elif kind == "v":
+            shown += f"[={value}]"
         else:
-            keys = ",".join(f"{k}={json.dumps(v)}" for k, v in json.loads(step[2:]).items())
+            keys = ",".join(f"{k}={json.dumps(v)}" for k, v in json.loads(value).items())
             shown += f"[{keys}]"
     return shown
 
@@ -105,15 +193,23 @@ def _owned_part(obj: Object) -> Object:
     return {**part, "metadata": metadata} if metadata else part
 
 
+def _is_atomic(schema: Schema) -> bool:
+    return schema.get("x-kubernetes-map-type") == "atomic"
+
+
 def _leaves(value: Any, schema: Schema, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    reference = schema
     _, schema = resolve(schema)
-    if isinstance(value, dict):
+    if isinstance(value, dict) and value and not _is_atomic(schema) and not _is_atomic(reference):
         for key, item in value.items():
             yield from _leaves(item, property_schema(schema, key), (*path, f"f:{key}"))
-    elif isinstance(value, list) and schema.get("x-kubernetes-list-type") == "map":
+    elif isinstance(value, list) and value and schema.get("x-kubernetes-list-type") == "map":
         for item in value:
             yield from _leaves(item, schema.get("items", {}), (*path, _list_key(item, schema)))
-    else:
+    elif isinstance(value, list) and value and schema.get("x-kubernetes-list-type") == "set":
+        for item in value:
+            yield (*path, f"v:{json.dumps(item)}"), item
+    elif path:
         yield path, value
 
 
@@ -128,8 +224,9 @@ def _list_key(item: Object, schema: Schema) -> str:
 
 
 def _merge(live: Any, applied: Any, schema: Schema) -> Any:
+    reference = schema
     _, schema = resolve(schema)
-    if isinstance(applied, dict):
+    if isinstance(applied, dict) and not _is_atomic(schema) and not _is_atomic(reference):
         result = dict(live) if isinstance(live, dict) else {}
         for key, item in applied.items():
             result[key] = _merge(result.get(key), item, property_schema(schema, key))
@@ -141,6 +238,8 @@ def _merge(live: Any, applied: Any, schema: Schema) -> Any:
             key = _list_key(item, schema)
             merged[key] = _merge(merged.get(key), item, items)
         return list(merged.values())
+    if isinstance(applied, list) and isinstance(live, list) and schema.get("x-kubernetes-list-type") == "set":
+        return [*live, *(item for item in applied if item not in live)]
     return copy.deepcopy(applied)
 
 
@@ -148,11 +247,9 @@ def _remove(obj: Any, path: Path) -> None:
     """Delete one leaf in place; branches that may be shared with the live object are copied."""
     step, rest = path[0], path[1:]
     if step.startswith("f:") and isinstance(obj, dict) and step[2:] in obj:
-        if not rest:
-            del obj[step[2:]]
-            return
-        obj[step[2:]] = copy.copy(obj[step[2:]])
-        _remove(obj[step[2:]], rest)
+        _remove_field(obj, step[2:], rest)
+    elif step.startswith("v:") and isinstance(obj, list):
+        obj[:] = [item for item in obj if item != json.loads(step[2:])]
     elif step.startswith("k:") and isinstance(obj, list):
         keys = json.loads(step[2:])
         for place, item in enumerate(obj):
@@ -165,36 +262,63 @@ def _remove(obj: Any, path: Path) -> None:
                 return
 
 
-def _owners(obj: Object) -> dict[Manager, set[Path]]:
-    entries = obj.get("metadata", {}).get("managedFields") or []
-    return {(e["manager"], e.get("operation", "")): set(_paths(e.get("fieldsV1", {}))) for e in entries}
+def _remove_field(obj: Object, key: str, rest: Path) -> None:
+    if rest:
+        obj[key] = copy.copy(obj[key])
+        _remove(obj[key], rest)
+    if not rest or (rest[0].startswith("v:") and not obj[key]):
+        del obj[key]
+
+
+def _entries(obj: Object) -> dict[Manager, _Entry]:
+    return {
+        (each["manager"], each.get("operation", "")): _Entry(
+            frozenset(_paths(each.get("fieldsV1", {}))), each.get("apiVersion", ""), each.get("time", "")
+        )
+        for each in obj.get("metadata", {}).get("managedFields") or []
+        if "manager" in each
+    }
 
 
 def _paths(fields: Object, path: Path = ()) -> Iterator[Path]:
     if not fields and path:
         yield path
     for step, inner in fields.items():
-        yield from _paths(inner, (*path, step))
+        if step != ".":
+            yield from _paths(inner, (*path, step))
 
 
-def _with_owners(obj: Object, owners: dict[Manager, set[Path]], api_version: str, moment: datetime) -> Object:
+def _with_owners(
+    obj: Object,
+    owners: Mapping[Manager, set[Path]],
+    before: Mapping[Manager, _Entry],
+    api_version: str,
+    moment: datetime,
+) -> Object:
+    """The object with the entries of its managers; an entry whose fields stay keeps its time."""
     entries = []
-    for (manager, operation), paths in owners.items():
-        fields: Object = {}
-        for path in sorted(paths):
-            place = fields
-            for step in path:
-                place = place.setdefault(step, {})
-        if fields:
-            entries.append(
-                {
-                    "manager": manager,
-                    "operation": operation,
-                    "apiVersion": api_version,
-                    "time": times.seconds(moment),
-                    "fieldsType": "FieldsV1",
-                    "fieldsV1": fields,
-                }
-            )
+    for manager, paths in owners.items():
+        old = before.get(manager)
+        kept = old is not None and old.paths == paths
+        version, time = (old.api_version, old.time) if old and kept else (api_version, times.seconds(moment))
+        if paths:
+            entries.append(_encoded(manager, paths, version, time))
+    entries.sort(key=lambda each: (each["operation"], each["time"], each["manager"]))
     metadata = {key: value for key, value in obj.get("metadata", {}).items() if key != "managedFields"}
     return {**obj, "metadata": {**metadata, "managedFields": entries} if entries else metadata}
+
+
+def _encoded(manager: Manager, paths: set[Path], api_version: str, time: str) -> Object:
+    fields: Object = {}
+    for path in sorted(paths):
+        place = fields
+        for step in path:
+            place = place.setdefault(step, {})
+    return {
+        "manager": manager[0],
+        "operation": manager[1],
+        "apiVersion": api_version,
+        "time": time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }

@@ -69,10 +69,11 @@ def decode(value: Object, type_name: str) -> Decoded:
 
 def _fail(value: Any, place: _Place, go_type: str) -> DecodeError:
     what = f"Go struct field {place.struct}.{place.path}" if place.path else "Go value"
-    return DecodeError(f"json: cannot unmarshal {_json_kind(value)} into {what} of type {go_type}")
+    return DecodeError(f"json: cannot unmarshal {json_kind(value)} into {what} of type {go_type}")
 
 
-def _json_kind(value: Any) -> str:
+def json_kind(value: Any) -> str:
+    """The kind of a JSON value, as Go's decoder names it."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, float):

@@ -49,6 +49,20 @@ def bad_value(path: str, value: Any, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", path, f"Invalid value: {show(value)}: {detail}")
 
 
+def bad_object(path: str, detail: str) -> FieldError:
+    """A fault of an object that the message does not show."""
+    return FieldError("FieldValueInvalid", path, f"Invalid value: {detail}")
+
+
+def too_many(path: str, count: int, most: int) -> FieldError:
+    return FieldError("FieldValueTooMany", path, f"Too many: {count}: must have at most {most} items")
+
+
+def quoted_list(options: Iterable[str]) -> str:
+    """Words as Go prints a list of quoted strings (`["a" "b"]`)."""
+    return f"[{' '.join(show(option) for option in options)}]"
+
+
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
     options = ", ".join(f'"{option}"' for option in supported)
     return FieldError("FieldValueNotSupported", path, f"Unsupported value: {show(value)}: supported values: {options}")
@@ -56,6 +70,10 @@ def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError
 
 def forbidden_field(path: str, detail: str) -> FieldError:
     return FieldError("FieldValueForbidden", path, f"Forbidden: {detail}")
+
+
+def too_long(path: str, most: int) -> FieldError:
+    return FieldError("FieldValueTooLong", path, f"Too long: may not be more than {most} bytes")
 
 
 def duplicate(path: str, value: Any) -> FieldError:
@@ -75,6 +93,7 @@ class ApiError(Exception):
     message: str
     details: Object | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    metadata: Object = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.message
@@ -83,7 +102,7 @@ class ApiError(Exception):
         status: Object = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
         }

@@ -14,6 +14,7 @@ _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = f"({_QUALIFIED})?"
+_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 _CONFIG_KEY = "[-._a-zA-Z0-9]+"
 
 
@@ -56,6 +57,34 @@ def path_segment(name: str) -> str | None:
         if part in name:
             return f"may not contain '{part}'"
     return None
+
+
+def port_name(name: str) -> str | None:
+    """Why `name` is no name of a port, or None."""
+    if len(name) > 15:
+        return "must be no more than 15 characters"
+    if not re.fullmatch("[-a-z0-9]*", name):
+        return "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
+    if not re.search("[a-z]", name):
+        return "must contain at least one letter (a-z)"
+    if "--" in name:
+        return "must not contain consecutive hyphens"
+    return "must not begin or end with a hyphen" if name.strip("-") != name else None
+
+
+def domain_prefixed_path(path: str) -> str | None:
+    """Why `path` is not a DNS name, a slash and a path (`example.com/controller`), or None."""
+    domain, slash, rest = path.partition("/")
+    if not slash or not domain or not rest:
+        return 'must be a domain-prefixed path (such as "acme.io/foo")'
+    if fault := dns_subdomain(domain):
+        return fault
+    return None if re.fullmatch(_HTTP_PATH, rest) else _words("Invalid path", _HTTP_PATH)
+
+
+def fault_of_prefix(rule: NameRule, prefix: str) -> str | None:
+    """Why no name that begins with `prefix` follows a rule, or None; the prefix may end with a dash."""
+    return rule(f"{prefix[:-1]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
 
 
 def config_key(key: str) -> str | None:

@@ -86,16 +86,16 @@ class _Parser:
             return Requirement(key, "exists")
         self.take()
         if operator in ("in", "notin"):
-            return Requirement(key, operator, self.value_set())
+            return _checked(Requirement(key, operator, frozenset(self.value_set())))
         if operator in ("=", "==", "!="):
-            return Requirement(key, "notin" if operator == "!=" else "in", frozenset([self.value()]))
+            return _checked(Requirement(key, "notin" if operator == "!=" else "in", frozenset([self.value()])))
         if operator in ("<", ">"):
             return Requirement(key, "gt" if operator == ">" else "lt", frozenset([self.number()]))
         raise BadSelector(f"unable to parse requirement: found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
 
     def key(self) -> str:
         key = self.take()
-        if not key or re.fullmatch(r"[()!,=<>]+", key):
+        if not key or _is_special(key):
             raise BadSelector(f"unable to parse requirement: found '{key}', expected: identifier")
         if fault := qualified_name(key):
             raise BadSelector(f'unable to parse requirement: <nil>: Invalid value: "{key}": {fault}')
@@ -105,8 +105,8 @@ class _Parser:
         if self.peek() in ("", ","):
             return ""
         value = self.take()
-        if fault := label_value(value):
-            raise BadSelector(f'unable to parse requirement: values[0][]: Invalid value: "{value}": {fault}')
+        if _is_special(value):
+            raise BadSelector(f"unable to parse requirement: found '{value}', expected: identifier")
         return value
 
     def number(self) -> str:
@@ -118,18 +118,38 @@ class _Parser:
             )
         return value
 
-    def value_set(self) -> frozenset[str]:
+    def value_set(self) -> list[str]:
         opening = self.take()
         if opening != "(":
             raise BadSelector(f"unable to parse requirement: found '{opening}' expected: '('")
-        values = set()
+        if _is_special(self.peek(), but=(",", ")")) or not self.peek():
+            expected = "',', ')' or identifier"
+            raise BadSelector(f"unable to parse requirement: found '{self.peek()}', expected: {expected}")
+        values = []
         while True:
-            values.add(self.value() if self.peek() != ")" else "")
-            separator = self.take()
-            if separator == ")":
-                return frozenset(values)
-            if separator != ",":
+            value = "" if self.peek() in (",", ")") else self.take()
+            if _is_special(value) or (not value and not self.peek()):
+                raise BadSelector(f"unable to parse requirement: found '{value}', expected: ',', or identifier")
+            values.append(value)
+            separator = self.peek()
+            if separator not in (",", ")"):
                 raise BadSelector(f"unable to parse requirement: found '{separator}', expected: ',' or ')'")
+            self.take()
+            if separator == ")":
+                return values
+
+
+def _is_special(token: str, *, but: tuple[str, ...] = ()) -> bool:
+    return bool(re.fullmatch(r"[()!,=<>]+", token)) and token not in but
+
+
+def _checked(requirement: Requirement) -> Requirement:
+    """Refuse values that no label can have."""
+    for place, value in enumerate(sorted(requirement.values)):
+        if fault := label_value(value):
+            path = f"values[{place}][{requirement.key}]"
+            raise BadSelector(f'unable to parse requirement: {path}: Invalid value: "{value}": {fault}')
+    return requirement
 
 
 def parse_label_selector(text: str) -> LabelSelector:

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,6 +47,7 @@ class ProcessNode:
         pods_dir: Folder of the pods' folders and logs. A temporary folder, removed with the node, if not given.
         image_root: Folder that stands in for every container image.
         image_roots: Folders that stand in for single images instead, by the image's name.
+        known_images: The only images that exist beside those of `image_roots`; every image exists if none is given.
         environment: Variables for every container.
     """
 
@@ -58,6 +59,7 @@ class ProcessNode:
         pods_dir: Path | None = None,
         image_root: Path | None = None,
         image_roots: Mapping[str, Path] | None = None,
+        known_images: Collection[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.spec = spec
@@ -69,6 +71,7 @@ class ProcessNode:
             pods_dir=self._pods_dir,
             image_root=image_root.absolute() if image_root else None,
             image_roots={image: folder.absolute() for image, folder in (image_roots or {}).items()},
+            known_images=frozenset(known_images) or None,
             environment=environment or {},
             allocatable=spec.shape.allocatable,
         )

@@ -56,6 +56,7 @@ class ContainerSlot:
         status: The container as it is now.
         process: Its current run; None between runs.
         start_at: Earliest time of its start, on the monotonic clock.
+        is_sidecar: Whether it runs beside the others from before their start to after their end.
     """
 
     def __init__(
@@ -65,15 +66,23 @@ class ContainerSlot:
         self._pod = pod
         self._tools = tools
         self._policy = pod["spec"].get("restartPolicy") or "Always"
-        if init and self._policy == "Always":
+        self.is_sidecar = init and container.get("restartPolicy") == "Always"
+        if self.is_sidecar:
+            self._policy = "Always"
+        elif init and self._policy == "Always":
             self._policy = "OnFailure"  # an init container has to succeed once
         reason = "ContainerCreating" if init or not pod["spec"].get("initContainers") else "PodInitializing"
-        self.status = ContainerStatus(name=container["name"], image=container.get("image") or "", state=Waiting(reason))
+        self.status = ContainerStatus(
+            name=container["name"],
+            image=container.get("image") or "",
+            state=Waiting(reason),
+            sidecar=self.is_sidecar,
+        )
         self.process: ContainerProcess | None = None
         self._prober: Prober | None = None
         self._launch: Launch | None = None
         self.start_at = 0.0
-        self._wants_start = True
+        self._wants_start, self._pull_failed = True, False
         self._backoff = CrashBackoff()
         self._message_file = Path()
         self._folder = pod_folder(tools.settings, pod)
@@ -103,6 +112,10 @@ class ContainerSlot:
 
     def start(self, volumes: Mapping[str, Path]) -> bool:
         """Start the next run. False if that is not possible yet."""
+        fault = self._tools.settings.image_fault(self._container, tried=self._pull_failed)
+        if fault is not None:
+            self._pull_failed = True
+            return self._not_yet(fault.reason, fault.message)
         try:
             launch = prepare_launch(self._pod, self._container, volumes, self._tools.settings, self._tools.reader)
         except ContainerConfigError as error:
@@ -267,8 +280,23 @@ class ContainerSlot:
         if self.status.state != state:
             self.status = replace(self.status, state=state)
             self._tools.logs.waits(self._folder, self.status.name, reason)
-            self._tools.events.warning(self._pod, "Failed", f"Error: {message}", self.status.name)
+            self._tell_of(reason, message)
         return False
+
+    def _tell_of(self, reason: str, message: str) -> None:
+        """The kubelet's event of a state in which a container waits."""
+        events = self._tools.events
+        if reason == "ErrImagePull":
+            image = self.status.image
+            events.warning(self._pod, "Failed", f'Failed to pull image "{image}": {message}', self.status.name)
+            events.warning(self._pod, "Failed", f"Error: {reason}", self.status.name)
+        elif reason == "ImagePullBackOff":
+            events.normal(self._pod, "BackOff", f'Back-off pulling image "{self.status.image}"', self.status.name)
+        elif reason in ("InvalidImageName", "ErrImageNeverPull"):
+            events.warning(self._pod, reason.replace("InvalidImageName", "InspectFailed"), message, self.status.name)
+            events.warning(self._pod, "Failed", f"Error: {reason}", self.status.name)
+        else:
+            events.warning(self._pod, "Failed", f"Error: {message}", self.status.name)
 
     def _event(self, reason: str, message: str) -> None:
         self._tools.events.normal(self._pod, reason, message, self.status.name)

@@ -13,6 +13,9 @@ from typing import Any
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.model import times
 
+_REMEMBERED = 4096
+"""Most events that are counted up when they are repeated (client-go's cache has as many)."""
+
 
 class EventRecorder:
     """Sends Events in the order in which they are recorded. One that cannot be sent is dropped."""
@@ -20,7 +23,8 @@ class EventRecorder:
     def __init__(self, api: ApiClient, node_name: str) -> None:
         self._api = api
         self._node_name = node_name
-        self._queue: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._sent: dict[tuple[str, ...], tuple[str, int]] = {}
         self._thread = threading.Thread(target=self._run, name="node-events", daemon=True)
 
     def start(self) -> None:
@@ -41,14 +45,37 @@ class EventRecorder:
         self._record(pod, "Warning", reason, message, container)
 
     def _record(self, pod: Mapping[str, Any], kind: str, reason: str, message: str, container: str) -> None:
-        metadata = pod["metadata"]
-        event = pod_event(pod, self._node_name, kind, reason, message, container, datetime.now(UTC))
-        self._queue.put((f"/api/v1/namespaces/{metadata['namespace']}/events", event))
+        self._queue.put(pod_event(pod, self._node_name, kind, reason, message, container, datetime.now(UTC)))
 
     def _run(self) -> None:
-        while (recorded := self._queue.get()) is not None:
+        while (event := self._queue.get()) is not None:
             with contextlib.suppress(RequestRefused, ApiUnreachable):
-                self._api.create(*recorded)
+                self._send(event)
+
+    def _send(self, event: dict[str, Any]) -> None:
+        """Create an event, or count it up if the same was sent before (client-go: EventCorrelator)."""
+        path, key = f"/api/v1/namespaces/{event['metadata']['namespace']}/events", _identity(event)
+        before = self._sent.pop(key, None)
+        if before is not None:
+            name, count = before
+            again = {"count": count + 1, "lastTimestamp": event["lastTimestamp"]}
+            try:
+                self._api.patch(f"{path}/{name}", again)
+            except RequestRefused as error:
+                if error.status != 404:  # its time to live is over
+                    raise
+            else:
+                self._sent[key] = (name, count + 1)
+                return
+        self._api.create(path, event)
+        self._sent[key] = (event["metadata"]["name"], 1)
+        if len(self._sent) > _REMEMBERED:
+            del self._sent[next(iter(self._sent))]
+
+
+def _identity(event: Mapping[str, Any]) -> tuple[str, ...]:
+    involved = event["involvedObject"]
+    return involved["uid"], involved.get("fieldPath", ""), event["type"], event["reason"], event["message"]
 
 
 def pod_event(

@@ -13,6 +13,7 @@ from typing import Any
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.environment import ContainerConfigError, container_environment, whole_units
 from kubetwin.node.expansion import expand
+from kubetwin.node.images import ImageFault, image_fault
 from kubetwin.node.rewriting import NameRewriter, PathRewriter
 from kubetwin.node.volumes import mount_paths
 
@@ -32,10 +33,18 @@ class RuntimeSettings:
     """Stands in for every image: its content is in each container's working directory and on PYTHONPATH."""
     image_roots: Mapping[str, Path] = field(default_factory=dict)
     """Folders that stand in for single images, by the image's name, in place of `image_root`."""
+    known_images: frozenset[str] | None = None
+    """The only images that exist; None if every image does."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables for every container, as an admission webhook would add them; a pod's own win."""
     allocatable: Mapping[str, str] = field(default_factory=dict)
     """The node's resources."""
+
+    def image_fault(self, container: Mapping[str, Any], *, tried: bool) -> ImageFault | None:
+        """Why a container's image cannot be used; None if it can."""
+        known = None if self.known_images is None else self.known_images | set(self.image_roots)
+        image, policy = container.get("image") or "", container.get("imagePullPolicy") or "IfNotPresent"
+        return image_fault(image, policy, known, tried=tried)
 
     def root_of(self, image: str) -> Path | None:
         """The folder that stands in for an image."""
@@ -82,8 +91,6 @@ def prepare_launch(
         VolumeError: If a mount cannot be had.
         OSError: If a folder cannot be made.
     """
-    if container.get("restartPolicy") == "Always":
-        raise ContainerConfigError("a process node runs no sidecars (init containers with restartPolicy Always)")
     folder, image_root = pod_folder(settings, pod), settings.root_of(container.get("image") or "")
     asked = container_environment(container, pod, reader, settings.allocatable)
     message_file = _fresh_message_file(folder / "termination" / container["name"])

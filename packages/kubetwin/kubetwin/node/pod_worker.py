@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,7 @@ class PodWorker:
         self._retry_at: float | None = None
         self._kill_at: float | None = None
         self._ending = False
+        self._leaving: ContainerSlot | None = None
         self._reason = self._message = ""
         self.removed = False
         self._node_stops = False
@@ -182,7 +183,8 @@ class PodWorker:
 
     def _handle(self, message: _Message) -> None:
         if isinstance(message, _ContainerEnded):
-            message.slot.ended(message.exit, restart=not self._ending)
+            is_over = message.slot.is_sidecar and self._only_sidecars_are_left()
+            message.slot.ended(message.exit, restart=not self._ending and not is_over)
         elif isinstance(message, _Probed):
             for slot in self._all_slots():
                 slot.take_probes()
@@ -208,9 +210,35 @@ class PodWorker:
         if deadline is not None and now >= deadline:
             text = "Pod was active on the node longer than the specified deadline"
             self._end(self._termination_grace(), "DeadlineExceeded", text)
-        if not self._ending:
+        if not self._ending and not self._only_sidecars_are_left():
             self._start_what_is_due(now)
+        self._end_sidecars()
         return self._conclude()
+
+    def _only_sidecars_are_left(self) -> bool:
+        """Whether the other containers have ended, and none of them is started again."""
+        others = [slot for slot in self._all_slots() if not slot.is_sidecar]
+        ended = all(slot.process is None for slot in others)
+        return ended and (self._ending or not self._sidecars_matter())
+
+    def _sidecars_matter(self) -> bool:
+        state = self._state()
+        without = replace(state, init_containers=[each for each in state.init_containers if not each.sidecar])
+        return phase_of(without) not in ("Succeeded", "Failed")
+
+    def _end_sidecars(self) -> None:
+        """End the sidecars after the other containers, the last one first."""
+        if not self._only_sidecars_are_left():
+            return
+        running = [slot for slot in self._init_slots if slot.is_sidecar and slot.process is not None]
+        for slot in self._init_slots:
+            if slot.is_sidecar and slot.process is None:
+                slot.terminate(immediately=False)
+        if running and running[-1] is not self._leaving:
+            self._leaving = running[-1]
+            self._leaving.terminate(immediately=False)
+            if self._kill_at is None:
+                self._kill_at = time.monotonic() + self._termination_grace()
 
     def _deadline(self) -> float | None:
         """End of `activeDeadlineSeconds`, on the monotonic clock."""
@@ -222,8 +250,9 @@ class PodWorker:
 
     def _start_what_is_due(self, now: float) -> None:
         for slot in self._init_slots:
-            if not slot.status.succeeded:
+            if slot.is_sidecar or not slot.status.succeeded:
                 self._start([slot], now)
+            if not slot.status.initialized:
                 return
         self._start(self._slots, now)
 
@@ -258,7 +287,8 @@ class PodWorker:
         if not self._ending:
             self._ending, self._reason, self._message = True, reason, message
             for slot in self._all_slots():
-                slot.terminate(immediately=grace_seconds <= 0)
+                if not slot.is_sidecar or grace_seconds <= 0:  # the others end first
+                    slot.terminate(immediately=grace_seconds <= 0)
         kill_at = time.monotonic() + grace_seconds
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
 

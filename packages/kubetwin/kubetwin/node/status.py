@@ -59,6 +59,17 @@ class ContainerStatus:
     """Whether a running container has passed its startup probe."""
     ready: bool = True
     """Whether a running container has passed its readiness probe last."""
+    sidecar: bool = False
+    """Whether it is an init container that runs beside the others (`restartPolicy: Always`)."""
+
+    @property
+    def initialized(self) -> bool:
+        """Whether an init container lets the next one start: it has succeeded, or as a sidecar has started."""
+        if not self.sidecar:
+            return self.succeeded
+        if isinstance(self.state, Running):
+            return self.started
+        return isinstance(self.state, Terminated) or self.last_termination is not None
 
     @property
     def is_ready(self) -> bool:
@@ -101,13 +112,14 @@ def phase_of(pod: PodState) -> Phase:
     none_runs = not any(isinstance(container.state, Running) for container in everything)
     if pod.ending and none_runs:
         return _final_phase(pod, everything)
-    initialized = all(container.succeeded for container in pod.init_containers)
-    if not initialized:
-        failed = any(isinstance(c.state, Terminated) and c.state.exit_code != 0 for c in pod.init_containers)
+    if not all(container.initialized for container in pod.init_containers):
+        once = (c for c in pod.init_containers if not c.sidecar)
+        failed = any(isinstance(c.state, Terminated) and c.state.exit_code != 0 for c in once)
         return "Failed" if failed and pod.restart_policy == "Never" else "Pending"
     if any(isinstance(c.state, Waiting) and c.last_termination is None for c in pod.containers):
         return "Pending"
-    if not all(isinstance(container.state, Terminated) for container in pod.containers):
+    sidecar_runs = any(isinstance(c.state, Running) for c in pod.init_containers if c.sidecar)
+    if sidecar_runs or not all(isinstance(container.state, Terminated) for container in pod.containers):
         return "Running"
     if pod.restart_policy == "Always":
         return "Running"
@@ -117,7 +129,7 @@ def phase_of(pod: PodState) -> Phase:
 
 
 def _final_phase(pod: PodState, everything: Sequence[ContainerStatus]) -> Phase:
-    if pod.reason or not all(container.succeeded for container in everything):
+    if pod.reason or not all(container.succeeded or container.sidecar for container in everything):
         return "Failed"
     return "Succeeded"
 
@@ -182,7 +194,7 @@ def _container_status(uid: str, container: ContainerStatus, *, init: bool = Fals
         "name": container.name,
         "state": _state(container.state, container_id),
         "lastState": _state(container.last_termination, container_id) if container.last_termination else {},
-        "ready": container.succeeded if init else container.is_ready,
+        "ready": container.succeeded if init and not container.sidecar else container.is_ready,
         "restartCount": container.restart_count,
         "image": container.image,
         "imageID": f"process://{container.image}" if created else "",
@@ -232,7 +244,7 @@ def _conditions(pod: PodState, phase: Phase, reported: Conditions, now: datetime
 def _initialized(pod: PodState, phase: Phase) -> tuple[bool, str, str]:
     if phase == "Succeeded":
         return True, "PodCompleted", ""
-    incomplete = [container.name for container in pod.init_containers if not container.succeeded]
+    incomplete = [container.name for container in pod.init_containers if not container.initialized]
     if incomplete:
         names = " ".join(incomplete)
         return False, "ContainersNotInitialized", f"containers with incomplete status: [{names}]"
@@ -244,7 +256,8 @@ def _readiness(pod: PodState, phase: Phase) -> tuple[bool, str, str]:
         return False, "PodCompleted", ""
     if phase == "Failed":
         return False, "PodFailed", ""
-    unready = [container.name for container in pod.containers if not container.is_ready]
+    beside = [container for container in pod.init_containers if container.sidecar]
+    unready = [container.name for container in [*beside, *pod.containers] if not container.is_ready]
     if unready:
         return False, "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
     return True, "", ""

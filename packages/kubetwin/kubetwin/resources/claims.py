@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubetwin.model import times
-from kubetwin.model.errors import FieldError, Object, forbidden_field, required
+from kubetwin.model.errors import FieldError, Object, forbidden_field, not_supported, required
 from kubetwin.resources.resource import STATUS, Column, Resource
 from kubetwin.store import Store
 
@@ -33,6 +33,11 @@ def _validate_claim(claim: Object) -> list[FieldError]:
     faults = []
     if not claim["spec"].get("accessModes"):
         faults.append(required("spec.accessModes", "at least 1 access mode is required"))
+    faults += [
+        not_supported("spec.accessModes", mode, sorted(_MODES))
+        for mode in claim["spec"].get("accessModes") or []
+        if mode not in _MODES
+    ]
     if "storage" not in ((claim["spec"].get("resources") or {}).get("requests") or {}):
         faults.append(required("spec.resources[storage]"))
     return faults

@@ -5,21 +5,39 @@ from __future__ import annotations
 import base64
 
 from kubetwin.model import times
-from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field
+from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, required, too_long
 from kubetwin.model.names import config_key
 from kubetwin.resources.resource import Column, Resource
 
 _CONFIG_MAP = "io.k8s.api.core.v1.ConfigMap"
+_KEYS_OF_TYPES = {
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+MAX_BYTES = 1024 * 1024
+"""Most bytes that the values of a ConfigMap or a Secret may have together."""
+
 _METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 def _validate_keys(obj: Object) -> list[FieldError]:
-    return [
+    faults = [
         bad_value(f"{part}[{key}]", key, fault)
         for part in ("data", "binaryData")
         for key in obj.get(part) or {}
         if (fault := config_key(key))
     ]
+    twice = set(obj.get("data") or {}) & set(obj.get("binaryData") or {})
+    faults += [bad_value(f"data[{key}]", key, "duplicate of key present in binaryData") for key in sorted(twice)]
+    texts, encoded = (obj.get("data") or {}).values(), (obj.get("binaryData") or {}).values()
+    if obj["kind"] == "Secret":
+        texts, encoded = (), texts
+    size = sum(len(text.encode()) for text in texts) + sum(len(base64.b64decode(text)) for text in encoded)
+    if size > MAX_BYTES:
+        faults.append(too_long("data" if obj["kind"] == "Secret" else "[]", MAX_BYTES))
+    return faults
 
 
 def _validate_update(new: Object, old: Object) -> list[FieldError]:
@@ -40,6 +58,12 @@ def _default_secret(secret: Object) -> None:
     if written:
         encoded = {key: base64.b64encode(text.encode()).decode() for key, text in written.items()}
         secret["data"] = {**(secret.get("data") or {}), **encoded}
+
+
+def _validate_secret(secret: Object) -> list[FieldError]:
+    needed = _KEYS_OF_TYPES.get(secret["type"], ())
+    missing = [required(f"data[{key}]") for key in needed if key not in (secret.get("data") or {})]
+    return [*_validate_keys(secret), *missing]
 
 
 def _validate_secret_update(new: Object, old: Object) -> list[FieldError]:
@@ -77,7 +101,7 @@ RESOURCES = (
         storage_hash="S6u1pOWzb84=",
         fields=("type",),
         default=_default_secret,
-        validate=_validate_keys,
+        validate=_validate_secret,
         validate_update=_validate_secret_update,
         columns=(_NAME, Column("Type", lambda obj: obj.get("type", "")), Column("Data", _keys), _AGE),
     ),

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from kubetwin.model import times
 from kubetwin.model.errors import FieldError, Object, bad_value, not_supported, required
-from kubetwin.model.names import validate_labels
+from kubetwin.model.names import dns_label, domain_prefixed_path, validate_labels
 from kubetwin.model.selectors import label_selector_of
+from kubetwin.resources.job_policies import AT_LEAST_ZERO, failure_policy_faults, success_policy_faults
 from kubetwin.resources.pod_defaults import default_pod_spec
 from kubetwin.resources.pod_validation import validate_pod_spec
 from kubetwin.resources.resource import STATUS, Column, Resource
@@ -15,8 +16,9 @@ from kubetwin.store import Store
 
 PREFIX = "batch.kubernetes.io/"
 CONTROLLER_UID, JOB_NAME = f"{PREFIX}controller-uid", f"{PREFIX}job-name"
-_AT_LEAST_ZERO = "must be greater than or equal to 0"
 _IMMUTABLE = "field is immutable"
+_FIXED = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
+_MOST_INDEXES = 100_000
 _NUMBERS = (
     "parallelism",
     "completions",
@@ -59,82 +61,125 @@ def prepare_job(job: Object, _store: Store) -> None:
 
 
 def validate_job(job: Object) -> list[FieldError]:
+    """Faults in the order of the server's own checks (pkg/apis/batch/validation)."""
     spec = job["spec"]
-    faults = list(_numbers(spec))
-    modes = ("NonIndexed", "Indexed")
-    if spec["completionMode"] not in modes:
-        faults.append(not_supported("spec.completionMode", spec["completionMode"], modes))
-    if spec["completionMode"] == "Indexed" and spec.get("completions") is None:
-        faults.append(required("spec.completions", "when completion mode is Indexed"))
-    faults += _selector(job)
-    faults += _failure_policy(spec)
-    labels = (spec["template"].get("metadata") or {}).get("labels")
-    faults += validate_labels(labels, "spec.template.labels")
-    template = spec["template"]["spec"]
-    faults += validate_pod_spec(template, "spec.template.spec")
-    if template["restartPolicy"] == "Always":
-        faults.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
-    return faults
+    return [
+        *_generated_selector(job),
+        *_numbers(spec),
+        *_completion_mode(spec),
+        *failure_policy_faults(spec),
+        *success_policy_faults(spec),
+        *_replacement_policy(spec),
+        *validate_labels((spec["template"].get("metadata") or {}).get("labels"), "spec.template.labels"),
+        *validate_pod_spec(spec["template"]["spec"], "spec.template.spec"),
+        *_restart_policy(spec),
+        *_selector(spec),
+        *_index_names(job),
+    ]
 
 
 def _numbers(spec: Object) -> Iterator[FieldError]:
     for name in _NUMBERS:
         value = spec.get(name)
         if value is not None and value < 0:
-            yield bad_value(f"spec.{name}", value, _AT_LEAST_ZERO)
+            yield bad_value(f"spec.{name}", value, AT_LEAST_ZERO)
+    if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+        yield required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+    if "managedBy" in spec and (fault := domain_prefixed_path(spec["managedBy"])):
+        yield bad_value("spec.managedBy", spec["managedBy"], fault)
 
 
-def _selector(job: Object) -> list[FieldError]:
+def _completion_mode(spec: Object) -> Iterator[FieldError]:
+    mode, completions, most_failed = spec["completionMode"], spec.get("completions"), spec.get("maxFailedIndexes")
+    modes = ("NonIndexed", "Indexed")
+    if mode not in modes:
+        yield not_supported("spec.completionMode", mode, modes)
+    if mode == "NonIndexed":
+        for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
+            if spec.get(name) is not None:
+                yield bad_value(f"spec.{name}", spec[name], "requires indexed completion mode")
+    if mode != "Indexed":
+        return
+    if completions is None:
+        yield required("spec.completions", "when completion mode is Indexed")
+    if spec["parallelism"] > _MOST_INDEXES:
+        detail = f"must be less than or equal to {_MOST_INDEXES} when completion mode is Indexed"
+        yield bad_value("spec.parallelism", spec["parallelism"], detail)
+    if most_failed is not None and completions is not None and most_failed > completions:
+        yield bad_value("spec.maxFailedIndexes", most_failed, "must be less than or equal to completions")
+    if most_failed is not None and most_failed > _MOST_INDEXES:
+        yield bad_value("spec.maxFailedIndexes", most_failed, f"must be less than or equal to {_MOST_INDEXES}")
+
+
+def _restart_policy(spec: Object) -> Iterator[FieldError]:
+    path, restart = "spec.template.spec.restartPolicy", spec["template"]["spec"]["restartPolicy"]
+    if restart == "Always":
+        yield required(path, 'valid values: "OnFailure", "Never"')
+    elif restart not in ("OnFailure", "Never"):
+        yield not_supported(path, restart, ("OnFailure", "Never"))
+    elif "podFailurePolicy" in spec and restart != "Never":
+        yield bad_value(path, restart, 'only "Never" is supported when podFailurePolicy is specified')
+
+
+def _replacement_policy(spec: Object) -> Iterator[FieldError]:
+    policy, supported = spec["podReplacementPolicy"], ["Failed"]
+    if "podFailurePolicy" not in spec:
+        supported.append("TerminatingOrFailed")
+    if policy not in supported:
+        yield not_supported("spec.podReplacementPolicy", policy, supported)
+
+
+def _generated_selector(job: Object) -> Iterator[FieldError]:
     spec, uid = job["spec"], job["metadata"]["uid"]
     selector = spec.get("selector")
+    if not spec["manualSelector"] and selector and selector != {"matchLabels": {CONTROLLER_UID: uid}}:
+        yield bad_value("spec.selector", selector, "`selector` not auto-generated")
+
+
+def _selector(spec: Object) -> Iterator[FieldError]:
+    selector = spec.get("selector")
     if not selector:
-        return [required("spec.selector")]
-    faults = []
-    generated = {"matchLabels": {CONTROLLER_UID: uid}}
-    if not spec["manualSelector"] and selector != generated:
-        faults.append(bad_value("spec.selector", selector, "`selector` not auto-generated"))
+        yield required("spec.selector")
+        return
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
     if not label_selector_of(selector).matches(labels):
         detail = "`selector` does not match template `labels`"
-        faults.append(bad_value("spec.template.metadata.labels", labels, detail))
-    return faults
+        yield bad_value("spec.template.metadata.labels", labels, detail)
 
 
-def _failure_policy(spec: Object) -> Iterator[FieldError]:
-    rules = (spec.get("podFailurePolicy") or {}).get("rules") or []
-    if rules and spec["template"]["spec"]["restartPolicy"] != "Never":
-        restart = spec["template"]["spec"]["restartPolicy"]
-        detail = 'only "Never" is supported when podFailurePolicy is specified'
-        yield bad_value("spec.template.spec.restartPolicy", restart, detail)
-    actions = ("Count", "FailIndex", "FailJob", "Ignore")
-    for place, rule in enumerate(rules):
-        path = f"spec.podFailurePolicy.rules[{place}]"
-        if rule.get("action") not in actions:
-            yield not_supported(f"{path}.action", rule.get("action", ""), actions)
-        codes = rule.get("onExitCodes")
-        if codes and codes.get("operator") not in ("In", "NotIn"):
-            yield not_supported(f"{path}.onExitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
-        for number, code in enumerate((codes or {}).get("values") or []):
-            if code == 0 and codes["operator"] == "In":
-                detail = "must not be 0 for the In operator"
-                yield bad_value(f"{path}.onExitCodes.values[{number}]", code, detail)
+def _index_names(job: Object) -> Iterator[FieldError]:
+    """The host names of an indexed Job's pods have to be labels of DNS."""
+    spec, name = job["spec"], job["metadata"].get("name", "")
+    if spec["completionMode"] == "Indexed" and spec.get("completions"):
+        longest = f"{name}-{spec['completions'] - 1}"
+        if dns_label(longest):
+            detail = f"will not able to create pod with invalid DNS label: {longest}"
+            yield bad_value("metadata.name", name, detail)
 
 
 def validate_job_update(new: Object, old: Object) -> list[FieldError]:
     """Most of a Job is fixed; a suspended one that never started may change where its pods may go."""
     before, after = old["spec"], new["spec"]
     faults = []
-    elastic = after["completionMode"] == "Indexed" and after.get("completions") == after["parallelism"]
-    if after.get("completions") != before.get("completions") and not elastic:
-        faults.append(bad_value("spec.completions", after.get("completions"), _IMMUTABLE))
-    for name in ("selector", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
-        if after.get(name) != before.get(name):
+    if after.get("completions") != before.get("completions"):
+        faults += _changed_completions(before, after)
+    for name in ("selector", "template", *_FIXED):
+        if name == "template":
+            if _fixed_template(new, old) != _fixed_template(old, old):
+                faults.append(bad_value("spec.template.spec", after["template"]["spec"], _IMMUTABLE))
+        elif after.get(name) != before.get(name):
             faults.append(bad_value(f"spec.{name}", after.get(name), _IMMUTABLE))
-    if after["completionMode"] != before["completionMode"]:
-        faults.append(bad_value("spec.completionMode", after["completionMode"], _IMMUTABLE))
-    if _fixed_template(new, old) != _fixed_template(old, old):
-        faults.append(bad_value("spec.template.spec", after["template"]["spec"], _IMMUTABLE))
     return faults
+
+
+def _changed_completions(before: Object, after: Object) -> list[FieldError]:
+    """An indexed Job can be resized, if its parallelism changes together with its completions."""
+    completions = after.get("completions")
+    if after["completionMode"] != "Indexed" or completions is None or before.get("completions") is None:
+        return [bad_value("spec.completions", completions, _IMMUTABLE)]
+    if completions != after["parallelism"]:
+        return [bad_value("spec.completions", completions, "can only be modified in tandem with spec.parallelism")]
+    return []
 
 
 def _fixed_template(job: Object, old: Object) -> Object:

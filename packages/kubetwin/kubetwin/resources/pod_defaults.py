@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubetwin.model import errors
+from kubetwin.model import errors, times
 from kubetwin.model.errors import GroupResource, Object
 from kubetwin.model.quantity import parse_quantity
 from kubetwin.store import Store
@@ -40,8 +40,11 @@ def default_container(container: Object) -> None:
         port.setdefault("protocol", "TCP")
     for variable in container.get("env") or []:
         _default_field(variable.get("valueFrom") or {})
+    for hook in (container.get("lifecycle") or {}).values():
+        _default_handler(hook)
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
         if probe in container:
+            _default_handler(container[probe])
             for key, value in (
                 ("timeoutSeconds", 1),
                 ("periodSeconds", 10),
@@ -49,6 +52,14 @@ def default_container(container: Object) -> None:
                 ("failureThreshold", 3),
             ):
                 container[probe].setdefault(key, value)
+
+
+def _default_handler(handler: Object) -> None:
+    if "httpGet" in handler:
+        handler["httpGet"].setdefault("path", "/")
+        handler["httpGet"].setdefault("scheme", "HTTP")
+    if "grpc" in handler:
+        handler["grpc"].setdefault("service", "")
 
 
 def _pull_policy(image: str) -> str:
@@ -98,8 +109,19 @@ def prepare_pod(pod: Object, store: Store) -> None:
     spec = pod["spec"]
     _admit_service_account(pod, store)
     _admit_priority(pod, store)
+    _admit_runtime_class(pod)
     _admit_tolerations(spec)
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        gated = {
+            "type": "PodScheduled",
+            "status": "False",
+            "lastProbeTime": None,
+            "lastTransitionTime": times.seconds(times.now()),
+            "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }
+        pod["status"]["conditions"] = [gated]
 
 
 def _admit_service_account(pod: Object, store: Store) -> None:
@@ -154,8 +176,22 @@ def _admit_priority(pod: Object, store: Store) -> None:
         if chosen is None and name not in SYSTEM_PRIORITIES:
             detail = f"no PriorityClass with name {name} was found"
             raise errors.forbidden(GroupResource("pods"), pod["metadata"].get("name", ""), detail)
-    spec["priority"] = chosen["value"] if chosen else SYSTEM_PRIORITIES.get(name, 0)
+    computed = chosen["value"] if chosen else SYSTEM_PRIORITIES.get(name, 0)
+    if spec.get("priority", computed) != computed:
+        detail = (
+            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
+            f"priority admission controller computed {computed} from the given PriorityClass name"
+        )
+        raise errors.forbidden(GroupResource("pods"), pod["metadata"].get("name", ""), detail)
+    spec["priority"] = computed
     spec.setdefault("preemptionPolicy", (chosen or {}).get("preemptionPolicy", "PreemptLowerPriority"))
+
+
+def _admit_runtime_class(pod: Object) -> None:
+    name = pod["spec"].get("runtimeClassName")
+    if name:  # this cluster has none
+        detail = f'pod rejected: RuntimeClass "{name}" not found'
+        raise errors.forbidden(GroupResource("pods"), pod["metadata"].get("name", ""), detail)
 
 
 def _admit_tolerations(spec: Object) -> None:

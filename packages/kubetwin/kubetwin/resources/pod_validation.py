@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
 
-from kubetwin.model.errors import (
-    FieldError,
-    Object,
-    bad_value,
-    duplicate,
-    forbidden_field,
-    missing_reference,
-    not_supported,
-    required,
-)
-from kubetwin.model.names import dns_label
-from kubetwin.model.quantity import parse_quantity
+from kubetwin.model.errors import FieldError, Object, bad_value, duplicate, forbidden_field, not_supported, required
+from kubetwin.model.names import dns_label, dns_subdomain
+from kubetwin.resources.container_validation import validate_container
+from kubetwin.resources.placement_validation import validate_placement
+
+_NEEDED = {
+    "configMap": "name",
+    "secret": "secretName",
+    "hostPath": "path",
+    "persistentVolumeClaim": "claimName",
+}
+"""The field without which a volume's source names nothing."""
 
 _AT_LEAST_ZERO = "must be greater than or equal to 0"
 _ONLY = (
@@ -28,7 +27,12 @@ _ONLY = (
 
 
 def validate_pod(pod: Object) -> list[FieldError]:
-    return list(validate_pod_spec(pod["spec"], "spec"))
+    spec, faults = pod["spec"], [*validate_pod_spec(pod["spec"], "spec")]
+    if spec.get("ephemeralContainers"):
+        faults.append(forbidden_field("spec.ephemeralContainers", "cannot be set on create"))
+    if spec.get("nodeName") and spec.get("schedulingGates"):
+        faults.append(forbidden_field("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    return faults
 
 
 def validate_pod_spec(spec: Object, path: str) -> Iterator[FieldError]:
@@ -40,7 +44,14 @@ def validate_pod_spec(spec: Object, path: str) -> Iterator[FieldError]:
     names: set[str] = set()
     for group in ("containers", "initContainers"):
         for place, container in enumerate(spec.get(group) or []):
-            yield from _container(container, f"{path}.{group}[{place}]", volumes, names)
+            where = f"{path}.{group}[{place}]"
+            yield from validate_container(container, where, volumes, names)
+            yield from _users(container.get("securityContext") or {}, f"{where}.securityContext")
+            if group == "initContainers" and container.get("restartPolicy") != "Always":
+                detail = "may not be set for init containers without restartPolicy=Always"
+                for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
+                    if field in container:
+                        yield forbidden_field(f"{where}.{field}", detail)
     if spec["restartPolicy"] not in ("Always", "OnFailure", "Never"):
         yield not_supported(f"{path}.restartPolicy", spec["restartPolicy"], ("Always", "OnFailure", "Never"))
     policies = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -54,8 +65,27 @@ def validate_pod_spec(spec: Object, path: str) -> Iterator[FieldError]:
     for field in ("hostname", "subdomain"):
         if spec.get(field) and (fault := dns_label(spec[field])):
             yield bad_value(f"{path}.{field}", spec[field], fault)
-    yield from _tolerations(spec.get("tolerations") or [], f"{path}.tolerations")
-    yield from _node_affinity((spec.get("affinity") or {}).get("nodeAffinity") or {}, f"{path}.affinity.nodeAffinity")
+    yield from _names(spec, path)
+    yield from _users(spec.get("securityContext") or {}, f"{path}.securityContext")
+    yield from validate_placement(spec, path)
+
+
+def _names(spec: Object, path: str) -> Iterator[FieldError]:
+    if spec.get("nodeName") and (fault := dns_subdomain(spec["nodeName"])):
+        yield bad_value(f"{path}.nodeName", spec["nodeName"], fault)
+    system = (spec.get("os") or {}).get("name", "linux")
+    if system not in ("linux", "windows"):
+        yield not_supported(f"{path}.os.name", system, ("linux", "windows"))
+
+
+def _users(context: Object, path: str) -> Iterator[FieldError]:
+    for field in ("runAsUser", "runAsGroup", "fsGroup"):
+        number = context.get(field)
+        if number is not None and not 0 <= number <= 2**31 - 1:
+            yield bad_value(f"{path}.{field}", number, "must be between 0 and 2147483647, inclusive")
+    if context.get("privileged") and context.get("allowPrivilegeEscalation") is False:
+        detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+        yield bad_value(path, context, detail)
 
 
 def _volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
@@ -72,132 +102,32 @@ def _volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
         if len(volume) > 2:
             source = sorted(set(volume) - {"name"})[1]
             yield forbidden_field(f"{path}[{place}].{source}", "may not specify more than 1 volume type")
+        for source, field in _NEEDED.items():
+            if source in volume and not volume[source].get(field):
+                yield required(f"{path}[{place}].{source}.{field}")
+        for source in ("configMap", "secret"):
+            if source in volume:
+                yield from _projection(volume[source], f"{path}[{place}].{source}")
 
 
-def _container(container: Object, path: str, volumes: set[Any], names: set[str]) -> Iterator[FieldError]:
-    name = container.get("name", "")
-    if not name:
-        yield required(f"{path}.name")
-    elif fault := dns_label(name):
-        yield bad_value(f"{path}.name", name, fault)
-    elif name in names:
-        yield duplicate(f"{path}.name", name)
-    names.add(name)
-    if not container.get("image"):
-        yield required(f"{path}.image")
-    for place, port in enumerate(container.get("ports") or []):
-        number = port.get("containerPort", 0)
-        if number == 0:
-            yield required(f"{path}.ports[{place}].containerPort")
-        elif not 1 <= number <= 65535:
-            yield bad_value(f"{path}.ports[{place}].containerPort", number, "must be between 1 and 65535, inclusive")
-    yield from _environment(container.get("env") or [], f"{path}.env")
-    yield from _mounts(container.get("volumeMounts") or [], f"{path}.volumeMounts", volumes)
-    supported = {
-        "imagePullPolicy": ("Always", "IfNotPresent", "Never"),
-        "terminationMessagePolicy": ("FallbackToLogsOnError", "File"),
-    }
-    for field, options in supported.items():
-        if container[field] not in options:
-            yield not_supported(f"{path}.{field}", container[field], options)
-    yield from _resources(container["resources"], f"{path}.resources")
-
-
-def _environment(variables: list[Object], path: str) -> Iterator[FieldError]:
-    for place, variable in enumerate(variables):
-        if not variable.get("name"):
-            yield required(f"{path}[{place}].name")
-        elif "=" in variable["name"]:
-            yield bad_value(
-                f"{path}[{place}].name", variable["name"], "a valid environment variable name must not contain '='"
-            )
-        if variable.get("value") and variable.get("valueFrom"):
-            yield bad_value(f"{path}[{place}].valueFrom", "", "may not be specified when `value` is not empty")
-
-
-def _mounts(mounts: list[Object], path: str, volumes: set[Any]) -> Iterator[FieldError]:
-    seen: set[str] = set()
-    for place, mount in enumerate(mounts):
-        if not mount.get("name"):
-            yield required(f"{path}[{place}].name")
-        if mount.get("name") not in volumes:
-            yield missing_reference(f"{path}[{place}].name", mount.get("name", ""))
-        where = mount.get("mountPath", "")
-        if not where:
-            yield required(f"{path}[{place}].mountPath")
-        elif where in seen:
-            yield bad_value(f"{path}[{place}].mountPath", where, "must be unique")
-        seen.add(where)
-        sub_path = mount.get("subPath", "")
-        if sub_path.startswith("/"):
-            yield bad_value(f"{path}[{place}].subPath", sub_path, "must be a relative path")
-        elif ".." in sub_path.split("/"):
-            yield bad_value(f"{path}[{place}].subPath", sub_path, "must not contain '..'")
-
-
-def is_extended(resource: str) -> bool:
-    """Whether a resource is one of a device plugin (`aws.amazon.com/neuron`): whole and never overcommitted."""
-    domain, slash, _ = resource.rpartition("/")
-    return bool(slash) and not (domain == "kubernetes.io" or domain.endswith(".kubernetes.io"))
-
-
-def _resources(resources: Object, path: str) -> Iterator[FieldError]:
-    limits = resources.get("limits") or {}
-    requests = resources.get("requests") or {}
-    for kind, amounts in (("limits", limits), ("requests", requests)):
-        for name, amount in amounts.items():
-            if parse_quantity(amount) < 0:
-                yield bad_value(f"{path}.{kind}[{name}]", amount, _AT_LEAST_ZERO)
-            elif is_extended(name) and parse_quantity(amount).denominator != 1:
-                yield bad_value(f"{path}.{kind}[{name}]", amount, "must be an integer")
-    for name, amount in requests.items():
-        if is_extended(name) and name not in limits:
-            yield required(f"{path}.limits", "Limit must be set for non overcommitable resources")
-        elif is_extended(name) and parse_quantity(amount) != parse_quantity(limits[name]):
-            yield bad_value(f"{path}.requests", amount, f"must be equal to {name} limit of {limits[name]}")
-        elif name in limits and parse_quantity(amount) > parse_quantity(limits[name]):
-            yield bad_value(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}")
-
-
-def _tolerations(tolerations: list[Object], path: str) -> Iterator[FieldError]:
-    for place, toleration in enumerate(tolerations):
-        operator = toleration.get("operator", "Equal")
-        if operator not in ("Equal", "Exists"):
-            yield not_supported(f"{path}[{place}].operator", operator, ("Equal", "Exists"))
-        elif operator == "Exists" and toleration.get("value"):
-            detail = "value must be empty when `operator` is 'Exists'"
-            yield bad_value(f"{path}[{place}].operator", toleration["value"], detail)
-        elif not toleration.get("key") and operator != "Exists":
-            detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            yield bad_value(f"{path}[{place}].operator", operator, detail)
-
-
-def _node_affinity(affinity: Object, path: str) -> Iterator[FieldError]:
-    """Faults of requirements on fields of nodes. The server takes one value in each, and the field `metadata.name`."""
-    needed = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    terms = [
-        (f"requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{place}]", term)
-        for place, term in enumerate(needed.get("nodeSelectorTerms") or [])
-    ]
-    wanted = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or []
-    terms += [
-        (f"preferredDuringSchedulingIgnoredDuringExecution[{place}].preference", each.get("preference") or {})
-        for place, each in enumerate(wanted)
-    ]
-    for name, term in terms:
-        for place, requirement in enumerate(term.get("matchFields") or []):
-            yield from _node_field(requirement, f"{path}.{name}.matchFields[{place}]")
-
-
-def _node_field(requirement: Object, path: str) -> Iterator[FieldError]:
-    operator, values = requirement.get("operator", ""), requirement.get("values") or []
-    if operator not in ("In", "NotIn"):
-        yield bad_value(f"{path}.operator", operator, "not a valid selector operator")
-    elif len(values) != 1:
-        detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-        yield required(f"{path}.values", detail)
-    if requirement.get("key") != "metadata.name":
-        yield bad_value(f"{path}.key", requirement.get("key", ""), "not a valid field selector key")
+def _projection(source: Object, path: str) -> Iterator[FieldError]:
+    """Modes of files, and keys with the files that they become."""
+    items = source.get("items") or []
+    modes = [(f"{path}.defaultMode", source.get("defaultMode"))]
+    modes += [(f"{path}.items[{place}].mode", item.get("mode")) for place, item in enumerate(items)]
+    for where, mode in modes:
+        if mode is not None and not 0 <= mode <= 0o777:
+            yield bad_value(where, mode, "must be a number between 0 and 0777 (octal), both inclusive")
+    for place, item in enumerate(items):
+        if not item.get("key"):
+            yield required(f"{path}.items[{place}].key")
+        where, file = f"{path}.items[{place}].path", item.get("path", "")
+        if not file:
+            yield required(where)
+        elif file.startswith("/"):
+            yield bad_value(where, file, "must be a relative path")
+        elif ".." in file.split("/"):
+            yield bad_value(where, file, "must not contain '..'")
 
 
 def validate_pod_update(new: Object, old: Object) -> list[FieldError]:

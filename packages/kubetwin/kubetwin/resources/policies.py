@@ -7,10 +7,12 @@ processes of one machine.
 
 from __future__ import annotations
 
-from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, required
+from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, not_supported, required
 from kubetwin.model.names import path_segment
 from kubetwin.resources.resource import STATUS, Resource, Subresource
 
+_HIGHEST_PRIORITY = 1_000_000_000
+_PREEMPTION = ("Never", "PreemptLowerPriority")
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -21,6 +23,24 @@ def _spec(obj: Object) -> None:
 def _default_priority(priority: Object) -> None:
     priority.setdefault("preemptionPolicy", "PreemptLowerPriority")
     priority.setdefault("value", 0)
+
+
+def _validate_priority(priority: Object) -> list[FieldError]:
+    """Names and values beyond those of users are the system's (pkg/apis/scheduling/validation)."""
+    name, faults = priority["metadata"].get("name", ""), []
+    if name.startswith("system-"):
+        detail = "priority class names with 'system-' prefix are reserved for system use only"
+        faults.append(forbidden_field("metadata.name", detail))
+    elif priority["value"] > _HIGHEST_PRIORITY:
+        detail = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
+        faults.append(forbidden_field("value", detail))
+    if priority["preemptionPolicy"] not in _PREEMPTION:
+        faults.append(not_supported("preemptionPolicy", priority["preemptionPolicy"], _PREEMPTION))
+    return faults
+
+
+def _validate_priority_update(new: Object, old: Object) -> list[FieldError]:
+    return [forbidden_field("value", "may not be changed in an update.")] if new["value"] != old["value"] else []
 
 
 def _default_network_policy(policy: Object) -> None:
@@ -110,6 +130,8 @@ RESOURCES = (
         short_names=("pc",),
         has_generation=True,
         default=_default_priority,
+        validate=_validate_priority,
+        validate_update=_validate_priority_update,
     ),
     Resource(
         kind="NetworkPolicy",

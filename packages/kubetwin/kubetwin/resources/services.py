@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from kubetwin.model import times
-from kubetwin.model.errors import FieldError, Object, bad_value, not_supported, required
-from kubetwin.model.names import dns_label
+from kubetwin.model.errors import FieldError, Object, bad_value, duplicate, not_supported, required
+from kubetwin.model.names import dns_label, validate_labels
 from kubetwin.resources.resource import STATUS, Column, Resource
 from kubetwin.store import Store
 
+_AFFINITIES = ("ClientIP", "None")
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 
 
@@ -48,8 +50,16 @@ def _validate(service: Object) -> list[FieldError]:
         number = port.get("port", 0)
         if not 1 <= number <= 65535:
             faults.append(bad_value(f"spec.ports[{place}].port", number, "must be between 1 and 65535, inclusive"))
-        if len(spec["ports"]) > 1 and not port.get("name"):
+        name, before = port.get("name"), spec["ports"][:place]
+        if len(spec["ports"]) > 1 and not name:
             faults.append(required(f"spec.ports[{place}].name"))
+        elif name and any(name == other.get("name") for other in before):
+            faults.append(duplicate(f"spec.ports[{place}].name", name))
+        if port["protocol"] not in _PROTOCOLS:
+            faults.append(not_supported(f"spec.ports[{place}].protocol", port["protocol"], _PROTOCOLS))
+    faults += validate_labels(spec.get("selector"), "spec.selector")
+    if spec["sessionAffinity"] not in _AFFINITIES:
+        faults.append(not_supported("spec.sessionAffinity", spec["sessionAffinity"], _AFFINITIES))
     if spec["type"] not in _TYPES:
         faults.append(not_supported("spec.type", spec["type"], _TYPES))
     return faults

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubetwin.model import errors, times
-from kubetwin.model.apply import release_changed
-from kubetwin.model.errors import FieldError, Object, bad_value, required
-from kubetwin.model.names import qualified_name, validate_labels
+from kubetwin.model.apply import created_by, updated_by
+from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, required, show, too_long
+from kubetwin.model.names import fault_of_prefix, qualified_name, validate_labels
 from kubetwin.resources import Registry
 from kubetwin.resources.resource import Resource
 from kubetwin.state.deletion import DeleteOptions, deletion_mark, must_stay
@@ -22,6 +22,10 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: without vowels, so that they form no words (apimachinery's `rand`)."""
 
 _OWNED_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+
+_OWNER_KEYS = ("kind", "name", "uid")
+_STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+MAX_ANNOTATION_BYTES = 256 * 1024
 
 Admission = Callable[[Resource, Object], None]
 """Refuses a new object by raising an `ApiError`."""
@@ -58,8 +62,10 @@ class Cluster:
             raise errors.not_found(resource.group_resource, name)
         return found
 
-    def create(self, resource: Resource, namespace: str, obj: Object, *, dry_run: bool = False) -> Object:
-        """Default, check, admit and store a new object.
+    def create(
+        self, resource: Resource, namespace: str, obj: Object, *, dry_run: bool = False, manager: str = ""
+    ) -> Object:
+        """Default, check, admit and store a new object; `manager` is the client that owns its fields.
 
         Raises:
             ApiError: 403, 404, 409 or 422, as the API server would.
@@ -67,6 +73,8 @@ class Cluster:
         self._check_namespace(resource, namespace, obj)
         obj = self._new_object(resource, namespace, obj)
         resource.default(obj)
+        if manager and _tracks_owners(resource):
+            obj = created_by(manager, obj, resource.type_schema())
         resource.prepare(obj, self.store)
         faults = [*_metadata_errors(resource, obj), *resource.validate(obj)]
         name = obj["metadata"].get("name", "")
@@ -99,16 +107,15 @@ class Cluster:
         resource.default(new)
         if _content(new) == _content(old):
             return old
-        faults: list[FieldError] = [*_metadata_errors(resource, new)]
+        faults: list[FieldError] = [*_new_finalizer_errors(new, old), *_metadata_errors(resource, new)]
         if subresource != "status":
             faults += [*resource.validate_update(new, old)] or [*resource.validate(new)]
         if faults:
             raise errors.invalid(resource.kind, resource.group, new["metadata"]["name"], faults)
         if resource.has_generation and not subresource and _specified(resource, new) != _specified(resource, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        schema = resource.type_schema()
-        if schema and subresource != "status":
-            new = release_changed(old, new, schema, manager=manager)
+        if subresource != "status" and _tracks_owners(resource):
+            new = updated_by(manager, old, new, resource.type_schema())
         return new if dry_run else self.write(resource, new, old)
 
     def write(self, resource: Resource, new: Object, old: Object) -> Object:
@@ -174,6 +181,7 @@ class Cluster:
             metadata.pop(server_field, None)
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"][:58] + random_suffix()
+        metadata.pop("namespace", None)
         if resource.namespaced:
             metadata["namespace"] = namespace
         metadata["uid"] = str(uuid.uuid4())
@@ -184,6 +192,11 @@ class Cluster:
         if resource.has_status and not resource.keeps_status:
             obj["status"] = {}
         return {"kind": resource.kind, "apiVersion": resource.group_version, **obj}
+
+
+def _tracks_owners(resource: Resource) -> bool:
+    """Whether `managedFields` say who set what; not of events and leases, which many write often and none applies."""
+    return bool(resource.type_schema()) and resource.kind not in ("Event", "Lease")
 
 
 def _content(obj: Object) -> Object:
@@ -234,19 +247,63 @@ def _metadata_errors(resource: Resource, obj: Object) -> list[FieldError]:
     metadata: dict[str, Any] = obj["metadata"]
     name = metadata.get("name", "")
     faults: list[FieldError] = []
+    prefix = metadata.get("generateName", "")
+    if prefix and (fault := fault_of_prefix(resource.name_rule, prefix)):
+        faults.append(bad_value("metadata.generateName", prefix, fault))
     if not name:
         faults.append(required("metadata.name", "name or generateName is required"))
     elif fault := resource.name_rule(name):
         faults.append(bad_value("metadata.name", name, fault))
     faults += validate_labels(metadata.get("labels"), "metadata.labels")
-    for key in metadata.get("annotations") or {}:
+    annotations = metadata.get("annotations") or {}
+    for key in annotations:
         if fault := qualified_name(key.lower()):
             faults.append(bad_value("metadata.annotations", key, fault))
-    for place, owner in enumerate(metadata.get("ownerReferences") or []):
-        path = f"metadata.ownerReferences[{place}]"
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MAX_ANNOTATION_BYTES:
+        faults.append(too_long("metadata.annotations", MAX_ANNOTATION_BYTES))
+    faults += _owner_errors(metadata.get("ownerReferences") or [])
+    return faults + _finalizer_errors(resource, metadata.get("finalizers") or [])
+
+
+def _new_finalizer_errors(new: Object, old: Object) -> list[FieldError]:
+    added = sorted(set(new["metadata"].get("finalizers") or []) - set(old["metadata"].get("finalizers") or []))
+    if not added or not old["metadata"].get("deletionTimestamp"):
+        return []
+    listed = ", ".join(show(each) for each in added)
+    detail = f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
+    return [forbidden_field("metadata.finalizers", detail)]
+
+
+def _owner_errors(owners: list[Object]) -> list[FieldError]:
+    path, controller, faults = "metadata.ownerReferences", "", []
+    for owner in owners:
+        if not owner.get("apiVersion"):
+            faults.append(bad_value(f"{path}.apiVersion", "", "version must not be empty"))
+        faults += [bad_value(f"{path}.{key}", "", "must not be empty") for key in _OWNER_KEYS if not owner.get(key)]
+        if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
+            faults.append(bad_value(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
+        if owner.get("controller"):
+            name = f"{owner.get('kind', '')}/{owner.get('name', '')}"
+            if controller:
+                detail = (
+                    "Only one reference can have Controller set to true. "
+                    f'Found "true" in references for {controller} and {name}'
+                )
+                faults.append(bad_value(path, owners, detail))
+            controller = controller or name
+    return faults
+
+
+def _finalizer_errors(resource: Resource, finalizers: list[str]) -> list[FieldError]:
+    path = "metadata.finalizers"
+    faults = [bad_value(path, each, fault) for each in finalizers if (fault := qualified_name(each))]
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        faults.append(bad_value(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set"))
+    if not resource.custom:
+        detail = "name is neither a standard finalizer name nor is it fully qualified"
         faults += [
-            required(f"{path}.{key}", f"{key} must not be empty")
-            for key in ("apiVersion", "kind", "name", "uid")
-            if not owner.get(key)
+            bad_value(f"{path}[{place}]", each, detail)
+            for place, each in enumerate(finalizers)
+            if "/" not in each and each not in _STANDARD_FINALIZERS
         ]
     return faults

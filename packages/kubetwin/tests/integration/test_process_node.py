@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,6 +185,43 @@ def test_init_containers_run_one_after_the_other_before_the_rest(cluster: Cluste
     assert cluster.log("ordered", container="c") == "1\n2\n"
 
 
+def test_a_sidecar_runs_from_before_the_other_containers_to_after_them(cluster: Cluster, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    sidecar = {
+        "name": "side",
+        "image": "busybox",
+        "restartPolicy": "Always",
+        "command": [
+            "sh",
+            "-c",
+            f"trap 'echo side ends >> {told}; exit 0' TERM; echo side >> {told}; while true; do sleep 0.05; done",
+        ],
+        "startupProbe": {"exec": {"command": ["test", "-e", str(told)]}, "periodSeconds": 1},
+    }
+    once = {"name": "once", "image": "busybox", "command": ["sh", "-c", f"echo once >> {told}"]}
+    cluster.run("p", f"echo main >> {told}", initContainers=[sidecar, once], terminationGracePeriodSeconds=5)
+    status = cluster.phase("p", "Succeeded", "Failed")
+    assert (status["phase"], told.read_text().splitlines()) == ("Succeeded", ["side", "once", "main", "side ends"])
+    [beside, _] = status["initContainerStatuses"]
+    assert beside["state"]["terminated"]["exitCode"] == 0
+
+
+def test_a_deleted_pod_ends_its_sidecar_last(cluster: Cluster, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+
+    def until_stopped(name: str) -> list[str]:
+        return ["sh", "-c", f"trap 'echo {name} >> {told}; exit 0' TERM; while true; do sleep 0.05; done"]
+
+    sidecar = {"name": "side", "image": "busybox", "restartPolicy": "Always", "command": until_stopped("side")}
+    main = {"command": until_stopped("main")}
+    cluster.run("p", "", container=main, initContainers=[sidecar], terminationGracePeriodSeconds=20)
+    cluster.wait_for("p", lambda status: status["phase"] == "Running", "runs")
+    eventually(lambda: "running" in cluster.pod("p")["status"]["containerStatuses"][0]["state"], "the container runs")
+    threading.Event().wait(0.5)  # until the shells have set their traps
+    cluster.delete("p")
+    assert told.read_text().splitlines() == ["main", "side"]
+
+
 def test_files_in_a_pods_scratch_folder_are_removed_with_the_pod(cluster: Cluster) -> None:
     container = {
         "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
@@ -329,6 +367,23 @@ def test_an_image_may_have_a_root_of_its_own(cluster: Cluster, tmp_path: Path) -
             cluster.run(name, "ls; python -m program", container={"image": image}, nodeName=node_name)
         assert [cluster.end_of(name)["exitCode"] for name in ("a", "b")] == [0, 0]
         assert [cluster.log(name) for name in ("a", "b")] == ["program.py\none\n", "program.py\nany\n"]
+
+
+def test_an_image_that_a_node_was_not_told_cannot_be_pulled(cluster: Cluster) -> None:
+    node_name = f"told-{cluster.namespace}"
+    with command("node", "--kubeconfig", str(cluster.kubeconfig), "--name", node_name, "--known-image", "train:1"):
+        for name, image in (("known", "train:1"), ("unknown", "trian:1")):
+            cluster.run(name, "echo ran", container={"image": image}, nodeName=node_name)
+        assert cluster.end_of("known")["exitCode"] == 0
+
+        def waits(status: dict[str, Any]) -> bool:
+            [container] = status.get("containerStatuses") or [{}]
+            return (container.get("state") or {}).get("waiting", {}).get("reason") == "ImagePullBackOff"
+
+        assert cluster.wait_for("unknown", waits, "waits for its image")["status"]["phase"] == "Pending"
+        events = cluster.api.get(cluster.path("events"), fieldSelector="involvedObject.name=unknown")["items"]
+        assert "Error: ErrImagePull" in [event["message"] for event in events]
+        cluster.delete("unknown")
 
 
 def fails(*arguments: str) -> str:

@@ -64,6 +64,10 @@ class Cli:
         assert done.returncode == 0, f"{self.path.name} {' '.join(arguments)}:\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def result(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Exit code and output of the program, whatever they are."""
+        return self._run(arguments, "")
+
     def refused(self, *arguments: str, stdin: str = "") -> str:
         """The error message of the program, which has to fail."""
         done = self._run(arguments, stdin)

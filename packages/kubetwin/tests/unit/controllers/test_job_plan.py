@@ -202,6 +202,26 @@ def test_an_exhausted_index_fails_alone_and_the_job_when_all_are_done() -> None:
     assert failure["reason"] == "FailedIndexes"
 
 
+@pytest.mark.parametrize(
+    ("rule", "met"),
+    [
+        ({"succeededIndexes": "1"}, True),
+        ({"succeededIndexes": "0-1"}, False),
+        ({"succeededIndexes": "0-1", "succeededCount": 1}, True),
+        ({"succeededCount": 1}, True),
+        ({"succeededCount": 2}, False),
+    ],
+)
+def test_a_job_succeeds_by_its_success_policy(rule: dict[str, Any], met: bool) -> None:
+    leader = job(started(), completions=3, parallelism=3, successPolicy={"rules": [{"succeededCount": 3}, rule]})
+    steps = plan(leader, [pod(0), pod(1, "Succeeded"), pod(2)], NOW)
+    decided = condition(steps.status, "SuccessCriteriaMet")
+    assert (decided is not None) is met
+    if decided:
+        assert (decided["reason"], decided["message"]) == ("SuccessPolicy", "Matched rules at index 1")
+        assert set(steps.delete) == {"train-0-xxxxx", "train-2-xxxxx"}
+
+
 def test_a_finished_job_expires_when_its_time_to_live_is_over() -> None:
     complete = {"type": "Complete", "status": "True", "lastTransitionTime": times.seconds(NOW)}
     finished = job(started(conditions=[complete]), ttlSecondsAfterFinished=30)

@@ -82,3 +82,29 @@ def test_a_node_is_tainted_while_it_is_not_ready_and_keeps_its_own_taints() -> N
     assert wanted_taints(sick) == [own, *not_ready]
     sick["status"]["conditions"][0]["status"] = "True"
     assert wanted_taints(sick) == [own]
+
+
+def test_a_sidecar_counts_beside_the_containers_and_the_init_containers_after_it() -> None:
+    def container(cpu: str, **fields: str) -> dict[str, Any]:
+        return {"resources": {"requests": {"cpu": cpu}}, **fields}
+
+    sidecar = container("2", restartPolicy="Always")
+    assert pod_requests(pod({"cpu": "1"}, initContainers=[sidecar, container("5")]))["cpu"] == 7
+    assert pod_requests(pod({"cpu": "1"}, initContainers=[container("2"), sidecar]))["cpu"] == 3
+
+
+def test_two_pods_of_one_node_cannot_have_the_same_host_port() -> None:
+    def listening(address: str = "", number: int = 80) -> dict[str, Any]:
+        port = {"containerPort": 80, "hostPort": number, "hostIP": address, "protocol": "TCP"}
+        return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "ports": [port]}]}}
+
+    taken = {"n": Usage().with_pod(listening())}
+    assert place(listening(), [node("n")], taken).message == (
+        "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports. no new claims to "
+        "deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    )
+    assert not place(listening("127.0.0.1"), [node("n")], taken).node
+    assert place(listening(number=81), [node("n")], taken).node == "n"
+    assert Usage().with_pod(listening()).without_pod(listening()).ports == ()
+    one = {"n": Usage().with_pod(listening("10.0.0.1"))}
+    assert place(listening("10.0.0.2"), [node("n")], one).node == "n"

@@ -81,3 +81,38 @@ def test_a_json_patch_that_does_not_apply_fails_as_a_whole(operations: list[Any]
     with pytest.raises(PatchFailed):
         json_patch(obj, [{"op": "add", "path": "/data/c", "value": "3"}, *operations])
     assert obj == {"data": {"b": "2"}}
+
+
+def test_keys_that_are_not_retained_are_dropped() -> None:
+    target = {"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}
+    patch = {"spec": {"volumes": [{"$retainKeys": ["name", "hostPath"], "name": "v", "hostPath": {"path": "/x"}}]}}
+    assert strategic_merge(target, patch, POD) == {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/x"}}]}}
+
+
+def test_elements_are_put_into_the_order_that_a_patch_names() -> None:
+    target = {"spec": {"containers": [{"name": "a"}, {"name": "b"}, {"name": "kept"}]}}
+    patch = {
+        "spec": {
+            "$setElementOrder/containers": [{"name": "b"}, {"name": "new"}, {"name": "a"}],
+            "containers": [{"name": "new", "image": "i"}],
+        }
+    }
+    names = [each["name"] for each in strategic_merge(target, patch, POD)["spec"]["containers"]]
+    assert [name for name in names if name != "kept"] == ["b", "new", "a"]
+    assert sorted(names) == ["a", "b", "kept", "new"]
+
+
+@pytest.mark.parametrize(
+    ("patch", "words"),
+    [
+        ({"metadata": {"labels": {"$patch": "odd", "z": "1"}}}, "unknown patch type: odd in map: map[$patch:odd z:1]"),
+        (
+            {"spec": {"containers": [{"image": "i"}]}},
+            "map: map[image:i] does not contain declared merge key: name",
+        ),
+    ],
+)
+def test_a_strategic_patch_that_cannot_be_understood_says_why(patch: dict[str, Any], words: str) -> None:
+    with pytest.raises(PatchFailed) as refused:
+        strategic_merge({"metadata": {}, "spec": {"containers": []}}, patch, POD)
+    assert str(refused.value) == words

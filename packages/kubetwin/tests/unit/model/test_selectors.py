@@ -24,6 +24,8 @@ LABELS = {"app": "train", "tier": "gpu", "n": "3"}
         ("n>3", False),
         ("app>1", False),
         ("app=", False),
+        ("app in (train,)", True),
+        ("tier notin ()", True),
     ],
 )
 def test_a_label_selector_selects_as_kubernetes_does(selector: str, matches: bool) -> None:
@@ -36,6 +38,10 @@ def test_a_label_selector_selects_as_kubernetes_does(selector: str, matches: boo
         ("grp in (x", "unable to parse requirement: found '', expected: ',' or ')'"),
         ("=x", "found '=', expected: !, identifier, or 'end of string'"),
         ("a=b,", "found '', expected: identifier after ','"),
+        ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+        ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+        ("a=(", "unable to parse requirement: found '(', expected: identifier"),
+        ("a foo b", "unable to parse requirement: found 'foo', expected: in, notin, =, ==, !=, gt, lt"),
         ("a=b c=d", "found 'c', expected: ',' or 'end of string'"),
     ],
 )

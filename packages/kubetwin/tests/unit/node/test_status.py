@@ -151,3 +151,11 @@ def test_a_patch_removes_fields_that_a_condition_no_longer_has() -> None:
     assert patch["metadata"] == {"uid": "u"}
     assert (ready["status"], ready["reason"], ready["message"]) == ("True", None, None)
     assert "reason" not in by_type(patch["status"])["Initialized"]
+
+
+def test_a_sidecar_that_runs_keeps_its_pod_running() -> None:
+    sidecar = container(RUNNING, "side", sidecar=True)
+    assert phase_of(pod(ended(0), init_containers=[sidecar])) == "Running"
+    assert phase_of(pod(ended(0), init_containers=[replace(sidecar, state=ended(9))])) == "Succeeded"
+    starting = replace(sidecar, started=False)
+    assert phase_of(pod(Waiting("PodInitializing"), init_containers=[starting])) == "Pending"

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from kubetwin.controllers.expiry import is_over
+from kubetwin.controllers.expiry import MOST_EVENTS, expired, is_over
 from kubetwin.model import times
 from kubetwin.model.decoding import DecodeError, decode
 from kubetwin.model.errors import ApiError
@@ -89,7 +89,7 @@ def test_the_pull_policy_follows_the_tag(cluster: Cluster, image: str, policy: s
         ({"containers": [{"name": "c"}]}, "spec.containers[0].image"),
         ({"activeDeadlineSeconds": 0}, "spec.activeDeadlineSeconds"),
         ({"hostname": "Not_A_Label"}, "spec.hostname"),
-        ({"tolerations": [{"operator": "Maybe"}]}, "spec.tolerations[0].operator"),
+        ({"tolerations": [{"key": "a", "operator": "Maybe"}]}, "spec.tolerations[0].operator"),
         ({"volumes": [{"name": "v"}, {"name": "v"}]}, "spec.volumes[1].name"),
         (
             {
@@ -341,3 +341,55 @@ def test_old_changes_are_released_but_for_the_last_hundred() -> None:
 def test_an_event_ends_an_hour_after_it_was_last_repeated(minutes: int, over: bool) -> None:
     last = times.seconds(times.now() - timedelta(minutes=minutes))
     assert is_over({"metadata": {}, "lastTimestamp": last}) is over
+
+
+def test_the_oldest_events_beyond_the_most_that_are_kept_go_first() -> None:
+    def event(seconds: int) -> dict[str, Any]:
+        return {"metadata": {}, "lastTimestamp": times.seconds(times.now() - timedelta(seconds=seconds))}
+
+    kept = [event(second % 60) for second in range(MOST_EVENTS - 1)]
+    old, older, gone = event(120), event(180), event(7200)
+    assert expired([old, *kept]) == []
+    assert expired([old, gone, *kept, older]) == [gone, older]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        (
+            {"generateName": "A_"},
+            "metadata.generateName",
+        ),
+        ({"annotations": {"a": "x" * 262_144}}, "metadata.annotations: Too long: may not be more than 262144 bytes"),
+        (
+            {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]},
+            'metadata.ownerReferences.uid: Invalid value: "": must not be empty',
+        ),
+        (
+            {
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name, "controller": True} for name in "ab"
+                ]
+            },
+            'Only one reference can have Controller set to true. Found "true" in references for Pod/a and Pod/b',
+        ),
+        ({"finalizers": ["orphan", "foregroundDeletion"]}, "cannot be both set"),
+    ],
+)
+def test_metadata_that_kubernetes_refuses(cluster: Cluster, metadata: dict[str, Any], message: str) -> None:
+    name = {} if "generateName" in metadata else {"name": "c"}
+    with pytest.raises(ApiError) as refused:
+        create(cluster, "configmaps", {"metadata": {**name, **metadata}})
+    assert message in refused.value.message
+
+
+def test_a_key_may_be_in_one_part_of_a_config_map_only(cluster: Cluster) -> None:
+    twice = {"metadata": {"name": "c"}, "data": {"a": "x"}, "binaryData": {"a": "eA=="}}
+    assert faults(cluster, "configmaps", twice) == ["data[a]"]
+
+
+def test_config_maps_and_secrets_hold_a_mebibyte(cluster: Cluster) -> None:
+    with pytest.raises(ApiError, match=r"\[\]: Too long: may not be more than 1048576 bytes"):
+        create(cluster, "configmaps", {"metadata": {"name": "c"}, "data": {"a": "x" * (1024 * 1024 + 1)}})
+    with pytest.raises(ApiError, match="data: Too long"):
+        create(cluster, "secrets", {"metadata": {"name": "c"}, "stringData": {"a": "x" * (1024 * 1024 + 1)}})
