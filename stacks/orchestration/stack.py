@@ -5,6 +5,7 @@ The execution's input is the run spec and its name is the run's id.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
@@ -101,6 +102,7 @@ class OrchestrationStack(cdk.Stack):
             "RUN_TABLE": self.run_table.table_name,
             "CACHE_TABLE": self.cache_table.table_name,
             "TOOLS_IMAGE": self._images.tools_image,
+            "ALLOWED_IMAGES": json.dumps(self._configuration.images.allowed),
             "REPLACE_BAD_NODES": str(self._configuration.capacity.replace_bad_nodes).lower(),
             **(self._slurm.variables if self._slurm else NOWHERE),
             **self._link(),
