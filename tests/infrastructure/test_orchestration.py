@@ -302,6 +302,13 @@ def test_what_survives_destroy(production: bool) -> None:
     assert kept == ({"AWS::KMS::Key", "AWS::DynamoDB::Table", "AWS::Logs::LogGroup"} if production else set())
 
 
+def test_tables_can_be_restored_to_a_second_of_the_past() -> None:
+    tables = deployed().properties("AWS::DynamoDB::Table").values()
+    assert len(tables) == 2
+    for table in tables:
+        assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+
+
 def test_production_refuses_to_delete_its_tables() -> None:
     for production in (False, True):
         for table in deployed(production=production).properties("AWS::DynamoDB::Table").values():
