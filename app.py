@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import aws_cdk as cdk
-from cdk_nag import AwsSolutionsChecks, ServerlessChecks
 
 from stacks.capacity.stack import CapacityStack
 from stacks.checks import TrainflowChecks
+from stacks.checks.packs import packs
 from stacks.cluster.stack import ClusterStack, existing_cluster
 from stacks.images.stack import ImagesStack
 from stacks.network.stack import NetworkStack
@@ -71,7 +71,7 @@ def compose(app: cdk.App, configuration: Configuration) -> None:
 def main() -> None:
     """Synthesize, with every check; a configuration that cannot be deployed is refused with a sentence."""
     app = cdk.App()
-    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app), ServerlessChecks(app), TrainflowChecks())
+    cdk.Validations.of(app).add_plugins(*packs(app), TrainflowChecks())
     try:
         compose(app, load_configuration(Path(app.node.try_get_context("config") or DEFAULT_CONFIGURATION)))
     except ConfigurationError as error:

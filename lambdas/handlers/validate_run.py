@@ -13,7 +13,8 @@ from lambdas.handlers.task import task
 from lambdas.logic.staging import linked_folder
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.code import unpacked_reason
-from trainflow.models.environment import LinkEnvironment, RunTableEnvironment, ToolsEnvironment
+from trainflow.models.environment import ImagesEnvironment, LinkEnvironment, RunTableEnvironment, ToolsEnvironment
+from trainflow.models.image_names import is_allowed
 from trainflow.models.run import Run, run_id_for
 from trainflow.models.run_spec import RunSpec, decided, excess_name_length, parse_run_spec
 from trainflow.models.run_table import row_of
@@ -39,6 +40,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         raise InvalidRunSpec(f"The run cannot be named: {error}.") from None
     spec = decided(parse_run_spec(event.spec))
     _require_names(run_id, spec)
+    _require_allowed_image(spec.workload.image)
     if reason := unpacked_reason(spec.workload.code):
         raise InvalidRunSpec(reason)
     require_limits_ahead(spec, now=event.started_at, region=region_of(event.execution_arn))
@@ -61,6 +63,15 @@ def _require_names(run_id: str, spec: RunSpec) -> None:
         raise InvalidRunSpec(
             f"The execution's name '{run_id}' is {excess} characters too long for the names of the pods that backend "
             f"'{spec.compute.backend}' makes of it; start the execution under a shorter name."
+        )
+
+
+def _require_allowed_image(image: str | None) -> None:
+    allowed = read(ImagesEnvironment).allowed_images
+    if image is not None and not is_allowed(image, allowed):
+        raise InvalidRunSpec(
+            f"workload.image: '{image}' is not among the images that this deployment allows: {', '.join(allowed)}. "
+            "Use one of them, or add it to images.allowed and deploy again."
         )
 
 

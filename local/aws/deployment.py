@@ -147,6 +147,7 @@ def deploy(
         "CACHE_TABLE": CACHE_TABLE,
         "IDLE_MINUTES": str(IDLE_MINUTES),
         "TOOLS_IMAGE": tools_image,
+        "ALLOWED_IMAGES": "[]",
         "REPLACE_BAD_NODES": "false",
         **dict.fromkeys((*SLURM, *LINK), ""),
         **(slurm or {}),

@@ -8,6 +8,7 @@ from typing import Any
 import aws_cdk as cdk
 from aws_cdk import aws_eks as eks
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from stacks.shared.acknowledgements import Reason, acknowledge
@@ -21,15 +22,16 @@ GROUP_NAME = "nodegroup.resources.autoScalingGroups.0.name"
 class NodegroupCalls(AwsCalls):
     """Calls that set the limits of node groups and the tags of their Auto Scaling groups."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, cluster_name: str) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, cluster_name: str, key: kms.IKey) -> None:
         """Make the function's role.
 
         Args:
             scope: The stack of the node groups.
             construct_id: The id of this construct.
             cluster_name: The name itself and no reference, because it is part of the ARNs that the role may change.
+            key: Key of the log of the calls.
         """
-        super().__init__(scope, construct_id, description="Trainflow: limits and tags of node groups")
+        super().__init__(scope, construct_id, description="Trainflow: limits and tags of node groups", key=key)
         self._cluster_name = cluster_name
         self._allow_calls()
 

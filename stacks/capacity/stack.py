@@ -40,7 +40,7 @@ class CapacityStack(cdk.Stack):
         self._configuration = configuration
         self._network = network
         self._cluster = cluster
-        self._calls = NodegroupCalls(self, "Calls", cluster_name=configuration.cluster_name)
+        self._calls = NodegroupCalls(self, "Calls", cluster_name=configuration.cluster_name, key=network.log_key)
         self.nodegroups = {
             settings.instance_type: self._make_nodegroup(settings) for settings in configuration.capacity.nodegroups
         }

@@ -17,7 +17,8 @@ from aws_cdk import aws_logs as logs
 from constructs import IConstruct
 
 from stacks.orchestration.bundling import PYTHON
-from stacks.shared.acknowledgements import Reason, acknowledge
+from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
+from stacks.shared.aws_calls import accept_function_of_deployments
 from stacks.shared.aws_policies import IN_NETWORK
 
 RUNTIME = f"python{PYTHON}"
@@ -48,7 +49,8 @@ def narrow_kubectl_provider(cluster: eks.Cluster, log_group: logs.ILogGroup) -> 
     # It belonged to a policy that is no longer attached.
     handler.node.try_remove_child("HasEcrPublic")
     acknowledge(provider, "AwsSolutions-IAM5[Resource::*]", reason=Reason.NO_RESOURCE_LEVEL)
-    acknowledge(provider, "Serverless-LambdaDLQ", "Serverless-LambdaTracing", reason=Reason.DEPLOYMENTS_WAIT)
+    accept_function_of_deployments(provider)
+    acknowledge(provider, *in_both_baselines("IAMNoInlinePolicy"), reason=Reason.POLICY_OF_ONE_ROLE)
 
 
 def _grant(function: IConstruct, *statements: iam.PolicyStatement) -> None:

@@ -116,7 +116,7 @@ class ClusterStack(cdk.Stack):
         name = self._configuration.cluster_name
         groups = {f"/aws/eks/{name}/cluster": 365 if keep else 30}
         groups |= {container_log(name, kind): 90 if keep else 14 for kind in CONTAINER_LOGS}
-        return ServiceLogGroups(self, "ServiceLogs", groups=groups, keep=keep)
+        return ServiceLogGroups(self, "ServiceLogs", groups=groups, keep=keep, key=self._network.log_key)
 
     def _make_key(self) -> kms.Key:
         """The key of the cluster's secrets; it encrypts nothing else, and is deleted with the cluster."""
@@ -218,7 +218,7 @@ class ClusterStack(cdk.Stack):
 
     def _settle_custom_resources(self) -> None:
         self._log_groups.name_role_once()
-        log_group = settle_custom_resources(self)
+        log_group = settle_custom_resources(self, key=self._network.log_key)
         narrow_kubectl_provider(self.cluster, log_group)
 
     def _install_controllers(self, *, after: AddOns) -> None:

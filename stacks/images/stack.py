@@ -27,7 +27,8 @@ from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
 from stacks.images import context
-from stacks.shared.acknowledgements import Reason, acknowledge
+from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
+from stacks.shared.log_keys import let_logs_use
 from trainflow.configuration.deployment import Configuration
 from trainflow.models.image_names import EcrImage, in_private_ecr
 
@@ -100,11 +101,13 @@ class ImagesStack(cdk.Stack):
             enable_key_rotation=True,
             removal_policy=self._removal_policy,
         )
+        let_logs_use(self._key, (f"{configuration.name}-*",))
         self.repository = self._make_repository()
         self._source = self._make_source()
         self._log_group = logs.LogGroup(
             self,
             "BuildLog",
+            encryption_key=self._key,
             retention=logs.RetentionDays.ONE_YEAR if keep else logs.RetentionDays.ONE_MONTH,
             removal_policy=self._removal_policy,
         )
@@ -206,6 +209,7 @@ class ImagesStack(cdk.Stack):
             concurrent_build_limit=1,
             grant_report_group_permissions=False,
         )
+        acknowledge(project, "HIPAA.Security-CodeBuildProjectSourceRepoUrl", reason=Reason.SOURCE_IS_AN_OBJECT)
         project.node.add_dependency(self._policy)
         cdk.CfnOutput(
             self, f"Tag{kind.name.capitalize()}", value=kind.tag, description=f"Names what the {kind.name} image holds"
@@ -221,6 +225,7 @@ class ImagesStack(cdk.Stack):
 
     def _acknowledge(self) -> None:
         acknowledge(self._policy, "AwsSolutions-IAM5[Resource::*]", reason=Reason.NO_RESOURCE_LEVEL)
+        acknowledge(self._policy, *in_both_baselines("IAMNoInlinePolicy"), reason=Reason.POLICY_OF_ONE_ROLE)
 
 
 def kinds_of_images(configuration: Configuration) -> tuple[Kind, ...]:

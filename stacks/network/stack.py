@@ -18,10 +18,13 @@ from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
 from stacks.shared.custom_resources import settle_custom_resources
+from stacks.shared.log_keys import let_logs_use
 from trainflow.configuration.deployment import Configuration
 
 HTTPS = ec2.Port.tcp(443)
@@ -43,17 +46,20 @@ class NetworkStack(cdk.Stack):
     def __init__(self, scope: Construct, construct_id: str, *, configuration: Configuration, **kwargs: Any) -> None:
         if configuration.network is None:
             raise ValueError("a deployment with an existing cluster has no network of its own")
+        self._configuration = configuration
         self._network = configuration.network
         super().__init__(scope, construct_id, **kwargs)
+        self.log_key = self._make_log_key()
+        """Key of the log groups of this stack and of those that stand on it."""
         self.vpc = self._make_vpc()
         for subnet in (*self.vpc.private_subnets, *self.vpc.public_subnets):
             _place_by_zone_id(subnet)
         self.private_subnets = self._private_subnets()
         self.training_subnet = self.private_subnets[0]
-        self._log_flows(keep=configuration.production)
+        self._log_flows()
         self.efa_security_group = self._make_efa_security_group()
         self.lambda_security_group = self._make_lambda_security_group()
-        settle_custom_resources(self)
+        settle_custom_resources(self, key=self.log_key)
         if configuration.keeps_lustre:
             self._stay_under_the_file_system()
 
@@ -62,9 +68,21 @@ class NetworkStack(cdk.Stack):
         """The configured zones, so that CDK does not ask an account for its own."""
         return [self._network.zone_id, self._network.second_zone_id]
 
+    def _make_log_key(self) -> kms.Key:
+        keep = self._configuration.production
+        key = kms.Key(
+            self,
+            "LogKey",
+            description="Trainflow: logs of the network, the cluster and the nodes",
+            enable_key_rotation=True,
+            removal_policy=cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY,
+        )
+        let_logs_use(key, (f"{self._configuration.name}-*",))
+        return key
+
     def _make_vpc(self) -> ec2.Vpc:
         bits = int(self._network.cidr.split("/")[1])
-        return ec2.Vpc(
+        vpc = ec2.Vpc(
             self,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(self._network.cidr),
@@ -92,6 +110,9 @@ class NetworkStack(cdk.Stack):
             # are not ours. What a principal may do with a bucket is said in its role.
             gateway_endpoints={"S3": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3)},
         )
+        for subnet in vpc.public_subnets:
+            acknowledge(subnet, *in_both_baselines("VPCNoUnrestrictedRouteToIGW"), reason=Reason.NAT_GATEWAY_ONLY)
+        return vpc
 
     def _stay_under_the_file_system(self) -> None:
         """A file system that is kept has an interface in its subnet: neither that nor the VPC could be deleted.
@@ -107,16 +128,19 @@ class NetworkStack(cdk.Stack):
         by_zone = {subnet.availability_zone: subnet for subnet in self.vpc.private_subnets}
         return [by_zone[self._network.zone_id], by_zone[self._network.second_zone_id]]
 
-    def _log_flows(self, *, keep: bool) -> None:
+    def _log_flows(self) -> None:
         """Flow logs: which addresses communicated. EFA's traffic bypasses the kernel and is not in them; S3's and
         Lustre's is."""
+        keep = self._configuration.production
         group = logs.LogGroup(
             self,
             "FlowLog",
+            encryption_key=self.log_key,
             retention=logs.RetentionDays.ONE_YEAR if keep else logs.RetentionDays.ONE_MONTH,
             removal_policy=cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY,
         )
-        self.vpc.add_flow_log("Flows", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))
+        flows = self.vpc.add_flow_log("Flows", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))
+        acknowledge(flows, *in_both_baselines("IAMNoInlinePolicy"), reason=Reason.POLICY_OF_ONE_ROLE)
 
     def _make_efa_security_group(self) -> ec2.SecurityGroup:
         """EFA wants all traffic allowed from and **to** the group itself; its packets match no CIDR rule.
@@ -130,7 +154,7 @@ class NetworkStack(cdk.Stack):
             description="Training nodes among themselves (EFA)",
             allow_all_outbound=True,
         )
-        ec2.CfnSecurityGroupIngress(
+        enters = ec2.CfnSecurityGroupIngress(
             self,
             "EfaFromItself",
             group_id=group.security_group_id,
@@ -138,6 +162,7 @@ class NetworkStack(cdk.Stack):
             ip_protocol="-1",
             description="EFA from the group itself",
         )
+        acknowledge(enters, *in_both_baselines("EC2RestrictedCommonPorts"), reason=Reason.FROM_ITSELF_ALONE)
         ec2.CfnSecurityGroupEgress(
             self,
             "EfaToItself",

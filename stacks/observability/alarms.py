@@ -13,6 +13,7 @@ from constructs import Construct
 
 from stacks.observability.alarm_definitions import Definition, Watched, definitions
 from stacks.observability.runbooks import link
+from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
 from trainflow.configuration.deployment import Configuration
 
 COMPOSITE = "a-run-needs-a-person"
@@ -55,6 +56,8 @@ class Alarms(Construct):
             alarm.add_alarm_action(self._action)
         if definition.mails and definition.says_when_over:
             alarm.add_ok_action(self._action)
+        if not definition.mails:
+            acknowledge(alarm, *in_both_baselines("CloudWatchAlarmAction"), reason=Reason.ANOTHER_TELLS)
         return alarm
 
     def _composite(self) -> cloudwatch.CompositeAlarm:

@@ -23,6 +23,7 @@ from constructs import Construct
 
 from stacks.orchestration.bundling import PYTHON
 from stacks.orchestration.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, as_it_is, role
+from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
 from trainflow.models.functions import Function, deployed_name
 
 if TYPE_CHECKING:
@@ -143,6 +144,9 @@ class TrainflowFunction(Construct):
             # deletes the rest. A failed update takes its own version back: Lambda publishes the same code once only.
             current_version_options=lambda_.VersionOptions(removal_policy=cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE),
         )
+        acknowledge(function, *in_both_baselines("LambdaConcurrency"), reason=Reason.FEW_AT_A_TIME)
+        if placement is None:
+            acknowledge(function, *in_both_baselines("LambdaInsideVPC"), reason=Reason.NOTHING_IN_THE_VPC)
         if self._talks_to_cluster:
             # Not by CDK's own setting, which warns of functions without a published version; ours have one.
             made = cast(lambda_.CfnFunction, function.node.default_child)

@@ -15,7 +15,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from stacks.shared.acknowledgements import Reason, acknowledge
+from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
 from stacks.shared.aws_policies import IN_NETWORK
 from trainflow.models.metric_names import NAMESPACE
 
@@ -75,6 +75,7 @@ def role(
         managed_policies=list(policies),
     )
     acknowledge_patterns(made, grants)
+    acknowledge(made, *in_both_baselines("IAMNoInlinePolicy"), reason=Reason.POLICY_OF_ONE_ROLE)
     return made
 
 

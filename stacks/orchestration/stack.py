@@ -5,6 +5,7 @@ The execution's input is the run spec and its name is the run's id.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
@@ -22,7 +23,8 @@ from stacks.orchestration.functions import Surroundings, TrainflowFunction
 from stacks.orchestration.grants import Resources, TaskGrants
 from stacks.orchestration.permissions import USE_OF_KEY, SharedPolicies, service
 from stacks.orchestration.state_machines import LOG_PREFIX, StateMachines
-from stacks.shared.acknowledgements import Reason, acknowledge
+from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
+from stacks.shared.log_keys import let_logs_use
 from stacks.slurm.access import NOWHERE, SlurmReference, let_functions_in
 from trainflow.configuration.deployment import Configuration
 from trainflow.models.deployment_address import DeploymentAddress, parameter_name
@@ -77,7 +79,8 @@ class OrchestrationStack(cdk.Stack):
                 policies=self.policies,
             )
         )
-        acknowledge(self, "Serverless-LambdaDLQ", reason=Reason.TASKS_ARE_WAITED_FOR)
+        waited_for = ("Serverless-LambdaDLQ", *in_both_baselines("LambdaDLQ"))
+        acknowledge(self, *waited_for, reason=Reason.TASKS_ARE_WAITED_FOR)
         surroundings = self.surroundings(self)
         self.functions = self._make_functions(surroundings)
         machines = StateMachines(self, "StateMachines", surroundings=surroundings, functions=self.functions)
@@ -99,6 +102,7 @@ class OrchestrationStack(cdk.Stack):
             "RUN_TABLE": self.run_table.table_name,
             "CACHE_TABLE": self.cache_table.table_name,
             "TOOLS_IMAGE": self._images.tools_image,
+            "ALLOWED_IMAGES": json.dumps(self._configuration.images.allowed),
             "REPLACE_BAD_NODES": str(self._configuration.capacity.replace_bad_nodes).lower(),
             **(self._slurm.variables if self._slurm else NOWHERE),
             **self._link(),
@@ -147,27 +151,8 @@ class OrchestrationStack(cdk.Stack):
                 resources=["*"],
             )
         )
-        key.add_to_resource_policy(self._may_encrypt_logs())
+        let_logs_use(key, (f"{self._configuration.name}-*", f"{LOG_PREFIX}/{self._configuration.name}-*"))
         return key
-
-    def _may_encrypt_logs(self) -> iam.PolicyStatement:
-        groups = [f"{self._configuration.name}-*", f"{LOG_PREFIX}/{self._configuration.name}-*"]
-        arns = [
-            self.format_arn(
-                service="logs",
-                resource="log-group",
-                resource_name=group,
-                arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-            )
-            for group in groups
-        ]
-        return iam.PolicyStatement(
-            sid="Logs",
-            principals=[iam.ServicePrincipal(f"logs.{self.region}.amazonaws.com")],
-            actions=["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"],
-            resources=["*"],
-            conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": arns}},
-        )
 
     def _make_topic(self) -> sns.Topic:
         topic = sns.Topic(self, "Topic", display_name="Trainflow", master_key=self.key, enforce_ssl=True)
@@ -185,7 +170,7 @@ class OrchestrationStack(cdk.Stack):
         return self._make_table("Caches", key="cache_key")
 
     def _make_table(self, construct_id: str, *, key: str) -> dynamodb.Table:
-        return dynamodb.Table(
+        table = dynamodb.Table(
             self,
             construct_id,
             partition_key=dynamodb.Attribute(name=key, type=dynamodb.AttributeType.STRING),
@@ -199,6 +184,8 @@ class OrchestrationStack(cdk.Stack):
             deletion_protection=self._configuration.production,
             removal_policy=self.on_destroy,
         )
+        acknowledge(table, *in_both_baselines("DynamoDBInBackupPlan"), reason=Reason.TABLES_GO_BACK_IN_TIME)
+        return table
 
     def _write_address(self) -> None:
         """Write the parameter by which `trainflow list`, `status`, `logs` … find the deployment by its name."""

@@ -1,6 +1,6 @@
 """The reasons for which findings of cdk-nag are accepted; each is used beside the resources that need it.
 
-A test counts them over the whole app, and refuses a sixteenth.
+A test counts them over the whole app, and refuses another one.
 """
 
 from __future__ import annotations
@@ -73,6 +73,53 @@ class Reason(StrEnum):
         "A mail that could not be delivered is of no use in a queue. Its content is in the run table, and SNS has "
         "tried for hours (NumberOfNotificationsFailed counts it)."
     )
+
+    POLICY_OF_ONE_ROLE = (
+        "The policy is for one role. Inside of it, it exists as long as the role, and can be attached to no other; "
+        "policies that several roles have in common are managed policies."
+    )
+    FEW_AT_A_TIME = (
+        "A run calls one function after another, the queue of run requests has a concurrency of its own, and a "
+        "deployment changes few resources at a time. A reservation would take from the account's quota, and an account "
+        "of 100 or less has none to give (AWS Lambda developer guide, 'Configuring reserved concurrency')."
+    )
+    NOTHING_IN_THE_VPC = (
+        "What these functions call is outside of the VPC: APIs of AWS, or the public endpoint of a cluster that is "
+        "there already. No connection reaches a function, inside a VPC or not."
+    )
+    ONE_REGION = (
+        "A second region doubles the price of all data sets and checkpoints. S3 keeps them in three zones, and old "
+        "versions for 30 days against mistakes. A deployment that has to outlive its region adds a replication rule."
+    )
+    LOG_DELIVERY_HAS_NO_KEY = (
+        "S3 delivers access logs only to buckets whose default encryption is with its own keys (Amazon S3 user guide, "
+        "'Enabling Amazon S3 server access logging')."
+    )
+    TABLES_GO_BACK_IN_TIME = (
+        "Both tables can be restored to any second of the last 35 days (point-in-time recovery), and DynamoDB keeps a "
+        "backup of a deleted one as long. A plan of AWS Backup would keep the same a second time."
+    )
+    NAT_GATEWAY_ONLY = (
+        "The route is that of the public subnets, in which stands the NAT gateway and nothing else. They give out no "
+        "public addresses, and nodes and functions are in private subnets."
+    )
+    FROM_ITSELF_ALONE = (
+        "The source of this rule is its own security group, as EFA demands: training nodes among themselves. The "
+        "auditor's rule looks at the protocol and not at the source."
+    )
+    ANOTHER_TELLS = (
+        "Of these failures people hear by other ways: the message of the run that failed, and the composite alarm "
+        "where a person is needed. The alarm is there to be seen."
+    )
+    SOURCE_IS_AN_OBJECT = (
+        "The source of the build is an object in S3, which the build's role may read. The auditor's rule asks every "
+        "project for OAuth, wherever its source is."
+    )
+
+
+def in_both_baselines(rule: str) -> tuple[str, str]:
+    """Full names of a rule that the packs for NIST 800-53 R5 and for HIPAA have in common."""
+    return f"NIST.800.53.R5-{rule}", f"HIPAA.Security-{rule}"
 
 
 def acknowledge(construct: IConstruct, *rules: str, reason: Reason) -> None:

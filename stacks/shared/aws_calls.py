@@ -9,12 +9,13 @@ from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import custom_resources as resources
-from constructs import Construct
+from constructs import Construct, IConstruct
 
-from stacks.shared.acknowledgements import Reason, acknowledge
+from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
 
 MEMORY_MIB = 256
 
@@ -47,30 +48,37 @@ class Call:
 class AwsCalls(Construct):
     """The role and the log group of that function, and the calls that it makes."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, description: str) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, description: str, key: kms.IKey) -> None:
         """Make the function's role, which may do nothing yet.
 
         Args:
             scope: The stack of the calls.
             construct_id: The id of this construct.
             description: The description of the role.
+            key: Key of the log group.
         """
         super().__init__(scope, construct_id)
         self._log_group = logs.LogGroup(
-            self, "Log", retention=logs.RetentionDays.ONE_MONTH, removal_policy=cdk.RemovalPolicy.DESTROY
+            self,
+            "Log",
+            encryption_key=key,
+            retention=logs.RetentionDays.ONE_MONTH,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
         )
         self._role = iam.Role(
             self, "Role", description=description, assumed_by=iam.ServicePrincipal("lambda.amazonaws.com")
         )
-        for rule in ("DLQ", "Tracing"):
-            acknowledge(cdk.Stack.of(self), f"Serverless-Lambda{rule}", reason=Reason.DEPLOYMENTS_WAIT)
+        accept_function_of_deployments(cdk.Stack.of(self))
+        acknowledge(cdk.Stack.of(self), *in_both_baselines("LambdaInsideVPC"), reason=Reason.NOTHING_IN_THE_VPC)
 
     def allow(self, *statements: iam.PolicyStatement) -> iam.Policy:
         """Allow the function to make its calls; every call waits for this policy."""
         write_log = iam.PolicyStatement(
             actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[self._log_group.log_group_arn]
         )
-        return iam.Policy(self, "Policy", roles=[self._role], statements=[write_log, *statements])
+        policy = iam.Policy(self, "Policy", roles=[self._role], statements=[write_log, *statements])
+        acknowledge(policy, *in_both_baselines("IAMNoInlinePolicy"), reason=Reason.POLICY_OF_ONE_ROLE)
+        return policy
 
     def call(
         self, scope: Construct, construct_id: str, call: Call, *, on_delete: Call | None = None
@@ -97,3 +105,10 @@ class AwsCalls(Construct):
         for function in cdk.Stack.of(self).node.find_all():
             if isinstance(function, lambda_.CfnFunction):
                 function.add_deletion_override("DependsOn")
+
+
+def accept_function_of_deployments(scope: IConstruct) -> None:
+    """Say to the auditor why a function of CDK's, which runs in deployments alone, has no queue, traces or quota."""
+    rules = ("Serverless-LambdaDLQ", "Serverless-LambdaTracing", *in_both_baselines("LambdaDLQ"))
+    acknowledge(scope, *rules, reason=Reason.DEPLOYMENTS_WAIT)
+    acknowledge(scope, *in_both_baselines("LambdaConcurrency"), reason=Reason.FEW_AT_A_TIME)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 
@@ -11,11 +12,15 @@ MEMORY_MIB = 256
 """Memory of a function for which CDK sets none: enough for a program that passes requests on."""
 
 
-def settle_custom_resources(stack: cdk.Stack) -> logs.LogGroup:
+def settle_custom_resources(stack: cdk.Stack, *, key: kms.IKey) -> logs.LogGroup:
     """Let all custom resources of a stack log to one group that is deleted with the stack.
 
     Left alone, Lambda makes a group for each on its first call, or CDK does: kept forever, and left behind by
     `cdk destroy`. To be called when everything else in the stack has been made.
+
+    Args:
+        stack: The stack.
+        key: Key of the log group.
     """
     functions = [
         node
@@ -25,6 +30,7 @@ def settle_custom_resources(stack: cdk.Stack) -> logs.LogGroup:
     group = logs.LogGroup(
         stack,
         "CustomResourceLog",
+        encryption_key=key,
         retention=logs.RetentionDays.ONE_MONTH,
         removal_policy=cdk.RemovalPolicy.DESTROY,
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from stacks.shared.acknowledgements import Reason, acknowledge
@@ -23,15 +24,18 @@ SERVICE = "cloudwatch-logs"
 class ServiceLogGroups(AwsCalls):
     """Log groups that exist before the service writes to them, and whose events expire."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, groups: Mapping[str, int], keep: bool) -> None:
+    def __init__(
+        self, scope: Construct, construct_id: str, *, groups: Mapping[str, int], keep: bool, key: kms.IKey
+    ) -> None:
         """
         Args:
             scope: The stack whose service writes the logs.
             construct_id: The id of this construct.
             groups: Days that events are kept, one of those that PutRetentionPolicy takes, by the group's name.
             keep: Whether the groups stay when the stack is deleted.
+            key: Key of the log of the calls that are made here.
         """
-        super().__init__(scope, construct_id, description="Trainflow: log groups whose names a service fixes")
+        super().__init__(scope, construct_id, description="Trainflow: log groups whose names a service fixes", key=key)
         self._keep = keep
         self._allow_calls(list(groups))
         for number, (name, days) in enumerate(groups.items()):

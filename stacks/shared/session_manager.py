@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aws_cdk import aws_iam as iam
 
-from stacks.shared.acknowledgements import Reason, acknowledge
+from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
 
 ACTIONS = (
     "ssm:UpdateInstanceInformation",
@@ -22,3 +22,4 @@ def let_sessions_in(role: iam.Role) -> None:
     """Let the agent on instances of this role offer sessions. A user needs `ssm:StartSession` to open one."""
     role.add_to_policy(iam.PolicyStatement(sid="OfferSessions", actions=list(ACTIONS), resources=["*"]))
     acknowledge(role, "AwsSolutions-IAM5[Resource::*]", reason=Reason.AGENTS_REPORT_THEMSELVES)
+    acknowledge(role, *in_both_baselines("IAMNoInlinePolicy"), reason=Reason.POLICY_OF_ONE_ROLE)

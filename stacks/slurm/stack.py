@@ -52,7 +52,9 @@ class SlurmStack(cdk.Stack):
             settings=settings,
             vpc=network.vpc,
             subnet=network.training_subnet,
-            calls=AwsCalls(self, "Calls", description="Trainflow: where the Slurm controller listens"),
+            calls=AwsCalls(
+                self, "Calls", description="Trainflow: where the Slurm controller listens", key=network.log_key
+            ),
         )
         self._profile = NodeProfile(self, "Profile", controller=self._controller, storage=storage)
         self._security_groups = [self._controller.node_security_group, storage.shared.client_security_group]

@@ -9,7 +9,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
 from stacks.orchestration.permissions import acknowledge_patterns
-from stacks.shared.acknowledgements import Reason, acknowledge
+from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
 from stacks.storage import further_buckets
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def let_runs_use(storage: StorageStack, role: iam.Role) -> None:
     for statement in (*_statements(storage), *(grant.statement for grant in further)):
         role.add_to_policy(statement)
     acknowledge_patterns(role, further)
+    acknowledge(role, *in_both_baselines("IAMNoInlinePolicy"), reason=Reason.POLICY_OF_ONE_ROLE)
     acknowledge(
         role,
         *(

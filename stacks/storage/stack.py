@@ -15,7 +15,9 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
 from stacks.shared.custom_resources import settle_custom_resources
+from stacks.shared.log_keys import ACTIONS, let_logs_use
 from stacks.storage.lustre import DATA_PREFIX, EXPORT_PREFIX, LustreFileSystem, SharedFileSystem
 from trainflow.configuration.deployment import Configuration, Lustre
 
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from stacks.network.stack import NetworkStack
 
 __all__ = ["DATA_PREFIX", "EXPORT_PREFIX", "SharedFileSystem", "StorageStack"]
-
-KEY_ACTIONS = ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"]
 
 ABANDONED_UPLOAD_DAYS = 7
 OLD_VERSION_DAYS = 30
@@ -60,7 +60,7 @@ class StorageStack(cdk.Stack):
             self.shared = self._make_file_system(configuration.storage.lustre, network)
         cdk.CfnOutput(self, "DataBucket", value=self.data_bucket.bucket_name, description="Data sets and run requests")
         cdk.CfnOutput(self, "ArtifactBucket", value=self.artifact_bucket.bucket_name, description="Results of runs")
-        settle_custom_resources(self)
+        settle_custom_resources(self, key=self.key)
 
     @property
     def _keeps_buckets(self) -> bool:
@@ -81,7 +81,7 @@ class StorageStack(cdk.Stack):
             removal_policy=_policy(keep=self._keeps_key),
         )
         key.add_to_resource_policy(self._fsx_through_s3())
-        key.add_to_resource_policy(self._file_system_log())
+        let_logs_use(key, (f"{self._configuration.name}-*", f"{self._log_group_prefix}*"))
         return key
 
     def _fsx_through_s3(self) -> iam.PolicyStatement:
@@ -96,7 +96,7 @@ class StorageStack(cdk.Stack):
         return iam.PolicyStatement(
             sid="FileSystemThroughBuckets",
             principals=[iam.AnyPrincipal()],
-            actions=KEY_ACTIONS,
+            actions=ACTIONS,
             resources=["*"],
             conditions={
                 "StringEquals": {
@@ -107,16 +107,6 @@ class StorageStack(cdk.Stack):
             },
         )
 
-    def _file_system_log(self) -> iam.PolicyStatement:
-        groups = f"arn:{self.partition}:logs:{self.region}:{self.account}:log-group:{self._log_group_prefix}*"
-        return iam.PolicyStatement(
-            sid="FileSystemLog",
-            principals=[iam.ServicePrincipal(f"logs.{self.region}.amazonaws.com")],
-            actions=KEY_ACTIONS,
-            resources=["*"],
-            conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}},
-        )
-
     @property
     def _log_group_prefix(self) -> str:
         """FSx writes only to groups whose name begins with /aws/fsx/."""
@@ -125,11 +115,18 @@ class StorageStack(cdk.Stack):
     def _make_log_bucket(self) -> s3.Bucket:
         """S3-managed encryption: the log delivery service cannot write under a key of ours."""
         days = PRODUCTION_LOG_DAYS if self._configuration.production else LOG_DAYS
-        return self._make_closed_bucket(
+        bucket = self._make_closed_bucket(
             "AccessLogs",
+            versioned=True,
             encryption=s3.BucketEncryption.S3_MANAGED,
-            lifecycle_rules=[s3.LifecycleRule(expiration=cdk.Duration.days(days)), _abandoned_uploads()],
+            lifecycle_rules=[
+                _abandoned_uploads(),
+                s3.LifecycleRule(expiration=cdk.Duration.days(days)),
+                _old_versions(),
+            ],
         )
+        acknowledge(bucket, *in_both_baselines("S3DefaultEncryptionKMS"), reason=Reason.LOG_DELIVERY_HAS_NO_KEY)
+        return bucket
 
     def _make_bucket(self, construct_id: str, *, days: int | None = None) -> s3.Bucket:
         bucket = self._make_closed_bucket(
@@ -142,9 +139,7 @@ class StorageStack(cdk.Stack):
             server_access_logs_prefix=f"{construct_id.lower()}/",
             lifecycle_rules=[
                 _abandoned_uploads(),
-                s3.LifecycleRule(
-                    noncurrent_version_expiration=cdk.Duration.days(OLD_VERSION_DAYS), expired_object_delete_marker=True
-                ),
+                _old_versions(),
                 *([s3.LifecycleRule(expiration=cdk.Duration.days(days))] if days else []),
             ],
         )
@@ -173,6 +168,7 @@ class StorageStack(cdk.Stack):
             **props,
         )
         cdk.RemovalPolicies.of(bucket).apply(policy)
+        acknowledge(bucket, *in_both_baselines("S3BucketReplicationEnabled"), reason=Reason.ONE_REGION)
         return bucket
 
     def _make_file_system(self, settings: Lustre, network: NetworkStack) -> SharedFileSystem:
@@ -203,6 +199,12 @@ class StorageStack(cdk.Stack):
 
 def _policy(*, keep: bool) -> cdk.RemovalPolicy:
     return cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY
+
+
+def _old_versions() -> s3.LifecycleRule:
+    return s3.LifecycleRule(
+        noncurrent_version_expiration=cdk.Duration.days(OLD_VERSION_DAYS), expired_object_delete_marker=True
+    )
 
 
 def _abandoned_uploads() -> s3.LifecycleRule:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import aws_cdk as cdk
-from cdk_nag import AwsSolutionsChecks, ServerlessChecks
 
-PACKS = ("AwsSolutions", "Serverless")
+from stacks.checks.packs import PACKS, packs
+
 ACKNOWLEDGED = cdk.Validations.ACKNOWLEDGED_RULES_METADATA_KEY
 
 
@@ -29,13 +29,13 @@ def audit(app: cdk.App) -> dict[str, Any]:
     Raises:
         Exception: CDK's, with the findings, if one of them is not acknowledged.
     """
-    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app), ServerlessChecks(app))
+    cdk.Validations.of(app).add_plugins(*packs(app))
     assembly = app.synth(force=True)
     return read_report(Path(assembly.directory))
 
 
 def read_report(assembly: Path) -> dict[str, Any]:
-    """What CDK wrote beside the templates about the two packs, by name; not the warnings of CDK's own constructs."""
+    """What CDK wrote beside the templates about the packs, by name; not the warnings of CDK's own constructs."""
     report = json.loads((assembly / "validation-report.json").read_text())
     return {plugin["pluginName"]: plugin for plugin in report["pluginReports"] if plugin["pluginName"] in PACKS}
 

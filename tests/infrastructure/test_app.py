@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from stacks.checks.templates import Templates
 from stacks.shared.acknowledgements import Reason
 from stacks.tools.idle_cost import as_table, idle_cost
 from stacks.tools.manifests import manifests
 from tests.infrastructure.assembly import EXAMPLE, example, synthesize
+from tests.infrastructure.serverless import text
 from trainflow.cli.deployed.images import PROJECT_PREFIX, REPOSITORY_OUTPUT, TAG_PREFIX
 from trainflow.cli.deployed.rest import STATE_MACHINE_OUTPUT
 from trainflow.configuration.deployment import Configuration, load_configuration
 
 IDLE_TARGET_USD_PER_HOUR = 0.60
 
-MOST_ACKNOWLEDGEMENTS = 15
+MOST_ACKNOWLEDGEMENTS = 25
+"""Fifteen for AwsSolutions and Serverless, ten for NIST 800-53 R5 and HIPAA."""
 
 
 def test_the_same_configuration_gives_the_same_templates() -> None:
@@ -111,6 +115,22 @@ def test_few_findings_stand_and_each_for_a_reason() -> None:
     assert sources.count("cdk.Acknowledgment(") == 1, "only acknowledge() lets a finding stand"
     for reason in Reason:
         assert f"Reason.{reason.name}" in sources, "a reason that nothing needs"
+
+
+def test_every_log_group_has_a_key_that_takes_its_name() -> None:
+    """CloudFormation begins the name of what it names itself with the stack's."""
+    templates = Templates(example())
+    groups = list(templates.resources("AWS::Logs::LogGroup"))
+    assert {group.stack.removeprefix("trainflow-") for group in groups} >= {"network", "storage", "cluster", "capacity"}
+    for group in groups:
+        key = templates.find(templates.origin(group.stack, group.properties["KmsKeyId"]))
+        assert key is not None, group.logical_id
+        [statement] = [found for found in key.properties["KeyPolicy"]["Statement"] if found.get("Sid") == "Logs"]
+        patterns = statement["Condition"]["ArnLike"]["kms:EncryptionContext:aws:logs:arn"]
+        name = text(group.properties.get("LogGroupName", f"{group.stack}-{group.logical_id}-0123456789AB"))
+        arn = f"arn:aws:logs:us-west-2:<AWS::AccountId>:log-group:{name}"
+        listed = patterns if isinstance(patterns, list) else [patterns]
+        assert any(fnmatchcase(arn, text(pattern)) for pattern in listed), name
 
 
 def test_a_cluster_of_ones_own_gets_what_ours_gets() -> None:

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from lambdas.backends import job as indexed_job
 from lambdas.logic.jobs import Job
 from local.shared_storage import NAMESPACE_LABELS
+from stacks.checks.packs import PACKS
 from stacks.cluster import workload
 from stacks.cluster.network_policies import network_policy_manifests
 from stacks.cluster.stack import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
@@ -626,7 +627,7 @@ def test_auditors_find_nothing_that_is_not_explained() -> None:
     app = cdk.App(context=CONTEXT)
     compose(app, configuration())
     report = audit(app)
-    assert set(report) == {"AwsSolutions", "Serverless"}
+    assert set(report) == set(PACKS)
     assert unacknowledged(report) == []
 
 

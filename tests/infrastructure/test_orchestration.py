@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
 
-from stacks.checks.templates import Templates
 from tests.infrastructure.assembly import example
 from tests.infrastructure.serverless import configuration, deployed, listed, text
 from trainflow.models import compile_cache
@@ -304,6 +302,13 @@ def test_what_survives_destroy(production: bool) -> None:
     assert kept == ({"AWS::KMS::Key", "AWS::DynamoDB::Table", "AWS::Logs::LogGroup"} if production else set())
 
 
+def test_tables_can_be_restored_to_a_second_of_the_past() -> None:
+    tables = deployed().properties("AWS::DynamoDB::Table").values()
+    assert len(tables) == 2
+    for table in tables:
+        assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+
+
 def test_production_refuses_to_delete_its_tables() -> None:
     for production in (False, True):
         for table in deployed(production=production).properties("AWS::DynamoDB::Table").values():
@@ -315,18 +320,6 @@ def test_every_log_group_has_an_end_and_the_key(production: bool) -> None:
     for group in deployed(production=production).properties("AWS::Logs::LogGroup").values():
         assert group["RetentionInDays"] == (365 if production else 90)
         assert deployed().find(group["KmsKeyId"]).startswith("Key")
-
-
-def test_the_key_may_be_used_for_the_log_groups_that_cloudformation_names() -> None:
-    # CloudFormation begins the name of what it names itself with the stack's.
-    [key] = Templates({ORCHESTRATION: example()[ORCHESTRATION]}).resources("AWS::KMS::Key")
-    [statement] = [found for found in key.properties["KeyPolicy"]["Statement"] if found.get("Sid") == "Logs"]
-    patterns = [text(arn) for arn in statement["Condition"]["ArnLike"]["kms:EncryptionContext:aws:logs:arn"]]
-    for group in Templates(example()).resources("AWS::Logs::LogGroup"):
-        if group.stack in (ORCHESTRATION, TRIGGERS):
-            name = text(group.properties.get("LogGroupName", f"{group.stack}-{group.logical_id}-0123456789AB"))
-            arn = f"arn:aws:logs:us-west-2:<AWS::AccountId>:log-group:{name}"
-            assert any(fnmatchcase(arn, pattern) for pattern in patterns), name
 
 
 def test_the_key_is_turned_every_year() -> None:

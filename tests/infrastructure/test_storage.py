@@ -274,6 +274,20 @@ def test_the_file_system_says_in_a_log_that_ends_what_it_could_not_import_or_exp
     assert group["LogGroupName"]["Fn::Join"][1][0].startswith("/aws/fsx/trainflow-")
 
 
+def test_access_logs_keep_old_versions_for_a_month_under_keys_of_s3() -> None:
+    (logs,) = (
+        bucket for name, bucket in of_type(_storage(), "AWS::S3::Bucket").items() if name.startswith("AccessLogs")
+    )
+    [encryption] = logs["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert encryption["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
+    assert logs["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert [
+        rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
+        for rule in logs["LifecycleConfiguration"]["Rules"]
+        if "NoncurrentVersionExpiration" in rule
+    ] == [30]
+
+
 def test_a_cluster_of_one_s_own_brings_its_own_file_system() -> None:
     app = make_app()
     theirs = configuration(network=None, existing_cluster={"name": "theirs"}, storage={"lustre": None})

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from moto.events.models import EventPattern
 
+from stacks.checks.packs import PACKS
 from stacks.shared.acknowledgements import Reason
 from tests.infrastructure.auditors import audit, unacknowledged
 from tests.infrastructure.serverless import ASLEEP, WEEKLY, Deployed, configuration, deployed, text
@@ -271,7 +272,7 @@ def test_alarms_find_every_dead_letter_queue() -> None:
 
 def test_the_packs_of_rules_find_nothing_that_is_not_acknowledged() -> None:
     report = audit(deployed().app)
-    assert set(report) == {"AwsSolutions", "Serverless"}
+    assert set(report) == set(PACKS)
     assert unacknowledged(report) == []
 
 

@@ -235,6 +235,10 @@ class Storage(Section):
     """Further buckets that runs may read data sets from or write models to."""
 
 
+ALLOWED_IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._:@/-]*[A-Za-z0-9]$"
+"""The beginning of an image's name, up to a slash or its end."""
+
+
 class Images(Section):
     """The base images on which CodeBuild builds our images, and images that are not built."""
 
@@ -246,6 +250,9 @@ class Images(Section):
     """Base image for trn2, with the native TorchNeuron. It has no default because AWS has published no fixed name."""
     tools: str | None = None
     """An image of your own for staging and publishing, with our `trainer` package. None: `make images` builds it."""
+    allowed: tuple[Annotated[str, Field(pattern=ALLOWED_IMAGE)], ...] = ()
+    """Images that specs may name in `workload.image`: registries, folders of registries or repositories, with all that
+    is below them, or whole names. Empty: every image that the nodes can pull."""
 
 
 class Schedule(Section):
@@ -419,7 +426,7 @@ class Configuration(Section):
             raise ValueError(f"images.torchneuron_base is missing; {trn2[0]} needs an image with TorchNeuron")
         if self.environment == "production":
             for field, image in self.images.model_dump().items():
-                if image is not None and not is_pinned(image):
+                if isinstance(image, str) and not is_pinned(image):
                     raise ValueError(f"images.{field}: {unpinned(image)}")
         return self
 

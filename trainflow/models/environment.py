@@ -32,6 +32,7 @@ TopicArn = Annotated[str, Field(pattern=r"^arn:aws[-a-z]*:sns:[-a-z0-9]+:\d{12}:
 StateMachineArn = Annotated[str, Field(pattern=r"^arn:aws[-a-z]*:states:[-a-z0-9]+:\d{12}:stateMachine:\S+$")]
 SlurmUrl = Annotated[str, Field(pattern=r"^((https?|ssm)://\S+)?$")]
 S3Prefix = Annotated[str, Field(pattern=r"^(s3://[^/\s]+/.*)?$")]
+JsonList = Annotated[tuple[str, ...], BeforeValidator(json.loads)]
 JsonText = Annotated[str, AfterValidator(_checked)]
 JsonObject = Annotated[dict[str, str], BeforeValidator(_json_object)]
 
@@ -113,6 +114,13 @@ class ToolsEnvironment(Settings):
     """The image that staging and publishing run in."""
 
     tools_image: Name
+
+
+class ImagesEnvironment(Settings):
+    """Images that runs may use."""
+
+    allowed_images: JsonList
+    """JSON list of `images.allowed` of the configuration; empty where all are allowed."""
 
 
 class NotificationEnvironment(Settings):

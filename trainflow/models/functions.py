@@ -12,6 +12,7 @@ from trainflow.models.environment import (
     CacheEnvironment,
     ClusterEnvironment,
     DeploymentEnvironment,
+    ImagesEnvironment,
     LinkEnvironment,
     NotificationEnvironment,
     ReapingEnvironment,
@@ -45,6 +46,7 @@ WORKFLOW = (WorkflowEnvironment,)
 REAPING = (ReapingEnvironment,)
 REPLACEMENT = (ReplacementEnvironment,)
 TOOLS = (ToolsEnvironment,)
+IMAGES = (ImagesEnvironment,)
 LINKED = (LinkEnvironment,)
 
 SLURM = SlurmEnvironment.variables()
@@ -78,7 +80,7 @@ class Function:
 
 
 TASKS = (
-    Function(name="ValidateRun", module="validate_run", settings=RUNS + LINKED + TOOLS),
+    Function(name="ValidateRun", module="validate_run", settings=RUNS + LINKED + TOOLS + IMAGES),
     Function(name="Preflight", module="preflight", settings=CLUSTER + ARTIFACTS + CACHES, access=Access.EXAMINE),
     Function(name="AcquireCache", module="acquire_cache", settings=CACHES),
     Function(name="EnsureCapacity", module="ensure_capacity", settings=CLUSTER + REPLACEMENT, access=Access.SCALE),

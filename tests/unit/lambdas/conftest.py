@@ -123,6 +123,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, own_clients: None) -> Iterator[Aws]:
             "LINKED_FILE_SYSTEM": "",
             "LINKED_URL": "",
             "TOOLS_IMAGE": TOOLS_IMAGE,
+            "ALLOWED_IMAGES": "[]",
             **dict.fromkeys(SLURM, ""),
         }.items():
             monkeypatch.setenv(name, value)

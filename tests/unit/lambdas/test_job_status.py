@@ -105,6 +105,7 @@ def test_a_failed_job_keeps_its_controllers_words(backend: BackendName, reason: 
     [
         ("job", {"ready": 1}, {"ready": 2}),
         ("job", {"ready": 1}, {"ready": 1, "uncountedTerminatedPods": {"succeeded": ["u"]}}),
+        ("job", {"ready": 1}, {"ready": 1, "failed": 1}),
         (
             "jobset",
             {"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 0, "succeeded": 0}]},

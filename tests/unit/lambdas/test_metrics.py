@@ -17,7 +17,7 @@ from lambdas.gateways import metrics
 from lambdas.handlers import publish_metrics
 from lambdas.logic import metric_data
 from lambdas.logic.program_output import last_line
-from lambdas.logic.step_metrics import Batch, advanced, next_batch
+from lambdas.logic.step_metrics import Batch, advanced, is_behind, next_batch
 from lambdas.logic.unread_log import UnreadLines
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
@@ -149,6 +149,28 @@ def test_fields_that_a_program_does_not_know_are_not_published() -> None:
     assert [(datum.metric, datum.value) for datum in metric_data.of_reports("bert", reports)] == [
         (RunMetric.TOKENS_PER_SECOND, 8.0)
     ]
+
+
+def test_a_programs_own_figures_have_a_point_for_every_second() -> None:
+    reports = [(NOW, StepReport(step=1, tokens_per_second=8.0, others={"accuracy": 0.5}))]
+    data = list(metric_data.of_reports("bert", reports, names=("accuracy",)))
+    assert {datum.metric: datum.every_second for datum in data} == {RunMetric.TOKENS_PER_SECOND: True, "accuracy": True}
+
+
+def test_a_cursor_is_behind_if_steps_or_reports_of_steps_have_been_published_since() -> None:
+    published = MetricsCursor(last_step=5, last_report=4)
+    assert not is_behind(published, published)
+    assert is_behind(MetricsCursor(last_step=4, last_report=4), published)
+    assert is_behind(MetricsCursor(last_step=5, last_report=3), published)
+    assert is_behind(MetricsCursor(last_step=5), published)
+    assert not is_behind(MetricsCursor(last_step=5, last_report=5), published)
+    assert is_behind(MetricsCursor(), MetricsCursor(last_step=0))
+
+
+def test_a_run_that_an_earlier_version_has_read_goes_on_with_trainflows_lines_and_a_new_one_with_any() -> None:
+    lines = [LogLine(logged_at=NOW, text=json.dumps({"step": 3, "loss": 1.5}))]
+    assert [step.step for step in next_batch(lines, MetricsCursor()).steps] == [3]
+    assert next_batch(lines, MetricsCursor(last_step=2)).steps == []
 
 
 def test_what_cloudwatch_refuses_is_not_sent_and_a_thousand_data_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,6 +251,20 @@ def test_what_the_pod_saw_to_be_wrong_is_a_problem(seen: dict[str, Any], words: 
     assert words in sentence
 
 
+@pytest.mark.parametrize("field", ["module", "script", "command"])
+def test_a_fault_of_the_program_is_reported_at_the_field_that_names_it(field: str) -> None:
+    named = {"module": None, "script": None, "command": None, field: ("train",) if field == "command" else "train"}
+    workload = RUN.spec.workload.model_copy(update=named)
+    run = RUN.model_copy(update={"spec": RUN.spec.model_copy(update={"workload": workload})})
+    assert problems(in_pod(run, program="it is not there.")) == [f"workload.{field}: it is not there."]
+
+
+def test_a_probe_that_could_not_ask_for_the_room_leaves_a_note() -> None:
+    assert noted(in_pod(free_bytes=None, checkpoint_bytes=4 * GIB)) == [
+        "Whether there is room for data and checkpoints: the probe did not report how much is free."
+    ]
+
+
 def test_data_and_checkpoints_share_the_room() -> None:
     [sentence] = problems(in_pod(data_bytes=60 * GIB, checkpoint_bytes=50 * GIB, free_bytes=100 * GIB))
     assert sentence.startswith("dataset.url: the shared file system has 100.0 GiB free, but the run needs 60.0 GiB for")
@@ -268,6 +282,7 @@ def test_a_folder_that_holds_another_data_set_is_a_problem_before_staging_refuse
     [sentence] = problems(in_pod(staged_url="s3://elsewhere/wikicorpus_seqlen128.tar"))
     assert sentence.startswith("dataset.name: /data/")
     assert "holds s3://elsewhere/wikicorpus_seqlen128.tar; give s3://corpus/" in sentence
+    assert sentence.endswith(" a name of its own, or remove the other.")
     linked = RUN.model_copy(update={"linked_folder": "/data/corpus"})
     assert in_pod(linked, staged_url="s3://elsewhere/wikicorpus_seqlen128.tar") == []
 

@@ -254,6 +254,19 @@ def test_the_owner_is_warned_once_with_what_to_do(aws: Aws) -> None:
     assert row.status is RunStatus.RUNNING, "a warning does not end the run"
 
 
+def test_a_forecast_without_prices_names_no_cost(aws: Aws) -> None:
+    run = limited(max_total_hours=10)
+    warning = {"limit": "limits.max_total_hours", "ends_at": "2026-11-21T22:00:00Z", "usd": 0.0, "last_step": 41}
+    warning |= {"total_steps": 100, "trained_at": "2026-11-21T21:48:00Z", "total_usd": None}
+    aws.table.begin(row_of(run))
+    event = {"run_id": run.run_id, "execution_arn": run.execution_arn, "status": "RUNNING", "warning": warning}
+    notify.lambda_handler(event, CONTEXT)
+    ((_, text),) = aws.messages
+    assert text.splitlines()[2] == (
+        "Forecast: at its present rate the training would end at 2026-11-21 21:48 UTC, before the limit."
+    )
+
+
 def test_the_message_about_its_end_says_what_was_done_and_how_to_go_on(aws: Aws) -> None:
     run = run_of(spec_with(teardown__on_failure=False))
     aws.table.begin(row_of(run))

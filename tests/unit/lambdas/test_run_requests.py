@@ -69,8 +69,9 @@ def test_a_file_of_another_kind_is_refused_by_its_name(key: str) -> None:
 @settings(deadline=None)
 @given(st.text() | JSON.map(json.dumps))
 def test_any_other_message_is_refused_and_nothing_worse(body: str) -> None:
-    with pytest.raises(RunRequestInvalid):
+    with pytest.raises(RunRequestInvalid) as refused:
         parse_request(body)
+    assert str(refused.value) == "A message is neither S3's event of an upload nor one of a schedule's."
 
 
 def test_a_run_is_named_after_its_spec_and_takes_it_as_it_was_written() -> None:

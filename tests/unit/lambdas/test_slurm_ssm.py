@@ -195,6 +195,14 @@ def test_the_default_partition_is_among_all_of_them(slurm: SsmController, ssm: S
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("00:30:00", 30), ("12:05:59", 725), ("1-00:00:00", 1440), ("2-03:04:05", 3064), ("UNLIMITED", None)],
+)
+def test_a_time_limit_is_read_in_minutes(text: str, minutes: int | None) -> None:
+    assert slurm_ssm._minutes(text) == minutes
+
+
 def test_an_unknown_partition_is_none(slurm: SsmController, ssm: Ssm) -> None:
     ssm.answer("Failed", output="Partition nope not found\n")
     assert slurm.partition("nope") is None

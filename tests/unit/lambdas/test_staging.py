@@ -22,7 +22,7 @@ from lambdas.logic.staging import advanced, linked_folder, newest_report, requir
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, job_ref, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
-from trainflow.errors import StagingStalled, StorageFailed
+from trainflow.errors import InvalidRunSpec, StagingStalled, StorageFailed
 from trainflow.models.metric_names import NAMESPACE, RUN_DIMENSION, RunMetric
 from trainflow.models.run import Run, Stage, StagingProgress
 from trainflow.models.run_spec import Dataset, Limits
@@ -191,6 +191,23 @@ def test_a_run_keeps_the_tools_image_that_it_began_with(aws: Aws, monkeypatch: p
         "registry.example/tools@sha256:89ab",
     )
     assert validated(url="s3://data/wiki.tar", on=SLURM).tools_image is None
+
+
+@pytest.mark.parametrize("allowed", ["[]", '["registry.example"]', '["elsewhere", "registry.example/trainer"]'])
+def test_an_image_that_the_deployment_allows_is_taken(allowed: str, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLOWED_IMAGES", allowed)
+    assert validated(url="s3://data/wiki.tar").spec.workload.image == "registry.example/trainer@sha256:0123"
+
+
+def test_an_image_that_the_deployment_does_not_allow_is_refused(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLOWED_IMAGES", '["registry.example/train", "public.ecr.aws/neuron"]')
+    with pytest.raises(InvalidRunSpec) as refused:
+        validated(url="s3://data/wiki.tar")
+    assert str(refused.value) == (
+        "workload.image: 'registry.example/trainer@sha256:0123' is not among the images that this deployment allows: "
+        "registry.example/train, public.ecr.aws/neuron. Use one of them, or add it to images.allowed and deploy again."
+    )
+    assert validated(url="s3://data/wiki.tar", on=SLURM).spec.workload.image is None
 
 
 # StageData

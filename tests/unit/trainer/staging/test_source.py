@@ -14,7 +14,7 @@ from tests.unit.trainer.staging.object_server import ObjectServer
 from trainer.runtime import s3
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
 from trainer.staging import source
-from trainer.staging.source import Source
+from trainer.staging.source import Source, objects_below
 
 
 def open_source(url: str, *, unsigned: bool = False) -> Source:
@@ -116,3 +116,16 @@ def test_s3_is_asked_where_a_bucket_is(monkeypatch: pytest.MonkeyPatch, forbidde
         else:
             stub.add_response("head_bucket", {"BucketRegion": "eu-west-3"}, {"Bucket": "b"})
         assert s3.region_of(client, "b") == "eu-west-3"
+
+
+def test_objects_that_may_not_be_listed_are_named_with_the_permission_that_is_missing() -> None:
+    client = boto3.client("s3", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    with Stubber(client) as stub:
+        stub.add_client_error("list_objects_v2", "AccessDenied", http_status_code=403)
+        with pytest.raises(DatasetNotFound) as refused:
+            objects_below(
+                client, s3.parse("s3://corpora/wiki/", option="--url", key_required=True), "https://corpora.example/"
+            )
+    assert str(refused.value) == (
+        "s3://corpora/wiki/ may not be read; check the URL, and give the pod's role s3:ListBucket on it."
+    )

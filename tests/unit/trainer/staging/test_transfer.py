@@ -14,7 +14,7 @@ from tests.unit.trainer.staging.object_server import ObjectServer, Read
 from trainer.runtime.errors import DatasetNotFound, StorageFailed
 from trainer.staging import transfer
 from trainer.staging.source import RemoteFile, open_source
-from trainer.staging.transfer import Transfer, ranges_of
+from trainer.staging.transfer import Range, Transfer, ranges_of
 
 CONTENT = random.Random(0).randbytes(300_000)
 
@@ -125,6 +125,18 @@ def test_an_object_that_was_replaced_meanwhile_is_not_mixed_up(server: ObjectSer
     server.objects["corpus.tar"] = CONTENT[::-1]
     with pytest.raises(DatasetNotFound, match="was replaced while"):
         list(answers)
+
+
+def test_a_server_that_gives_everything_for_a_range_is_named() -> None:
+    url = "https://data.example/a"
+    asked = Range(RemoteFile(name="a", url=url, address=url, size=9, etag=None), 0, 4)
+    with pytest.raises(DatasetNotFound) as refused:
+        transfer._require_ranged(asked, 200, [])
+    assert str(refused.value).startswith(f"{url} gave everything when asked for bytes 0 to 4 of 9: it was replaced")
+    with pytest.raises(DatasetNotFound, match="gave bytes 0-3/8 when asked for"):
+        transfer._require_ranged(asked, 206, [("Content-Range", "bytes 0-3/8")])
+    transfer._require_ranged(asked, 206, [("Content-Range", "bytes 0-3/9")])
+    transfer._require_ranged(asked, 503, [])
 
 
 def test_without_an_etag_another_size_tells_that_a_file_was_replaced(server: ObjectServer, file: RemoteFile) -> None:

@@ -105,6 +105,13 @@ def test_devices_and_pipes_are_refused(tmp_path: Path, kind: bytes) -> None:
         unpack(archive_with(link(kind, "")), tmp_path)
 
 
+def test_a_symbolic_link_is_meant_from_its_own_folder_and_a_hard_link_from_the_archives(tmp_path: Path) -> None:
+    unpack(archive_with(link(tarfile.SYMTYPE, "../beside")), tmp_path / "symbolic")
+    assert (tmp_path / "symbolic" / "corpus" / "link").readlink() == Path("../beside")
+    with pytest.raises(DatasetInvalid, match="is a link that leaves the target folder"):
+        unpack(archive_with(link(tarfile.LNKTYPE, "../beside")), tmp_path / "hard")
+
+
 def test_a_link_inside_the_folder_may_stay(tmp_path: Path) -> None:
     unpack(archive_with(link(tarfile.SYMTYPE, "a")), tmp_path)
     assert (tmp_path / "corpus" / "link").is_symlink()
