@@ -69,6 +69,22 @@ class RunTable:
             values={f":{name}": _to_item(value) for name, value in changes.items()},
         )
 
+    def end(self, run_id: str, *, execution_arn: str, status: RunStatus, ended_at: datetime) -> None:
+        """Record the end of an execution whose row says that it runs. Any other row stays as it is."""
+        self._update(
+            run_id,
+            "SET #status = :status, ended_at = :ended_at, error_name = :error_name",
+            condition="execution_arn = :arn AND #status = :running",
+            names={"#status": "status"},
+            values={
+                ":status": _to_item(status.value),
+                ":ended_at": _to_item(ended_at.isoformat()),
+                ":error_name": _to_item(status.value),
+                ":arn": _to_item(execution_arn),
+                ":running": _to_item(RunStatus.RUNNING.value),
+            },
+        )
+
     def reopen(self, run_id: str, *, execution_arn: str) -> None:
         """Record that a run whose end is in the table goes on, because its execution was redriven."""
         self._update(

@@ -7,8 +7,10 @@ the memory does not grow with the log, and when the time is over the next poll c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Thread
 
 from botocore.exceptions import ClientError
 
@@ -28,6 +30,14 @@ from trainflow.progress.reader import lines_apart, warning
 
 LAST_LINES_SECONDS = 125.0
 """Time for which the log of a pod that is about to be deleted is followed: a pod's grace period and a little more."""
+
+
+OPENING_SECONDS = 10.0
+"""Time for which an opened log may keep the deletion of its pod, and once more the end of the function, waiting.
+
+The API answers at the kubelet's first line. A lost node has no kubelet, and a silent program writes no line before it
+is asked to end.
+"""
 
 
 @dataclass(frozen=True)
@@ -113,10 +123,11 @@ def publish_last_lines(
     if training is None or training.stage is not Stage.TRAINING:
         delete()
         return cursor
-    unread = _open(backend, training, cursor)
+    opening = _in_background(lambda: _open(backend, training, cursor))
+    wait([opening], timeout=OPENING_SECONDS)
     delete()
     try:
-        if unread is not None:
+        if (unread := _opened(opening)) is not None:
             cursor = publish_lines(run, unread, unread, cursor).cursor
         # A call before this one may have published them, and then failed.
         stored = recording.kept_steps(run.run_id).progress
@@ -136,6 +147,21 @@ def _open(backend: Backend, training: JobRef, cursor: MetricsCursor) -> UnreadLi
         return UnreadLines(lines, position, pod=pod)
     except Exception:  # noqa: BLE001 (no error may keep the run's nodes)
         logger.exception("the last lines of rank 0 could not be read")
+        return None
+
+
+def _in_background(call: Callable[[], UnreadLines | None]) -> Future[UnreadLines | None]:
+    """The result of a call that may not end in time; it is left behind then."""
+    result: Future[UnreadLines | None] = Future()
+    Thread(target=lambda: result.set_result(call()), daemon=True).start()
+    return result
+
+
+def _opened(opening: Future[UnreadLines | None]) -> UnreadLines | None:
+    try:
+        return opening.result(timeout=OPENING_SECONDS)
+    except TimeoutError:
+        logger.warning("the log of rank 0 was not opened in time: its node may be lost")
         return None
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel
 
+from lambdas.gateways import executions
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
-from lambdas.handlers.task import task
+from lambdas.handlers.task import logger, task
 from lambdas.logic.staging import linked_folder
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.code import unpacked_reason
 from trainflow.models.environment import ImagesEnvironment, LinkEnvironment, RunTableEnvironment, ToolsEnvironment
 from trainflow.models.image_names import is_allowed
 from trainflow.models.run import Run, run_id_for
+from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import RunSpec, decided, excess_name_length, parse_run_spec
 from trainflow.models.run_table import row_of
 from trainflow.models.spec_limits import require_limits_ahead
@@ -53,8 +55,24 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         tools_image=read(ToolsEnvironment).tools_image if spec.compute.backend_description.runs_on_kubernetes else None,
     )
     # Before anything costs money: CleanUp reads from the table which resources the run may have.
-    RunTable(read(RunTableEnvironment).run_table).begin(row_of(run))
+    table = RunTable(read(RunTableEnvironment).run_table)
+    table.begin(row_of(run))
+    _end_if_stopped(table, run)
     return {"run": run.model_dump(mode="json")}
+
+
+def _end_if_stopped(table: RunTable, run: Run) -> None:
+    """Note the end of an execution that was stopped before its row existed: CleanUp found no row then.
+
+    The row is written first: an execution that is stopped later is cleaned up by its row.
+    """
+    try:
+        found = executions.describe(run.execution_arn)
+    except Exception:  # noqa: BLE001 (a run must not fail because its status cannot be read)
+        logger.exception("the execution's status could not be read")
+        return
+    if found is not None and found.status is not RunStatus.RUNNING:
+        table.end(run.run_id, execution_arn=run.execution_arn, status=found.status, ended_at=datetime.now(UTC))
 
 
 def _require_names(run_id: str, spec: RunSpec) -> None:

@@ -182,8 +182,11 @@ class TaskGrants(SharedGrants):
         return grants()
 
     def validate_run(self) -> Grants:
-        """Writes the run to the run table."""
-        return self.use_table("dynamodb:PutItem")
+        """Writes the run to the run table, and its end if the run was stopped before."""
+        return [
+            *self.use_table("dynamodb:PutItem", "dynamodb:UpdateItem"),
+            self.describe_runs(self._resources.stack),
+        ]
 
     def preflight(self) -> Grants:
         """Reads everything that can prevent a run from starting; changes nothing in the account."""

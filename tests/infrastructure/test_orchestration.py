@@ -228,7 +228,7 @@ def test_who_may_publish_metrics_and_where() -> None:
 
 def test_the_record_of_a_run_is_written_by_few_functions_and_deleted_by_none() -> None:
     assert deployed().who_may("dynamodb:PutItem", on="Runs") == {"ValidateRun", "SurveyFleet", "StartRun"}
-    assert deployed().who_may("dynamodb:UpdateItem", on="Runs") == {"Notify", "CleanUp", "StartRun"}
+    assert deployed().who_may("dynamodb:UpdateItem", on="Runs") == {"Notify", "CleanUp", "StartRun", "ValidateRun"}
     limits = [
         statement.get("Condition")
         for who, action, _, statement in deployed().grants()

@@ -33,6 +33,7 @@ class Strength(IntEnum):
     EXCEPTION = auto()
     LINK = auto()
     SIGNAL = auto()
+    UNCAUGHT = auto()
     UNKNOWN = auto()
     """No evidence: a pod that ended for an unknown reason is still a better cause than a pod that lost it."""
     CONSEQUENCE = auto()
@@ -88,8 +89,9 @@ def judge(evidence: Evidence) -> Verdict:
     """The verdict on a failed job.
 
     The cluster's own reason comes first, then the error that the program named, then the log: its causes, its broken
-    connections, the exit code of the rank that failed first, and what follows from the end of another process. Lines
-    after which a program usually goes on, such as warnings, decide only if nothing else does.
+    connections, the exit code of the rank that failed first, and what follows from the end of another process. An
+    exception of which the table knows nothing is the program's own, unless its words say that it may pass. Lines after
+    which a program usually goes on, such as warnings, decide only if nothing else does.
     """
     table = failure_table()
     found = ((strength, verdict) for strength, verdict in _candidates(table, evidence) if verdict is not None)
@@ -108,6 +110,7 @@ def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Ve
     yield Strength.LINK, _by_lines(table, Kind.LINK, evidence, strong)
     yield Strength.SIGNAL, _by_exit_code(table, evidence)
     yield Strength.CONSEQUENCE, _by_lines(table, Kind.CONSEQUENCE, evidence, strong)
+    yield Strength.UNCAUGHT, _by_uncaught_exception(table, evidence, strong)
     for kind in LOG_KINDS:
         yield Strength.WEAK, _by_lines(table, kind, evidence, weak)
     yield Strength.UNKNOWN, _by_default(table, evidence)
@@ -180,6 +183,18 @@ def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Ve
     return None
 
 
+def _by_uncaught_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by the last exception that no rule explains, for a program that ended by itself."""
+    if not _ended_by_itself(evidence):
+        return None
+    for line in reversed(lines):
+        if line.ends_program and not _is_explained(table, line):
+            for rule in table.of_kind(Kind.UNCAUGHT):
+                if any(expression.search(line.searched) for expression in rule.exception_says):
+                    return _verdict(rule, evidence, line)
+    return None
+
+
 def _is_explained(table: Table, line: Line) -> bool:
     return any(expression.search(line.searched) for rule in table.rules for expression in rule.log)
 
@@ -196,9 +211,12 @@ def _by_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
 def _by_default(table: Table, evidence: Evidence) -> Verdict:
     """A program that ends by itself before its first step is its author's to correct; a worker that dies later is
     restarted."""
-    by_itself = evidence.exit_code is not None and 0 < evidence.exit_code < FIRST_SIGNAL_EXIT_CODE
-    name = "ScriptFailed" if by_itself and not evidence.has_steps else "WorkerFailed"
+    name = "ScriptFailed" if _ended_by_itself(evidence) and not evidence.has_steps else "WorkerFailed"
     return Verdict(error=table.classes[name], rule="default")
+
+
+def _ended_by_itself(evidence: Evidence) -> bool:
+    return evidence.exit_code is not None and 0 < evidence.exit_code < FIRST_SIGNAL_EXIT_CODE
 
 
 def _verdict(rule: Rule, evidence: Evidence, line: Line | None = None) -> Verdict:

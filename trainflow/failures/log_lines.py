@@ -36,6 +36,9 @@ _LOGGED_EXCEPTION = re.compile(
 )
 """An exception behind the prefix of a logger: `2026-11-21 06:38:02 - ERROR - ValueError: …`."""
 
+_QUALIFIED = re.compile(r"^(?:[a-z_]\w{0,80}\.){1,12}[A-Z]\w{0,80}(?::\s|:?$)")
+"""An exception named with its module: `queue.Empty`, `acme.plans.PlanViolation: …`. No other line begins so."""
+
 _HANDLING = "During handling of the above exception, another exception occurred"
 """Python's line between an exception that the program handled and the one that ended it."""
 
@@ -57,6 +60,14 @@ _STRONG = re.compile(
     r"|nccl warn|libfabric:|<warn>|\bnet/ofi\b|retries (?:exceeded|exhausted)|giving up"
 )
 """Lines that look weak and are not: levels E and F of C++ programs; NCCL and libfabric call their errors warnings."""
+
+_ENDED_BY_LAUNCHER = re.compile(r"Sending process \d{1,9} closing signal SIG|traceback\s{0,3}: Signal 15 \(SIGTERM\)")
+"""What torchrun says of the ranks that it ends itself, because another one failed or it was ended."""
+
+_REPORTS_OF_OTHERS = frozenset(
+    {"ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SystemExit"}
+)
+"""Exceptions with which a launcher says that a process of its own failed."""
 
 _ROOT_CAUSE = re.compile(r"^(?:\[[^\]]{0,60}\]:?\s?)?\s*Root Cause\b")
 _REPORTED_EXIT_CODE = re.compile(r"\bexitcode\s{0,3}:\s{0,3}(-?\d{1,5})\b")
@@ -82,6 +93,12 @@ class Line:
     weak: bool = False
     """Whether the program went on after it: a warning, a retry, an exception that was handled."""
 
+    @property
+    def ends_program(self) -> bool:
+        """Whether the line is the program's own last exception, not a launcher's report of one."""
+        is_exception = self.exception.endswith(("Error", "Exception")) or bool(_QUALIFIED.match(self.text))
+        return is_exception and self.exception not in _REPORTS_OF_OTHERS
+
 
 def evidence_lines(texts: Iterable[str]) -> list[Line]:
     """The lines that may be evidence, in their order. Steps, frames of tracebacks and repeated lines are left out."""
@@ -97,7 +114,7 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
         bare = _RANK_PREFIX.sub("", text, count=1)
         is_source = below_frame and bare.startswith("  ")
         below_frame = False
-        if is_source or not bare.strip() or _reports_progress(text):
+        if is_source or not bare.strip() or _ENDED_BY_LAUNCHER.search(bare) or _reports_progress(text):
             continue
         line = _line(bare)
         found.setdefault(line.searched, line)

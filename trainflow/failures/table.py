@@ -20,6 +20,7 @@ class Kind(StrEnum):
     LINK = "link"
     SIGNAL = "signal"
     CONSEQUENCE = "consequence"
+    UNCAUGHT = "uncaught"
 
 
 @dataclass(frozen=True)

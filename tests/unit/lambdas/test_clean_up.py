@@ -377,6 +377,33 @@ def test_a_late_second_try_of_the_validation_does_not_bring_a_run_back(aws: Aws)
     assert status_of(aws, run) is RunStatus.SUCCEEDED
 
 
+def test_a_run_that_was_stopped_before_its_validation_ended_is_not_left_running(
+    aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(WITHOUT_DATA)
+    clean(run)
+    monkeypatch.setattr(executions, "describe", lambda _arn: Execution(status=RunStatus.ABORTED))
+    validated(WITHOUT_DATA, run)
+    row = aws.table.find(run.run_id)
+    assert row is not None
+    assert (row.status, row.needs_nodes) == (RunStatus.ABORTED, False)
+    assert row.ended_at is not None
+    validated(WITHOUT_DATA, run)
+    assert aws.table.find(run.run_id) == row, "a second try changes nothing"
+
+
+def test_a_validation_does_not_fail_because_the_status_of_its_execution_cannot_be_read(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_arn: str) -> Execution:
+        raise ServiceUnavailable("throttled")
+
+    monkeypatch.setattr(executions, "describe", refuse)
+    run = run_of(WITHOUT_DATA)
+    validated(WITHOUT_DATA, run)
+    assert status_of(aws, run) is RunStatus.RUNNING
+
+
 def test_a_name_that_step_functions_has_forgotten_may_come_again(aws: Aws) -> None:
     run = run_of(WITHOUT_DATA)
     validated(WITHOUT_DATA, run)

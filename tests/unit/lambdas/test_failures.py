@@ -19,7 +19,7 @@ from tests.fakes.runs import job_ref, run_of
 from trainflow.errors import DeviceFailed, ImageUnavailable, JobEvicted, StorageUnavailable, WorkerFailed
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
 from trainflow.failures.log_lines import MAX_LINES, evidence_lines, rank_exit_code
-from trainflow.failures.table import failure_table, restarted_errors
+from trainflow.failures.table import Kind, failure_table, restarted_errors
 from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.run import Stage
 
@@ -108,13 +108,29 @@ def test_the_source_code_in_a_traceback_is_no_evidence() -> None:
         '    raise RuntimeError("no space left on device") if full else error',
         "RuntimeError: the moon is full",
     )
-    assert verdict.strength is Strength.UNKNOWN
+    assert verdict.strength is Strength.UNCAUGHT
+    assert verdict.quotation == "RuntimeError: the moon is full"
 
 
 def test_an_exception_that_the_program_handled_is_not_the_one_that_ended_it() -> None:
     handling = "During handling of the above exception, another exception occurred:"
-    assert judged("KeyError: 'x'", handling, "RuntimeError: no cache").strength is Strength.UNKNOWN
+    assert judged("KeyError: 'x'", handling, "RuntimeError: no cache").quotation == "RuntimeError: no cache"
     assert judged("KeyError: 'x'", handling, "TypeError: no").quotation == "TypeError: no"
+
+
+def test_an_exception_that_no_rule_knows_is_the_programs_own_unless_it_says_that_it_may_pass() -> None:
+    ended = "W1121 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 8549 closing signal SIGTERM"
+    assert judged("acme.Plan: stage 3 has no optimizer", ended, has_steps=True).error.name == "ScriptFailed"
+    closed = "RuntimeError: the ledger is closed"
+    assert judged(closed, *report(1, others=2), has_steps=True).error.name == "ScriptFailed"
+    assert judged("acme.QuorumError: member 3 was lost, try again", has_steps=True).error.name == "WorkerFailed"
+    assert judged(closed, *report(-9), has_steps=True).error.name == "WorkerFailed"
+    assert judged("no exception at all", has_steps=True).error.name == "WorkerFailed"
+
+
+def test_a_word_that_only_contains_the_name_of_a_launcher_is_no_evidence_of_it() -> None:
+    assert judged("ValueError: a supported device is needed").error.name == "ScriptFailed"
+    assert judged("orted was not able to start").error.name == "NetworkFailed"
 
 
 def test_a_worker_out_of_memory_is_restarted_only_after_a_step() -> None:
@@ -167,7 +183,8 @@ def test_every_rule_has_evidence_and_leads_to_a_class() -> None:
     table = failure_table()
     assert len({rule.name for rule in table.rules}) == len(table.rules)
     for rule in table.rules:
-        assert rule.log or rule.pending or rule.job_reasons or rule.pod_reasons or rule.exit_codes, rule.name
+        by_cluster = rule.pending or rule.job_reasons or rule.pod_reasons or rule.exit_codes
+        assert rule.log or by_cluster or (rule.kind is Kind.UNCAUGHT and rule.exception_says), rule.name
         assert rule.error.name in table.classes
     assert "ScriptFailed" not in restarted_errors()
 

@@ -12,7 +12,7 @@ import pytest
 
 from lambdas.gateways import metrics
 from lambdas.gateways.kubernetes import KubernetesCluster
-from lambdas.handlers import backends, publish_metrics, tear_down
+from lambdas.handlers import backends, publish_metrics, publishing, tear_down
 from lambdas.logic.jobs import job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of
@@ -42,6 +42,9 @@ class Cluster:
     done: list[str] = field(default_factory=list)
     is_there: bool = True
     fails_at: str | None = None
+    answers: Event | None = None
+    """When the kubelet answers with the log; at once without it."""
+    deleted: Event = field(default_factory=Event)
 
     def _do(self, what: str) -> None:
         self.done.append(what)
@@ -55,6 +58,8 @@ class Cluster:
         return map(line, self.logged) if self.is_there else iter(())
 
     def follow_log(self, _pod: str, **_options: Any) -> Iterator[LogLine]:
+        if self.answers is not None:
+            assert self.answers.wait(timeout=30)
         self._do("open the log")
         return self._followed()
 
@@ -65,6 +70,7 @@ class Cluster:
     def cancel(self, _run_id: str) -> list[str]:
         self._do("delete")
         self.is_there = False
+        self.deleted.set()
         return [TRAINING.name]
 
     def delete(self, _job: Any) -> None:
@@ -171,6 +177,28 @@ def test_no_trouble_with_the_log_keeps_a_job_or_a_node(
     assert (answer["deleted_jobs"], answer["progress"], pods.is_there) == ([TRAINING.name], progress, False)
     assert ("release" in pods.done) == (state != "DeleteJob")
     assert steps == [1, 2, 3]
+
+
+@pytest.mark.parametrize("state", WAYS)
+def test_the_log_of_a_lost_node_does_not_hold_up_the_deletion(
+    pods: Cluster, steps: list[int], state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "OPENING_SECONDS", 0.05)
+    pods.answers = Event()
+    call(state)
+    assert (pods.done[0], steps) == ("delete", [])
+    pods.answers.set()
+
+
+def test_a_program_that_writes_nothing_until_it_is_asked_to_end_is_read_to_its_end(
+    pods: Cluster, steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "OPENING_SECONDS", 5.0)
+    monkeypatch.setattr(publishing, "wait", lambda opening, timeout: None)
+    pods.answers = pods.deleted
+    call("DeleteJob")
+    assert pods.done[:3] == ["delete", "open the log", "read the log"]
+    assert steps == [1, 2, 3, 4, 5]
 
 
 def test_metrics_that_cloudwatch_does_not_take_keep_no_node(pods: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
