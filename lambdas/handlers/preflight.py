@@ -20,7 +20,6 @@ from lambdas.handlers.program import next_attempt, outcome_of_program
 from lambdas.handlers.task import task
 from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.jobs import Job, job_of
-from lambdas.logic.pauses import pause_seconds
 from lambdas.logic.preflight.cache import of_cache
 from lambdas.logic.preflight.dataset import needs_stored_checksum, of_dataset
 from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, require_no_problem
@@ -36,6 +35,7 @@ from lambdas.logic.preflight.probe import (
 from lambdas.logic.watching import gang_is_overdue
 from trainflow.errors import SecretUnavailable, TrainflowError
 from trainflow.models.environment import ArtifactEnvironment, CacheEnvironment
+from trainflow.models.pauses import pause_seconds
 from trainflow.models.preflight import DatasetFacts, Probed, Unknown
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_spec import Dataset, RunSpec
