@@ -27,6 +27,8 @@ VERSION = 1
 HASH_LENGTH = 12
 """Hex digits, as in a run id."""
 
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}$")
+
 
 def cache_key(spec: RunSpec, *, image_digest: str | None) -> str:
     """The key of a run's cache. It begins with a readable name: `<cacheset or spec's name>-<12 hex digits>`.
@@ -63,9 +65,14 @@ def _what_shapes_graphs(spec: RunSpec, image_digest: str | None) -> dict[str, An
     }
 
 
+def is_pinned(image: str) -> bool:
+    """Whether an image's name ends with its digest."""
+    return _DIGEST.search(image) is not None
+
+
 def _digest(image: str) -> str:
     """The digest alone where an image has one: the same image may have many names."""
-    found = re.search(r"sha256:[0-9a-f]{64}$", image)
+    found = _DIGEST.search(image)
     return found[0] if found else image
 
 
