@@ -13,8 +13,12 @@ from trainflow.models.planned_run import RunRequest
 from trainflow.models.run_table import row_of
 
 
-@task(RunRequest)
-def lambda_handler(event: RunRequest) -> dict[str, Any]:
+class Event(RunRequest):
+    """The state's input."""
+
+
+@task(Event)
+def lambda_handler(event: Event) -> dict[str, Any]:
     """The run, with all defaults of its spec filled in."""
     run = run_of(event)
     # Before anything costs money: CleanUp reads from the table which resources the run may have.
