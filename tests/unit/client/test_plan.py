@@ -185,6 +185,7 @@ def test_the_published_recipes_have_the_steps_and_the_batch_of_the_program(name:
 
 def test_a_plan_says_what_would_be_created_and_what_is_in_the_way() -> None:
     service = {"kind": "Service", "metadata": {"name": "bert-0-training-1"}}
+    submission = {"name": "bert-0-publish-1", "script": "a\nb\n"}
     jobs = (
         PlannedJob(stage=Stage.TRAINING, name="bert-0-training-1", objects=(service,)),
         PlannedJob(
@@ -197,7 +198,7 @@ def test_a_plan_says_what_would_be_created_and_what_is_in_the_way() -> None:
     assert "The run could not start:\n  - compute.num_nodes is 17." in shown
     assert "Not checked, or known later:\n  - workload: image." in shown
     written = objects_text(planned)
-    assert [*yaml.safe_load_all(written)] == [service, {"name": "bert-0-publish-1", "script": "a\nb\n"}]
+    assert [*yaml.safe_load_all(written)] == [service, submission]
     assert "script: |\n  a\n  b\n" in written
 
 

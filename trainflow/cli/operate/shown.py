@@ -135,8 +135,8 @@ def _events(bound: EventBound) -> str:
     """The most events of the run's executions."""
     attempts = f"with all {bound.attempts} attempts" if bound.attempts > 1 else "without a restart"
     return (
-        f"at most {bound.events:,} of the {bound.quota:,} that Step Functions allows, in a year {attempts}; a window of "
-        f"{bound.window_polls} polls ({bound.window_hours:g} h) has at most {bound.window_events:,} of its own"
+        f"at most {bound.events:,} of the {bound.quota:,} that Step Functions allows, in a year {attempts}; a window "
+        f"of {bound.window_polls} polls ({bound.window_hours:g} h) has at most {bound.window_events:,} of its own"
     )
 
 
