@@ -278,6 +278,17 @@ def test_a_plan_shows_what_a_run_would_create_and_creates_nothing(detached: Deta
     assert planned_container["resources"] == made_container["resources"]
 
 
+def test_a_plan_in_the_twin_leaves_no_run_and_no_object(tmp_path: Path) -> None:
+    write_spec(tmp_path, max_steps=10)
+    command = Commands(tmp_path, alone=True)
+    plan = command.json("plan", "spec.yaml", "--local")
+    assert (plan["problems"], plan["planned_trouble"]) == ([], None)
+    assert [job["stage"] for job in plan["jobs"]] == ["preflight", "training", "publish"]
+    assert command.json("list", "--local") == []
+    left = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    assert set(left) <= {Path("spec.yaml"), Path(".trainflow/caches.json")}, "no object, log or record"
+
+
 def without_port(word: str) -> str:
     """A word of a launcher's command; the port of the rendezvous is made of the job's name."""
     return "PORT" if re.fullmatch(r"\d{5}", word) else word
