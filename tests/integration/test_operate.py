@@ -8,7 +8,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -304,7 +304,7 @@ def test_a_plan_names_what_keeps_a_run_from_starting(detached: Detached) -> None
 
 
 def everything_of(detached: Detached) -> dict[str, Any]:
-    """Executions, items, objects and Kubernetes objects of an account."""
+    """Executions, items, objects and Kubernetes objects of an account, but those of the run that goes on."""
     address = read_address(detached.folder / "out" / detached.run_id)
     assert address is not None
     session = boto3.Session(
@@ -316,10 +316,13 @@ def everything_of(detached: Detached) -> dict[str, Any]:
     def client(service: str) -> Any:
         return session.client(service, endpoint_url=address.endpoint)  # type: ignore[call-overload]
 
+    def others(names: Iterable[str]) -> list[str]:
+        return sorted(name for name in names if detached.run_id not in name)
+
     machines = client("stepfunctions").list_state_machines()["stateMachines"]
     training = next(machine["stateMachineArn"] for machine in machines if machine["name"].endswith("-training"))
     executions = client("stepfunctions").list_executions(stateMachineArn=training)["executions"]
-    items = [client("dynamodb").scan(TableName=name).get("Items") for name in (RUN_TABLE, CACHE_TABLE)]
+    items = [client("dynamodb").scan(TableName=name)["Items"] for name in (RUN_TABLE, CACHE_TABLE)]
     s3 = client("s3")
     objects = [
         found["Key"]
@@ -330,10 +333,10 @@ def everything_of(detached: Detached) -> dict[str, Any]:
     kinds = ("/apis/batch/v1/{}/jobs", "/api/v1/{}/pods", "/api/v1/{}/services", "/api/v1/{}/configmaps")
     found = [api.get(kind.format(f"namespaces/{NAMESPACE}"))["items"] for kind in kinds]
     return {
-        "executions": [each["name"] for each in executions],
-        "items": items,
-        "objects": sorted(objects),
-        "kubernetes": sorted(each["metadata"]["name"] for listed in found for each in listed),
+        "executions": others(each["name"] for each in executions),
+        "items": others(str(each) for listed in items for each in listed),
+        "objects": others(objects),
+        "kubernetes": others(each["metadata"]["name"] for listed in found for each in listed),
     }
 
 
