@@ -334,7 +334,7 @@ def everything_of(detached: Detached) -> dict[str, Any]:
     found = [api.get(kind.format(f"namespaces/{NAMESPACE}"))["items"] for kind in kinds]
     return {
         "executions": others(each["name"] for each in executions),
-        "items": others(str(each) for listed in items for each in listed),
+        "items": others(str(each.get("run_id") or each["cache_key"]) for listed in items for each in listed),
         "objects": others(objects),
         "kubernetes": others(each["metadata"]["name"] for listed in found for each in listed),
     }
