@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from local import preflight
@@ -28,6 +29,7 @@ from trainflow.client.twin_address import HeldAddress
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.connection import from_kubeconfig
 from trainflow.models.code import packed_key
+from trainflow.models.planned_run import PlannedRun
 from trainflow.models.run_record import RunError
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.spec_limits import require_limits_ahead
@@ -78,6 +80,19 @@ class TwinPlace:
             PlaceUnavailable: If the twin cannot be started.
         """
         return self._begin(spec, self._image_root(spec), code=code, run_id=run_id)
+
+    def plan(self, spec: RunSpec, *, code: PackedCode | None = None) -> PlannedRun:
+        """See `Place`. A twin that has no run is started for the answer; data sets and programs are those of `run`."""
+        image_root = self._image_root(spec)
+        self._check(spec, image_root)
+        if self._twin is not None:
+            return TwinRuns(self._twin).plan(spec, code=code)
+        with TemporaryDirectory(prefix="trainflow-plan-") as folder:
+            twin = self._started_twin(spec, image_root, folder=Path(folder))
+            try:
+                return TwinRuns(twin).plan(spec, code=code)
+            finally:
+                twin.stop()
 
     def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
         """See `Place`. The earlier run is one of this machine: its folder and its checkpoints are found here.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
@@ -30,6 +30,9 @@ class Backend(Protocol):
 
     A `JobRef` is of a job of this backend; methods with a run id apply to all jobs of the run.
     """
+
+    def render(self, job: Job) -> list[dict[str, Any]]:
+        """What `submit` would create, in its order, as documents for a person. Makes no call."""
 
     def submit(self, job: Job) -> None:
         """Create the job. An identical job that exists counts as created."""

@@ -16,10 +16,10 @@ from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
 from lambdas.logic.compile_cache import cache_key, has_waited_too_long
-from lambdas.logic.pauses import pause_seconds
 from lambdas.logic.run_limits import require_within_limits
 from trainflow.models.compile_cache import CacheRecord, CacheState, CacheUse, Hold, lease_of, own_folder
 from trainflow.models.environment import CacheEnvironment
+from trainflow.models.pauses import pause_seconds
 from trainflow.models.run import Run
 
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from lambdas.handlers import backends
 from lambdas.handlers.task import task
 from lambdas.logic.capacity import is_given_up
-from lambdas.logic.pauses import pause_seconds
 from lambdas.logic.run_limits import held, require_within_limits, seconds_left
+from trainflow.models.pauses import pause_seconds
 from trainflow.models.run import MetricsCursor, Run, Spending
 from trainflow.record.cost import region_of
 

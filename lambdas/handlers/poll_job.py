@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.handlers.task import task
-from lambdas.logic.pauses import watch_seconds
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
 from lambdas.logic.sight import blind_after, timestamp
 from lambdas.logic.watching import (
@@ -22,6 +21,7 @@ from lambdas.logic.watching import (
     require_hope,
     require_progress,
 )
+from trainflow.models.pauses import watch_seconds
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Run, Spending
 
 

@@ -1,28 +1,25 @@
 """Task state `Preflight`: checks whether the run can start, and reports every problem before anything is billed.
 
 This function asks AWS and the cluster; a small pod in the workload's image, the probe, examines what only pods can see.
+`trainflow plan` invokes it too: for the same checks without the probe, and for the objects that the run would create.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel
 
 from lambdas.backends.backend import Backend
-from lambdas.gateways import objects
-from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers import backends
 from lambdas.handlers.environment import read
+from lambdas.handlers.examining import cache_findings, dataset_facts
+from lambdas.handlers.planning import planned
 from lambdas.handlers.program import next_attempt, outcome_of_program
 from lambdas.handlers.task import task
-from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.jobs import Job, job_of
-from lambdas.logic.pauses import pause_seconds
-from lambdas.logic.preflight.cache import of_cache
-from lambdas.logic.preflight.dataset import needs_stored_checksum, of_dataset
+from lambdas.logic.preflight.dataset import of_dataset
 from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, require_no_problem
 from lambdas.logic.preflight.probe import (
     FAILURES,
@@ -35,10 +32,11 @@ from lambdas.logic.preflight.probe import (
 )
 from lambdas.logic.watching import gang_is_overdue
 from trainflow.errors import SecretUnavailable, TrainflowError
-from trainflow.models.environment import ArtifactEnvironment, CacheEnvironment
-from trainflow.models.preflight import DatasetFacts, Probed, Unknown
+from trainflow.models.environment import ArtifactEnvironment
+from trainflow.models.pauses import pause_seconds
+from trainflow.models.planned_run import RunRequest
+from trainflow.models.preflight import Probed
 from trainflow.models.run import Run, Stage
-from trainflow.models.run_spec import Dataset, RunSpec
 
 UNFINISHED: dict[str, Any] = {"finished": False, "image_digest": None, "versions": {}, "notes": []}
 """The answer while the probe has not ended."""
@@ -54,8 +52,25 @@ class Event(BaseModel):
     """Attempt of the probe."""
 
 
+class Question(BaseModel):
+    """The input from `trainflow plan`."""
+
+    plan: RunRequest
+
+
+def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """The next poll of a run's checks, or the plan of one that has not started."""
+    return _plan(event, context) if "plan" in event else _check(event, context)
+
+
+@task(Question)
+def _plan(event: Question) -> dict[str, Any]:
+    """What the run would create, and what would keep it from starting."""
+    return planned(event.plan).model_dump(mode="json")
+
+
 @task(Event)
-def lambda_handler(event: Event) -> dict[str, Any]:
+def _check(event: Event) -> dict[str, Any]:
     """Whether all checks are finished; if so, the digest of the workload's image, versions of its packages, and notes
     on what was not checked.
 
@@ -84,11 +99,11 @@ def _examined(run: Run, probe: Job, *, now: datetime) -> dict[str, Any]:
 
 
 def _concluded(run: Run, found: list[Finding], seen: Probed | Finding, *, digest: str | None) -> dict[str, Any]:
-    dataset, data = run.spec.dataset, _data(run.spec.dataset)
+    dataset, data = run.spec.dataset, dataset_facts(run.spec.dataset)
     if dataset is not None:
         found += of_dataset(dataset, data)
     found += of_probe(run, seen, data) if isinstance(seen, Probed) else [seen]
-    found += _cache(run.spec, digest)
+    found += cache_findings(run.spec, digest)
     require_no_problem(found)
     versions = dict(seen.versions) if isinstance(seen, Probed) else {}
     return {"finished": True, "image_digest": digest, "versions": versions, "notes": notes(found)}
@@ -120,39 +135,3 @@ def _after_failure(job: Job, run: Run, failed: TrainflowError) -> Problem | int:
         return Problem(str(failed))
     except FAILURES:
         return of_failure(run.spec, failed)
-
-
-def _data(dataset: Dataset | None) -> DatasetFacts:
-    """Facts about the source of the data set."""
-    if dataset is None:
-        return DatasetFacts()
-    where: dict[str, Any] = {"region": dataset.region, "signed": not dataset.public}
-    listed = dataset.manifest
-    manifest = listed is None or objects.head(listed.bucket, listed.key, **where) is not None
-    if not dataset.in_s3:
-        unknown = Unknown("the size of a file behind https:// is known when it is fetched")
-        return DatasetFacts(manifest_is_there=manifest, num_bytes=unknown, etag=f"sha256:{dataset.sha256}")
-    unknown_size = Unknown(f"the size of {dataset.url} could not be determined")
-    if not dataset.is_prefix:
-        found = objects.head(dataset.bucket, dataset.key, **where)
-        if found is None:
-            return DatasetFacts(is_there=False, manifest_is_there=manifest, num_bytes=unknown_size)
-        stored = needs_stored_checksum(dataset) or None
-        return DatasetFacts(
-            manifest_is_there=manifest,
-            num_bytes=found.num_bytes,
-            etag=found.etag,
-            is_verifiable=stored and objects.has_checksum(dataset.bucket, dataset.key, **where),
-        )
-    listing = objects.list_below(dataset.bucket, dataset.key, **where)
-    return DatasetFacts(
-        is_there=listing is not None and not listing.is_empty,
-        manifest_is_there=manifest,
-        num_bytes=unknown_size if listing is None or listing.num_bytes is None else listing.num_bytes,
-    )
-
-
-def _cache(spec: RunSpec, digest: str | None) -> Iterator[Finding]:
-    if spec.precompiles:
-        key = cache_key(spec, image_digest=digest)
-        yield from of_cache(CompileCaches(read(CacheEnvironment).cache_table).find(key))

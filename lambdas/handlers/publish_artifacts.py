@@ -12,8 +12,8 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.program import advance_program
 from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
-from lambdas.logic.pauses import pause_seconds
 from trainflow.models.environment import ArtifactEnvironment
+from trainflow.models.pauses import pause_seconds
 from trainflow.models.run import JobRef, Run, Stage
 from trainflow.protocol.result import read_result
 

@@ -15,7 +15,6 @@ from lambdas.handlers.program import advance_program
 from lambdas.handlers.task import task
 from lambdas.logic import metric_data
 from lambdas.logic.jobs import job_of
-from lambdas.logic.pauses import pause_seconds
 from lambdas.logic.run_limits import require_within_limits
 from lambdas.logic.staging import (
     advanced,
@@ -25,6 +24,7 @@ from lambdas.logic.staging import (
     require_progress,
 )
 from trainflow.models.environment import ArtifactEnvironment, DeploymentEnvironment, LinkEnvironment
+from trainflow.models.pauses import pause_seconds
 from trainflow.models.run import JobRef, Run, Stage, StagingProgress
 from trainflow.protocol.staging_line import StagingReport
 

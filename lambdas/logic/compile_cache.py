@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from lambdas.logic.jobs import NEURON_ENVIRONMENT
+from trainflow.models.event_bound import LONGEST_CACHE_WAIT
 from trainflow.models.instances import InstanceType
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.workload import as_text
@@ -26,9 +27,7 @@ VERSION = 1
 HASH_LENGTH = 12
 """Hex digits, as in a run id."""
 
-LONGEST_WAIT = timedelta(hours=6)
-"""Longest wait for another run's compilation; BERT-large's takes a quarter of an hour. After it, a run compiles for
-itself."""
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}$")
 
 
 def cache_key(spec: RunSpec, *, image_digest: str | None) -> str:
@@ -66,9 +65,14 @@ def _what_shapes_graphs(spec: RunSpec, image_digest: str | None) -> dict[str, An
     }
 
 
+def is_pinned(image: str) -> bool:
+    """Whether an image's name ends with its digest."""
+    return _DIGEST.search(image) is not None
+
+
 def _digest(image: str) -> str:
     """The digest alone where an image has one: the same image may have many names."""
-    found = re.search(r"sha256:[0-9a-f]{64}$", image)
+    found = _DIGEST.search(image)
     return found[0] if found else image
 
 
@@ -83,4 +87,4 @@ def _chip(instance: InstanceType) -> str:
 
 def has_waited_too_long(*, since: datetime, now: datetime) -> bool:
     """Whether a run should stop waiting for another run's compilation and compile for itself."""
-    return now - since > LONGEST_WAIT
+    return now - since > LONGEST_CACHE_WAIT

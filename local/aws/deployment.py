@@ -201,6 +201,7 @@ def deploy(
         cluster=CLUSTER_NAME,
         namespace=NAMESPACE,
         survey_function=live["SurveyFleet"],
+        plan_function=tasks["Preflight"],
     )
     aws.client("ssm").put_parameter(
         Name=parameter_name(DEPLOYMENT_NAME), Value=address.model_dump_json(), Type="String"

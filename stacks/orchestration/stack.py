@@ -196,6 +196,7 @@ class OrchestrationStack(cdk.Stack):
             data_bucket=self._storage.data_bucket.bucket_name,
             cluster=self._cluster.name,
             namespace=self._configuration.namespace,
+            plan_function=deployed_name(self._configuration.name, "Preflight"),
             survey_function=f"{deployed_name(self._configuration.name, 'SurveyFleet')}:{LIVE}",
         )
         ssm.StringParameter(

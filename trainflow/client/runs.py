@@ -18,6 +18,7 @@ from trainflow.client.code import PackedCode
 from trainflow.client.continuing import spec_continuing
 from trainflow.client.details import RunDetails, details_of_record, details_of_snapshot
 from trainflow.client.files import write_record, write_steps, write_text
+from trainflow.client.functions import invoke
 from trainflow.client.kept_logs import copy_logs, kept_lines
 from trainflow.client.observe.cluster import KubernetesPods, PodSource, UnseenPods
 from trainflow.client.observe.executions import ExecutionTree
@@ -45,6 +46,7 @@ from trainflow.kubernetes.faults import CommandNotRun
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.deployment_address import DeploymentAddress, container_log
 from trainflow.models.leftovers import SweepReport
+from trainflow.models.planned_run import PlannedRun, RunRequest
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec, parse_run_spec, with_present_names
@@ -111,6 +113,28 @@ class DeployedRuns:
     def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
         """See `Place`. The new run's preflight, which sees the file system, tells whether there is a checkpoint."""
         return self.start(spec_continuing(self.record(run_id), changes))
+
+    @told
+    def plan(self, spec: RunSpec, *, code: PackedCode | None = None) -> PlannedRun:
+        """See `Place`. The function of the Task state `Preflight` answers."""
+        now = datetime.now(UTC)
+        if code is not None:
+            spec = code.named_in(spec, bucket=self._bucket)
+        name = new_run_id(spec, now)
+        request = RunRequest(
+            spec=spec.model_dump(mode="json"),
+            execution_name=name,
+            execution_arn=arn_of_execution(self._state_machine_arn, name),
+            started_at=now,
+        )
+        text = invoke(
+            self._client("lambda"),
+            self._address.plan_function,
+            {"plan": request.model_dump(mode="json")},
+            deployment=self._deployment,
+            purpose="that plans",
+        )
+        return PlannedRun.model_validate_json(text)
 
     @property
     def region(self) -> str:

@@ -33,6 +33,8 @@ class DeploymentAddress(BaseModel):
     """Namespace of the runs' pods."""
     survey_function: str = ""
     """Function that finds and deletes what ended runs have left; empty in deployments from before there was one."""
+    plan_function: str = ""
+    """Function that says what a spec's run would create; the same."""
 
 
 def container_log(cluster: str, kind: str) -> str:

@@ -81,7 +81,12 @@ class Function:
 
 TASKS = (
     Function(name="ValidateRun", module="validate_run", settings=RUNS + LINKED + TOOLS + IMAGES),
-    Function(name="Preflight", module="preflight", settings=CLUSTER + ARTIFACTS + CACHES, access=Access.EXAMINE),
+    Function(
+        name="Preflight",
+        module="preflight",
+        settings=CLUSTER + ARTIFACTS + CACHES + LINKED + TOOLS + IMAGES,
+        access=Access.EXAMINE,
+    ),
     Function(name="AcquireCache", module="acquire_cache", settings=CACHES),
     Function(name="EnsureCapacity", module="ensure_capacity", settings=CLUSTER + REPLACEMENT, access=Access.SCALE),
     Function(

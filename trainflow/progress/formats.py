@@ -28,7 +28,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _QUOTED = re.compile(rf"'([\w./-]{{1,100}})': '?({_NUMBER})'?(?=[,}}])")
 
 _TITAN = re.compile(rf"(?:^|[-\]] |INFO:? )step:\s*(\d+)\s+loss:\s*({_NUMBER})\s(.*)$")
-_TITAN_FIELD = re.compile(rf"(\w{{1,50}}):\s*({_NUMBER})(GiB|%)?")
+_TITAN_FIELD = re.compile(rf"(?<![\w./-])(\w[\w./-]{{0,49}}):\s*({_NUMBER})(GiB|%)?")
 _TITAN_NAMES = {
     "tps": "tokens_per_second_per_device",
     "wps": "tokens_per_second_per_device",

@@ -15,8 +15,13 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "learning_rate": ("learning_rate", "lr", "train/learning_rate", "train/lr"),
     "epoch": ("epoch", "train/epoch"),
     "grad_norm": ("grad_norm", "grad-norm", "gradient_norm", "train/grad_norm"),
-    "sequences_per_second": ("sequences_per_second", "samples_per_second", "train/samples_per_second"),
-    "tokens_per_second": ("tokens_per_second", "tokens_per_sec", "train/tokens_per_second"),
+    "sequences_per_second": (
+        *("sequences_per_second", "samples_per_second", "train/samples_per_second"),
+        *("sequences/s", "samples/s", "samples/sec"),
+    ),
+    "tokens_per_second": (
+        *("tokens_per_second", "tokens_per_sec", "train/tokens_per_second", "tokens/s", "tokens/sec"),
+    ),
 }
 """Names by meaning, the one that counts first. Each says its unit: a plain `throughput` of an unknown program does not,
 and is kept under its own name."""

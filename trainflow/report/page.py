@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 
 from trainflow.links import execution_link, object_link
+from trainflow.models.event_bound import HISTORY_QUOTA
 from trainflow.models.run_record import Cost, MetricsPublished, Pod, RunRecord, RunStatus, Training
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.build import overhead_by_state
@@ -23,9 +24,6 @@ from trainflow.record.wording import count, duration, number, rate, significant,
 from trainflow.report.charts import TITLES, charts
 from trainflow.report.published_figures import PROGRAM, published_figure
 from trainflow.report.timeline import timeline
-
-EVENT_QUOTA = 25_000
-"""History events that an execution may have (Step Functions quotas)."""
 
 STATUS_IN_WORDS = {
     RunStatus.RUNNING: "Running",
@@ -189,10 +187,10 @@ def render_report(
             loss_unit="nats" if _is_ours(record) else "",
             pods=_pod_rows(record, set(logs)),
             executions=[
-                (execution, execution.arn.rsplit(":", 1)[-1], round(100 * execution.events / EVENT_QUOTA, 2))
+                (execution, execution.arn.rsplit(":", 1)[-1], round(100 * execution.events / HISTORY_QUOTA, 2))
                 for execution in record.executions
             ],
-            event_quota=EVENT_QUOTA,
+            event_quota=HISTORY_QUOTA,
             spec=yaml.safe_dump(record.spec, sort_keys=False, allow_unicode=True),
             diagnostics=[_finding(finding) for finding in record.diagnostics],
             style=_resource("report.css"),

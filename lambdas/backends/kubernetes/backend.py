@@ -41,9 +41,13 @@ class KubernetesBackend:
         self._kind, self._deployment = kind, deployment
         self._cluster = kubernetes.connect(deployment.cluster_name, namespace=deployment.namespace)
 
+    def render(self, job: Job) -> list[dict[str, Any]]:
+        """The job's objects."""
+        return self._kind.render(job)
+
     def submit(self, job: Job) -> None:
         """Create the job's objects."""
-        self._cluster.submit(self._kind.render(job))
+        self._cluster.submit(self.render(job))
 
     def status(self, job: JobRef) -> JobStatus:
         """Status of the job, from one call, whatever the number of nodes."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 from lambdas.backends.backend import Examined
 from lambdas.backends.deployment import Deployment
@@ -19,6 +21,7 @@ from trainflow.models.leftovers import Held
 from trainflow.models.log_line import LogLine
 from trainflow.models.preflight import Probed
 from trainflow.models.run import JobRef, Run
+from trainflow.models.slurm import Submission
 
 
 class SlurmBackend:
@@ -39,10 +42,17 @@ class SlurmBackend:
             raise BackendNotInstalled("compute.backend is 'slurm', but this deployment has no Slurm cluster.")
         return found
 
+    def render(self, job: Job) -> list[dict[str, Any]]:
+        """The job's script and what Slurm is told beside it, a document for each job of Slurm's."""
+        return [asdict(submission) for submission in self._submissions(job)]
+
     def submit(self, job: Job) -> None:
         """Put the job's script into the queue."""
+        self._cluster.submit(self._submissions(job))
+
+    def _submissions(self, job: Job) -> list[Submission]:
         artifacts_url = self._deployment.artifacts.url_of(job.run_id)
-        self._cluster.submit(job_script.render(job, self._deployment.slurm.site, artifacts_url=artifacts_url))
+        return job_script.render(job, self._deployment.slurm.site, artifacts_url=artifacts_url)
 
     def status(self, job: JobRef) -> JobStatus:
         """Status of the job, from one call of constant size and, when the job has ended, one call to S3."""

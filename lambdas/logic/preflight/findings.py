@@ -38,13 +38,18 @@ def require_no_problem(findings: Iterable[Finding]) -> None:
     Raises:
         PreflightFailed: If the run cannot start. The message has one line per problem.
     """
-    problems = list(dict.fromkeys(found.sentence for found in findings if isinstance(found, Problem)))
-    if not problems:
+    found = problems(findings)
+    if not found:
         return
-    if len(problems) == 1:
-        raise PreflightFailed(problems[0])
-    lines = [f"{number}. {sentence}" for number, sentence in enumerate(problems, start=1)]
-    raise PreflightFailed("\n".join([f"This run could not start for {len(problems)} reasons:", *lines]))
+    if len(found) == 1:
+        raise PreflightFailed(found[0])
+    lines = [f"{number}. {sentence}" for number, sentence in enumerate(found, start=1)]
+    raise PreflightFailed("\n".join([f"This run could not start for {len(found)} reasons:", *lines]))
+
+
+def problems(findings: Iterable[Finding]) -> list[str]:
+    """The problems' sentences, each once."""
+    return list(dict.fromkeys(found.sentence for found in findings if isinstance(found, Problem)))
 
 
 def notes(findings: Iterable[Finding]) -> list[str]:

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from trainflow.cli.main import app
 from trainflow.cli.operate import sweep as command
+from trainflow.client.functions import FunctionFailed
 from trainflow.client.place import PlaceRefused, PlaceUnavailable
 from trainflow.client.refusals import told
-from trainflow.client.sweeping import SweepFailed, sweep
+from trainflow.client.sweeping import sweep
 from trainflow.models.deployment_address import DeploymentAddress
 from trainflow.models.leftovers import HeldObject, LeftoverState, RunLeftovers, SweepReport
 from trainflow.models.run_status import RunStatus
@@ -129,7 +130,7 @@ def test_a_deployment_without_the_function_has_to_be_deployed() -> None:
 
 def test_a_function_that_fails_is_one_sentence() -> None:
     failed = {"document": {"errorType": "ClusterUnavailable", "errorMessage": "It did not answer."}}
-    with pytest.raises(SweepFailed) as error:
+    with pytest.raises(FunctionFailed) as error:
         asked({**failed, "FunctionError": "Unhandled"})
     assert "ClusterUnavailable: It did not answer. Its log says more." in str(error.value)
 

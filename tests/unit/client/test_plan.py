@@ -13,11 +13,13 @@ from botocore.stub import Stubber
 
 from tests.fakes.runs import spec_with
 from trainer.pretrain import parse
-from trainflow.cli.operate.shown import plan_text
+from trainflow.cli.operate.shown import objects_text, plan_text
 from trainflow.client.place import PlaceRefused
 from trainflow.client.plan import Candidate, Estimate, plan_of
 from trainflow.client.spot_prices import SpotPrice, spot_prices
+from trainflow.models.planned_run import PlannedJob, PlannedRun
 from trainflow.models.prices import usd_per_hour
+from trainflow.models.run import Stage
 from trainflow.models.run_record import RunRecord, RunStatus, StateVisit, Training
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.models.workload import option_words
@@ -179,3 +181,33 @@ def test_the_published_recipes_have_the_steps_and_the_batch_of_the_program(name:
     batch = config.optimization.micro_batch_size * config.optimization.gradient_accumulation_steps
     assert figure.sequences_per_step == batch * spec.compute.world_size
     assert figure.max_steps == config.optimization.max_steps
+
+
+def test_a_plan_says_what_would_be_created_and_what_is_in_the_way() -> None:
+    service = {"kind": "Service", "metadata": {"name": "bert-0-training-1"}}
+    submission = {"name": "bert-0-publish-1", "script": "a\nb\n"}
+    jobs = (
+        PlannedJob(stage=Stage.TRAINING, name="bert-0-training-1", objects=(service,)),
+        PlannedJob(
+            stage=Stage.PUBLISH, name="bert-0-publish-1", objects=({"name": "bert-0-publish-1", "script": "a\nb\n"},)
+        ),
+    )
+    planned = PlannedRun(jobs=jobs, problems=("compute.num_nodes is 17.",), notes=("workload: image.",))
+    shown = plan_text(plan_of(parse_run_spec(spec_of()), region=REGION, planned=planned))
+    assert "training  Service  bert-0-training-1\npublish   sbatch   bert-0-publish-1\n" in shown
+    assert "The run could not start:\n  - compute.num_nodes is 17." in shown
+    assert "Not checked, or known later:\n  - workload: image." in shown
+    written = objects_text(planned)
+    assert [*yaml.safe_load_all(written)] == [service, submission]
+    assert "script: |\n  a\n  b\n" in written
+
+
+def test_a_plan_without_a_place_counts_events_and_says_what_it_does_not_know() -> None:
+    plan = plan_of(parse_run_spec(spec_of()), region=REGION, planned_trouble="name a place.")
+    assert plan.events.attempts == 100
+    assert "of the 25,000 that Step Functions allows, in a year with all 100 attempts" in plan_text(plan)
+    assert plan_text(plan).endswith("What the run would create was not asked: name a place.")
+    found = plan.as_json()
+    assert (found["jobs"], found["problems"], found["planned_trouble"]) == (None, None, "name a place.")
+    spec = spec_of() | {"limits": {"max_restarts": 0}}
+    assert plan_of(parse_run_spec(spec), region=REGION).events.attempts == 1

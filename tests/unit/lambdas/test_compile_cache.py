@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from lambdas.gateways import executions
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers import acquire_cache, backends, check_compilation, clean_up, tear_down
-from lambdas.logic.compile_cache import LONGEST_WAIT, cache_key
+from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.jobs import Job, job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, spec_with
 from tests.unit.lambdas.conftest import CACHE_TABLE, CONTEXT, Aws
 from trainflow.models.compile_cache import CacheState, CacheUse, Hold, lease_of, own_folder
+from trainflow.models.event_bound import LONGEST_CACHE_WAIT
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.models.run_table import row_of
@@ -220,7 +221,7 @@ def test_of_many_that_want_a_lease_one_gets_it(aws: Aws, stale: bool) -> None:
 def test_who_waits_too_long_compiles_for_itself(aws: Aws) -> None:
     first, second = start(aws, "1"), start(aws, "2")
     acquire(first)
-    since = datetime.now(UTC) - LONGEST_WAIT - timedelta(seconds=1)
+    since = datetime.now(UTC) - LONGEST_CACHE_WAIT - timedelta(seconds=1)
     assert acquire(second, waiting_since=since.isoformat())["cache"] == {
         "key": KEY,
         "folder": own_folder(second.run_id),

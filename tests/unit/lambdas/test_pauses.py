@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lambdas.handlers import ensure_capacity
-from lambdas.logic.pauses import pause_seconds, watch_seconds
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
+from trainflow.models.pauses import pause_seconds, watch_seconds
 
 POLLS = st.integers(20, 300)
 

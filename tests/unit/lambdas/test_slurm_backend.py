@@ -410,3 +410,46 @@ def test_what_runs_hold_are_their_jobs_that_have_not_ended_and_no_job_of_others(
     ]
     cluster.cancel_named("bert-training-1")
     assert [held.thing.name for held in cluster.held()] == ["bert-publish-1"]
+
+
+def test_a_plan_shows_the_script_that_sbatch_would_be_given(
+    aws: Aws, slurm: FakeController, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Slurm in the deployment, the plan says so and shows nothing."""
+    spec = run.spec.model_dump(mode="json")
+    request = {
+        "spec": spec,
+        "execution_name": run.run_id,
+        "execution_arn": run.execution_arn,
+        "started_at": run.started_at.isoformat(),
+    }
+    found = preflight.lambda_handler({"plan": request}, CONTEXT)
+    assert (found["jobs"], found["problems"]) == (
+        [],
+        ["compute.backend is 'slurm', but this deployment has no Slurm cluster."],
+    )
+    monkeypatch.setenv("SLURM_API_URL", "https://slurm:6820")
+    monkeypatch.setattr(
+        slurm_cluster, "connect", lambda *_, **__: SlurmCluster(slurm, JobFiles(ARTIFACT_BUCKET), user=USER)
+    )
+    found = preflight.lambda_handler({"plan": request}, CONTEXT)
+    assert [job["stage"] for job in found["jobs"]] == [
+        stage.value for stage in Stage if stage is not Stage.PRECOMPILE or run.spec.precompiles
+    ]
+    (training,) = next(job["objects"] for job in found["jobs"] if job["stage"] == "training")
+    assert training["script"].startswith("#!/bin/bash")
+    assert training["comment"]["run_id"] == run.run_id
+    assert slurm.jobs() == []
+
+
+def test_a_plan_of_a_wrong_spec_names_the_field(aws: Aws, run: Run) -> None:
+    request = {
+        "spec": {"version": 1},
+        "execution_name": run.run_id,
+        "execution_arn": run.execution_arn,
+        "started_at": run.started_at.isoformat(),
+    }
+    found = preflight.lambda_handler({"plan": request}, CONTEXT)
+    assert found["jobs"] == []
+    (problem,) = found["problems"]
+    assert "name" in problem

@@ -197,7 +197,8 @@ def test_a_failed_run_shows_its_error_and_what_to_do(reader: TestClient) -> None
     assert error.name in text
     assert "What to do next" in text
     assert 'id="stop"' not in text
-    assert f"/runs/{FAILED.run_id}/report" in text
+    advice = text[text.index("What to do next") : text.index("</dl>", text.index("What to do next"))]
+    assert f'<a href="/runs/{FAILED.run_id}/report">Open the report</a>' in advice, "advice may send the reader there"
 
 
 @pytest.mark.parametrize("run_id", ["absent-0123456789ab", "%2e%2e", "%2e%2e%2fetc", "a%2fb"])

@@ -187,3 +187,18 @@ def test_whatever_a_program_prints_is_a_step_or_nothing(name: str, data: st.Data
 
 def test_every_preset_has_a_line_here() -> None:
     assert {preset for preset, _ in READ.values()} == set(formats.PRESETS)
+
+
+def test_a_figure_keeps_the_whole_of_its_name() -> None:
+    """`samples/s` is no figure that is called `s`."""
+    found = formats.torchtitan("step: 5 loss: 2.31 samples/s: 120.5 grad-norm: 3 lr: 1e-3 mfu: 4%")
+    assert found == {
+        "samples/s": "120.5",
+        "grad-norm": "3",
+        "lr": "1e-3",
+        "mfu_percent": "4",
+        "step": "5",
+        "loss": "2.31",
+    }
+    assert found is not None
+    assert formats.by_meaning(found)["sequences_per_second"] == "120.5"

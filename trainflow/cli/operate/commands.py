@@ -34,13 +34,13 @@ from trainflow.cli.operate.place import (
     RunId,
     open_reader,
 )
+from trainflow.cli.operate.plan import plan
 from trainflow.cli.operate.resume import resume
 from trainflow.cli.operate.sweep import sweep
 from trainflow.cli.operate.top import top
 from trainflow.cli.operate.watch import watch
 from trainflow.cli.operate.written import written_report
 from trainflow.cli.plugins import leave_plugins
-from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
@@ -52,17 +52,6 @@ _R = TypeVar("_R")
 
 COMPARISON = "comparison.html"
 """Name of the page that compares several runs, below `--out`."""
-
-REGION = "us-west-2"
-"""Region whose prices `plan` shows where none is named: a region that offers trn1."""
-
-ONLY_A_DEPLOYMENT = "it changes by the hour, and only a deployment can be asked for it (--place)."
-TWIN_HAS_NO_SPOT = "the twin has none."
-NOT_OFFERED = "the Region offers none for these types."
-"""Why `plan` knows no Spot price."""
-
-MAX_EARLIER = 20
-"""Newest successful runs among which `plan` searches for one of the same program."""
 
 
 class Export(StrEnum):
@@ -77,60 +66,6 @@ def register(app: typer.Typer) -> None:
     reading = (plan, list_, status, watch, logs, metrics, compare, report, artifacts, tensorboard, export, places)
     for command in (*reading, top, exec_, stop, resume, grid, sweep):
         app.command(command.__name__.rstrip("_"))(_plain_errors(command))
-
-
-def plan(
-    spec: SpecPath,
-    local: Local = False,
-    place: PlaceName = None,
-    out: Out = OUT,
-    override: Overrides = None,
-    region: Annotated[
-        str | None,
-        typer.Option(
-            envvar="AWS_REGION",
-            help=f"Region whose prices count. Default: that of --place, or {REGION}.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say what SPEC would use and cost. Creates nothing.
-
-    Reads earlier runs for an estimate where --local or --place names a place, and the present Spot prices where --place
-    names one.
-    """
-    from trainflow.cli.operate.shown import plan_text
-    from trainflow.cli.spec_file import read_spec
-    from trainflow.client.code import require_code
-    from trainflow.client.local_runs import LocalRuns
-    from trainflow.client.plan import plan_of
-    from trainflow.models.run_status import RunStatus
-    from trainflow.models.spec_limits import require_limits_ahead
-
-    valid = read_spec(spec, override or ())
-    require_limits_ahead(valid, now=datetime.now(UTC), region=region)
-    require_code(valid.workload, beside=spec.parent)
-    earlier, spot = [], None
-    spot_trouble: str | None = TWIN_HAS_NO_SPOT if local else ONLY_A_DEPLOYMENT
-    if local or place is not None:
-        reader = open_reader(local=local, place=place, out=out)
-        if not isinstance(reader, LocalRuns):
-            region = region or reader.region
-            try:
-                spot = reader.spot_prices([valid.compute.instance_type, *valid.compute.fallback])
-                spot_trouble = None if spot else NOT_OFFERED
-            except TrainflowError as refused:
-                spot_trouble = str(refused)
-        ended = [run.run_id for run in reader.runs() if run.status is RunStatus.SUCCEEDED]
-        earlier = [reader.record(run_id) for run_id in ended[:MAX_EARLIER]]
-    found = plan_of(
-        valid, region=region or REGION, earlier=earlier, of_twin=local, spot=spot, spot_trouble=spot_trouble
-    )
-    if as_json:
-        print_json(found.as_json())
-    else:
-        typer.echo(plan_text(found))
 
 
 def list_(

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from trainflow.client.details import RunDetails
     from trainflow.client.place import RunSummary
     from trainflow.client.plan import Plan
+    from trainflow.models.event_bound import EventBound
+    from trainflow.models.planned_run import PlannedRun
     from trainflow.protocol.metrics_line import StepMetrics
 
 
@@ -124,7 +126,60 @@ def plan_text(plan: Plan) -> str:
         )
         facts.append(("estimate", f"none: {why}"))
     facts.append(("compiles", f"{'first' if plan.precompiles else 'no'}, since {plan.precompile_reason}"))
-    return "\n".join(f"{name:<10}{value}" for name, value in facts)
+    facts.append(("events", _events(plan.events)))
+    text = "\n".join(f"{name:<10}{value}" for name, value in facts)
+    return f"{text}\n\n{_planned_text(plan)}"
+
+
+def _events(bound: EventBound) -> str:
+    """The most events of the run's executions."""
+    attempts = f"with all {bound.attempts} attempts" if bound.attempts > 1 else "without a restart"
+    return (
+        f"at most {bound.events:,} of the {bound.quota:,} that Step Functions allows, in a year {attempts}; a window "
+        f"of {bound.window_polls} polls ({bound.window_hours:g} h) has at most {bound.window_events:,} of its own"
+    )
+
+
+def _planned_text(plan: Plan) -> str:
+    if plan.planned is None:
+        return f"What the run would create was not asked: {plan.planned_trouble}"
+    parts = []
+    if plan.planned.jobs:
+        rows = [
+            (job.stage.value, str(found.get("kind", "sbatch")), str(found.get("metadata", found)["name"]))
+            for job in plan.planned.jobs
+            for found in job.objects
+        ]
+        parts.append(f"{table(('STAGE', 'CREATES', 'NAME'), rows)}\n\n--objects prints them in full.")
+    problems = "\n".join(f"  - {sentence}" for sentence in plan.planned.problems)
+    parts.append(
+        f"The run could not start:\n{problems}" if problems else "Nothing that was checked keeps the run from starting."
+    )
+    if plan.planned.notes:
+        parts.append("\n".join(["Not checked, or known later:", *(f"  - {each}" for each in plan.planned.notes)]))
+    return "\n\n".join(parts)
+
+
+def objects_text(planned: PlannedRun) -> str:
+    """What a run would create as YAML documents, each behind a comment with its stage."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes scripts as blocks of lines, and repeats what several objects have in common."""
+
+        def ignore_aliases(self, _data: Any) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    return "".join(
+        f"---\n# {job.stage.value}\n{yaml.dump(found, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)}"
+        for job in planned.jobs
+        for found in job.objects
+    )
 
 
 def metrics_rows(steps: Sequence[StepMetrics]) -> tuple[list[str], list[list[Any]]]:

@@ -1,0 +1,126 @@
+"""`trainflow plan`: what a spec would use, create and cost, and what would keep its run from starting."""
+
+# Imports what it needs when it runs; see trainflow/cli/main.py.
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainflow.cli.exit_status import refuse
+from trainflow.cli.json_output import AsJson, print_json
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, open_reader
+from trainflow.cli.spec_options import Overrides, SpecPath
+from trainflow.errors import TrainflowError
+
+if TYPE_CHECKING:
+    from trainflow.client.local_runs import LocalRuns
+    from trainflow.client.runs import DeployedRuns
+    from trainflow.models.planned_run import PlannedRun
+    from trainflow.models.run_spec import RunSpec
+
+REGION = "us-west-2"
+"""Region whose prices are shown where none is named: a region that offers trn1."""
+
+ONLY_A_DEPLOYMENT = "it changes by the hour, and only a deployment can be asked for it (--place)."
+TWIN_HAS_NO_SPOT = "the twin has none."
+NOT_OFFERED = "the Region offers none for these types."
+"""Why no Spot price is known."""
+
+NO_PLACE = "name the twin (--local) or a deployment (--place), which render it."
+
+MAX_EARLIER = 20
+"""Newest successful runs among which one of the same program is searched for."""
+
+
+def plan(
+    spec: SpecPath,
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    home: Home = HOME,
+    override: Overrides = None,
+    region: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AWS_REGION",
+            help=f"Region whose prices count. Default: that of --place, or {REGION}.",
+            show_default=False,
+        ),
+    ] = None,
+    objects: Annotated[
+        bool,
+        typer.Option("--objects", help="Print what the run would create, as YAML, and nothing else."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what SPEC would use, create and cost, and what would keep it from starting. Creates nothing.
+
+    Where --local or --place names a place, earlier runs are read for an estimate, and the place renders the objects and
+    checks what its preflight checks without a pod. --place reads the present Spot prices, too.
+    """
+    from trainflow.cli.operate.shown import objects_text, plan_text
+    from trainflow.cli.spec_file import read_spec
+    from trainflow.client.code import require_code
+    from trainflow.client.local_runs import LocalRuns
+    from trainflow.client.plan import plan_of
+    from trainflow.models.run_status import RunStatus
+    from trainflow.models.spec_limits import require_limits_ahead
+
+    valid = read_spec(spec, override or ())
+    require_limits_ahead(valid, now=datetime.now(UTC), region=region)
+    require_code(valid.workload, beside=spec.parent)
+    earlier, spot, planned, planned_trouble = [], None, None, NO_PLACE
+    spot_trouble: str | None = TWIN_HAS_NO_SPOT if local else ONLY_A_DEPLOYMENT
+    if local or place is not None:
+        reader = open_reader(local=local, place=place, out=out)
+        if not isinstance(reader, LocalRuns):
+            region = region or reader.region
+            try:
+                spot = reader.spot_prices([valid.compute.instance_type, *valid.compute.fallback])
+                spot_trouble = None if spot else NOT_OFFERED
+            except TrainflowError as refused:
+                spot_trouble = str(refused)
+        ended = [run.run_id for run in reader.runs() if run.status is RunStatus.SUCCEEDED]
+        earlier = [reader.record(run_id) for run_id in ended[:MAX_EARLIER]]
+        try:
+            planned, planned_trouble = _planned(valid, reader, spec.parent, out=out, home=home), ""
+        except TrainflowError as refused:
+            planned_trouble = str(refused)
+    if objects:
+        if planned is None:
+            refuse(f"What the run would create is not known: {planned_trouble}")
+        if not planned.jobs:
+            refuse(" ".join(planned.problems))
+        typer.echo(objects_text(planned), nl=False)
+        return
+    found = plan_of(
+        valid,
+        region=region or REGION,
+        earlier=earlier,
+        of_twin=local,
+        spot=spot,
+        spot_trouble=spot_trouble,
+        planned=planned,
+        planned_trouble=planned_trouble or None,
+    )
+    if as_json:
+        print_json(found.as_json())
+    else:
+        typer.echo(plan_text(found))
+
+
+def _planned(spec: RunSpec, reader: LocalRuns | DeployedRuns, beside: Path, *, out: Path, home: Path) -> PlannedRun:
+    """What the place says; a twin is started for it."""
+    from trainflow.client.code import pack
+    from trainflow.client.local_runs import LocalRuns
+    from trainflow.client.place import LOCAL, PlaceOptions, open_place
+
+    code = pack(spec.workload, beside=beside, leave_out=(out, home))
+    if not isinstance(reader, LocalRuns):
+        return reader.plan(spec, code=code)
+    with open_place(LOCAL, PlaceOptions(out=out, home=home, spec_folder=beside)) as twin:
+        return twin.plan(spec, code=code)
