@@ -174,7 +174,8 @@ def builds_at_once(configuration: Configuration) -> int:
 
 def base_images(configuration: Configuration) -> dict[str, str]:
     """The images that ours are built on, by their field."""
-    return {f"images.{field}": image for field, image in configuration.images.model_dump().items() if image is not None}
+    named = configuration.images.model_dump(exclude={"allowed"})
+    return {f"images.{field}": image for field, image in named.items() if image is not None}
 
 
 def artifacts(configuration: Configuration, *, repository: Path) -> Iterator[Artifact]:
