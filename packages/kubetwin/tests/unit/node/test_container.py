@@ -121,7 +121,7 @@ def test_a_container_begins_with_no_signal_ignored(tmp_path: Path) -> None:
 
 def test_termination_reaches_the_whole_group(tmp_path: Path) -> None:
     script = (
-        "sh -c 'trap \"echo child; exit\" TERM; echo up; while :; do sleep 0.01; done' & trap 'wait; exit 7' TERM; wait"
+        "trap 'wait; exit 7' TERM; sh -c 'trap \"echo child; exit\" TERM; echo up; while :; do sleep 0.01; done' & wait"
     )
 
     def terminate(process: ContainerProcess, log: Path) -> None:
