@@ -136,10 +136,10 @@ def test_a_program_without_output_is_not_quoted() -> None:
 
 
 def test_one_failed_worker_fails_the_job_and_is_named() -> None:
-    error = failed(FAILED, [pod()], last_step=41, log=("RuntimeError: the moon is full",))
+    error = failed(FAILED, [pod()], last_step=41, log=("the moon is full",))
     assert isinstance(error, WorkerFailed)
     assert str(error) == (
-        "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error) after step 41: RuntimeError: the moon is full"
+        "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error) after step 41: the moon is full"
     )
 
 
