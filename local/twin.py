@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import gc
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
@@ -256,6 +257,7 @@ class Twin:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
+                env={**os.environ, "KUBETWIN_AWS_ACCESS_KEY": self.aws.owner_credentials["AWS_ACCESS_KEY_ID"]},
             )
 
     def _await_cluster(self) -> tuple[str, str]:

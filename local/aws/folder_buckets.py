@@ -36,12 +36,14 @@ def ensure_demo_data(root: Path) -> None:
 def load(aws: AwsServer, root: Path) -> list[str]:
     """Make every folder below `root` a bucket, with its files as objects; returns the names of the buckets.
 
-    All requests may read them, so that a spec of a public bucket runs here, too; only this machine can send requests.
+    All requests may read and list them, so that a spec of a public bucket runs here, too. Other users of the machine
+    can send such requests.
     """
     s3 = aws.client("s3")
     buckets = sorted(path for path in root.iterdir() if path.is_dir())
     for bucket in buckets:
         create_bucket(aws, bucket.name)
+        s3.put_bucket_acl(Bucket=bucket.name, ACL="public-read")
         for file in sorted(path for path in bucket.rglob("*") if path.is_file()):
             key = file.relative_to(bucket).as_posix()
             s3.upload_file(str(file), bucket.name, key, ExtraArgs={"ACL": "public-read"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import threading
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
 from local.aws import access_entries, events, metric_limits, moto_performance, patches, throttling, versions
-from local.aws.access import guard
+from local.aws.access import entrance, guard
 from local.aws.access.guard import Guard
 from local.aws.faults import RequestPlan, no_throttling
 from local.aws.queues import QueueConsumers
@@ -23,9 +24,6 @@ from local.aws.targets import Targets
 
 REGION = "us-west-2"
 """A region with Trainium, so that specs and names are as in such a region."""
-
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "twin", "AWS_SECRET_ACCESS_KEY": "twin"}
-"""The account owner's credentials, with which the twin's clients sign. No signature is verified."""
 
 
 class AwsServer:
@@ -43,6 +41,11 @@ class AwsServer:
             keep_settings: Whether the caller's AWS settings stay in this process's environment, for the login to an
                 existing cluster.
         """
+        # moto verifies no signature, so the access key itself is what other users of the machine must not know.
+        self.owner_credentials = {
+            "AWS_ACCESS_KEY_ID": f"AKIA{secrets.token_hex(16).upper()}",
+            "AWS_SECRET_ACCESS_KEY": secrets.token_hex(20),
+        }
         self._settings_aside = None if keep_settings else SettingsAside()
         self._time_scale, self._throttled = time_scale, throttled
         self._port = _free_port()
@@ -53,7 +56,7 @@ class AwsServer:
         self._lock = threading.RLock()
         # "localhost", because moto distinguishes S3 buckets in host names from addresses by it.
         self.endpoint = f"http://localhost:{self._port}"
-        self.guard = Guard(REGION, owner_key=CREDENTIALS["AWS_ACCESS_KEY_ID"])
+        self.guard = Guard(REGION, owner_key=self.owner_credentials["AWS_ACCESS_KEY_ID"])
         self.targets = Targets(self.client, self.guard, time_scale=time_scale)
         self.schedules = Schedules(self.targets, time_scale=time_scale)
         self._queues = QueueConsumers(self.client, self.client_of, time_scale=time_scale)
@@ -62,7 +65,7 @@ class AwsServer:
     def client_environment(self) -> dict[str, str]:
         """Environment variables with which any AWS SDK uses this endpoint."""
         return {
-            **CREDENTIALS,
+            **self.owner_credentials,
             **NO_FILES,
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": REGION,
@@ -86,6 +89,7 @@ class AwsServer:
         moto_performance.apply_all()
         moto_performance.clients_made_once(self._session, self.credentials_of)
         guard.install(self.guard)
+        entrance.install(self.guard)
         throttling.install(self._throttled)
         metric_limits.apply()
         versions.apply_all()
@@ -133,7 +137,7 @@ class AwsServer:
     def _client(self, service: str, role_arn: str | None) -> Any:
         with self._lock:
             if (service, role_arn) not in self._clients:
-                credentials = self.credentials_of(role_arn, service) if role_arn else CREDENTIALS
+                credentials = self.credentials_of(role_arn, service) if role_arn else self.owner_credentials
                 self._clients[service, role_arn] = self._session.client(  # type: ignore[call-overload]
                     service,
                     endpoint_url=self.endpoint,

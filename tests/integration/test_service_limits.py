@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from local.aws import metric_limits
 from local.aws.deployment import create_bucket
-from local.aws.server import CREDENTIALS, REGION, AwsServer
+from local.aws.server import REGION, AwsServer
 from local.aws.session import isolated_session
 
 
@@ -53,8 +53,8 @@ def client(aws: AwsServer, service: str, *, attempts: int) -> Any:
         service,
         endpoint_url=aws.endpoint,
         region_name=REGION,
-        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        aws_access_key_id=aws.owner_credentials["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=aws.owner_credentials["AWS_SECRET_ACCESS_KEY"],
         config=Config(retries={"total_max_attempts": attempts}),
     )
 
@@ -129,8 +129,8 @@ def test_cloudwatch_takes_a_call_of_one_megabyte(aws: AwsServer) -> None:
         "cloudwatch",
         endpoint_url=aws.endpoint,
         region_name=REGION,
-        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        aws_access_key_id=aws.owner_credentials["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=aws.owner_credentials["AWS_SECRET_ACCESS_KEY"],
         config=Config(disable_request_compression=True),
     )
     dimensions = [{"Name": "d", "Value": "y" * 900}]

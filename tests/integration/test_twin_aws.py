@@ -27,7 +27,7 @@ from moto.stepfunctions.responses import StepFunctionResponse
 from local.aws import lambda_runtime
 from local.aws.deployment import CLUSTER_NAME, create_bucket, empty_archive, make_cluster
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime, Worker
-from local.aws.server import CREDENTIALS, REGION, AwsServer
+from local.aws.server import REGION, AwsServer
 from tests.waiting import wait_until
 from trainer.staging import stored_checksum
 
@@ -517,8 +517,8 @@ def test_s3_keeps_a_checksum_of_every_object_and_tells_none_of_a_range(
         endpoint_url=aws.endpoint,
         region_name=REGION,
         config=config,
-        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        aws_access_key_id=aws.owner_credentials["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=aws.owner_credentials["AWS_SECRET_ACCESS_KEY"],
     )
     bucket = f"checksums-{algorithm.lower()}"
     create_bucket(aws, bucket)

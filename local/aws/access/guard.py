@@ -185,8 +185,11 @@ def install(guard: Guard) -> None:
     answer = BaseResponse.call_action
 
     def call_action(self: Any) -> Any:
+        caller = guard.caller(self.headers)
         try:
-            guard.require(guard.caller(self.headers), _asks(self, guard.account))
+            if caller == ANONYMOUS:
+                raise AccessDenied("The request has no credentials.")
+            guard.require(caller, _asks(self, guard.account))
         except AccessDenied as denied:
             return _refusal(self, denied)
         return answer(self)
@@ -196,7 +199,9 @@ def install(guard: Guard) -> None:
         owner = self.headers.get("x-amz-expected-bucket-owner")
         if owner is not None and owner != ACCOUNT:
             raise S3ClientError("AccessDenied", "Access Denied")
-        if caller == ANONYMOUS:  # moto checks access control lists of such requests
+        if caller == ANONYMOUS:  # moto checks access control lists and policies of such requests for objects
+            if bucket_name and not key_name and not _is_listed_for_everyone(self.backend.get_bucket(bucket_name)):
+                raise S3ClientError("AccessDenied", "Access Denied")
             return
         try:
             guard.require(caller, _asks_of_s3(self, bucket_name, key_name, guard.account))
@@ -217,6 +222,15 @@ def install(guard: Guard) -> None:
     replace(BaseResponse, "call_action", call_action)
     replace(FakeBucket, "get_permission", permission_of_everyone)
     replace(S3Response, "_authenticate_and_authorize_s3_action", authorize_s3)
+
+
+def _is_listed_for_everyone(bucket: Any) -> bool:
+    from moto.iam.access_control import PermissionResult
+
+    allowed = bucket.get_permission("s3:ListBucket", f"arn:aws:s3:::{bucket.name}")
+    if allowed is PermissionResult.DENIED:
+        return False
+    return allowed is PermissionResult.PERMITTED or bool(bucket.acl and bucket.acl.public_read)
 
 
 def _refusal(response: Any, denied: AccessDenied) -> tuple[int, dict[str, Any], str]:

@@ -52,6 +52,13 @@ KnownImageOption = Annotated[
         "pulled. Otherwise every image exists."
     ),
 ]
+AccessKeyOption = Annotated[
+    str,
+    typer.Option(
+        envvar="KUBETWIN_AWS_ACCESS_KEY",
+        help="Access key for reading access entries; best given by the variable.",
+    ),
+]
 StdinOption = Annotated[bool, typer.Option("--until-stdin-closes", help="Also stop at the end of standard input.")]
 
 
@@ -80,6 +87,7 @@ def cluster(
         str | None, typer.Option(help="AWS endpoint that checks EKS login tokens and knows access entries.")
     ] = None,
     cluster_name: Annotated[str | None, typer.Option(help="EKS cluster name that login tokens are for.")] = None,
+    access_key: AccessKeyOption = "",
     until_stdin_closes: StdinOption = False,
 ) -> None:
     """Run an API server, its controllers and nodes until interrupted. Loopback only.
@@ -93,7 +101,7 @@ def cluster(
     stop = _stop_signal(until_stdin_closes)
     with contextlib.ExitStack() as stack:
         folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kubetwin-")))
-        server = stack.enter_context(_api_server(port, sts_endpoint, cluster_name))
+        server = stack.enter_context(_api_server(port, sts_endpoint, cluster_name, access_key))
         file = _write_kubeconfig(kubeconfig or folder / "kubeconfig", server)
         stack.enter_context(_nodes(names, file, options, folder / "pods"))
         _announce({"endpoint": server.endpoint, "kubeconfig": str(file)})
@@ -154,13 +162,14 @@ def gateway(
     kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the cluster behind the gateway.")],
     sts_endpoint: Annotated[str, typer.Option(help="AWS endpoint that checks EKS login tokens, knows access entries.")],
     cluster_name: Annotated[str, typer.Option(help="EKS cluster name that login tokens are for.")],
+    access_key: AccessKeyOption = "",
     until_stdin_closes: StdinOption = False,
 ) -> None:
     """Serve the cluster that a kubeconfig names to clients that log in as on EKS. Loopback only."""
     from kubetwin.gateway import serving
 
     stop = _stop_signal(until_stdin_closes)
-    with serving(kubeconfig, sts_endpoint=sts_endpoint, cluster_name=cluster_name) as served:
+    with serving(kubeconfig, sts_endpoint=sts_endpoint, cluster_name=cluster_name, access_key=access_key) as served:
         _announce({"endpoint": served.endpoint, "ca_data": served.ca_data})
         stop.wait()
 
@@ -181,7 +190,7 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def _api_server(port: int, sts_endpoint: str | None, cluster_name: str | None) -> Iterator[ApiServer]:
+def _api_server(port: int, sts_endpoint: str | None, cluster_name: str | None, access_key: str) -> Iterator[ApiServer]:
     from kubetwin.access_entries import AccessEntries
     from kubetwin.authentication import StsAuthenticator
     from kubetwin.server import ApiServer, PortInUse
@@ -190,7 +199,7 @@ def _api_server(port: int, sts_endpoint: str | None, cluster_name: str | None) -
         raise BadArgument("--sts-endpoint and --cluster-name belong together: give both or neither")
     authenticators = []
     if sts_endpoint and cluster_name:
-        entries = AccessEntries(sts_endpoint, cluster_name)
+        entries = AccessEntries(sts_endpoint, cluster_name, access_key=access_key)
         authenticators.append(StsAuthenticator(sts_endpoint, cluster_name, groups_of=entries.groups_of))
     server = ApiServer(host=_LOOPBACK, port=port, authenticators=authenticators)
     try:

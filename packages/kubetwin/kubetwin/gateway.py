@@ -62,18 +62,19 @@ class ClusterGateway(HttpsServer):
 
 
 @contextlib.contextmanager
-def serving(kubeconfig: Path, *, sts_endpoint: str, cluster_name: str) -> Iterator[ClusterGateway]:
+def serving(kubeconfig: Path, *, sts_endpoint: str, cluster_name: str, access_key: str) -> Iterator[ClusterGateway]:
     """Serve the cluster that a kubeconfig names to clients with an EKS access entry, inside the block.
 
     Args:
         kubeconfig: Kubeconfig whose identity forwarded requests have.
         sts_endpoint: AWS endpoint that checks login tokens and knows access entries.
         cluster_name: EKS cluster name that login tokens are for.
+        access_key: Access key with which access entries are read.
 
     Raises:
         KubeconfigError: If the kubeconfig cannot be used.
     """
-    entries = AccessEntries(sts_endpoint, cluster_name)
+    entries = AccessEntries(sts_endpoint, cluster_name, access_key=access_key)
     who = StsAuthenticator(sts_endpoint, cluster_name, groups_of=entries.groups_of)
     gateway = ClusterGateway(load_connection(kubeconfig), [who])
     gateway.start()

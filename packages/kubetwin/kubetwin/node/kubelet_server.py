@@ -4,8 +4,8 @@
 * `GET /exec/…`, `/attach/…` and `/portForward/{namespace}/{pod}` become WebSockets.
 
 Bound to loopback. As with a kubelet by default, the certificate is the node's own and the API server does not check
-it. The API server shows its own certificate, and only with that are commands run: logs are open to all users of the
-machine, commands would make every user of the machine the node's.
+it. The API server shows its own certificate, and only with that is anything answered but `/healthz`: every user of the
+machine reaches the port.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class KubeletServer(HttpsServer):
     Args:
         logs: Logs of the node's containers.
         running: Its containers that run, for commands in them.
-        client_authority_pem: Issuer of the API server's certificate; without it, no command is run.
+        client_authority_pem: Issuer of the API server's certificate; without it, no request is answered.
     """
 
     def __init__(
@@ -61,6 +61,8 @@ class _Handler(QuietHandler):
         parts = [unquote(part) for part in url.path.strip("/").split("/")]
         if parts == ["healthz"]:
             self._text(200, "ok")
+        elif not self._is_api_server():
+            self._text(401, "Unauthorized")
         elif parts[0] in STREAMS:
             self._answer_stream(parts, parse_qs(url.query))
         elif len(parts) != 4 or parts[0] != "containerLogs":
@@ -84,9 +86,6 @@ class _Handler(QuietHandler):
             self._stream(read_log(log, options, None if live is None else self._waiter(live)))
 
     def _answer_stream(self, parts: list[str], query: dict[str, list[str]]) -> None:
-        if not self._is_api_server():
-            self._text(401, "Unauthorized")
-            return
         try:
             stream = open_stream(parts, query, self.server.running)
             accepted = handshake(self.headers, stream.protocols)

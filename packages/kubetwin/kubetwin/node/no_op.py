@@ -99,7 +99,7 @@ class NoOpNodes:
         self._temporary = pods_dir is None
         self._folder = pods_dir or Path(tempfile.mkdtemp(prefix="kubetwin-no-op-"))
         self._logs = Logs()
-        self._server = KubeletServer(self._logs)
+        self._server = KubeletServer(self._logs, client_authority_pem=api.authority_pem)
         self._watch = PodWatch(api, None, self)
         self._pool = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="no-op")
         self._lock = threading.Lock()

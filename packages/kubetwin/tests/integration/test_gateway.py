@@ -90,8 +90,11 @@ def test_the_gateway_is_described_as_an_eks_cluster_and_refuses_other_tokens(tmp
     kubeconfig = tmp_path / "kubeconfig"
     with ApiServer() as server:
         write_kubeconfig(kubeconfig, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
-        with serving(kubeconfig, sts_endpoint="http://localhost:1", cluster_name="c") as served:
+        with serving(kubeconfig, sts_endpoint="http://localhost:1", cluster_name="c", access_key="KEY") as served:
             assert base64.b64decode(served.ca_data).decode() == served.ca_pem
             assert call(served, "/version", token=server.admin_token)[0] == 401
-    with pytest.raises(KubeconfigError), serving(tmp_path / "no", sts_endpoint="http://localhost:1", cluster_name="c"):
+    with (
+        pytest.raises(KubeconfigError),
+        serving(tmp_path / "no", sts_endpoint="http://localhost:1", cluster_name="c", access_key="KEY"),
+    ):
         pass
