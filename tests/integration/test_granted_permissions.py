@@ -31,6 +31,7 @@ CACHE, STAGING, ELASTIC, FAILURE = "precompiled runs", "runs with a data set", "
 REQUESTS = "requests that are refused, scheduled, repeated or read as another version"
 
 OF_OTHER_RUNS = {
+    "ValidateRun": {r"dynamodb:UpdateItem.*": "runs that are stopped in their first second"},
     "Preflight": {r"dynamodb:.*": CACHE, r"s3:.* on trainflow-data.*": STAGING},
     "AcquireCache": {r"dynamodb:.*|states:DescribeExecution.*": CACHE},
     "EnsureCapacity": {r"autoscaling:.*": "instances that cannot be had"},
