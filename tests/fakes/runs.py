@@ -13,13 +13,19 @@ from trainflow.models.run_spec import parse_run_spec
 
 STARTED_AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
+TRAINER_IMAGE = "registry.example/trainer@sha256:" + "0123" * 16
+"""The image of the spec. A node refuses names with shorter digests."""
+
+TOOLS_IMAGE = "registry.example/tools@sha256:" + "4567" * 16
+"""What staging and publishing run in."""
+
 SPEC: dict[str, Any] = {
     "version": 1,
     "name": "bert",
     "workload": {
         "module": "trainer.pretrain",
         "arguments": {"max_steps": 100, "learning_rate": 4e-4, "compile": True},
-        "image": "registry.example/trainer@sha256:0123",
+        "image": TRAINER_IMAGE,
     },
     "compute": {
         "instance_type": "trn1.32xlarge",
@@ -30,10 +36,6 @@ SPEC: dict[str, Any] = {
     },
     "dataset": {"url": "s3://corpus/wikicorpus_seqlen128.tar"},
 }
-
-
-TOOLS_IMAGE = "registry.example/tools@sha256:4567"
-"""What staging and publishing run in."""
 
 
 def spec_with(**fields: Any) -> dict[str, Any]:

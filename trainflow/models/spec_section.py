@@ -18,6 +18,12 @@ SECRET = r"^(arn:aws[-a-z]*:secretsmanager:[-a-z0-9]+:\d{12}:secret:)?[-/_+=.@A-
 ABSOLUTE_FOLDER = r"^/[^\x00-\x1f:]*$"
 MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 SHA256 = r"^[0-9a-f]{64}$"
+IMAGE = (
+    r"^([A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64}|@sha512:[0-9a-f]{128})?$"
+)
+"""Registry, repository, tag and digest, as a node reads an image's name (distribution/reference, reference.go). Rows of
+dots and underscores in a repository are taken here, and refused there."""
 REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]$"
 
 IN_WORDS = {
@@ -31,6 +37,8 @@ IN_WORDS = {
     ABSOLUTE_FOLDER: "must be the full path of a folder on the nodes, without a colon",
     MODULE: "must be a Python module's name such as 'trainer.pretrain'",
     SHA256: "must be 64 hexadecimal digits in lower case, as `sha256sum` prints them",
+    IMAGE: "must be the name of a container image: a repository in lower case, without https://, and a tag or "
+    "@sha256: with 64 hexadecimal digits",
     REGION: "must be an AWS Region such as us-west-2",
 }
 """What each pattern asks for, for messages."""

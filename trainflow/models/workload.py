@@ -8,7 +8,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from trainflow.models.code import is_code
-from trainflow.models.spec_section import ABSOLUTE_FOLDER, FLAG, KEY_NAME, MODULE, OBJECT, SECRET, VARIABLE, Section
+from trainflow.models.spec_section import (
+    ABSOLUTE_FOLDER,
+    FLAG,
+    IMAGE,
+    KEY_NAME,
+    MODULE,
+    OBJECT,
+    SECRET,
+    VARIABLE,
+    Section,
+)
 from trainflow.protocol.compile_cache import environment as compile_cache_environment
 from trainflow.protocol.placeholders import PLACEHOLDERS, RANK, placeholders_in
 from trainflow.protocol.pods import HELPERS_MOUNT, MOUNTS, SCRATCH_MOUNT, WORKSPACE
@@ -153,7 +163,7 @@ class Workload(Section):
     requirements: str | None = None
     """Path of a pip requirements file inside `code`: installed by the image's own pip into a folder of the shared file
     system, which runs with the same file, Python and platform share, and which comes before the image's packages."""
-    image: Annotated[str, Field(min_length=1)] | None = None
+    image: Annotated[str, Field(pattern=IMAGE)] | None = None
     """Container image. Production runs name it by digest, so that a run can be repeated. Needed by every backend but
     `slurm`, which has none."""
     python_environment: Annotated[str, Field(pattern=ABSOLUTE_FOLDER)] | None = None

@@ -108,7 +108,7 @@ SPEC = "version: 1\nname: mine\nworkload: {script: t.py, image: i}\ncompute: {in
             "compute.num_nodes: must be a whole number, got 'two'.",
         ),
         (SPEC + "limits: {stall_minutes: long}\n", "limits.stall_minutes: must be a number, got 'long'."),
-        (SPEC.replace("image: i", "image: ''"), "workload.image: must not be empty."),
+        (SPEC.replace("image: i", "image: ''"), "workload.image: must be the name of a container image"),
         (SPEC + "{", "The file is not YAML at line 6, column 1: "),
         (
             SPEC + 'dataset: {url: "s3://b/a\\0.tar"}\n',

@@ -69,7 +69,7 @@ def test_the_order_of_arguments_does_not_count(arguments: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     "changed",
     [
-        {"workload__image": "registry.example/trainer@sha256:0124"},
+        {"workload__image": "registry.example/trainer@sha256:" + "0124" * 16},
         {"workload__module": "trainer.other"},
         {"dataset__url": "s3://corpus/wikicorpus_seqlen512.tar"},
         {"compute__num_nodes": 4},

@@ -8,7 +8,7 @@ import pytest
 
 from lambdas.backends.job import render
 from lambdas.logic.jobs import Job, job_of, rendezvous_port
-from tests.fakes.runs import TOOLS_IMAGE, run_of, run_on, spec_with
+from tests.fakes.runs import TOOLS_IMAGE, TRAINER_IMAGE, run_of, run_on, spec_with
 from trainflow.models.backends import BackendName
 from trainflow.models.run import Run, Stage
 
@@ -51,7 +51,7 @@ def test_every_backend_has_its_own_names_for_the_same_rendezvous(backend: Backen
 
 @pytest.mark.parametrize("stage", Stage)
 def test_staging_and_publishing_run_in_trainflows_image_and_the_rest_in_the_runs_own(stage: Stage) -> None:
-    own = "registry.example/trainer@sha256:0123"
+    own = TRAINER_IMAGE
     assert job(stage).image == (TOOLS_IMAGE if stage in (Stage.STAGE, Stage.PUBLISH) else own)
 
 
@@ -59,7 +59,7 @@ def test_staging_and_publishing_run_in_trainflows_image_and_the_rest_in_the_runs
 def test_a_run_that_began_before_there_was_such_an_image_keeps_its_own_for_everything(stage: Stage) -> None:
     before = run_of().model_dump(mode="json", exclude={"tools_image"})
     job = job_of(Run.model_validate(before), stage, 1, artifacts_url="s3://a/")
-    assert (job.image, job.helpers_image) == ("registry.example/trainer@sha256:0123", None)
+    assert (job.image, job.helpers_image) == (TRAINER_IMAGE, None)
     assert "/trainflow/helpers" not in job.command
 
 
@@ -69,7 +69,7 @@ def test_a_run_that_began_before_there_was_such_an_image_keeps_its_own_for_every
 def test_a_run_that_began_when_the_python_environment_had_another_name_stays_readable(
     backend: BackendName, folder: str | None
 ) -> None:
-    image = None if backend == "slurm" else "registry.example/trainer@sha256:0123"
+    image = None if backend == "slurm" else TRAINER_IMAGE
     run = run_on(backend, workload__image=image, workload__python_environment=folder)
     before = run.model_dump(mode="json")
     before["spec"]["workload"]["environment"] = before["spec"]["workload"].pop("python_environment")

@@ -13,7 +13,7 @@ from kubetwin.model.quantity import parse_quantity
 
 from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import GANGS, Job, job_of
-from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, run_on
+from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, TRAINER_IMAGE, run_on
 from trainflow.cli.spec_file import read_spec
 from trainflow.models.backends import KUBERNETES_KINDS, MAX_HOST_NAME, BackendName
 from trainflow.models.compile_cache import CacheUse, Hold, shared_folder
@@ -146,7 +146,7 @@ def test_helpers_come_from_trainflows_image_into_a_container_that_cannot_change_
 ) -> None:
     for pod in pods(job(backend, stage)):
         (helpers,), (program,) = pod["initContainers"], pod["containers"]
-        assert (helpers["image"], program["image"]) == (TOOLS_IMAGE, "registry.example/trainer@sha256:0123")
+        assert (helpers["image"], program["image"]) == (TOOLS_IMAGE, TRAINER_IMAGE)
         assert helpers["command"][:5] == ["python", "-m", "trainer.helpers.install", "--into", "/trainflow/helpers"]
         own = [mount for mount in helpers["volumeMounts"] if mount["name"] != "shared"]
         assert own == [{"name": "helpers", "mountPath": "/trainflow"}]

@@ -144,6 +144,14 @@ REFUSED = {
         spec_with(workload={"script": "../train.py", "image": "i"}),
         "workload.script: must be a path relative to",
     ),
+    "an image's address": (
+        spec_with(workload__image="https://registry.example/trainer"),
+        "workload.image: must be the name of a container image: a repository in lower case, without https://",
+    ),
+    "an image by half a digest": (
+        spec_with(workload__image="registry.example/trainer@sha256:0123"),
+        "workload.image: must be the name of a container image",
+    ),
     "a mapping as an argument": (
         spec_with(workload__arguments={"lr": {"a": 1}}),
         "workload.arguments.lr: must be text",

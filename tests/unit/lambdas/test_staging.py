@@ -20,7 +20,7 @@ from lambdas.logic.jobs import job_of
 from lambdas.logic.program_output import last_line
 from lambdas.logic.staging import advanced, linked_folder, newest_report, require_progress
 from tests.fakes.kubernetes_api import FakeKubernetesApi
-from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, job_ref, run_of, spec_with
+from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, TRAINER_IMAGE, job_ref, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainflow.errors import InvalidRunSpec, StagingStalled, StorageFailed
 from trainflow.models.metric_names import NAMESPACE, RUN_DIMENSION, RunMetric
@@ -196,7 +196,7 @@ def test_a_run_keeps_the_tools_image_that_it_began_with(aws: Aws, monkeypatch: p
 @pytest.mark.parametrize("allowed", ["[]", '["registry.example"]', '["elsewhere", "registry.example/trainer"]'])
 def test_an_image_that_the_deployment_allows_is_taken(allowed: str, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLOWED_IMAGES", allowed)
-    assert validated(url="s3://data/wiki.tar").spec.workload.image == "registry.example/trainer@sha256:0123"
+    assert validated(url="s3://data/wiki.tar").spec.workload.image == TRAINER_IMAGE
 
 
 def test_an_image_that_the_deployment_does_not_allow_is_refused(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_an_image_that_the_deployment_does_not_allow_is_refused(aws: Aws, monkey
     with pytest.raises(InvalidRunSpec) as refused:
         validated(url="s3://data/wiki.tar")
     assert str(refused.value) == (
-        "workload.image: 'registry.example/trainer@sha256:0123' is not among the images that this deployment allows: "
+        f"workload.image: '{TRAINER_IMAGE}' is not among the images that this deployment allows: "
         "registry.example/train, public.ecr.aws/neuron. Use one of them, or add it to images.allowed and deploy again."
     )
     assert validated(url="s3://data/wiki.tar", on=SLURM).spec.workload.image is None

@@ -10,9 +10,8 @@ _LABEL = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _HOST = (
     r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?::[0-9]+)|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+:[0-9]+)"
 )
-_REFERENCE = re.compile(
-    rf"(?:{_HOST}/)?{_LABEL}(?:/{_LABEL})*(?::[\w][\w.-]{{0,127}})?(?:@[A-Za-z][A-Za-z0-9+._-]*:[0-9a-fA-F]{{32,}})?"
-)
+_DIGEST = "sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128}"
+_REFERENCE = re.compile(rf"(?:{_HOST}/)?{_LABEL}(?:/{_LABEL})*(?::[\w][\w.-]{{0,127}})?(?:@(?:{_DIGEST}))?")
 
 
 @dataclass(frozen=True)

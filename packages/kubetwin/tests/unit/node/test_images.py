@@ -14,7 +14,9 @@ def test_every_image_exists_unless_others_are_told(image: str) -> None:
     assert image_fault(image, "Always", None) is None
 
 
-@pytest.mark.parametrize("image", ["UPPER", "a:b:c", "a b", "https://registry/a", "a/", "a@sha256:short", "-a"])
+@pytest.mark.parametrize(
+    "image", ["UPPER", "a:b:c", "a b", "https://registry/a", "a/", "a@sha256:short", f"a@sha256:{'0' * 63}", "-a"]
+)
 def test_a_name_that_is_none_is_invalid(image: str) -> None:
     fault = image_fault(image, "Always", None)
     assert fault is not None
