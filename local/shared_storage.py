@@ -80,10 +80,16 @@ def announce_plugins(api: ApiClient, *, namespace: str) -> None:
 
 
 def grant(api: ApiClient, *, namespace: str) -> None:
-    """Grant the functions' groups the permissions that they need, and no others; safe to repeat."""
+    """Grant the functions' groups the permissions that they need, and no others; safe to repeat.
+
+    A cluster that stays may have the roles of an earlier version: their rules are replaced.
+    """
     for manifest in access_manifests(namespace):
         place = f"/namespaces/{namespace}" if manifest["metadata"].get("namespace") else ""
-        _ensure(api, f"/apis/{manifest['apiVersion']}{place}/{manifest['kind'].lower()}s", manifest)
+        collection = f"/apis/{manifest['apiVersion']}{place}/{manifest['kind'].lower()}s"
+        _ensure(api, collection, manifest)
+        if "rules" in manifest:
+            api.patch(f"{collection}/{manifest['metadata']['name']}", {"rules": manifest["rules"]})
 
 
 def _ensure(api: ApiClient, collection: str, manifest: dict[str, Any]) -> None:

@@ -235,8 +235,8 @@ class Twin:
         api = ApiClient(load_connection(self.kubeconfig))
         offer(api, self._volumes, namespace=NAMESPACE)
         announce_plugins(api, namespace=NAMESPACE)
-        if self._foreign_kubeconfig is None:  # callers of the proxy have the kubeconfig's permissions
-            grant(api, namespace=NAMESPACE)
+        grant(api, namespace=NAMESPACE)
+        if self._foreign_kubeconfig is None:  # one's own cluster may be without Volcano
             open_queue(api)
 
     def _start_cluster(self) -> subprocess.Popen[bytes]:

@@ -1,7 +1,8 @@
 """A gateway to a foreign cluster for clients that log in as on EKS.
 
 Programs that run on EKS log in with a presigned STS token. A kind or k3d cluster does not accept it: this server
-on loopback checks the token as EKS would, and passes the request on with the identity that a kubeconfig has.
+on loopback checks the token as EKS would, and passes the request on as the caller and the groups that the access entry
+gives it. A kubeconfig's identity makes the request, and has to be allowed to impersonate them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from kubetwin.access_entries import AccessEntries
-from kubetwin.authentication import Authenticator, StsAuthenticator, bearer_token
+from kubetwin.authentication import AUTHENTICATED, Authenticator, StsAuthenticator, User, bearer_token
 from kubetwin.certificates import create_authority, issue_certificate
 from kubetwin.https_server import LOOPBACK, HttpsServer, QuietHandler
 from kubetwin.kubeconfig import Connection, load_connection
@@ -26,6 +27,9 @@ READ_SECONDS = 3600.0
 
 NOT_FORWARDED = frozenset({"authorization", "connection", "host", "content-length", "transfer-encoding"})
 """Headers that belong to one of the two connections, or to the other identity."""
+
+IMPERSONATION = "impersonate-"
+"""Beginning of the headers by which a client acts as another user; a caller may not choose whom."""
 
 CHUNK_BYTES = 64 * 1024
 
@@ -92,13 +96,14 @@ class GatewayHandler(QuietHandler):
     def forward(self) -> None:
         """Pass a request on, and its answer back."""
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if not self._may_pass():
+        caller = self._caller()
+        if caller is None and self.server.authenticators is not None:
             self.answer(
                 401, b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":401,"message":"Unauthorized"}'
             )
             return
         try:
-            response = self._upstream(body)
+            response = self._upstream(body, caller)
         except (HTTPError, OSError) as error:
             self.answer(503, f"the cluster does not answer: {error}".encode(), "text/plain")
             return
@@ -113,19 +118,30 @@ class GatewayHandler(QuietHandler):
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
-    def _may_pass(self) -> bool:
-        if self.server.authenticators is None:
-            return True
+    def _caller(self) -> User | None:
+        """Who asks; None for a token that no authenticator accepts."""
         token = bearer_token(self.headers.get("Authorization", ""))
-        return token is not None and any(who.authenticate(token) for who in self.server.authenticators)
+        if token is None:
+            return None
+        users = (who.authenticate(token) for who in self.server.authenticators or ())
+        return next((user for user in users if user is not None), None)
 
-    def _upstream(self, body: bytes) -> urllib3.BaseHTTPResponse:
+    def _upstream(self, body: bytes, caller: User | None) -> urllib3.BaseHTTPResponse:
         connection = self.server.connection
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in NOT_FORWARDED}
-        if self.server.authenticators is None:
+        headers = urllib3.HTTPHeaderDict(
+            (name, value)
+            for name, value in self.headers.items()
+            if name.lower() not in NOT_FORWARDED and not name.lower().startswith(IMPERSONATION)
+        )
+        if caller is None:
             headers["Authorization"] = self.headers.get("Authorization", "")
-        elif authorization := connection.authorization():
-            headers["Authorization"] = authorization
+        else:
+            if authorization := connection.authorization():
+                headers["Authorization"] = authorization
+            headers["Impersonate-User"] = caller.name
+            for group in caller.groups:
+                if group != AUTHENTICATED:  # Kubernetes adds it
+                    headers.add("Impersonate-Group", group)
         return self.server.pool.request(
             self.command,
             connection.server + self.path,

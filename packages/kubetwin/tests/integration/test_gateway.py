@@ -1,4 +1,4 @@
-"""The gateway to a foreign cluster: tokens as on EKS outside, the kubeconfig's identity inside."""
+"""The gateway to a foreign cluster: tokens as on EKS outside, the caller and its groups inside."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubetwin.authentication import User
+from kubetwin.authentication import AUTHENTICATED, MASTERS, User
 from kubetwin.gateway import ClusterGateway, serving
 from kubetwin.kubeconfig import KubeconfigError, load_connection, write_kubeconfig
 from kubetwin.server import ApiServer
 
+CALLERS = {"sesame": User("lambda", (MASTERS, AUTHENTICATED)), "reader": User("poll", ("example:read", AUTHENTICATED))}
 
-class OneToken:
-    """Accepts the token `sesame`."""
+
+class Tokens:
+    """Accepts the tokens of `CALLERS`."""
 
     def authenticate(self, token: str) -> User | None:
-        return User("lambda") if token == "sesame" else None
+        return CALLERS.get(token)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterGateway
     server.start()
     kubeconfig = tmp_path_factory.mktemp("cluster") / "kubeconfig"
     write_kubeconfig(kubeconfig, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
-    gateway = ClusterGateway(load_connection(kubeconfig), [OneToken()])
+    gateway = ClusterGateway(load_connection(kubeconfig), [Tokens()])
     gateway.start()
     yield gateway
     gateway.stop()
@@ -39,9 +41,10 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterGateway
 
 
 def call(
-    gateway: ClusterGateway, path: str, *, token: str | None = "sesame", body: Any = None
+    gateway: ClusterGateway, path: str, *, token: str | None = "sesame", body: Any = None, **headers: str
 ) -> tuple[int, dict[str, Any]]:
-    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    headers |= {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(gateway.endpoint + path, data=data, headers=headers)
     try:
@@ -57,14 +60,26 @@ def test_requests_without_a_valid_token_are_refused(gateway: ClusterGateway, tok
     assert (status, answer["message"]) == (401, "Unauthorized")
 
 
-def test_requests_are_made_with_the_kubeconfigs_identity(gateway: ClusterGateway) -> None:
-    status, answer = call(
-        gateway,
-        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-        body={"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
-    )
+REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+
+
+@pytest.mark.parametrize("token", CALLERS)
+def test_requests_are_made_as_the_caller_with_its_groups(gateway: ClusterGateway, token: str) -> None:
+    status, answer = call(gateway, "/apis/authentication.k8s.io/v1/selfsubjectreviews", token=token, body=REVIEW)
     assert status == 201
-    assert answer["status"]["userInfo"]["username"] == "kubernetes-admin"
+    found = answer["status"]["userInfo"]
+    assert (found["username"], sorted(found["groups"])) == (CALLERS[token].name, sorted(CALLERS[token].groups))
+
+
+def test_a_caller_has_the_rights_of_its_groups_and_not_those_of_the_kubeconfig(gateway: ClusterGateway) -> None:
+    status, answer = call(gateway, "/api/v1/namespaces", token="reader")
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert 'User "poll" cannot list resource "namespaces"' in answer["message"]
+
+
+def test_a_caller_does_not_choose_whom_it_acts_as(gateway: ClusterGateway) -> None:
+    chosen = {"Impersonate_User": "kubernetes-admin", "Impersonate_Group": MASTERS}
+    assert call(gateway, "/api/v1/namespaces", token="reader", **chosen)[0] == 403
 
 
 def test_objects_errors_and_queries_pass_unchanged(gateway: ClusterGateway) -> None:
