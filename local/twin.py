@@ -208,7 +208,7 @@ class Twin:
         if not self._deployed:
             self.aws.take_stacks()
         self.aws.start()
-        buckets = folder_buckets.load(self.aws, self.home / "s3")
+        buckets = folder_buckets.load(self.aws, self.home / "s3", private={deployment.ARTIFACT_BUCKET})
         secrets = folder_secrets.load(self.aws, self.home / "secrets")
         deployment.make_cluster(self.aws)
         capacity.serve(self._without_capacity)
@@ -257,7 +257,7 @@ class Twin:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "KUBETWIN_AWS_ACCESS_KEY": self.aws.owner_credentials["AWS_ACCESS_KEY_ID"]},
+                env={**os.environ, "KUBETWIN_AWS_ACCESS_KEY": ":".join(self.aws.owner_credentials.values())},
             )
 
     def _await_cluster(self) -> tuple[str, str]:

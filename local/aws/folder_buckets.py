@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from local.aws.deployment import create_bucket
@@ -33,20 +34,26 @@ def ensure_demo_data(root: Path) -> None:
     subprocess.run([*corpus, "--out", str(archive)], check=True, stdout=subprocess.DEVNULL)
 
 
-def load(aws: AwsServer, root: Path) -> list[str]:
+def load(aws: AwsServer, root: Path, *, private: Collection[str] = ()) -> list[str]:
     """Make every folder below `root` a bucket, with its files as objects; returns the names of the buckets.
 
     All requests may read and list them, so that a spec of a public bucket runs here, too. Other users of the machine
     can send such requests.
+
+    Args:
+        aws: Where the buckets are made.
+        root: Folder of the buckets' folders.
+        private: Names of buckets that only their owner may read.
     """
     s3 = aws.client("s3")
     buckets = sorted(path for path in root.iterdir() if path.is_dir())
     for bucket in buckets:
         create_bucket(aws, bucket.name)
-        s3.put_bucket_acl(Bucket=bucket.name, ACL="public-read")
+        access = "private" if bucket.name in private else "public-read"
+        s3.put_bucket_acl(Bucket=bucket.name, ACL=access)
         for file in sorted(path for path in bucket.rglob("*") if path.is_file()):
             key = file.relative_to(bucket).as_posix()
-            s3.upload_file(str(file), bucket.name, key, ExtraArgs={"ACL": "public-read"})
+            s3.upload_file(str(file), bucket.name, key, ExtraArgs={"ACL": access})
     return [bucket.name for bucket in buckets]
 
 

@@ -41,7 +41,6 @@ class AwsServer:
             keep_settings: Whether the caller's AWS settings stay in this process's environment, for the login to an
                 existing cluster.
         """
-        # moto verifies no signature, so the access key itself is what other users of the machine must not know.
         self.owner_credentials = {
             "AWS_ACCESS_KEY_ID": f"AKIA{secrets.token_hex(16).upper()}",
             "AWS_SECRET_ACCESS_KEY": secrets.token_hex(20),
@@ -56,7 +55,11 @@ class AwsServer:
         self._lock = threading.RLock()
         # "localhost", because moto distinguishes S3 buckets in host names from addresses by it.
         self.endpoint = f"http://localhost:{self._port}"
-        self.guard = Guard(REGION, owner_key=self.owner_credentials["AWS_ACCESS_KEY_ID"])
+        self.guard = Guard(
+            REGION,
+            owner_key=self.owner_credentials["AWS_ACCESS_KEY_ID"],
+            owner_secret=self.owner_credentials["AWS_SECRET_ACCESS_KEY"],
+        )
         self.targets = Targets(self.client, self.guard, time_scale=time_scale)
         self.schedules = Schedules(self.targets, time_scale=time_scale)
         self._queues = QueueConsumers(self.client, self.client_of, time_scale=time_scale)

@@ -37,7 +37,7 @@ def aws() -> Iterator[AwsServer]:
 
 @pytest.fixture(scope="module")
 def server(aws: AwsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    entries = AccessEntries(aws.endpoint, CLUSTER, access_key=aws.owner_credentials["AWS_ACCESS_KEY_ID"])
+    entries = AccessEntries(aws.endpoint, CLUSTER, access_key=":".join(aws.owner_credentials.values()))
     with ApiServer(authenticators=[StsAuthenticator(aws.endpoint, CLUSTER, groups_of=entries.groups_of)]) as server:
         admin = api(server, server.admin_token, tmp_path_factory.mktemp("admin"))
         offer(admin, tmp_path_factory.mktemp("volumes"), namespace=NAMESPACE)

@@ -7,13 +7,21 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import boto3
 import psutil
 import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.config import Config
+from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
 
-from local.aws.server import AwsServer
+from local.aws import deployment
+from local.aws.server import REGION, AwsServer
 from local.twin import Twin
 from tests.integration.test_runs import TIME_SCALE
 
@@ -23,9 +31,11 @@ CALLER = "/?Action=GetCallerIdentity&Version=2011-06-15"
 
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    with Twin(
-        home=tmp_path_factory.mktemp("home"), log_dir=tmp_path_factory.mktemp("logs"), time_scale=TIME_SCALE
-    ) as running:
+    home = tmp_path_factory.mktemp("home")
+    for bucket in (deployment.ARTIFACT_BUCKET, "corpora"):
+        (home / "s3" / bucket).mkdir(parents=True)
+        (home / "s3" / bucket / "k").write_text("text")
+    with Twin(home=home, log_dir=tmp_path_factory.mktemp("logs"), time_scale=TIME_SCALE) as running:
         yield running
 
 
@@ -84,14 +94,113 @@ def test_a_private_object_is_not_read_without_credentials_and_a_public_one_is(aw
     assert answer(aws, "GET", "/public-one/k")[:2] == (200, "text")
 
 
+def test_artifacts_of_earlier_runs_are_private_and_data_sets_of_the_folder_are_not(aws: AwsServer) -> None:
+    for key in ("/k", "?list-type=2"):
+        assert answer(aws, "GET", f"/{deployment.ARTIFACT_BUCKET}{key}")[0] == 403
+        assert answer(aws, "GET", f"/corpora{key}")[0] == 200
+
+
+def signed_by_owner(aws: AwsServer) -> dict[str, str]:
+    """Headers of a signed request for the caller's identity."""
+    request = AWSRequest(method="POST", url=f"{aws.endpoint}{CALLER}")
+    SigV4Auth(Credentials(*aws.owner_credentials.values()), "sts", REGION).add_auth(request)
+    return {name.replace("-", "_"): value for name, value in request.headers.items()}
+
+
 def test_a_web_page_is_not_answered_even_with_credentials(aws: AwsServer) -> None:
-    key = aws.owner_credentials["AWS_ACCESS_KEY_ID"]
-    signed = f"AWS4-HMAC-SHA256 {FORMER_KEY.format(service='sts').replace('twin', key)}"
-    assert answer(aws, "POST", CALLER, Authorization=signed)[0] == 200
+    signed = signed_by_owner(aws)
+    assert answer(aws, "POST", CALLER, **signed)[0] == 200
     for method in ("POST", "OPTIONS"):
-        status, _text, headers = answer(aws, method, CALLER, Authorization=signed, Origin="https://example.org")
+        status, _text, headers = answer(aws, method, CALLER, **signed, Origin="https://example.org")
         assert status == 403
         assert [name for name in headers if name.startswith("access-control-")] == []
+
+
+READS = {
+    "sts": (lambda sts: sts.get_caller_identity(), "SignatureDoesNotMatch"),
+    "s3": (lambda s3: s3.list_buckets(), "SignatureDoesNotMatch"),
+    "ec2": (lambda ec2: ec2.describe_instances(), "SignatureDoesNotMatch"),
+    "sns": (lambda sns: sns.list_topics(), "SignatureDoesNotMatch"),
+    "eks": (lambda eks: eks.list_clusters(), "InvalidSignatureException"),
+    "lambda": (lambda functions: functions.list_functions(), "InvalidSignatureException"),
+    "stepfunctions": (lambda states: states.list_state_machines(), "InvalidSignatureException"),
+    "dynamodb": (lambda tables: tables.list_tables(), "InvalidSignatureException"),
+}
+"""A call of each protocol, and its error for a wrong signature."""
+
+
+@pytest.mark.parametrize("service", READS)
+@pytest.mark.parametrize("whose", ["owner", "role"])
+def test_the_id_of_a_key_is_of_no_use_without_its_secret(twin: Twin, service: str, whose: str) -> None:
+    """Ids of keys are in presigned URLs and in logs."""
+    aws = twin.aws
+    credentials = aws.owner_credentials if whose == "owner" else aws.credentials_of(deployment.POD_ROLE, "tests")
+    client = boto3.session.Session().client(
+        service,  # type: ignore[call-overload]
+        endpoint_url=aws.endpoint,
+        region_name=REGION,
+        aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key="another",
+        aws_session_token=credentials.get("AWS_SESSION_TOKEN"),
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+    read, error = READS[service]
+    with pytest.raises(ClientError) as refused:
+        read(client)
+    assert refused.value.response["Error"]["Code"] == error
+    assert "does not match the signature you provided" in refused.value.response["Error"]["Message"]
+
+
+def test_a_signed_request_is_of_no_use_for_another(aws: AwsServer) -> None:
+    signed = signed_by_owner(aws)
+    assert answer(aws, "POST", CALLER, **signed)[0] == 200
+    other = CALLER.replace("GetCallerIdentity", "GetSessionToken")
+    assert answer(aws, "POST", other, **signed)[0] == 403
+    assert answer(aws, "POST", CALLER, "Action=GetSessionToken", **signed)[0] == 403
+
+
+@pytest.mark.parametrize(
+    "key", ["a b/c+d", "ä/€", "a//b", "a/./b/../c", "k=v&x", "100%", "~tilde'()*!", "a:b@c,d;e", "q?r#s", '"<>"']
+)
+def test_objects_of_any_name_are_written_listed_and_read(aws: AwsServer, key: str) -> None:
+    s3, bucket = aws.client("s3"), f"any-name-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+    s3.put_object(Bucket=bucket, Key=key, Body=b"text", Metadata={"said": "two  spaces"}, Tagging="a=b%20c")
+    assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == b"text"
+    assert key in [each["Key"] for each in s3.list_objects_v2(Bucket=bucket, Prefix=key)["Contents"]]
+    url = urlsplit(presigned(aws, bucket, key, "s3v4"))
+    assert answer(aws, "GET", f"{url.path}?{url.query}")[:2] == (200, "text")
+    assert answer(aws, "GET", f"{url.path}?{url.query.replace('Expires=3600', 'Expires=7200')}")[0] == 403
+
+
+def presigned(aws: AwsServer, bucket: str, key: str, version: str) -> str:
+    s3 = boto3.session.Session().client(
+        "s3",
+        endpoint_url=aws.endpoint,
+        region_name=REGION,
+        aws_access_key_id=aws.owner_credentials["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=aws.owner_credentials["AWS_SECRET_ACCESS_KEY"],
+        config=Config(signature_version=version),
+    )
+    return str(s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": key}))
+
+
+def test_an_address_that_only_looks_presigned_reads_nothing(aws: AwsServer) -> None:
+    s3, bucket = aws.client("s3"), "not-presigned"
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+    for key in ("k", "Signature="):
+        s3.put_object(Bucket=bucket, Key=key, Body=b"text")
+    old = urlsplit(presigned(aws, bucket, "k", "s3"))
+    now = urlsplit(presigned(aws, bucket, "k", "s3v4"))
+    for path in (
+        f"/{bucket}/k?Signature=0",
+        f"/{bucket}/k?X-Amz-Signature=0",
+        f"/{bucket}/Signature=",
+        f"/{bucket}/Signature%3D",
+        f"{old.path}?{old.query}",
+        f"{now.path}?{now.query.replace('SignedHeaders=host', 'SignedHeaders=')}",
+    ):
+        assert answer(aws, "GET", path)[0] == 403, path
 
 
 def test_each_twin_has_a_key_of_its_own_that_no_command_line_shows(twin: Twin) -> None:

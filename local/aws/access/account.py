@@ -47,6 +47,13 @@ class Account:
         found = sts_backends[ACCOUNT][PARTITION].get_assumed_role_from_access_key(access_key)
         return (found.role_arn, found.session_name) if found else None
 
+    def secret_of(self, access_key: str) -> str | None:
+        """The secret of the access key of an assumed role; None for other keys."""
+        from moto.sts.models import sts_backends
+
+        found = sts_backends[ACCOUNT][PARTITION].get_assumed_role_from_access_key(access_key)
+        return found.secret_access_key if found else None
+
     def policies_of(self, role_arn: str) -> tuple[str, ...]:
         """Texts of the inline and managed policies of a role; none if it does not exist."""
         return tuple(text for each in self._documents_of(role_arn) if (text := _as_text(each)) is not None)

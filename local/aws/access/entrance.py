@@ -1,20 +1,29 @@
 """Refuses requests of strangers at the twin's endpoint before moto reads them.
 
-Every user of the machine reaches the loopback interface, and so does every web page in a browser. Credentials with a
-key that the twin has given out are asked of each request, but for reading public objects of S3. moto would answer web
-pages of any origin, and its own interface, `/moto-api`, shows and resets everything without credentials.
+Every user of the machine reaches the loopback interface, and so does every web page in a browser. A signature with
+credentials that the twin has given out is asked of each request, but for reading public objects of S3. moto would
+answer web pages of any origin, and its own interface, `/moto-api`, shows and resets everything without credentials.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
-from local.aws.access.guard import ANONYMOUS, Guard
+from local.aws.access.guard import Guard
+from local.aws.access.signatures import S3, Signature, is_genuine, signature_of
 from local.aws.replacements import replace
 
 MISSING = "MissingAuthenticationToken"
+OLD_SIGNATURE = "InvalidRequest"
+"""S3's error for a request with version 2 of the signature, which buckets since 2020 do not accept."""
+FORGED, INVALID = "SignatureDoesNotMatch", "InvalidSignatureException"
+NOT_THAT = (
+    "The request signature we calculated does not match the signature you provided. "
+    "Check your AWS Secret Access Key and signing method."
+)
 
 
 def install(guard: Guard) -> None:
@@ -24,7 +33,14 @@ def install(guard: Guard) -> None:
     answer = DomainDispatcherApplication.__call__
 
     def call(self: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        code = refusal(environ, is_signed=_is_signed(guard, environ))
+        signature = signature_of(environ)
+        code = refusal(environ, is_signed=signature is not None)
+        if code is None and signature is not None:
+            secret = guard.secret_of(signature.key)
+            if secret is not None and not is_genuine(environ, signature, secret):
+                status, headers, body = refused_signature(environ, signature)
+                start_response(status, headers)
+                return [body.encode()]
         if code is None:
             found: Iterable[bytes] = answer(self, environ, start_response)
             return found
@@ -35,7 +51,7 @@ def install(guard: Guard) -> None:
 
 
 def refusal(environ: dict[str, Any], *, is_signed: bool) -> str | None:
-    """The error of a request that is not to be answered; None for others.
+    """The error of a request that is not to be answered, whatever its signature is; None for others.
 
     Args:
         environ: The request, as WSGI describes it.
@@ -48,10 +64,21 @@ def refusal(environ: dict[str, Any], *, is_signed: bool) -> str | None:
         return None
     reads = environ.get("REQUEST_METHOD") in ("GET", "HEAD") and path.strip("/")
     names_service = "HTTP_X_AMZ_TARGET" in environ or "Action" in parse_qs(environ.get("QUERY_STRING", ""))
-    return None if reads and not names_service else MISSING
+    if not reads or names_service or "HTTP_AUTHORIZATION" in environ:
+        return MISSING
+    # moto takes every address with this word for one that was presigned, and asks for nothing else.
+    return OLD_SIGNATURE if "Signature=" in unquote(environ.get("RAW_URI", "")) else None
 
 
-def _is_signed(guard: Guard, environ: dict[str, Any]) -> bool:
-    presigned = parse_qs(environ.get("QUERY_STRING", "")).get("X-Amz-Credential", [""])[0]
-    header = environ.get("HTTP_AUTHORIZATION") or f"Credential={presigned}"
-    return guard.caller({"Authorization": header}) != ANONYMOUS
+def refused_signature(environ: dict[str, Any], signature: Signature) -> tuple[str, list[tuple[str, str]], str]:
+    """Status line, headers and body for a signature that is not that of the key's secret (IAM user guide, 'Troubleshoot
+    Signature Version 4 signing'), in the protocol of the request."""
+    if signature.service.startswith(S3):
+        body = f"<Error><Code>{FORGED}</Code><Message>{NOT_THAT}</Message></Error>"
+        return "403 Forbidden", [("Content-Type", "application/xml")], body
+    if "Action" in parse_qs(environ.get("QUERY_STRING", "")) or "urlencoded" in environ.get("CONTENT_TYPE", ""):
+        error = f"<Error><Type>Sender</Type><Code>{FORGED}</Code><Message>{NOT_THAT}</Message></Error>"
+        return "403 Forbidden", [("Content-Type", "text/xml")], f"<ErrorResponse>{error}</ErrorResponse>"
+    status = "400 Bad Request" if "HTTP_X_AMZ_TARGET" in environ else "403 Forbidden"
+    headers = [("Content-Type", "application/json"), ("x-amzn-errortype", INVALID)]
+    return status, headers, json.dumps({"__type": INVALID, "message": NOT_THAT})

@@ -71,14 +71,15 @@ class Call:
 class Guard:
     """Judges requests and remembers them."""
 
-    def __init__(self, region: str, *, owner_key: str) -> None:
+    def __init__(self, region: str, *, owner_key: str, owner_secret: str) -> None:
         """
         Args:
             region: Region of the account's resources.
-            owner_key: Access key of the account's owner.
+            owner_key: Id of the access key of the account's owner.
+            owner_secret: Its secret.
         """
         self.account = Account(region)
-        self._owner_key = owner_key
+        self._owner_key, self._owner_secret = owner_key, owner_secret
         self._calls: Counter[Call] = Counter()
         self._lock = threading.Lock()
         self._callers: dict[str, Caller] = {}
@@ -108,6 +109,10 @@ class Guard:
                 return Caller("unknown", key)
             self._callers[key] = Caller("role", *role) if role else OWNER
         return self._callers[key]
+
+    def secret_of(self, key: str) -> str | None:
+        """The secret that belongs to an access key; None for a key that the twin has not given out."""
+        return self._owner_secret if key == self._owner_key else self.account.secret_of(key)
 
     def require(self, caller: Caller, asks: Iterable[Ask]) -> None:
         """Return if a caller has all of some permissions.

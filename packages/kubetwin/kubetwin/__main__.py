@@ -56,7 +56,7 @@ AccessKeyOption = Annotated[
     str,
     typer.Option(
         envvar="KUBETWIN_AWS_ACCESS_KEY",
-        help="Access key for reading access entries; best given by the variable.",
+        help="Access key for reading access entries, ID:SECRET; best given by the variable.",
     ),
 ]
 StdinOption = Annotated[bool, typer.Option("--until-stdin-closes", help="Also stop at the end of standard input.")]

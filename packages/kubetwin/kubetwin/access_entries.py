@@ -10,8 +10,8 @@ from kubetwin.authentication import Fetch, fetch
 
 ASSUMED_ROLE = re.compile(r"arn:(aws[\w-]*):sts::(\d{12}):assumed-role/([^/]+)/.+")
 
-SIGNED = "AWS4-HMAC-SHA256 Credential={key}/20260101/us-west-2/eks/aws4_request, SignedHeaders=host, Signature=0"
-"""Header by which moto recognises the service and the caller; it does not check the signature."""
+REGION = "us-west-2"
+"""Region that requests are signed for; endpoints of tests know no other."""
 
 
 class AccessEntries:
@@ -22,21 +22,32 @@ class AccessEntries:
         Args:
             endpoint: Base URL of EKS.
             cluster_name: The EKS cluster's name.
-            access_key: Access key with which the entries are read.
+            access_key: Access key with which the entries are read, and its secret: ID:SECRET.
             fetch: Replaced in tests.
         """
         self._entries = f"{endpoint}/clusters/{quote(cluster_name)}/access-entries"
-        self._signed = {"Authorization": SIGNED.format(key=access_key)}
+        self._key, _, self._secret = access_key.partition(":")
         self._fetch = fetch
 
     def groups_of(self, caller_arn: str) -> tuple[str, ...] | None:
         """Groups of a caller of AWS; None if the cluster has no entry for its role or user."""
         principal = role_of(caller_arn)
+        url = f"{self._entries}/{quote(principal, safe='')}"
         try:
-            answer = self._fetch(f"{self._entries}/{quote(principal, safe='')}", self._signed)
+            answer = self._fetch(url, self._signed(url))
         except OSError:  # 404, most of the time
             return None
         return tuple(json.loads(answer)["accessEntry"]["kubernetesGroups"])
+
+    def _signed(self, url: str) -> dict[str, str]:
+        """Headers of a signed request."""
+        from botocore.auth import SigV4Auth  # only clusters that stand for one of EKS need it
+        from botocore.awsrequest import AWSRequest
+        from botocore.credentials import Credentials
+
+        request = AWSRequest(method="GET", url=url)
+        SigV4Auth(Credentials(self._key, self._secret), "eks", REGION).add_auth(request)
+        return dict(request.headers.items())
 
 
 def role_of(caller_arn: str) -> str:

@@ -70,6 +70,8 @@ class _Handler(QuietHandler):
         else:
             self._answer_log(parts[1:], dict(parse_qsl(url.query)))
 
+    do_POST = do_GET
+
     def _answer_log(self, names: list[str], query: dict[str, str]) -> None:
         try:
             options = LogOptions.from_query(query, datetime.now(UTC))

@@ -77,7 +77,7 @@ def test_access_entries_are_looked_up_by_the_role_of_a_session() -> None:
         asked.append((url, headers["Authorization"].split("/")[0]))
         return json.dumps({"accessEntry": {"kubernetesGroups": ["a", "b"]}}).encode()
 
-    assert AccessEntries(ENDPOINT, "twin", access_key="KEY", fetch=fetch).groups_of(ARN) == ("a", "b")
+    assert AccessEntries(ENDPOINT, "twin", access_key="KEY:SECRET", fetch=fetch).groups_of(ARN) == ("a", "b")
     where = f"{ENDPOINT}/clusters/twin/access-entries/arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2FPollJob"
     assert asked == [(where, "AWS4-HMAC-SHA256 Credential=KEY")]
 
@@ -86,7 +86,7 @@ def test_a_caller_without_an_access_entry_has_no_groups() -> None:
     def fetch(_url: str, _headers: dict[str, str]) -> bytes:
         raise OSError("404")
 
-    assert AccessEntries(ENDPOINT, "twin", access_key="KEY", fetch=fetch).groups_of(ARN) is None
+    assert AccessEntries(ENDPOINT, "twin", access_key="KEY:SECRET", fetch=fetch).groups_of(ARN) is None
 
 
 def test_a_user_of_iam_is_a_principal_itself() -> None:

@@ -1,0 +1,152 @@
+"""Checks AWS Signature Version 4 of requests at the twin's endpoint; moto reads the access key's id and checks nothing.
+
+Source: IAM user guide, 'Create a signed AWS API request' and 'Elements of an AWS API request signature'. botocore knows
+the canonical forms; what differs here is that the signed headers are those that the request names.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.compat import HTTPHeaders
+from botocore.credentials import Credentials
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+TIME = "%Y%m%dT%H%M%SZ"
+SKEW = timedelta(minutes=15)
+"""How far a client's clock may be off; also how long a signed request may be under way."""
+S3 = "s3"
+"""Beginning of the names of S3's services, which do not encode a path again, and take a body's hash from a header."""
+CONTENT_HASH = "x-amz-content-sha256"
+UNSIGNED = "UNSIGNED-PAYLOAD"
+
+_FIELD = re.compile(r"(Credential|SignedHeaders|Signature)=([^,\s]+)")
+_SIGNATURE_IN_QUERY = re.compile(r"(^|&)X-Amz-Signature=[^&]*")
+_SCOPE = re.compile(r"(?P<key>[^/]+)/(?P<date>\d{8})/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """What a request says of its own signature."""
+
+    key: str
+    """Id of the access key."""
+    date: str
+    region: str
+    service: str
+    names: tuple[str, ...]
+    """Signed headers, in lower case."""
+    value: str
+    time: str
+    seconds: float | None
+    """Time for which a presigned request is valid; None for others."""
+
+    def is_current(self, now: datetime) -> bool:
+        """Whether the request was signed about now, or is presigned for as long as this."""
+        try:
+            signed_at = datetime.strptime(self.time, TIME).replace(tzinfo=UTC)
+        except ValueError:
+            return False
+        valid = SKEW if self.seconds is None else timedelta(seconds=self.seconds)
+        return self.time.startswith(self.date) and signed_at - SKEW <= now <= signed_at + valid
+
+
+def signature_of(environ: dict[str, Any]) -> Signature | None:
+    """The signature in the header or the query of a request; None if it has none or not all that belongs to one.
+
+    Args:
+        environ: The request, as WSGI describes it.
+    """
+    header = environ.get("HTTP_AUTHORIZATION")
+    seconds: float | None = None
+    if header:
+        fields = dict(_FIELD.findall(header)) if header.startswith(f"{ALGORITHM} ") else {}
+        time = environ.get("HTTP_X_AMZ_DATE", "")
+    else:
+        query = {name: values[0] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
+        fields = {name: query.get(f"X-Amz-{name}", "") for name in ("Credential", "SignedHeaders", "Signature")}
+        time = query.get("X-Amz-Date", "")
+        expires = query.get("X-Amz-Expires", "")
+        # STS's tokens for EKS have 60 seconds in them, and EKS takes them for a quarter of an hour.
+        seconds = max(float(expires), SKEW.total_seconds() if query.get("Action") else 0) if expires.isdigit() else 0.0
+    scope = _SCOPE.fullmatch(fields.get("Credential", ""))
+    if scope is None or not fields.get("SignedHeaders") or not fields.get("Signature"):
+        return None
+    names = tuple(fields["SignedHeaders"].lower().split(";"))
+    return Signature(**scope.groupdict(), names=names, value=fields["Signature"], time=time, seconds=seconds)
+
+
+def is_genuine(environ: dict[str, Any], signature: Signature, secret: str, *, now: datetime | None = None) -> bool:
+    """Whether the owner of a secret key has signed this request, and not long ago.
+
+    Args:
+        environ: The request, as WSGI describes it. Its body is read, and put back, unless the request names the hash
+            of its own body, as those to S3 do: that is not compared with the body.
+        signature: Of the request.
+        secret: Secret key of the access key that the signature names.
+        now: Time of the check; the clock's if left out.
+    """
+    if not signature.is_current(now or datetime.now(UTC)) or "host" not in signature.names:
+        return False
+    expected = _value(environ, signature, secret)
+    return hmac.compare_digest(expected.encode(), signature.value.encode())
+
+
+def _value(environ: dict[str, Any], signature: Signature, secret: str) -> str:
+    url = urlsplit(environ.get("RAW_URI") or environ["PATH_INFO"])
+    query = _SIGNATURE_IN_QUERY.sub("", url.query).removeprefix("&")
+    headers = {name: _header(environ, name) for name in signature.names}
+    is_s3 = signature.service.startswith(S3)
+    if is_s3:
+        headers[CONTENT_HASH] = _header(environ, CONTENT_HASH) or UNSIGNED  # a presigned request has none
+    request = AWSRequest(
+        method=environ["REQUEST_METHOD"],
+        url=f"http://twin{url.path or '/'}" + (f"?{query}" if query else ""),
+        headers=headers,
+        data=None if is_s3 else _body(environ),
+    )
+    request.context["timestamp"] = signature.time
+    auth = _Signer(signature, secret)
+    return str(auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request))
+
+
+class _Signer(SigV4Auth):
+    """Signs the headers that a request names: no fewer, as botocore would, and no more."""
+
+    def __init__(self, signature: Signature, secret: str) -> None:
+        super().__init__(Credentials(signature.key, secret), signature.service, signature.region)
+        self._names, self._is_s3 = signature.names, signature.service.startswith(S3)
+
+    def headers_to_sign(self, request: AWSRequest) -> HTTPHeaders:
+        signed = HTTPHeaders()
+        for name in self._names:
+            signed[name] = request.headers[name]
+        return signed
+
+    def _normalize_url_path(self, path: str) -> str:
+        return path if self._is_s3 else str(super()._normalize_url_path(path))  # type: ignore[misc]
+
+
+def _header(environ: dict[str, Any], name: str) -> str:
+    """A header's value; HTTP's text is bytes, and WSGI shows them as Latin-1."""
+    variable = name.upper().replace("-", "_")
+    value = environ.get(variable if name in ("content-type", "content-length") else f"HTTP_{variable}", "")
+    return str(value).encode("latin-1", "replace").decode("utf-8", "replace")
+
+
+def _body(environ: dict[str, Any]) -> bytes:
+    """The whole body, which stays readable."""
+    if not environ.get("wsgi.input_terminated") and not environ.get("CONTENT_LENGTH"):
+        return b""
+    length = -1 if environ.get("wsgi.input_terminated") else int(environ["CONTENT_LENGTH"])
+    body: bytes = environ["wsgi.input"].read(length)
+    environ["wsgi.input"] = io.BytesIO(body)
+    return body
