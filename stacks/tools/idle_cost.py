@@ -44,11 +44,13 @@ FIXED_USD_PER_HOUR = {
     "AWS::EC2::NatGateway": ("NAT gateway", 0.045),
     "AWS::EC2::EIP": ("public IPv4 address", 0.005),
     "AWS::KMS::Key": ("KMS key", 1.00 / HOURS_PER_MONTH),
-    "AWS::CloudWatch::Alarm": ("CloudWatch alarm", 0.10 / HOURS_PER_MONTH),
     "AWS::CloudWatch::CompositeAlarm": ("CloudWatch composite alarm", 0.50 / HOURS_PER_MONTH),
     "AWS::CloudWatch::Dashboard": ("CloudWatch dashboard", 3.00 / HOURS_PER_MONTH),
 }
 """One each, whatever its properties."""
+
+ALARM_METRIC_USD_PER_MONTH = 0.10
+"""Amazon CloudWatch, for each metric that an alarm of standard resolution watches; one may compute with several."""
 
 CUSTOM_METRIC_USD_PER_MONTH = 0.30
 """Amazon CloudWatch, the first 10,000."""
@@ -106,6 +108,10 @@ def _costs(resource: Template, resources: Mapping[str, Template]) -> Iterator[tu
         yield "log ingestion, an estimate", sum(IDLE_LOG_GB_PER_DAY.values()) / 24 * LOG_USD_PER_GB
     if kind in FIXED_USD_PER_HOUR:
         yield FIXED_USD_PER_HOUR[kind]
+    elif kind == "AWS::CloudWatch::Alarm":
+        watched = sum("MetricStat" in each for each in properties.get("Metrics", ())) or 1
+        for _ in range(watched):
+            yield "metric of a CloudWatch alarm", ALARM_METRIC_USD_PER_MONTH / HOURS_PER_MONTH
     elif kind == "AWS::FSx::FileSystem":
         size, throughput = _lustre(properties)
         usd = size * LUSTRE_USD_PER_GB_MONTH[throughput] / HOURS_PER_MONTH
