@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -23,6 +23,8 @@ ALGORITHM = "AWS4-HMAC-SHA256"
 TIME = "%Y%m%dT%H%M%SZ"
 SKEW = timedelta(minutes=15)
 """How far a client's clock may be off; also how long a signed request may be under way."""
+LONGEST = timedelta(days=7)
+"""How long a presigned request may be valid."""
 S3 = "s3"
 """Beginning of the names of S3's services, which do not encode a path again, and take a body's hash from a header."""
 CONTENT_HASH = "x-amz-content-sha256"
@@ -74,14 +76,22 @@ def signature_of(environ: dict[str, Any]) -> Signature | None:
         query = {name: values[0] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
         fields = {name: query.get(f"X-Amz-{name}", "") for name in ("Credential", "SignedHeaders", "Signature")}
         time = query.get("X-Amz-Date", "")
-        expires = query.get("X-Amz-Expires", "")
-        # STS's tokens for EKS have 60 seconds in them, and EKS takes them for a quarter of an hour.
-        seconds = max(float(expires), SKEW.total_seconds() if query.get("Action") else 0) if expires.isdigit() else 0.0
+        seconds = _valid_seconds(query.get("X-Amz-Expires", ""), at_least=SKEW if query.get("Action") else None)
     scope = _SCOPE.fullmatch(fields.get("Credential", ""))
     if scope is None or not fields.get("SignedHeaders") or not fields.get("Signature"):
         return None
     names = tuple(fields["SignedHeaders"].lower().split(";"))
     return Signature(**scope.groupdict(), names=names, value=fields["Signature"], time=time, seconds=seconds)
+
+
+def _valid_seconds(expires: str, *, at_least: timedelta | None) -> float:
+    """Time for which a presigned request says that it is valid; 0 for what no service takes.
+
+    STS's tokens for EKS say a minute, and EKS takes them for a quarter of an hour.
+    """
+    if not re.fullmatch(r"[0-9]{1,6}", expires) or int(expires) > LONGEST.total_seconds():
+        return 0.0
+    return max(float(expires), at_least.total_seconds() if at_least else 0.0)
 
 
 def is_genuine(environ: dict[str, Any], signature: Signature, secret: str, *, now: datetime | None = None) -> bool:
@@ -101,15 +111,15 @@ def is_genuine(environ: dict[str, Any], signature: Signature, secret: str, *, no
 
 
 def _value(environ: dict[str, Any], signature: Signature, secret: str) -> str:
-    url = urlsplit(environ.get("RAW_URI") or environ["PATH_INFO"])
-    query = _SIGNATURE_IN_QUERY.sub("", url.query).removeprefix("&")
+    path, _, query = str(environ.get("RAW_URI") or environ["PATH_INFO"]).partition("?")
+    query = _SIGNATURE_IN_QUERY.sub("", query).removeprefix("&")
     headers = {name: _header(environ, name) for name in signature.names}
     is_s3 = signature.service.startswith(S3)
     if is_s3:
         headers[CONTENT_HASH] = _header(environ, CONTENT_HASH) or UNSIGNED  # a presigned request has none
     request = AWSRequest(
         method=environ["REQUEST_METHOD"],
-        url=f"http://twin{url.path or '/'}" + (f"?{query}" if query else ""),
+        url=f"http://twin/{path.removeprefix('/')}" + (f"?{query}" if query else ""),
         headers=headers,
         data=None if is_s3 else _body(environ),
     )
@@ -144,9 +154,11 @@ def _header(environ: dict[str, Any], name: str) -> str:
 
 def _body(environ: dict[str, Any]) -> bytes:
     """The whole body, which stays readable."""
-    if not environ.get("wsgi.input_terminated") and not environ.get("CONTENT_LENGTH"):
+    length = environ.get("CONTENT_LENGTH") or "0"
+    if environ.get("wsgi.input_terminated"):
+        length = "-1"
+    elif not re.fullmatch(r"[0-9]{1,18}", length):
         return b""
-    length = -1 if environ.get("wsgi.input_terminated") else int(environ["CONTENT_LENGTH"])
-    body: bytes = environ["wsgi.input"].read(length)
+    body: bytes = environ["wsgi.input"].read(int(length))
     environ["wsgi.input"] = io.BytesIO(body)
     return body

@@ -6,9 +6,11 @@ import io
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from local.aws.access.signatures import is_genuine, signature_of
 
@@ -159,3 +161,38 @@ def test_what_is_no_signature_is_none(header: str) -> None:
 @pytest.mark.parametrize("time", ["", "yesterday", "20150830", "20150830T123600", "20150831T123600Z"])
 def test_a_signature_without_its_own_time_is_not_genuine(time: str) -> None:
     assert not accepts(of_iam(HTTP_X_AMZ_DATE=time), of_iam)
+
+
+TEXTS = st.text(st.characters(max_codepoint=255, exclude_characters="\r\n"), max_size=40)
+PARTS = TEXTS | st.sampled_from(
+    ["host", "20150830T123600Z", "AKID/20150830/us-east-1/iam/aws4_request", "60", "9" * 30]
+)
+
+
+@given(header=TEXTS, path=TEXTS, query=TEXTS, length=PARTS, fields=st.tuples(PARTS, PARTS, PARTS), time=PARTS)
+def test_no_request_is_an_error(
+    header: str, path: str, query: str, length: str, fields: tuple[str, str, str], time: str
+) -> None:
+    """Whatever a stranger sends, as a web server hands it on, is genuine or not."""
+    names = ("Credential", "SignedHeaders", "Signature")
+    said = ", ".join(f"{name}={value}" for name, value in zip(names, fields, strict=True))
+    asked = urlencode(
+        {f"X-Amz-{name}": value for name, value in zip(names, fields, strict=True)} | {"X-Amz-Date": time}
+    )
+    for authorization, asks in (
+        (header, query),
+        (f"AWS4-HMAC-SHA256 {said}", query),
+        ("", f"{query}&{asked}&X-Amz-Expires={quote(length, encoding='latin-1')}"),
+    ):
+        environ = request(path, asks, HTTP_AUTHORIZATION=authorization, HTTP_HOST=header, HTTP_X_AMZ_DATE=time)
+        environ["CONTENT_LENGTH"] = length
+        signature = signature_of(environ)
+        if signature is not None:
+            assert not is_genuine(environ, signature, SECRET, now=datetime(2015, 8, 30, 12, 36, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("expires", ["", "0", "604801", "9" * 40, "-1", "1e9", "\u00b2"])
+def test_a_presigned_request_is_valid_for_a_week_at_most(expires: str) -> None:
+    signature = signature_of(presigned(**{"X-Amz-Expires": expires}))
+    assert signature is not None
+    assert signature.seconds == 0
