@@ -159,7 +159,7 @@ def test_ten_minutes_of_every_trouble_in_every_phase_lose_no_run(
 ) -> None:
     outage = OutageInEachPhase(functions_gateway, trouble, seconds=OUTAGE_SECONDS / TIME_SCALE)
     before = functions_gateway.failed
-    record = survived(twin, plan, outage, demo_spec(), tmp_path)
+    record = survived(twin, plan, outage, demo_spec(variant=list(Trouble).index(trouble)), tmp_path)
     # A phase that a run passes while the outage of the one before goes on has none of its own.
     assert outage.met[0] == "staging"
     assert set(outage.met) >= set(PHASES) - {"queueing", "tear-down"}

@@ -101,10 +101,8 @@ def test_a_run_whose_every_call_fails_once_is_as_one_without_faults(
     twin: Twin, plan: Plan, tmp_path: Path, kind: str
 ) -> None:
     mail, faults = Mail(twin, f"succeeds-{kind}"), FirstTries(FAULTS[kind])
-    spec = demo_spec()
-    spec["workload"]["arguments"]["max_position_embeddings"] = 64 + list(FAULTS).index(kind)  # graphs of its own
     with plan.replaced(faults):
-        record = follow(twin, spec, f"{kind}-0000000000aa", tmp_path)
+        record = follow(twin, demo_spec(variant=list(FAULTS).index(kind)), f"{kind}-0000000000aa", tmp_path)
     assert (record.error, record.status) == (None, RunStatus.SUCCEEDED)
     assert states_of(record) >= SUCCEEDING
     published = record.metrics_published

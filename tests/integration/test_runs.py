@@ -73,10 +73,16 @@ def steps_spec(*, launcher: str = "mpi", **arguments: Any) -> dict[str, Any]:
     }
 
 
-def demo_spec() -> dict[str, Any]:
-    """The demo, for as many steps as it takes to see the loss fall."""
+def demo_spec(*, variant: int = 0) -> dict[str, Any]:
+    """The demo, for as many steps as it takes to see the loss fall.
+
+    Args:
+        variant: Another number stands for other graphs: a run finds no compile cache of a run before it.
+    """
     spec: dict[str, Any] = yaml.safe_load(Path("runs/demo.yaml").read_text())
-    spec["workload"]["arguments"] |= {"max_steps": 12, "warmup_steps": 2, "checkpoint_steps": 6, "compile": False}
+    arguments = spec["workload"]["arguments"]
+    arguments |= {"max_steps": 12, "warmup_steps": 2, "checkpoint_steps": 6, "compile": False}
+    arguments["max_position_embeddings"] += variant
     return spec
 
 
