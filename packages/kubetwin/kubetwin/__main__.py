@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import json
 import logging
 import os
@@ -168,6 +169,7 @@ def gateway(
     """Serve the cluster that a kubeconfig names to clients that log in as on EKS. Loopback only."""
     from kubetwin.gateway import serving
 
+    _require_botocore()
     stop = _stop_signal(until_stdin_closes)
     with serving(kubeconfig, sts_endpoint=sts_endpoint, cluster_name=cluster_name, access_key=access_key) as served:
         _announce({"endpoint": served.endpoint, "ca_data": served.ca_data})
@@ -189,6 +191,11 @@ def main() -> None:
         sys.exit(2)
 
 
+def _require_botocore() -> None:
+    if importlib.util.find_spec("botocore") is None:
+        raise BadArgument("--sts-endpoint: requests for access entries are signed; install kubetwin[eks]")
+
+
 @contextlib.contextmanager
 def _api_server(port: int, sts_endpoint: str | None, cluster_name: str | None, access_key: str) -> Iterator[ApiServer]:
     from kubetwin.access_entries import AccessEntries
@@ -199,6 +206,7 @@ def _api_server(port: int, sts_endpoint: str | None, cluster_name: str | None, a
         raise BadArgument("--sts-endpoint and --cluster-name belong together: give both or neither")
     authenticators = []
     if sts_endpoint and cluster_name:
+        _require_botocore()
         entries = AccessEntries(sts_endpoint, cluster_name, access_key=access_key)
         authenticators.append(StsAuthenticator(sts_endpoint, cluster_name, groups_of=entries.groups_of))
     server = ApiServer(host=_LOOPBACK, port=port, authenticators=authenticators)
