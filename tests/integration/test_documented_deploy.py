@@ -134,7 +134,7 @@ def test_the_image_of_staging_and_publishing_is_found_once_it_was_built(account:
 def test_a_deployment_during_a_run_is_refused_and_forced_it_leaves_the_run_its_code(
     account: Account, tmp_path: Path
 ) -> None:
-    arn = account.start("long", max_steps=120)
+    arn = account.start("long", max_steps=600)  # two syntheses long
     refused = account.make()("deploy", "YES=1")
     assert refused.status != 0
     assert "Running now: long-1." in refused.output and "FORCE=1" in refused.output

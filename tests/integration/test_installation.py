@@ -40,13 +40,17 @@ def trainflow(environment: Path, folder: Path, *arguments: str) -> subprocess.Co
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_the_installed_command_answers_outside_of_the_checkout(environment: Path, tmp_path: Path) -> None:
+def test_the_installed_command_answers_outside_of_the_checkout(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = shutil.copyfile(REPOSITORY / "runs" / "demo.yaml", tmp_path / "demo.yaml")
     assert trainflow(environment, tmp_path, "--version").stdout == "trainflow 0.1.0\n"
     valid = trainflow(environment, tmp_path, "validate", spec.name)
     assert (valid.returncode, valid.stdout.startswith("demo.yaml: valid. demo: ")) == (0, True), valid.stderr
     schema = json.loads(trainflow(environment, tmp_path, "schema").stdout)
     assert schema == json.loads((REPOSITORY / "config" / "run-spec.schema.json").read_text())
+    # Without it, typer asks which shell is above this process, and there may be none.
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     completion = trainflow(environment, tmp_path, "--show-completion", "bash")
     assert "_TRAINFLOW_COMPLETE" in completion.stdout, completion.stderr
 
