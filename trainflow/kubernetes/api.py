@@ -12,7 +12,7 @@ from kubernetes import client
 from urllib3.exceptions import HTTPError
 
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable
-from trainflow.kubernetes.commands import exit_code, handshake_message
+from trainflow.kubernetes.commands import exit_code, handshake_message, messages
 from trainflow.kubernetes.faults import CommandNotRun, NotFound, refusal, status_message
 from trainflow.kubernetes.lines import complete_lines, lines_of
 
@@ -267,12 +267,13 @@ class KubernetesApi:
                 _preload_content=False,
                 **options,
             )
-            while opened.is_open():
-                opened.update(timeout=SILENCE_SECONDS)
-                for is_error, read in ((False, opened.read_stdout), (True, opened.read_stderr)):
-                    if printed := read(timeout=0):
-                        write(is_error, printed)
-            return exit_code(opened.read_channel(stream.ws_client.ERROR_CHANNEL))
+            status = b""
+            for channel, content in messages(opened.sock):
+                if channel == stream.ws_client.ERROR_CHANNEL:
+                    status += content
+                elif content:
+                    write(channel == stream.ws_client.STDERR_CHANNEL, content)
+            return exit_code(status)
         except (client.ApiException, WebSocketException, OSError, ValueError) as refused:
             reason = handshake_message(str(getattr(refused, "reason", None) or refused))
             raise CommandNotRun(f"The pod {pod} does not take the command: {reason}") from None

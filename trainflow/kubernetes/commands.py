@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 from trainflow.kubernetes.faults import status_message
 
@@ -16,6 +18,28 @@ SEPARATOR = " -+-+- "
 
 The body is text, or in other versions the Python literal of bytes.
 """
+
+
+def messages(connection: Any) -> Iterator[tuple[int, bytes]]:
+    """Channel and content of each message of a command's stream, in the order in which the cluster sent them.
+
+    The official client's own stream gathers its messages by channel, so that two that arrive together lose their order.
+
+    Args:
+        connection: A `websocket.WebSocket`.
+
+    Raises:
+        websocket.WebSocketException, OSError: If the connection breaks.
+    """
+    from websocket import ABNF
+
+    connection.settimeout(None)
+    while True:
+        code, frame = connection.recv_data_frame()
+        if code == ABNF.OPCODE_CLOSE:
+            return
+        if frame.data:
+            yield frame.data[0], frame.data[1:]
 
 
 def exit_code(status: bytes) -> int:

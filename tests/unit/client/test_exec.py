@@ -47,9 +47,8 @@ def server(frames: Sequence[bytes] | None, *, refusal: bytes = b"") -> Iterator[
                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                 f"Sec-WebSocket-Accept: {key}\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n".encode()
             )
-            for frame in frames:
-                connection.sendall(bytes([0x82, len(frame)]) + frame)
-            connection.sendall(bytes([0x88, 0]))
+            sent = b"".join(bytes([0x82, len(frame)]) + frame for frame in frames)
+            connection.sendall(sent + bytes([0x88, 0]))
             connection.recv(4096)
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -68,12 +67,14 @@ def recorded() -> tuple[list[tuple[bool, bytes]], Callable[[bool, bytes], None]]
     return printed, lambda is_error, text: printed.append((is_error, text))
 
 
-def test_what_a_command_prints_comes_in_its_order_with_its_exit_code() -> None:
-    frames = [OUT + b"one\n", ERR + b"\xff odd\n", OUT + b"two\n", STATUS + json.dumps(FAILED).encode()]
+@pytest.mark.parametrize("channels", [(OUT, ERR, OUT), (ERR, OUT, ERR), (ERR, ERR, OUT)])
+def test_what_a_command_prints_comes_in_its_order_with_its_exit_code(channels: tuple[bytes, ...]) -> None:
+    texts = (b"one\n", b"\xff odd\n", b"two\n")
+    frames = [channel + text for channel, text in zip(channels, texts, strict=True)]
     printed, write = recorded()
-    with server(frames) as (api, asked):
+    with server([OUT, *frames, STATUS + json.dumps(FAILED).encode()]) as (api, asked):  # kubelets begin with empty ones
         assert api.run_command("training", "bert-0", "training", ["df", "-h", "/runs dir"], write) == 7
-    assert printed == [(False, b"one\n"), (True, b"\xff odd\n"), (False, b"two\n")]
+    assert printed == [(channel == ERR, text) for channel, text in zip(channels, texts, strict=True)]
     assert urlsplit(asked[0]).path == "/api/v1/namespaces/training/pods/bert-0/exec"
     assert parse_qs(urlsplit(asked[0]).query) == {
         "command": ["df", "-h", "/runs dir"],
