@@ -27,3 +27,14 @@ def test_an_unknown_total_is_a_question_mark() -> None:
     progress.advance(7)
     progress.end()
     assert lines == ["STAGE 7/? bytes 1 files 7000 B/s"]
+
+
+def test_what_was_there_already_counts_in_full_and_not_as_speed() -> None:
+    now, lines = [0.0], []
+    progress = Progress(None, files=lambda: 3, say=lines.append, clock=lambda: now[0])
+    progress.found(500)
+    progress.found(300)
+    now[0] = 2.0
+    progress.advance(100)
+    progress.end()
+    assert lines == ["STAGE 900/? bytes 3 files 50 B/s"]

@@ -75,6 +75,15 @@ def test_addresses_are_those_of_the_buckets_region_and_name(monkeypatch: pytest.
     assert source.addresses_in("plain", paris) == "https://plain.s3.eu-west-3.amazonaws.com/"
     assert source.addresses_in("with.dots", paris) == "https://s3.eu-west-3.amazonaws.com/with.dots/"
     assert source.addresses_in("plain", "http://127.0.0.1:5000") == "http://127.0.0.1:5000/plain/"
+    assert source.addresses_in("plain", "http://127.0.0.1:5000/") == "http://127.0.0.1:5000/plain/"
+
+
+def test_an_address_on_the_web_that_is_not_encrypted_is_refused_with_where_it_leads(server: ObjectServer) -> None:
+    server.objects = {"a.tar": b"123"}
+    url = f"{server.url}/datasets/a.tar"
+    file = source.RemoteFile(name="a.tar", url=url, address=url, size=0, etag=None)
+    with pytest.raises(DatasetNotFound, match=f"leads to {url}, which is not encrypted"):
+        source.resolved(file)
 
 
 def test_a_bucket_of_another_region_is_read_and_signed_for_there(monkeypatch: pytest.MonkeyPatch) -> None:
