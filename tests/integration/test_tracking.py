@@ -76,7 +76,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out.mkdir(parents=True)
         write_record(record, out / "run.json")
         write_report(record, steps(), out / "report.html")
-        write_steps(steps(), published / "steps.json")
+        for kept in (out, published):  # by the command that followed the run, and by the workflow
+            write_steps(steps(), kept / "steps.json")
         (published / "checkpoints" / "last.pt").write_bytes(CHECKPOINT)
     return folder
 
