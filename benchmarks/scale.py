@@ -12,6 +12,7 @@ search it. Here that is done by one process that keeps its connection, where the
 from __future__ import annotations
 
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -318,7 +319,8 @@ def _gang(size: int, aws: AwsServer, runtime: LambdaRuntime, folder: Path) -> It
     credentials = _make_cluster(aws, name)
     kubeconfig, log = folder / f"{name}.kubeconfig", folder / "log" / f"{name}.log"
     serve = ("--nodes", "0", "--kubeconfig", str(kubeconfig), "--sts-endpoint", aws.endpoint, "--cluster-name", name)
-    with _process(log, *serve) as server:
+    access_key = ":".join(aws.owner_credentials.values())
+    with _process(log, *serve, environment={"KUBETWIN_AWS_ACCESS_KEY": access_key}) as server:
         endpoint = json.loads(_line(server, log))["endpoint"]
         authority = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["certificate-authority-data"]
         deployment.set_endpoint(kubernetes_endpoint=endpoint, ca_data=authority, cluster_name=name)
@@ -379,12 +381,19 @@ def _run_of(size: int) -> Run:
 
 
 @contextmanager
-def _process(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def _process(
+    log: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process of the twin's Kubernetes side, which ends when its standard input is closed."""
     command = [sys.executable, "-m", "kubetwin", *arguments, "--until-stdin-closes"]
     with log.open("ab") as errors:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
         )
     assert process.stdin is not None
     assert process.stdout is not None
