@@ -3,9 +3,9 @@
     python -m tests.mutants [--count 150] [--seed 1] [--jobs 2] [--floor 0.85]
 
 A mutant is a state machine with one fault that a person could make: a Catch that is gone or loses the error, another
-number of retries, another next state, another time limit, a payload without one of its fields. The tests that read the
-texts run on each, in a process of its own; a mutant that passes them all has survived. The check of the language itself
-is left out: it takes long, and none of these faults is one of the language.
+number of retries, another next state, another time limit, a payload, call or assignment without one of its fields. The
+tests that read the texts run on each, in a process of its own; a mutant that passes them all has survived. The check of
+the language itself is left out: it takes long, and none of these faults is one of the language.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ def _changes(state: State, *, others: list[str]) -> Iterator[Change]:
     for number, rule in enumerate(state.get("Choices", ())):
         yield "a Choice leads elsewhere", f"rule {number}", _redirected(("Choices", number), others)
         yield "a Choice without a rule", f"rule {number}", lambda at, i=number: at["Choices"].pop(i)
+        for key in rule.get("Assign", {}):
+            yield "a Choice that assigns less", f"rule {number}, {key}", _without(("Choices", number, "Assign"), key)
         for key in ("BooleanEquals", "IsNull", "IsPresent"):
             if key in rule:
                 yield "a Choice the other way round", f"rule {number}", _with(("Choices", number), key, not rule[key])
@@ -94,6 +96,11 @@ def _changes(state: State, *, others: list[str]) -> Iterator[Change]:
         yield "another time limit", "TimeoutSeconds", _with((), "TimeoutSeconds", 5)
     for key in state.get("Parameters", {}).get("Payload", {}):
         yield "a payload without a field", key, _without(("Parameters", "Payload"), key)
+    for key in state.get("Parameters", {}):
+        if key != "Payload":
+            yield "a call without a parameter", key, _without(("Parameters",), key)
+    for key in state.get("Parameters", {}).get("Input", {}):
+        yield "an input of an execution without a field", key, _without(("Parameters", "Input"), key)
     for key in state.get("Assign", {}):
         yield "a state that assigns less", key, _without(("Assign",), key)
 

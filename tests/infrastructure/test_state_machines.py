@@ -73,6 +73,38 @@ def test_every_text_in_the_folder_is_one_that_is_deployed() -> None:
     assert sorted(path.name for path in FOLDER.iterdir()) == sorted(f"{name}.asl.yaml" for name in NAMES)
 
 
+WINDOWS = {
+    name: state
+    for name, state in DEFINITIONS["training"]["States"].items()
+    if "startExecution" in state.get("Resource", "")
+}
+"""The run's states that start a window, each for a stage of its own."""
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_window_is_given_what_it_reads(name: str) -> None:
+    watch = DEFINITIONS["watch_job"]
+    read = {
+        str(value).split(".")[1] for value in watch["States"][watch["StartAt"]]["Assign"].values() if "$" in str(value)
+    }
+    given = dict(WINDOWS[name]["Parameters"]["Input"])
+    assert given.pop("AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID.$") == "$$.Execution.Id", (
+        "the console shows whose it is"
+    )
+    assert given == {f"{field}.$": f"${field}" for field in read}
+
+
+def test_a_window_that_is_asked_for_twice_is_one_execution() -> None:
+    """Two starts with one name and one input are one for AWS; the next window and the next attempt have other names."""
+    names = [state["Parameters"]["Name.$"] for state in WINDOWS.values()]
+    assert len(set(names)) == len(names) == 2
+    for name, state in zip(names, WINDOWS.values(), strict=True):
+        assert name.endswith("', $run.run_id, $attempt, $window)")
+        next_number = "States.MathAdd($window, 1)"
+        (taken,) = [catcher for catcher in state["Catch"] if "ExecutionAlreadyExists" in catcher["ErrorEquals"][0]]
+        assert state["Assign"]["window.$"] == taken["Assign"]["window.$"] == next_number
+
+
 def test_every_end_of_a_window_has_the_fields_that_the_run_reads() -> None:
     ends = [state["Parameters"] for name, state in states("watch_job") if name.startswith("Report")]
     fields = [{name.removesuffix(".$") for name in end} for end in ends]
