@@ -28,8 +28,6 @@ CALLS = sorted(
     | {f"{name} {stage}" for name in ("SubmitJob", "PollJob") for stage in ("precompile", "training")}
 )
 """A function, and of those that are called for each stage, the stage."""
-FAST = {"EnsureCapacity", "SubmitJob training"}
-"""They make what costs money, and are tried for each change."""
 
 
 class StopWhileItWorks:
@@ -98,7 +96,8 @@ def row_of(twin: Twin, run_id: str) -> Mapping[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("call", [pytest.param(call, marks=[] if call in FAST else pytest.mark.slow) for call in CALLS])
+@pytest.mark.slow
+@pytest.mark.parametrize("call", CALLS)
 def test_a_run_that_is_stopped_in_any_call_leaves_nothing(twin: Twin, plan: Plan, call: str) -> None:
     run_id = f"stop-{call.lower().replace(' ', '-')}-0aa"
     stopping, mail = StopWhileItWorks(twin), Mail(twin, run_id)
