@@ -24,7 +24,7 @@ from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.lengthy
 
@@ -258,19 +258,37 @@ def test_the_page_is_accessible(browser: Browser, served: PageServer, scheme: st
         for path in pages:
             page.goto(f"http://127.0.0.1:{served.port}{path}")
             page.wait_for_load_state("load")
+            if path.startswith("/compare"):
+                page.wait_for_selector("#plot[data-drawn]")
             for question in page.get_by_role("button", name=re.compile("^(Stop|Resume) …$")).all():
                 question.click()
-            page.add_script_tag(path=str(AXE))
-            result = page.evaluate(
-                "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']})"
-            )
-            found[path] = [
-                (fault["id"], [node["html"][:120] for node in fault["nodes"]]) for fault in result["violations"]
-            ]
+            found[path] = faults_of_access(page)
             wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wider == 0, f"{path} is {wider} pixels wider than the screen"
 
     assert {path: faults for path, faults in found.items() if faults} == {}, json.dumps(found, indent=1)
+
+
+def test_the_page_is_accessible_while_its_curves_are_fetched(browser: Browser, served: PageServer) -> None:
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: `npm ci` (make check does it)")
+    found = {}
+    with opened(browser, bypass_csp=True) as page:
+        page.goto(served.url)
+        page.route(re.compile("/curves"), lambda route: None)
+        for path in (f"/runs/{RUN.run_id}", f"/compare?run={RUN.run_id}&run={FAILED.run_id}"):
+            page.goto(f"http://127.0.0.1:{served.port}{path}", wait_until="domcontentloaded")
+            found[path] = faults_of_access(page)
+
+    assert {path: faults for path, faults in found.items() if faults} == {}, json.dumps(found, indent=1)
+
+
+def faults_of_access(page: Page) -> list[tuple[str, list[str]]]:
+    """What axe-core finds on a page against WCAG 2.2 AA: the name of each rule, and the elements that break it."""
+    page.add_script_tag(path=str(AXE))
+    rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+    result = page.evaluate("rules => axe.run(document, {runOnly: rules})", rules)
+    return [(fault["id"], [node["html"][:120] for node in fault["nodes"]]) for fault in result["violations"]]
 
 
 def test_the_page_is_used_with_the_keyboard_alone(browser: Browser, served: PageServer) -> None:

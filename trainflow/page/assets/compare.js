@@ -29,7 +29,6 @@ async function refresh() {
   byId("plot").dataset.drawn = Number(byId("plot").dataset.drawn || 0) + 1;
 }
 
-byId("plot").setAttribute("role", "img");
 byId("metric").addEventListener("change", refresh);
 byId("smoothing").addEventListener("input", refresh);
 byId("log-scale").addEventListener("change", () => plot?.setLog(byId("log-scale").checked));
