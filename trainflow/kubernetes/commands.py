@@ -33,7 +33,6 @@ def messages(connection: Any) -> Iterator[tuple[int, bytes]]:
     """
     from websocket import ABNF
 
-    connection.settimeout(None)
     while True:
         code, frame = connection.recv_data_frame()
         if code == ABNF.OPCODE_CLOSE:
