@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec
 from tests.waiting import wait_until
+from trainflow.record.history import arn_of_execution
 
 WITH_GRAPHS = {"StageData", "AcquireCache", "SubmitJob precompile", "PollJob precompile", "CheckCompilation"}
 """Calls of runs with data and graphs of their own; the others are those of a program that logs steps."""
@@ -33,26 +33,22 @@ CALLS = sorted(
 class StopWhileItWorks:
     """A plan in which the execution of a run stops once a certain call of it has begun. The call itself goes well."""
 
-    def __init__(self, twin: Twin) -> None:
+    def __init__(self, twin: Twin, run_id: str, call: str) -> None:
+        assert twin.deployment is not None
+        self._arn = arn_of_execution(twin.deployment.address.state_machine_arn, run_id)
         self._sfn, self._lock = twin.client("stepfunctions"), threading.Lock()
-        self._awaited = dict[str, tuple[str, str]]()
-        self.met = set[str]()
-        """Ids of the runs that were stopped."""
-
-    def add(self, run_id: str, call: str, arn: str) -> None:
-        """Stop this run in this call."""
-        self._awaited[run_id] = call, arn
+        self._run_id = run_id
+        self._function, _, self._stage = call.partition(" ")
+        self.has_stopped = False
 
     def __call__(self, function: str, event: Any) -> Fault | None:
         text = json.dumps(event)
-        for run_id, (call, arn) in self._awaited.items():
-            name, _, stage = call.partition(" ")
-            if name == function and run_id in text and (not stage or f'"stage": "{stage}"' in text):
-                with self._lock:
-                    is_first = run_id not in self.met
-                    self.met.add(run_id)
-                if is_first:
-                    self._sfn.stop_execution(executionArn=arn, error="Stopped", cause="On request.")
+        of_stage = not self._stage or f'"stage": "{self._stage}"' in text
+        if function == self._function and self._run_id in text and of_stage:
+            with self._lock:
+                is_first, self.has_stopped = not self.has_stopped, True
+            if is_first:
+                self._sfn.stop_execution(executionArn=self._arn, error="Stopped", cause="On request.")
         return None
 
 
@@ -100,18 +96,13 @@ def row_of(twin: Twin, run_id: str) -> Mapping[str, Any]:
 @pytest.mark.parametrize("call", CALLS)
 def test_a_run_that_is_stopped_in_any_call_leaves_nothing(twin: Twin, plan: Plan, call: str) -> None:
     run_id = f"stop-{call.lower().replace(' ', '-')}-0aa"
-    stopping, mail = StopWhileItWorks(twin), Mail(twin, run_id)
-    assert twin.deployment is not None
-    machine = twin.deployment.address.state_machine_arn
-    stopping.add(run_id, call, f"{machine.replace(':stateMachine:', ':execution:')}:{run_id}")
+    stopping, mail = StopWhileItWorks(twin, run_id, call), Mail(twin, run_id)
     with plan.replaced(stopping):
         ended = await_all(twin, start_all(twin, {run_id: spec_that_reaches(call)}), limit_seconds=120)
-        assert stopping.met == {run_id}, "the call was reached"
+        assert stopping.has_stopped, "the call was reached"
         assert ended == {run_id: "ABORTED"}
         TwinRuns(twin).settle()
-        deadline = time.monotonic() + 30
-        while deployment.gang_nodes() and time.monotonic() < deadline:
-            time.sleep(0.5)
+        wait_until(lambda: deployment.gang_nodes() == 0, seconds=30)
     assert left_in_cluster(twin) == []
     assert_nothing_is_left(twin, run_id)
     wait_until(lambda: row_of(twin, run_id).get("status") != {"S": "RUNNING"}, seconds=30)
