@@ -1,11 +1,12 @@
-"""Surveys the fleet every few minutes: publishes node counts and cost, deletes what ended runs have left, and releases
-nodes that no run has claimed for too long.
+"""Surveys the fleet every few minutes: publishes node counts and cost, deletes what ended runs have left and releases
+their nodes, and releases nodes that no run has claimed for too long.
 
 `trainflow sweep` invokes it for the second of these alone, or for a list of what would be deleted.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -68,14 +69,15 @@ def _survey(table: RunTable, *, now: datetime) -> dict[str, Any]:
         metric_data.of_fleet(cluster, fleet, pods, now=now), deployment=read(DeploymentEnvironment).deployment
     )
     swept = sweeping.delete(found)  # before nodes are released: a claim keeps them
-    released = {idle.instance_type: _release(backend, nodegroups, idle, now=now) for idle in fleet.idle}
+    released = Counter(swept.nodes_released)
+    released.update({idle.instance_type: _release(backend, nodegroups, idle, now=now) for idle in fleet.idle})
     return {
         "nodes_up": fleet.nodes_up,
         "nodes_without_run": fleet.nodes_without_run,
         "usd": None if fleet.usd is None else round(fleet.usd, 4),
         "pods": dict(pods),
         "leftovers": {run.run_id: run.state.value for run in swept.runs},
-        "nodes_released": released,
+        "nodes_released": dict(released),
         "trouble": list(swept.trouble),
     }
 

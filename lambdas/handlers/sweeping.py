@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,6 +15,7 @@ from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends
 from lambdas.handlers.environment import read
+from lambdas.handlers.releasing import release_nodes
 from lambdas.handlers.task import logger
 from lambdas.logic.leftovers import Owner, leftovers
 from trainflow.errors import TrainflowError
@@ -48,6 +50,8 @@ class Found:
 
     held: Sequence[tuple[Holder, Held]]
     runs: Sequence[RunLeftovers]
+    owners: Mapping[str, Owner]
+    """The runs that hold something, by id."""
     trouble: Sequence[str]
     """What could not be listed."""
 
@@ -70,16 +74,22 @@ def find(table: RunTable, *, now: datetime) -> Found:
     things = [each for _, each in held]
     owners = {run_id: _owner(table, run_id) for run_id in dict.fromkeys(each.run_id for each in things)}
     runs = leftovers(things, owners, now=now, region=read(RegionEnvironment).aws_region)
-    return Found(held, runs, trouble)
+    return Found(held, runs, owners, trouble)
 
 
 def delete(found: Found) -> SweepReport:
-    """Delete what ended runs have left. Safe to repeat."""
+    """Delete what ended runs have left, and release the nodes that stayed because of it. Safe to repeat."""
     failed = list(_failures(found))
+    released, not_released = _release(found)
     for run in found.runs:
         if run.state is LeftoverState.LEFT:
             logger.info("deleted what an ended run had left", extra={"leftovers": run.model_dump(mode="json")})
-    return SweepReport(deleted=True, runs=tuple(found.runs), trouble=(*found.trouble, *failed))
+    return SweepReport(
+        deleted=True,
+        runs=tuple(found.runs),
+        nodes_released=released,
+        trouble=(*found.trouble, *failed, *not_released),
+    )
 
 
 def listed(found: Found) -> SweepReport:
@@ -96,6 +106,20 @@ def _failures(found: Found) -> Iterator[str]:
         except UNREACHABLE as error:
             logger.exception("what an ended run has left could not be deleted", extra={"held": each.thing.name})
             yield f"The {each.thing.kind} '{each.thing.name}' of {each.run_id} could not be deleted: {error}"
+
+
+def _release(found: Found) -> tuple[dict[str, int], list[str]]:
+    """The nodes that were released, by type; and what could not be. Types that another run claims keep theirs."""
+    released, trouble = Counter[str](), []
+    for run_id in sorted(found.left):
+        row = found.owners[run_id].row
+        for instance_type in [row.instance_type, *row.fallback] if row is not None else []:
+            try:
+                released[instance_type] += release_nodes(backends.connect(row.backend), [instance_type])
+            except UNREACHABLE as error:
+                logger.exception("nodes of an ended run could not be released", extra={"run_id": run_id})
+                trouble.append(f"The nodes of {run_id}, {instance_type}, could not be released: {error}")
+    return {name: number for name, number in released.items() if number}, trouble
 
 
 def _owner(table: RunTable, run_id: str) -> Owner:

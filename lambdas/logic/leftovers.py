@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from trainflow.models.functions import TASKS
 from trainflow.models.leftovers import CLAIM, Execution, Held, LeftoverState, RunLeftovers
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import RunStatus
@@ -14,6 +15,10 @@ from trainflow.models.run_table import RunRow
 GRACE = timedelta(minutes=20)
 """Time after the end of a run in which its clean-up may be under way: three tries of three minutes with Lambda's pauses
 of one and two minutes between them (AWS Lambda developer guide, "Asynchronous invocation"), and EventBridge's delay."""
+
+IN_FLIGHT = timedelta(seconds=max(function.timeout_seconds for function in TASKS)) + timedelta(minutes=1)
+"""Time after a stop in which a function may act that worked when its execution was stopped: Step Functions does not end
+it, Lambda's time limit does. The minute is for a cold start, which that limit leaves out, and clocks that differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +66,22 @@ def state_of(owner: Owner, *, now: datetime) -> LeftoverState | None:
     if owner.execution is not None and owner.execution.status is RunStatus.RUNNING:
         return None
     # An execution that has just begun may not be described yet: the answer is eventually consistent.
-    if now - max(filter(None, (_ended_at(owner), row.started_at))) < GRACE:
+    if now - max(filter(None, (_ended_at(owner), row.started_at))) < (IN_FLIGHT if _is_cleaned_up(owner) else GRACE):
         return LeftoverState.ENDING
     ended = row.model_copy(update={"status": _status(owner)})
     return LeftoverState.KEPT if ended.needs_nodes else LeftoverState.LEFT
+
+
+def _is_cleaned_up(owner: Owner) -> bool:
+    """Whether CleanUp has released what the run held, and only a function in flight can have made more since.
+
+    CleanUp writes the row after it has released everything, so later than the end of the execution; the row of a run
+    that ends by itself is written before.
+    """
+    row, execution = owner.row, owner.execution
+    if row is None or row.ended_at is None or execution is None or execution.ended_at is None:
+        return False
+    return row.status is execution.status and row.ended_at >= execution.ended_at
 
 
 def _ended_at(owner: Owner) -> datetime | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from trainflow.models.run import Fact
 from trainflow.models.run_status import RunStatus
@@ -96,5 +97,7 @@ class SweepReport(BaseModel):
     deleted: bool
     """Whether what runs have left was deleted; False if it was only listed."""
     runs: tuple[RunLeftovers, ...]
+    nodes_released: Mapping[str, int] = Field(default_factory=dict)
+    """Number of nodes that were released at once, by instance type."""
     trouble: tuple[str, ...] = ()
     """What could not be read or deleted, a sentence each."""

@@ -79,6 +79,12 @@ def test_a_sweep_says_what_it_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_a_sweep_says_which_nodes_it_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = SweepReport(deleted=True, runs=(STOPPED,), nodes_released={"trn1n.32xlarge": 1, "trn1.32xlarge": 2})
+    _, output = printed(monkeypatch, report)
+    assert output.splitlines()[-1].endswith(" an hour. Released: 2 x trn1.32xlarge, 1 x trn1n.32xlarge.")
+
+
 def test_a_price_that_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     report = SweepReport(deleted=True, runs=(STOPPED.model_copy(update={"usd_per_hour": None}),))
     _, output = printed(monkeypatch, report)

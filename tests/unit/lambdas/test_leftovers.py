@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from lambdas.logic.leftovers import GRACE, Owner, leftovers, state_of
+from lambdas.logic.leftovers import GRACE, IN_FLIGHT, Owner, leftovers, state_of
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
+from trainflow.models.functions import TASKS
 from trainflow.models.leftovers import CLAIM, Execution, Held, HeldObject, LeftoverState
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import RunRow, row_of
@@ -48,6 +49,37 @@ def test_a_clean_up_under_way_has_time() -> None:
     almost = GRACE - timedelta(seconds=1)
     assert state_of(ended(RunStatus.ABORTED, ago=almost), now=NOW) is LeftoverState.ENDING
     assert state_of(ended(RunStatus.ABORTED), now=NOW) is LeftoverState.LEFT
+
+
+def cleaned_up(status: RunStatus, *, ago: timedelta, after: timedelta = timedelta(seconds=2)) -> Owner:
+    """A run whose row was written some time after the end of its execution."""
+    ended_at = NOW - ago
+    execution = Execution(status=RunStatus.ABORTED, ended_at=ended_at)
+    return Owner(row=row(status=status, ended_at=ended_at + after), execution=execution)
+
+
+def test_after_a_clean_up_only_functions_in_flight_have_time() -> None:
+    almost = IN_FLIGHT - timedelta(seconds=1)
+    assert state_of(cleaned_up(RunStatus.ABORTED, ago=almost), now=NOW) is LeftoverState.ENDING
+    assert state_of(cleaned_up(RunStatus.ABORTED, ago=IN_FLIGHT), now=NOW) is LeftoverState.LEFT
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        cleaned_up(RunStatus.ABORTED, ago=IN_FLIGHT, after=timedelta(seconds=-2)),
+        cleaned_up(RunStatus.FAILED, ago=IN_FLIGHT),
+        cleaned_up(RunStatus.RUNNING, ago=IN_FLIGHT),
+    ],
+    ids=["the row is of an earlier end", "the row is of another end", "the row was reopened"],
+)
+def test_a_row_that_is_not_about_this_end_proves_no_clean_up(owner: Owner) -> None:
+    assert state_of(owner, now=NOW) is LeftoverState.ENDING
+
+
+def test_every_function_of_a_task_has_acted_when_its_time_is_over() -> None:
+    assert all(timedelta(seconds=function.timeout_seconds) < IN_FLIGHT for function in TASKS)
+    assert IN_FLIGHT < GRACE
 
 
 @pytest.mark.parametrize("in_table", RunStatus)

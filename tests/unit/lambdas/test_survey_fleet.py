@@ -146,7 +146,7 @@ def forgotten(aws: Aws, cluster: FakeKubernetesApi, *, status: RunStatus = RunSt
 
 
 @pytest.mark.parametrize("status", [RunStatus.FAILED, RunStatus.RUNNING], ids=["noted", "end not noted"])
-def test_the_claim_of_a_run_that_is_over_is_deleted_and_its_nodes_idle_from_then_on(
+def test_the_claim_of_a_run_that_is_over_is_deleted_and_its_nodes_are_released_at_once(
     aws: Aws, cluster: FakeKubernetesApi, status: RunStatus
 ) -> None:
     aws.add_nodegroup(TYPE, desired=2)
@@ -154,8 +154,42 @@ def test_the_claim_of_a_run_that_is_over_is_deleted_and_its_nodes_idle_from_then
     answer = run_survey()
     assert answer["leftovers"] == {run.run_id: "left"}
     assert answer["nodes_without_run"] == 2
+    assert answer["nodes_released"] == {TYPE: 2}
     assert cluster.names("configmaps") == []
+    assert aws.desired(TYPE) == 0
+
+
+def test_nodes_of_a_run_that_is_over_stay_for_another_run_that_claims_them(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    started(aws, cluster, run_id="running")
+    over = forgotten(aws, cluster, run_id="over")
+    answer = run_survey()
+    assert answer["leftovers"] == {over.run_id: "left"}
+    assert answer["nodes_released"] == {}
     assert aws.desired(TYPE) == 2
+
+
+def test_all_types_that_a_run_may_have_started_are_released(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    for name in (TYPE, "trn1n.32xlarge"):
+        aws.add_nodegroup(name, desired=2)
+    forgotten(aws, cluster, compute__fallback=["trn1n.32xlarge"])
+    assert run_survey()["nodes_released"] == {TYPE: 2, "trn1n.32xlarge": 2}
+
+
+def test_nodes_that_cannot_be_released_at_once_are_idle_from_then_on(
+    aws: Aws, cluster: FakeKubernetesApi, refusing: Callable[[str, str | None], None]
+) -> None:
+    aws.add_nodegroup(TYPE, desired=2)
+    run = forgotten(aws, cluster)
+    refusing("UpdateNodegroupConfig", "ResourceInUseException")
+    (sentence,) = run_survey()["trouble"]
+    assert sentence.startswith(f"The nodes of {run.run_id}, {TYPE}, could not be released: ")
+    assert cluster.names("configmaps") == []
+    memory = aws.table.last_survey()
+    assert memory is not None
+    assert TYPE in memory.idle_since
 
 
 def test_a_run_that_has_just_been_stopped_is_left_to_its_clean_up(aws: Aws, cluster: FakeKubernetesApi) -> None:
@@ -224,6 +258,8 @@ def test_a_sweep_lists_or_deletes_and_counts_no_money(aws: Aws, cluster: FakeKub
     assert (of_run.run_id, of_run.state, of_run.num_nodes) == (run.run_id, LeftoverState.LEFT, 2)
     assert of_run.objects == (HeldObject(kind="claim", name=f"{run.run_id}-nodes"),)
     assert report.deleted is (request_ == "delete")
+    assert report.nodes_released == ({TYPE: 2} if report.deleted else {})
+    assert aws.desired(TYPE) == (0 if report.deleted else 2)
     assert cluster.names("configmaps") == ([] if request_ == "delete" else [f"{run.run_id}-nodes"])
     assert aws.table.last_survey() is None
 

@@ -37,7 +37,8 @@ def sweep(
     """Delete what ended runs have left: jobs, pods, services, claims of nodes, leases.
 
     The deployment does the same every five minutes. Runs that go on are never touched, nor is what a spec keeps, what
-    belongs to no known run, or what a run has that ended less than 20 minutes ago.
+    belongs to no known run, or what a run has whose clean-up may be under way: 20 minutes after its end, or less where
+    the run table says that the clean-up is over.
 
     Exit status: 0 if it was listed or deleted, 1 if a part of it could not be.
     """
@@ -57,7 +58,7 @@ def text_of(report: SweepReport) -> str:
         return "Ended runs have left nothing."
     rows = [_row(run, deleted=report.deleted) for run in report.runs]
     left = [run for run in report.runs if run.state == "left"]
-    return f"{table(HEADER, rows)}\n\n{_sum(left, deleted=report.deleted)}"
+    return f"{table(HEADER, rows)}\n\n{_sum(left, deleted=report.deleted)}{_released(report)}"
 
 
 def _row(run: RunLeftovers, *, deleted: bool) -> tuple[str, ...]:
@@ -67,6 +68,11 @@ def _row(run: RunLeftovers, *, deleted: bool) -> tuple[str, ...]:
     names = [f"{each.kind} {each.name}" for each in run.objects]
     more = [f"and {len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else []
     return run.run_id, ended, _usd(run.usd_per_hour), nodes, done, ", ".join([*names[:MAX_NAMED], *more])
+
+
+def _released(report: SweepReport) -> str:
+    nodes = ", ".join(f"{number} x {instance_type}" for instance_type, number in sorted(report.nodes_released.items()))
+    return f" Released: {nodes}." if nodes else ""
 
 
 def _usd(usd: float | None) -> str:
