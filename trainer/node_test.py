@@ -57,8 +57,14 @@ ELEMENTS = 8 << 20
 REPETITIONS = 5
 """The fastest one counts: other programs may have disturbed the rest."""
 
+COPYING_SECONDS = 0.5
+"""Memory is copied for so long at least. Five copies take a few milliseconds, in which all may have been disturbed."""
+
 MAX_MEASUREMENTS = 3
 """A node that seems slow is measured again, with all others, and its best figure counts."""
+
+PAUSE_SECONDS = 2.0
+"""Time before it is measured again, in which what disturbed it may end."""
 
 Sentences = dict[int, str]
 
@@ -130,6 +136,7 @@ def main(_argv: Sequence[str], environment: Environment) -> None:
         NodeUnhealthy: If it is this node.
         PeerLost: If it is another one.
     """
+    torch.set_num_threads(1)  # on a CPU, a copy by several threads waits for the one that another program holds up
     place = Place(environment.rank, environment.world_size, environment.local_world_size)
     meeting = Meeting(place, os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     meeting.begin("here")
@@ -196,6 +203,8 @@ def measured(
 
     found: Mapping[str, str] = {}
     for number in range(1, MAX_MEASUREMENTS + 1):
+        if number > 1:
+            time.sleep(PAUSE_SECONDS)
         meeting.begin(f"{name}-{number}")
         now = _attempt(measure)
         best = now if best is None else better(best, now)
@@ -232,8 +241,9 @@ def _attempt(measure: Callable[[], Measured]) -> Measured:
 def copied(device: Device) -> Measured:
     """How fast the device copies its memory, and whether what it reads is what was written."""
     source = device.load(torch.ones(ELEMENTS))
-    best = 0.0
-    for _ in range(REPETITIONS):
+    best, copies, began = 0.0, 0, time.perf_counter()
+    while copies < REPETITIONS or time.perf_counter() - began < COPYING_SECONDS:
+        copies += 1
         started = time.perf_counter()
         copy = source + 1
         device.start_queued_work()
@@ -277,7 +287,7 @@ def exchanged(device: Device, groups: Sequence[dist.ProcessGroup], world_size: i
 
 def _exchanged(device: Device, group: dist.ProcessGroup) -> Measured:
     best, size = 0.0, dist.get_world_size(group)
-    for _ in range(REPETITIONS):
+    for _ in range(REPETITIONS):  # as many as on the other node: each is a collective
         numbers = device.load(torch.ones(ELEMENTS // 8))
         started = time.perf_counter()
         dist.all_reduce(numbers, group=group)

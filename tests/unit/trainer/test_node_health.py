@@ -86,6 +86,7 @@ def measuring(*figures: float | str) -> Callable[[Meeting], object]:
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_test, "SECONDS_FOR_THE_UNHEALTHY", 0.0)
+    monkeypatch.setattr(node_test, "PAUSE_SECONDS", 0.0)
 
 
 def test_the_slow_node_names_itself_and_its_peers_do_not(port: int) -> None:
@@ -96,6 +97,25 @@ def test_the_slow_node_names_itself_and_its_peers_do_not(port: int) -> None:
 
 def test_a_node_that_was_slow_once_is_healthy(port: int) -> None:
     assert outcomes(port, [measuring(8.0), measuring(1.0, 7.0), measuring(8.0)]) == ["healthy"] * 3
+
+
+class DisturbedDevice(CpuDevice):
+    """Copies take a clock's time: 40 ms while other programs disturb them, and 1 ms afterwards."""
+
+    def __init__(self, *, num_disturbed: int) -> None:
+        super().__init__()
+        self.now, self._num_disturbed = 0.0, num_disturbed
+
+    def start_queued_work(self) -> None:
+        self.now += 0.04 if self._num_disturbed > 0 else 0.001
+        self._num_disturbed -= 1
+
+
+def test_memory_that_is_disturbed_at_first_is_as_fast_as_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = DisturbedDevice(num_disturbed=10)
+    monkeypatch.setattr("time.perf_counter", lambda: device.now)
+    figure = node_test.copied(device).gigabytes_per_second
+    assert figure == pytest.approx(2 * 4 * node_test.ELEMENTS / 0.001 / 1e9)
 
 
 def test_one_process_that_fails_makes_its_node_unhealthy(port: int) -> None:
