@@ -28,7 +28,9 @@ from trainflow.models.event_bound import (
     ATTEMPT_EVENTS,
     HISTORY_QUOTA,
     LONGEST_EXECUTION,
+    LOST_WINDOW_EVENTS,
     MAX_ATTEMPTS,
+    MAX_LOST_WINDOWS,
     POLL_EVENTS,
     WINDOW_EVENTS,
     WINDOW_POLL_EVENTS,
@@ -101,8 +103,31 @@ def test_a_window_that_is_asked_for_twice_is_one_execution() -> None:
     for name, state in zip(names, WINDOWS.values(), strict=True):
         assert name.endswith("', $run.run_id, $attempt, $window)")
         next_number = "States.MathAdd($window, 1)"
-        (taken,) = [catcher for catcher in state["Catch"] if "ExecutionAlreadyExists" in catcher["ErrorEquals"][0]]
-        assert state["Assign"]["window.$"] == taken["Assign"]["window.$"] == next_number
+        (lost,) = state["Catch"]
+        assert state["Assign"]["window.$"] == lost["Assign"]["window.$"] == next_number
+        assert state["Retry"][0] == {
+            "ErrorEquals": ["StepFunctions.ExecutionAlreadyExistsException"],
+            "MaxAttempts": 0,
+        }, "a name that is taken stays taken"
+
+
+def test_a_window_that_is_lost_says_nothing_about_the_job_and_is_followed_by_another() -> None:
+    training = DEFINITIONS["training"]["States"]
+    for state in WINDOWS.values():
+        (lost,) = state["Catch"]
+        assert (lost["ErrorEquals"], lost["Next"]) == (["States.ALL"], "WaitForNextWindow")
+        assert lost["Assign"]["error.$"] == "$", "the last of them is what the run fails with"
+    assert training["WaitForNextWindow"]["Next"] == "MayWatchOn"
+    last, to_training = training["MayWatchOn"]["Choices"]
+    assert last == {
+        "Variable": "$lost_windows",
+        "NumericGreaterThanEquals": MAX_LOST_WINDOWS,
+        "Next": "CollectDiagnostics",
+    }
+    assert to_training == {"Variable": "$job.stage", "StringEquals": "training", "Next": "WatchTraining"}
+    assert training["MayWatchOn"]["Default"] == "WatchPrecompile"
+    counting = [name for name, state in states("training") if "lost_windows" in json.dumps(state.get("Assign", {}))]
+    assert counting == ["ValidateRun"], "nothing begins the count anew"
 
 
 def test_every_end_of_a_window_has_the_fields_that_the_run_reads() -> None:
@@ -344,14 +369,12 @@ def test_every_task_before_the_end_fails_through_diagnostics() -> None:
     at_limit = {"StopAtLimit", "PublishAtLimit"}
     afterwards = {"CollectDiagnostics", "TearDown", "TearDownAfterFailure", *at_limit, *ENDS, *ENDS.values()}
     afterwards.add("NotifyRestart")  # a message that cannot be sent ends no run
+    afterwards |= set(WINDOWS)  # nor does a window that is lost
     for name, state in states("training"):
         if state["Type"] == "Task" and name not in afterwards | {"ValidateRun"}:
             *others, last = state["Catch"]
             assert (last["ErrorEquals"], last["Next"]) == (["States.ALL"], "CollectDiagnostics"), name
-            # The name of a window stays taken after its end, for an execution that is redriven.
-            taken = [(["StepFunctions.ExecutionAlreadyExistsException"], name)]
-            expected = taken if name in ("WatchPrecompile", "WatchTraining") else []
-            assert [(catcher["ErrorEquals"], catcher["Next"]) for catcher in others] == expected, name
+            assert others == [], name
 
 
 def test_a_run_at_its_limit_is_stopped_published_and_torn_down_whatever_its_spec_says_of_failures() -> None:
@@ -554,7 +577,8 @@ WAITS = {
 
 def test_every_wait_of_a_run_is_counted_below_and_lasts_as_long_as_its_task_says() -> None:
     training = DEFINITIONS["training"]["States"]
-    assert {name for name, state in training.items() if state["Type"] == "Wait"} == set(WAITS.values())
+    waits = {name for name, state in training.items() if state["Type"] == "Wait"}
+    assert waits - set(WAITS.values()) == {"WaitForNextWindow"}, "which is counted with the window that was lost"
     for task, wait in WAITS.items():
         assert training[wait] == {"Type": "Wait", "SecondsPath": "$wait_seconds", "Next": task}
         assert training[task]["Assign"]["wait_seconds.$"] == "$.Payload.wait_seconds"
@@ -600,6 +624,8 @@ def test_the_events_that_a_plan_counts_are_those_of_the_texts() -> None:
     assert attempts == {MAX_ATTEMPTS}
     assert EVENTS["Task"] + EVENTS["Choice"] + EVENTS["Wait"] == POLL_EVENTS
     assert CHILD_EVENTS + EVENTS["Choice"] == WINDOW_EVENTS
+    retries = max(rule["MaxAttempts"] for state in WINDOWS.values() for rule in state["Retry"])
+    assert CHILD_EVENTS + 3 * retries + EVENTS["Wait"] + EVENTS["Choice"] == LOST_WINDOW_EVENTS
     assert (laps_of_a_window(), events_of_a_lap()) == (WINDOW_POLLS, WINDOW_POLL_EVENTS)
     assert events_of_an_attempt() == ATTEMPT_EVENTS
 

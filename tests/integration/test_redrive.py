@@ -117,7 +117,7 @@ def test_an_execution_that_ended_in_a_fail_state_fails_again(twin: Twin) -> None
 
 
 def test_a_catcher_may_lead_back_to_its_state(twin: Twin) -> None:
-    """As that of a window whose name is taken does, in a run that was redriven."""
+    """As that of a window does after a pause."""
     missing = "arn:aws:states:us-west-2:123456789012:stateMachine:missing"
     call: dict[str, Any] = {
         "Type": "Task",
@@ -188,6 +188,28 @@ def test_a_run_that_was_stopped_is_redriven_and_succeeds(twin: Twin, tmp_path: P
     assert published_losses(twin, run_id)[0] == 12, "once each, also those of before the stop"
     place.settle()
     assert row(twin, run_id)["status"] == {"S": "SUCCEEDED"}
+    assert_nothing_is_left(twin, run_id)
+
+
+def test_a_run_goes_on_when_a_window_of_its_is_stopped(twin: Twin, tmp_path: Path) -> None:
+    place, run_id = TwinRuns(twin), "unwatched-0000000000aa"
+    place.start(parse_run_spec(steps_spec(max_steps=12, seconds_per_step=1)), run_id=run_id)
+    wait_until(lambda: len((place.kept_steps(run_id) or KeptSteps()).steps) >= 4, seconds=90)
+    assert twin.deployment is not None
+    sfn, machine = twin.client("stepfunctions"), twin.deployment.address.state_machine_arn
+    windows = machine.replace("-training", "-watch-job")
+    (window,) = [
+        found["executionArn"]
+        for found in sfn.list_executions(stateMachineArn=windows, statusFilter="RUNNING")["executions"]
+        if found["name"].startswith(run_id)
+    ]
+    sfn.stop_execution(executionArn=window, error="Mistaken", cause="Somebody took it for the run.")
+    record = follow_to_end(place, run_id, folder=tmp_path, console=Console(file=io.StringIO()))
+    assert (record.error, record.status, record.restarts) == (None, RunStatus.SUCCEEDED, [])
+    own = [visit.name for visit in record.states if visit.execution == run_id]
+    assert (own.count("WatchTraining"), own.count("SubmitTraining")) == (2, 1)
+    assert published_losses(twin, run_id)[0] == 12, "once each, also those of the window that was stopped"
+    place.settle()
     assert_nothing_is_left(twin, run_id)
 
 

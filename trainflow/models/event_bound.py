@@ -38,6 +38,12 @@ WINDOW_POLLS = 500
 WINDOW_POLL_EVENTS = 43
 """A poll in the history of a window, on the longest way and with every retry."""
 
+MAX_LOST_WINDOWS = 10
+"""Windows of a run that may end without a result."""
+
+LOST_WINDOW_EVENTS = 34
+"""Such a window: a child with every retry, a Wait and the Choice after it."""
+
 ATTEMPT_EVENTS = 67
 """A restart, from the deletion of one job to that of the next, without its waits."""
 
@@ -78,6 +84,7 @@ def event_bound(limits: Limits) -> EventBound:
             events_of_waiting(min(nodes, LONGEST_EXECUTION), poll_seconds=poll_seconds),
             events_of_watching(LONGEST_EXECUTION, poll_seconds=poll_seconds),
             attempts * ATTEMPT_EVENTS,
+            MAX_LOST_WINDOWS * LOST_WINDOW_EVENTS,
             ONCE_EVENTS,
         )
     )
