@@ -11,17 +11,17 @@ from lambdas.handlers import backends
 from lambdas.handlers.environment import read
 from lambdas.handlers.program import advance_program
 from lambdas.handlers.task import task
+from lambdas.handlers.training_result import trained_steps
 from lambdas.logic.jobs import job_of
 from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.pauses import pause_seconds
 from trainflow.models.run import JobRef, Run, Stage
-from trainflow.protocol.result import read_result
 
 
 class Event(BaseModel):
     run: Run
     training: JobRef | None = None
-    """The job that trained; None for one that was stopped, whose result is gone."""
+    """The job that trained, which may be deleted by now; None for one that was stopped, whose result is gone."""
     waited_seconds: int = 0
     """Seconds waited before this poll."""
     attempt: int = 1
@@ -38,16 +38,11 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if publish.result is None:
         pause = pause_seconds(event.waited_seconds, shortest=event.run.spec.limits.poll_seconds)
         return {"finished": False, "artifacts": None, "attempt": publish.attempt, "wait_seconds": pause}
-    trained = _result(event.training) if event.training else None
+    trained = event.training
     return {
         "finished": True,
         "artifacts": {"url": url, **publish.result},
         "attempt": publish.attempt,
-        "trained_steps": trained.get("steps") if isinstance(trained, dict) else None,
+        "trained_steps": trained_steps(backends.connect(trained.backend), trained) if trained else None,
         "wait_seconds": 0,
     }
-
-
-def _result(training: JobRef) -> Any:
-    backend = backends.connect(training.backend)
-    return read_result(backend.result(training, pod=backend.rank0(training))).get("result")

@@ -23,7 +23,8 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.last_lines import keep_last_lines
 from lambdas.handlers.publishing import publish_last_lines
 from lambdas.handlers.releasing import release_caches, release_nodes
-from lambdas.handlers.task import task
+from lambdas.handlers.task import logger, task
+from lambdas.handlers.training_result import trained_steps
 from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.run import JobRef, MetricsCursor, Run
 from trainflow.record.failure import caught_error
@@ -46,11 +47,14 @@ class Event(BaseModel):
     """The run's newest training job, whose last steps are published; None before the first, and after a success."""
     progress: MetricsCursor = MetricsCursor()
     """How far its steps have been published."""
+    trained: JobRef | None = None
+    """The job of a training that has succeeded, whose result is read before its pods are deleted."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The names of the deleted jobs, the number of released nodes, and how far the steps have been published.
+    """The names of the deleted jobs, the number of released nodes, how far the steps have been published, and how many
+    steps the program has counted.
 
     With one job also the run, which remembers the node on which the job failed, and its folder of artifacts.
     """
@@ -60,11 +64,12 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     compute = event.run.spec.compute
     backend = backends.connect(compute.backend)
     keep_last_lines(backend, event.run.run_id)
+    steps = _trained_steps(backend, event.trained)
     jobs: list[str] = []
     progress = publish_last_lines(
         backend, event.run, event.training, event.progress, lambda: jobs.extend(backend.cancel(event.run.run_id))
     )
-    answer = {"deleted_jobs": jobs, "progress": progress.model_dump(mode="json")}
+    answer = {"deleted_jobs": jobs, "progress": progress.model_dump(mode="json"), "trained_steps": steps}
     if event.stopping_since is not None and _is_stopping(backend, event.run.run_id, event.stopping_since):
         return {**answer, "nodes_released": 0, "finished": False, "wait_seconds": STOP_POLL_SECONDS}
     nodes = release_nodes(backend, [compute.instance_type])
@@ -84,6 +89,15 @@ def _delete(event: Event, job: JobRef) -> dict[str, Any]:
         "restarted_at_step": -1 if progress.last_step is None else progress.last_step,
         "folder": read(ArtifactEnvironment).url_of(event.run.run_id),
     }
+
+
+def _trained_steps(backend: Backend, trained: JobRef | None) -> int | None:
+    """Never raises: no error may keep the run's nodes."""
+    try:
+        return trained_steps(backend, trained) if trained is not None else None
+    except Exception:  # noqa: BLE001
+        logger.exception("the program's result could not be read")
+        return None
 
 
 def _is_stopping(backend: Backend, run_id: str, since: datetime) -> bool:

@@ -169,7 +169,7 @@ DECISIONS: list[tuple[str, Variables, str]] = [
             ("WorkerFailed", False, "ShouldSubmitAgain"),
         )
     ),
-    ("IsTrainingFinished", {"outcome": "succeeded"}, "PublishArtifacts"),
+    ("IsTrainingFinished", {"outcome": "succeeded"}, "ShouldTearDown"),
     ("IsTrainingFinished", {"outcome": "running"}, "WatchTraining"),
     ("MayWatchOn", {"lost_windows": 9, "job": {"stage": "training"}}, "WatchTraining"),
     ("MayWatchOn", {"lost_windows": 9, "job": {"stage": "precompile"}}, "WatchPrecompile"),
@@ -189,10 +189,10 @@ DECISIONS: list[tuple[str, Variables, str]] = [
     ("HasProgressed", vain(last_step=10, in_vain=1), "CountRestart"),
     ("HasProgressed", vain(last_step=None, in_vain=1), "CountRestart"),
     ("HasProgressed", vain(last_step=10, in_vain=2), "CollectDiagnostics"),
-    ("AreArtifactsPublished", {"published": True}, "ShouldTearDown"),
+    ("AreArtifactsPublished", {"published": True}, "WriteRecord"),
     ("AreArtifactsPublished", {"published": False}, "WaitForArtifacts"),
     ("ShouldTearDown", run(teardown={"on_success": True}), "TearDown"),
-    ("ShouldTearDown", run(teardown={"on_success": False}), "WriteRecord"),
+    ("ShouldTearDown", run(teardown={"on_success": False}), "PublishArtifacts"),
     *(
         ("ShouldTearDownAfterFailure", {"error": {"Error": error}, **run(teardown={"on_failure": tears_down})}, after)
         for error, tears_down, after in (
@@ -259,11 +259,11 @@ def test_every_way_out_of_a_choice_is_taken_above() -> None:
 ENDS_WELL = {"job", "ends_by", "error", "next_attempt", "warning"}
 """What Notify is told of runs that go on or that fail."""
 NOT_TOLD = {
-    "ReleaseNodes": {"error", "job", "progress", "stopping_since", "training"},
-    "DeleteJob": {"stopping_since", "training"},
+    "ReleaseNodes": {"error", "job", "progress", "stopping_since", "trained", "training"},
+    "DeleteJob": {"stopping_since", "trained", "training"},
     "TearDown": {"error", "job", "progress", "stopping_since", "training"},
-    "TearDownAfterFailure": {"error", "job", "stopping_since"},
-    "StopAtLimit": {"error", "job"},
+    "TearDownAfterFailure": {"error", "job", "stopping_since", "trained"},
+    "StopAtLimit": {"error", "job", "trained"},
     "PublishAtLimit": {"training"},
     "WriteRecord": {"error"},
     "Notify": ENDS_WELL,

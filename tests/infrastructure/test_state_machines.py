@@ -426,14 +426,24 @@ def test_the_owner_is_warned_of_a_limit_in_a_window_of_its_own_and_once() -> Non
 
 def test_a_success_stays_one_whatever_happens_afterwards() -> None:
     training = DEFINITIONS["training"]["States"]
-    path = ["ShouldTearDown"]
+    assert training["TearDown"]["Next"] == training["TearDown"]["Catch"][-1]["Next"] == "PublishArtifacts"
+    path = ["WriteRecord"]
     while training[path[-1]]["Type"] != "Succeed":
         state = training[path[-1]]
         ways = _ways_of(state)
         assert len(ways) <= 2, "a fault on the way does not leave the way"
         path.append(state["Choices"][0]["Next"] if state["Type"] == "Choice" else state["Next"])
         assert ways <= {path[-1], "WriteRecord"}
-    assert path == ["ShouldTearDown", "TearDown", "WriteRecord", "Notify", "RunSucceeded"]
+    assert path == ["WriteRecord", "Notify", "RunSucceeded"]
+
+
+def test_the_nodes_of_a_training_are_released_before_its_artifacts_are_published() -> None:
+    """The publisher needs no accelerator, and may wait for room elsewhere."""
+    training = DEFINITIONS["training"]["States"]
+    assert training["IsTrainingFinished"]["Choices"][0]["Next"] == "ShouldTearDown"
+    keeping = training["ShouldTearDown"]
+    assert (keeping["Choices"][0]["Next"], keeping["Default"]) == ("TearDown", "PublishArtifacts")
+    assert training["TearDown"]["Parameters"]["Payload"]["trained.$"] == "$job", "its result goes with its pods"
 
 
 def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:

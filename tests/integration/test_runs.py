@@ -142,8 +142,8 @@ def test_the_demo_goes_end_to_end(run: Run, twin: Twin, tmp_path: Path) -> None:
         "CheckCompilation",
         "SubmitTraining",
         "WatchTraining",
-        "PublishArtifacts",
         "TearDown",
+        "PublishArtifacts",
         "Notify",
         "RunSucceeded",
     ]

@@ -21,7 +21,7 @@ from trainflow.models.run_spec import parse_run_spec
 from trainflow.progress.reader import warning
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
-from trainflow.record.history import ExecutionHistory, Visit, publication, task_output, visits
+from trainflow.record.history import ExecutionHistory, Visit, publication, task_output, trained_steps, visits
 from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
@@ -202,10 +202,10 @@ def _training(kept: KeptSteps, history: ExecutionHistory) -> Training | None:
     if not kept.steps and task_output(history, "SubmitTraining") is None:
         return None
     published = publication(history)
-    told = published.get("trained_steps")
+    told = trained_steps(history)
     losses = [step.loss for step in kept.steps if step.loss is not None]  # a step may have other figures alone
     return Training(
-        steps=told if isinstance(told, int) else kept.progress.datapoints,
+        steps=kept.progress.datapoints if told is None else told,
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
         sequences_per_second=kept.sequences_per_second,

@@ -200,6 +200,13 @@ def publication(history: ExecutionHistory) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def trained_steps(history: ExecutionHistory) -> int | None:
+    """The number of steps that the program has counted: read before its pods were deleted, or when it was published."""
+    answers = [task_output(history, "TearDown"), publication(history)]
+    told = [answer.get("trained_steps") for answer in answers if isinstance(answer, dict)]
+    return next((steps for steps in told if isinstance(steps, int)), None)
+
+
 def child_arns(history: ExecutionHistory) -> list[str]:
     """ARNs of the executions that this one started (`states:startExecution`), in their order."""
     found: dict[str, None] = {}

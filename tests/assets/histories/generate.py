@@ -225,6 +225,8 @@ def succeeded() -> dict[str, Any]:
     second = window(run_id, "training", at=run.now, until=126.0, metrics=True, failure=None)
     run.watch("WatchTraining", second)
     run.state("IsTrainingFinished", "Choice")
+    run.state("ShouldTearDown", "Choice")
+    run.task("TearDown", {"deleted": 3, "trained_steps": 200}, seconds=0.6)
     checkpoint = f"s3://trainflow-artifacts/runs/{run_id}/checkpoints/step-200.pt"
     for finished in (False, True):
         artifacts = {"url": f"s3://trainflow-artifacts/runs/{run_id}/", "checkpoint": checkpoint} if finished else None
@@ -232,8 +234,6 @@ def succeeded() -> dict[str, Any]:
         run.state("AreArtifactsPublished", "Choice")
         if not finished:
             run.state("WaitForArtifacts", "Wait", seconds=3.0)
-    run.state("ShouldTearDown", "Choice")
-    run.task("TearDown", {"deleted": 4}, seconds=0.6)
     run.task("Notify", {"message_id": "1"}, seconds=0.2)
     run.state("RunSucceeded", "Succeed")
     run.add("ExecutionSucceeded", executionSucceededEventDetails={"output": "{}"})

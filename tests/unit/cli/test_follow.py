@@ -57,9 +57,9 @@ def test_each_state_is_printed_once_and_choices_are_not() -> None:
         "CheckCompilation",
         "SubmitTraining",
         "WatchTraining",
+        "TearDown",
         "PublishArtifacts",
         "WaitForArtifacts",
-        "TearDown",
         "Notify",
     ]
 

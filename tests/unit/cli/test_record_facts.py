@@ -195,6 +195,21 @@ def test_a_spec_that_is_none_has_no_inputs(spec: Any) -> None:
     assert record_of(history_of(spec=spec)).inputs == Inputs()
 
 
+@pytest.mark.parametrize(
+    ("torn_down", "published_steps", "steps"),
+    [({"trained_steps": 40}, None, 40), ({}, 40, 40), ({"trained_steps": None}, None, 1), ("unreadable", None, 1)],
+    ids=["released before publishing", "nothing was torn down", "the program says none", "no answer"],
+)
+def test_the_steps_of_a_training_are_those_that_its_program_has_counted(
+    torn_down: Any, published_steps: int | None, steps: int
+) -> None:
+    answers = (("TearDown", 1, torn_down), ("PublishArtifacts", 1, {"trained_steps": published_steps}))
+    history = history_of(("SubmitTraining", 0, {}), *answers)
+    training = record_of(history, kept=kept_steps_of([StepMetrics(START, None, 1, 2.0, None, None)])).training
+    assert training is not None
+    assert training.steps == steps
+
+
 def saved(step: int, *, minutes: float, num_bytes: int | None = None) -> CheckpointReport:
     return CheckpointReport(step=step, num_bytes=num_bytes, saved_at=START + timedelta(minutes=minutes))
 

@@ -54,6 +54,10 @@ class Cluster:
     def rank0(self, _job: Any) -> str | None:
         return "rank-0" if self.is_there else None
 
+    def result(self, _job: Any, *, pod: str | None) -> str | None:
+        self._do("read the result")
+        return '{"result": {"steps": 7}}' if pod == "rank-0" else None
+
     def read_log(self, _pod: str, **_options: Any) -> Iterator[LogLine]:
         return map(line, self.logged) if self.is_there else iter(())
 
@@ -159,6 +163,23 @@ def test_what_a_job_logs_while_it_is_deleted_is_no_progress_of_the_next_one(pods
     assert call("DeleteJob", progress)["restarted_at_step"] == 5, (
         "also if the first call crashed after it had published"
     )
+
+
+def tear_down_after_success() -> dict[str, Any]:
+    event = {"run": RUN.model_dump(mode="json"), "trained": TRAINING.model_dump(mode="json")}
+    return dict(tear_down.lambda_handler(event, CONTEXT))
+
+
+def test_the_result_of_a_training_is_read_before_its_pods_are_deleted(pods: Cluster) -> None:
+    assert tear_down_after_success()["trained_steps"] == 7
+    assert pods.done.index("read the result") < pods.done.index("delete") < pods.done.index("release")
+    assert tear_down_after_success()["trained_steps"] is None, "a repeated call finds no pod"
+
+
+def test_a_result_that_cannot_be_read_keeps_no_node(pods: Cluster) -> None:
+    pods.fails_at = "read the result"
+    assert tear_down_after_success()["trained_steps"] is None
+    assert "release" in pods.done
 
 
 def test_without_a_step_there_is_a_number_to_compare_with(pods: Cluster, steps: list[int]) -> None:
