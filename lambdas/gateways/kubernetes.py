@@ -7,7 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from threading import Timer
 from typing import Any
@@ -38,6 +38,7 @@ from trainflow.models.kubernetes_names import (
     CLAIM_LABEL,
     CORDONED_ANNOTATION,
     ELASTIC_LABEL,
+    GRANTED_ANNOTATION,
     JOB_LABEL,
     MANAGED_BY,
     REPLACED_ANNOTATION,
@@ -318,13 +319,15 @@ class KubernetesCluster:
         return Grants(by_run=by_run, version=found["metadata"]["resourceVersion"])
 
     def store_grants(self, instance_type: str, grants: Grants) -> bool:
-        """Store the grants that were made from those of `version`.
+        """Store the grants that were made from those of `version`. The object has another version afterwards.
 
         Returns:
             Whether they were stored; False if another run has stored its own meanwhile.
         """
         path, name = self._core("configmaps"), grants_name(instance_type)
-        metadata = {"name": name, "labels": dict(MANAGED_BY)}
+        # Kubernetes gives an object that is replaced by an equal one no new version.
+        annotations = {GRANTED_ANNOTATION: datetime.now(UTC).isoformat()}
+        metadata: dict[str, Any] = {"name": name, "labels": dict(MANAGED_BY), "annotations": annotations}
         if grants.version is not None:
             metadata["resourceVersion"] = grants.version
         data = {run_id: str(num_nodes) for run_id, num_nodes in grants.by_run.items()}

@@ -113,7 +113,9 @@ def _release(found: Found) -> tuple[dict[str, int], list[str]]:
     released, trouble = Counter[str](), []
     for run_id in sorted(found.left):
         row = found.owners[run_id].row
-        for instance_type in [row.instance_type, *row.fallback] if row is not None else []:
+        if row is None:
+            continue  # what belongs to no known run is never left
+        for instance_type in (row.instance_type, *row.fallback):
             try:
                 released[instance_type] += release_nodes(backends.connect(row.backend), [instance_type])
             except UNREACHABLE as error:

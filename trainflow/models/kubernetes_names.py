@@ -40,3 +40,6 @@ CORDONED_ANNOTATION = "trainflow/cordoned-by-run"
 
 SPEC_HASH_ANNOTATION = "trainflow/spec-hash"
 """Tells whether an existing job of the same name is the same job."""
+
+GRANTED_ANNOTATION = "trainflow/granted-at"
+"""When nodes of a type were granted the last time."""

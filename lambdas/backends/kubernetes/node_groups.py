@@ -23,6 +23,9 @@ from trainflow.models.instances import nodegroup_name
 from trainflow.models.run import Run
 from trainflow.models.training_nodes import Claim, Grants, Node
 
+MAX_TRIES = 5
+"""How often a poll reads the grants again that another run has changed; the next poll does so as well."""
+
 
 def ensure_nodes(
     cluster: KubernetesCluster, nodegroups: Nodegroups, run: Run, *, waiting_since: datetime, replaces_bad_nodes: bool
@@ -43,13 +46,19 @@ def ensure_nodes(
     compute = run.spec.compute
     mine = run.failed_nodes.avoided
     cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes, avoided_nodes=mine)
-    grants = cluster.grants(compute.instance_type)  # before the claims: a grant without its claim counts for nothing
-    claims, nodes = cluster.claims(compute.instance_type), cluster.nodes(compute.instance_type)
-    unusable = unusable_nodes(claims, nodes)
-    if not replaces_bad_nodes:
-        unusable |= {node.name for node in nodes if node.replaced_by is not None}
+    for _ in range(MAX_TRIES):
+        grants = cluster.grants(
+            compute.instance_type
+        )  # before the claims: a grant without its claim counts for nothing
+        claims, nodes = cluster.claims(compute.instance_type), cluster.nodes(compute.instance_type)
+        unusable = unusable_nodes(claims, nodes)
+        if not replaces_bad_nodes:
+            unusable |= {node.name for node in nodes if node.replaced_by is not None}
+        granted = _granted(cluster, run, grants, claims, nodes, unusable=unusable)
+        if granted is not None:
+            break
     capacity = Capacity(
-        nodes_ready=_granted(cluster, run, grants, claims, nodes, unusable=unusable),
+        nodes_ready=compute.num_nodes - 1 if granted is None else granted,
         nodes_wanted=compute.num_nodes,
         ends_at=min((node.ends_at for node in nodes if node.ends_at is not None), default=None),
     )
@@ -103,11 +112,12 @@ def _granted(
     nodes: Sequence[Node],
     *,
     unusable: Collection[str],
-) -> int:
-    """Nodes that are ready for the run; all that it needs if they have been granted to it, and to no other run.
+) -> int | None:
+    """Nodes that are ready for the run: all that it needs if they have been granted to it, and to no other run; None if
+    another run has been granted nodes meanwhile.
 
     Grants of a type are one object, which is replaced only in the version that was read: of two runs that find the same
-    nodes ready, one is granted them, and the other polls again. Nodes that any run avoids are granted to none: the
+    nodes ready, one is granted them, and the other reads again. Nodes that any run avoids are granted to none: the
     scheduler might place another run beside them, and leave them to the one that avoids them.
     """
     compute, instance_type = run.spec.compute, run.spec.compute.instance_type
@@ -119,9 +129,9 @@ def _granted(
     if left < compute.num_nodes:
         return left
     granted = Grants(by_run={**held, run.run_id: compute.num_nodes}, version=grants.version)
-    if grants.by_run == granted.by_run or cluster.store_grants(instance_type, granted):
-        return compute.num_nodes
-    return compute.num_nodes - 1
+    # Stored also where the run has been granted them already: a grant outlives the claim of a run that was stopped, and
+    # another run may be about to replace it.
+    return compute.num_nodes if cluster.store_grants(instance_type, granted) else None
 
 
 def release_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, instance_type: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, NAMESPACE, Aws
 from trainflow.kubernetes.connection import from_endpoint
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
+from trainflow.models.run import Run
 from trainflow.models.training_nodes import Claim, Grants
 
 TYPE = "trn1.2xlarge"
@@ -108,20 +109,25 @@ def server() -> Iterator[ApiServer]:
     server.stop()
 
 
-def test_of_runs_that_poll_at_once_only_as_many_are_granted_as_there_are_nodes(
-    aws: Aws, server: ApiServer, tmp_path: Path
-) -> None:
-    """Against a real API server, which alone decides between two writes."""
+Connect = Callable[[], KubernetesCluster]
+
+
+@pytest.fixture
+def connect(server: ApiServer, tmp_path: Path) -> Connect:
+    """Connections to a real API server, which alone decides between two writes."""
     ca_file = tmp_path / "ca.pem"
     ca_file.write_text(server.ca_pem)
 
-    def connect() -> KubernetesCluster:
+    def connection() -> KubernetesCluster:
         api = from_endpoint(server.endpoint, ca_file=str(ca_file), token=server.admin_token)
         return KubernetesCluster(api, namespace=NAMESPACE)
 
-    admin = connect()
+    return connection
+
+
+def add_nodes(admin: KubernetesCluster, aws: Aws, count: int) -> None:
     admin._api.call("POST", "/api/v1/namespaces", body={"kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    for number in range(3):
+    for number in range(count):
         metadata = {"name": f"node-{number}", "labels": {INSTANCE_TYPE_LABEL: TYPE}}
         resources = {"aws.amazon.com/neuron": "1", "aws.amazon.com/neuroncore": "2"}
         status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": resources}
@@ -129,22 +135,27 @@ def test_of_runs_that_poll_at_once_only_as_many_are_granted_as_there_are_nodes(
         admin._api.call(
             "PUT", f"/api/v1/nodes/node-{number}/status", body={"kind": "Node", "metadata": metadata, "status": status}
         )
-    aws.add_nodegroup(TYPE, desired=3)
-    runs = [
-        run_of(spec_with(compute={"instance_type": TYPE, "num_nodes": 1}), run_id=f"run-{number:016}")
-        for number in range(8)
-    ]
+    aws.add_nodegroup(TYPE, desired=count)
+
+
+def run_of_one_node(number: int) -> Run:
+    return run_of(spec_with(compute={"instance_type": TYPE, "num_nodes": 1}), run_id=f"run-{number:016}")
+
+
+def is_ready(cluster: KubernetesCluster, run: Run) -> bool:
+    return node_groups.ensure_nodes(
+        cluster, Nodegroups(CLUSTER), run, waiting_since=datetime.now(UTC), replaces_bad_nodes=False
+    ).ready
+
+
+def test_of_runs_that_poll_at_once_only_as_many_are_granted_as_there_are_nodes(aws: Aws, connect: Connect) -> None:
+    admin = connect()
+    add_nodes(admin, aws, 3)
+    runs = [run_of_one_node(number) for number in range(8)]
     ready: list[str] = []
 
     def poll(index: int) -> None:
-        capacity = node_groups.ensure_nodes(
-            connect(),
-            Nodegroups(CLUSTER),
-            runs[index],
-            waiting_since=datetime.now(UTC),
-            replaces_bad_nodes=False,
-        )
-        if capacity.ready:
+        if is_ready(connect(), runs[index]):
             ready.append(runs[index].run_id)
 
     for _ in range(5):
@@ -163,3 +174,23 @@ def test_of_runs_that_poll_at_once_only_as_many_are_granted_as_there_are_nodes(
         if runs[index].run_id not in granted:
             poll(index)
     assert len(ready) == 1, "the next one, and no more"
+
+
+def test_a_run_that_was_stopped_and_goes_on_is_not_granted_what_another_run_is_about_to_be(
+    aws: Aws, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its grant is still there when the other run reads the grants; its claim is not when that run reads the claims."""
+    add_nodes(connect(), aws, 1)
+    stopped, other = run_of_one_node(1), run_of_one_node(2)
+    assert is_ready(connect(), stopped)
+    connect().cancel(stopped.run_id)
+    slow, read = connect(), KubernetesCluster.nodes_in_use
+    meanwhile: list[bool] = []
+
+    def read_while_the_other_polls(cluster: KubernetesCluster) -> dict[str, set[str]]:
+        if cluster is slow and not meanwhile:
+            meanwhile.append(is_ready(connect(), stopped))
+        return read(cluster)
+
+    monkeypatch.setattr(KubernetesCluster, "nodes_in_use", read_while_the_other_polls)
+    assert (is_ready(slow, other), meanwhile) == (False, [True])
