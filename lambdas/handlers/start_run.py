@@ -27,11 +27,11 @@ from lambdas.logic.run_requests import (
     Upload,
     execution_of_schedule,
     execution_of_upload,
+    is_answered_by,
     parse_request,
 )
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid, ServiceUnavailable, TrainflowError
 from trainflow.models.environment import RunTableEnvironment, WorkflowEnvironment
-from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import ScheduleRow
 from trainflow.models.spec_document import MAX_BYTES
 from trainflow.record.history import arn_of_execution
@@ -58,7 +58,9 @@ def answer(record: SQSRecord) -> None:
         if isinstance(request, Scheduled) and request.overlap != "allow":
             _start_in_turn(request, record)
         else:
-            _start(request, _execution_of(request))
+            execution = _execution_of(request)
+            if not _start(request, execution) and isinstance(request, Upload) and _has_run_before(request, execution):
+                return
         _withdraw_refusal(request)
     except (InvalidRunSpec, RunRequestInvalid) as error:
         logger.warning("request refused", extra={"request": title, "reason": str(error)[:1000]})
@@ -71,17 +73,18 @@ def answer(record: SQSRecord) -> None:
 
 
 def _explain_beside(request: Request | None, error: TrainflowError) -> None:
-    """Write the reason beside the upload. The message tells it too, so a failure here must not keep it from being sent.
+    """A file that is gone is not explained, since its owner has deleted it."""
+    if isinstance(request, Upload) and isinstance(error, InvalidRunSpec):
+        _write_beside(request, refusal(request.title, error)[1])
 
-    A file that is gone is not explained, since its owner has deleted it.
-    """
-    if not isinstance(request, Upload) or not isinstance(error, InvalidRunSpec):
-        return
+
+def _write_beside(upload: Upload, message: str) -> None:
+    """Write beside the upload why it starts no run. A failure here must not keep the same message from being sent."""
     try:
-        text = refused_upload(request.title, error)
-        objects.write(request.bucket, request.refusal_key, text, content_type="text/plain; charset=utf-8")
+        text = refused_upload(message)
+        objects.write(upload.bucket, upload.refusal_key, text, content_type="text/plain; charset=utf-8")
     except Exception:  # noqa: BLE001 (whatever it is, the message is sent)
-        logger.exception("the reason could not be written beside the upload", extra={"request": request.title})
+        logger.exception("the reason could not be written beside the upload", extra={"request": upload.title})
 
 
 def _withdraw_refusal(request: Request) -> None:
@@ -146,14 +149,28 @@ def _tell_once(table: RunTable, request: Scheduled, row: ScheduleRow, *, waits: 
         table.tell(row.execution_arn, about, now=now)
 
 
-def _start(request: Request, execution: Execution) -> None:
+def _start(request: Request, execution: Execution) -> bool:
+    """Whether the run was started by this call; otherwise there is or was one of exactly this spec."""
     workflow = read(WorkflowEnvironment).training_state_machine_arn
     started = executions.start(workflow, name=execution.name, document=execution.document)
     found = "run started" if started.is_new else "the run exists already"
     logger.info(found, extra={"request": request.title, "run_id": execution.name, "execution_arn": started.arn})
-    if not started.is_new and isinstance(request, Upload):
-        # A repeated event finds the run running. A user who uploads the same spec again later expects a new run.
-        status = executions.status(started.arn)
-        if status is not RunStatus.RUNNING:
-            subject, message = already_run(request.title, execution.name, status)
-            notify(subject=subject, message=message)
+    return started.is_new
+
+
+def _has_run_before(upload: Upload, execution: Execution) -> bool:
+    """Whether the run of exactly this spec had ended when it was uploaded: its owner expects a new one.
+
+    The reason is written beside every such upload, and sent once for each file.
+    """
+    arn = arn_of_execution(read(WorkflowEnvironment).training_state_machine_arn, execution.name)
+    found = executions.describe(arn)
+    if found is None or is_answered_by(upload, found):
+        return False
+    subject, message = already_run(upload.title, execution.name, found.status)
+    _write_beside(upload, message)
+    table, about = RunTable(read(RunTableEnvironment).run_table), f"{upload.title} uploaded again"
+    if not table.was_told(arn, about):
+        notify(subject=subject, message=message)
+        table.tell(arn, about, now=datetime.now(UTC))
+    return True

@@ -181,9 +181,8 @@ def refusal(title: str, error: TrainflowError) -> tuple[str, str]:
     return f"Trainflow: {_short(title)} was refused", "\n".join(lines)
 
 
-def refused_upload(title: str, error: TrainflowError) -> str:
-    """Content of the object beside an upload that was refused."""
-    _, message = refusal(title, error)
+def refused_upload(message: str) -> str:
+    """Content of the object beside an upload that started no run."""
     return f"{message}\nThis file is deleted when a spec of the same name is accepted.\n"
 
 

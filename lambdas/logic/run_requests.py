@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, ValidationError
 
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid
 from trainflow.models.code import unpacked_reason
+from trainflow.models.leftovers import Execution as KnownExecution
 from trainflow.models.overlap import Overlap
 from trainflow.models.run_spec import spec_of
 from trainflow.models.spec_document import canonical, decode
@@ -36,6 +38,8 @@ class Upload(BaseModel):
     bucket: str
     key: str
     version_id: str | None
+    uploaded_at: datetime | None = None
+    """Time of the event, in whole seconds; None of an event that has none."""
 
     @property
     def title(self) -> str:
@@ -84,6 +88,7 @@ class _ObjectCreated(BaseModel):
     """S3's event as EventBridge delivers it; unlike in S3's own notifications, keys are not URL-encoded."""
 
     detail: _Detail
+    time: AwareDatetime | None = None
 
 
 def parse_request(body: str) -> Request:
@@ -97,12 +102,29 @@ def parse_request(body: str) -> Request:
     except ValidationError:
         pass
     try:
-        event = _ObjectCreated.model_validate_json(body).detail
+        created = _ObjectCreated.model_validate_json(body)
     except ValidationError:
         raise RunRequestInvalid("A message is neither S3's event of an upload nor one of a schedule's.") from None
+    event = created.detail
     if not event.object.key.endswith(SUFFIXES):
         raise RunRequestInvalid(f"{event.object.key} was uploaded, whose name does not end as a run spec's does.")
-    return Upload(bucket=event.bucket.name, key=event.object.key, version_id=event.object.version_id)
+    return Upload(
+        bucket=event.bucket.name, key=event.object.key, version_id=event.object.version_id, uploaded_at=created.time
+    )
+
+
+def is_answered_by(upload: Upload, run: KnownExecution | None) -> bool:
+    """Whether an upload needs no answer although it starts no run: its run goes on, or went on when it was made.
+
+    Events are delivered more than once, and may come late: the one that has started a run may come again after its end.
+
+    Args:
+        upload: The upload of a spec.
+        run: The execution of exactly this spec; None if Step Functions does not know it any more.
+    """
+    if run is None or run.ended_at is None:
+        return True
+    return upload.uploaded_at is not None and upload.uploaded_at < run.ended_at
 
 
 def execution_of_upload(upload: Upload, content: bytes | None) -> Execution:

@@ -72,6 +72,42 @@ def test_a_spec_uploaded_again_after_its_run_is_answered_that_nothing_was_starte
     assert "ended ABORTED. Nothing was started." in message
 
 
+def test_an_uploader_learns_beside_the_file_that_its_spec_has_run_before(aws: Aws) -> None:
+    deliver(uploaded(aws, yaml.safe_dump(SPEC)))
+    end_all(aws)
+    deliver(uploaded(aws, json.dumps(SPEC), key="runs/again.json"))
+    assert "Nothing was started." in beside(aws)["runs/again.json.refused.txt"]
+    deliver(uploaded(aws, json.dumps(spec_with(name="other")), key="runs/again.json"))
+    assert beside(aws) == {}, "a spec that starts withdraws it"
+
+
+def test_a_file_that_is_uploaded_again_and_again_is_told_of_once(aws: Aws) -> None:
+    deliver(uploaded(aws, yaml.safe_dump(SPEC)))
+    end_all(aws)
+    again = [uploaded(aws, yaml.safe_dump(SPEC)) for _ in range(3)]
+    assert deliver(*again, again[0]) == []
+    assert len(aws.messages) == 1
+    deliver(uploaded(aws, yaml.safe_dump(SPEC), key="runs/copy.yaml"))
+    assert len(aws.messages) == 2, "another file has another owner"
+
+
+def at(event: str, time: datetime) -> str:
+    """The event with its time, as EventBridge writes it."""
+    return json.dumps(json.loads(event) | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ")})
+
+
+@pytest.mark.parametrize(("minutes", "messages"), [(-5, 0), (5, 1)], ids=["late", "new"])
+def test_an_event_that_comes_again_after_the_end_of_its_run_is_no_new_upload(
+    aws: Aws, minutes: float, messages: int
+) -> None:
+    event = at(uploaded(aws, yaml.safe_dump(SPEC)), datetime.now(UTC) + timedelta(minutes=minutes))
+    deliver(event)
+    end_all(aws)
+    assert deliver(event) == []
+    assert len(aws.messages) == messages
+    assert list(beside(aws)) == ["runs/bert.yaml.refused.txt"] * messages
+
+
 def test_each_version_of_a_file_starts_its_own_run(aws: Aws) -> None:
     events = [uploaded(aws, yaml.safe_dump(spec_with(compute__num_nodes=nodes))) for nodes in (1, 2)]
     assert deliver(*events) == []
