@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from trainflow.cli.on_demand import OnDemandTyper
 from trainflow.models.field_docs import field_docs
 from trainflow.models.run_spec import Compute, RunSpec
 
@@ -49,6 +51,25 @@ def test_the_tab_key_waits_for_no_model_and_no_network(tmp_path: Path) -> None:
     modules = loaded(tmp_path, _TRAINFLOW_COMPLETE="complete_bash", **typed)
     assert "trainflow.cli.operate.completion" in modules
     assert modules & {"botocore", "http.client", "kubernetes", "rich", "yaml", "trainflow.models.run_spec"} == set()
+
+
+def test_a_command_is_built_when_it_is_called() -> None:
+    app = OnDemandTyper()
+    app.callback()(lambda: None)
+
+    @app.command()
+    def called() -> None:
+        print("called")
+
+    @app.command("other-name")
+    def other(value: int) -> None:
+        raise AssertionError(value)
+
+    other.__annotations__["value"] = "Unknown"  # typer resolves the annotations of a command that it builds
+
+    assert CliRunner().invoke(app, ["called"]).stdout == "called\n"
+    assert isinstance(CliRunner().invoke(app, ["other-name"]).exception, NameError)
+    assert isinstance(CliRunner().invoke(app, ["--help"]).exception, NameError)
 
 
 def test_descriptions_of_fields_are_the_docstrings_under_them() -> None:
