@@ -15,6 +15,7 @@ import typer
 
 from trainflow.cli.exit_status import ABORTED, BAD_INPUT, STOPPED_BEFORE, refuse
 from trainflow.cli.json_output import VERSION, AsJson, print_json
+from trainflow.cli.on_demand import OnDemandTyper
 from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
 from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from trainflow.models.workload import Workload
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, help=__doc__)
+app = OnDemandTyper(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, help=__doc__)
 
 Kubeconfig = Annotated[Path | None, typer.Option(help="A cluster to use instead of the twin's own.")]
 

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainflow.client.place import PlaceUnavailable
-
-VARIABLE = "TRAINFLOW_PLACE"
-"""Environment variable with the name of the place to use."""
+from trainflow.client.place_variable import VARIABLE
 
 
 @dataclass(frozen=True, kw_only=True)

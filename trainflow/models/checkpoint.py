@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from trainflow.models.empty import empty_list
 from trainflow.models.spec_section import Section
 from trainflow.models.workload import Word
 from trainflow.protocol.placeholders import CHECKPOINT, STEP, placeholders_in
@@ -17,7 +18,7 @@ class Checkpoint(Section):
     path: str
     """Path below the run's folder, such as `checkpoint-{step}` or `ckpt/step_{step}.pt`: `{step}` stands for a number
     and `*` for any part of a name. The highest number is the newest; without `{step}`, the newest file is."""
-    resume: Annotated[list[Word], Field(max_length=100)] = Field(default_factory=list)
+    resume: Annotated[list[Word], Field(max_length=100)] = Field(default_factory=empty_list)
     """Words that are added to the command line when there is a checkpoint, such as `[--resume, "{checkpoint}"]`. The
     variable TRAINFLOW_CHECKPOINT has its path in any case."""
     marker: Annotated[str, Field(min_length=1)] | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from trainflow.models.empty import empty_dict, empty_list
 from trainflow.models.run_status import RunStatus as RunStatus
 
 
@@ -55,7 +56,7 @@ class Job(_Entry):
     name: str
     attempts: int = 1
     phase: str
-    pods: list[Pod] = Field(default_factory=list)
+    pods: list[Pod] = Field(default_factory=empty_list)
     rank0: str | None = None
     """Name of the pod of rank 0; None for jobs of a single program."""
 
@@ -108,8 +109,8 @@ class Cost(_Entry):
     """None where the price of one of the types is not known."""
     node_hours: float
     region: str
-    prices: list[NodePrice] = Field(default_factory=list)
-    states: list[StateCost] = Field(default_factory=list)
+    prices: list[NodePrice] = Field(default_factory=empty_list)
+    states: list[StateCost] = Field(default_factory=empty_list)
     """Shares of the states of the run's own execution, in the order of their first visit."""
 
 
@@ -123,7 +124,7 @@ class Inputs(_Entry):
     code_sha256: str | None = None
     git_commit: str | None = None
     """Commit of the code; with `-dirty` if files differed from it."""
-    packages: dict[str, str] = Field(default_factory=dict)
+    packages: dict[str, str] = Field(default_factory=empty_dict)
     """Versions of Python and of the packages that decide what a training computes, as the program's Python found them
     before the run requested its nodes."""
     tools_image: str | None = None
@@ -155,7 +156,7 @@ class Training(_Entry):
     last_loss: float | None = None
     sequences_per_second: float | None = None
     """Median over the logged steps, all ranks together; of a long training over a thousand evenly spaced ones."""
-    last_metrics: dict[str, float] = Field(default_factory=dict)
+    last_metrics: dict[str, float] = Field(default_factory=empty_dict)
     """Newest value of each further figure that the program reported, under its own name."""
     non_finite_steps: int = 0
     """Logged steps whose loss was NaN or infinite."""
@@ -194,18 +195,18 @@ class RunRecord(_Entry):
     spec: dict[str, Any]
     instance_type: str | None = None
     """Type of the gang's nodes, which may be one of `compute.fallback`; None for a run that requested none."""
-    given_up: list[str] = Field(default_factory=list)
+    given_up: list[str] = Field(default_factory=empty_list)
     """Types of which there was no capacity, in the order in which they were tried."""
-    avoided_nodes: list[str] = Field(default_factory=list)
+    avoided_nodes: list[str] = Field(default_factory=empty_list)
     """Nodes that the last job did not use, because earlier ones had failed there."""
     started_at: datetime
     ended_at: datetime | None = None
-    states: list[StateVisit] = Field(default_factory=list)
-    executions: list[Execution] = Field(default_factory=list)
-    jobs: dict[str, Job] = Field(default_factory=dict)
+    states: list[StateVisit] = Field(default_factory=empty_list)
+    executions: list[Execution] = Field(default_factory=empty_list)
+    jobs: dict[str, Job] = Field(default_factory=empty_dict)
     """Jobs by stage; the workflow's own record has the gangs, with their failed pods alone."""
-    restarts: list[Restart] = Field(default_factory=list)
-    checkpoints: list[SavedCheckpoint] = Field(default_factory=list)
+    restarts: list[Restart] = Field(default_factory=empty_list)
+    checkpoints: list[SavedCheckpoint] = Field(default_factory=empty_list)
     """Newest checkpoints in the order of writing: those that the program reports, or the published one."""
     inputs: Inputs | None = None
     cost: Cost | None = None
@@ -215,9 +216,9 @@ class RunRecord(_Entry):
     metrics_published: MetricsPublished | None = None
     overhead_seconds: float | None = None
     """Wall time of the execution during which no pod of the run was running; None where the pods were not watched."""
-    warnings: list[str] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=empty_list)
     """What was not as the spec says and ended nothing, a sentence each."""
-    not_checked: list[str] = Field(default_factory=list)
+    not_checked: list[str] = Field(default_factory=empty_list)
     """What preflight could not check, a sentence each."""
-    diagnostics: list[dict[str, Any]] = Field(default_factory=list)
+    diagnostics: list[dict[str, Any]] = Field(default_factory=empty_list)
     """Reason and last lines of each unhealthy pod of a failed run, read before tear-down."""

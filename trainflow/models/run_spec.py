@@ -25,6 +25,7 @@ from pydantic import (
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.backends import DESCRIPTIONS, MAX_HOST_NAME, BackendDescription, BackendName
 from trainflow.models.checkpoint import Checkpoint
+from trainflow.models.empty import empty_list
 from trainflow.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
 from trainflow.models.line_pattern import is_slow
 from trainflow.models.progress import Progress
@@ -77,7 +78,7 @@ class Compute(Section):
 
     instance_type: InstanceTypeName
     """EC2 instance type of every node."""
-    fallback: Annotated[list[InstanceTypeName], Field(max_length=5)] = Field(default_factory=list)
+    fallback: Annotated[list[InstanceTypeName], Field(max_length=5)] = Field(default_factory=empty_list)
     """Other instance types, tried in this order: the next one as soon as AWS reports that it has no capacity of the
     type before, and at the latest after `limits.capacity_timeout_minutes`. All jobs of the run then use it; the nodes
     of the type before are released. Not for backend `slurm`."""
@@ -352,7 +353,7 @@ class Precompile(Section):
     """Begins the name of the cache's folder below `/cache`; what follows is made of all that changes the graphs, so no
     two runs spoil each other's. Another name makes everything be compiled anew. Default: the spec's name."""
     ignore_arguments: Annotated[list[Annotated[str, Field(pattern=FLAG)]], Field(max_length=100)] = Field(
-        default_factory=list
+        default_factory=empty_list
     )
     """Arguments of the workload that do not change its graphs, beside those known: docs/compile-cache.md."""
     ignore_dataset: bool = False
@@ -440,7 +441,7 @@ class RunSpec(Section):
         list[EarlierRun],
         Field(max_length=MAX_CONTINUED),
         BeforeValidator(as_list, json_schema_input_type=EarlierRun | list[EarlierRun]),
-    ] = Field(default_factory=list)
+    ] = Field(default_factory=empty_list)
     """Id of the run that this one continues, or of several, the newest first: until it has a checkpoint of its own, it
     resumes from the newest one of the first of them that has any. `trainflow resume` fills it in."""
     progress: Progress = "auto"

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from trainflow.models.code import is_code
+from trainflow.models.empty import empty_dict, empty_list
 from trainflow.models.spec_section import (
     ABSOLUTE_FOLDER,
     FLAG,
@@ -132,17 +133,17 @@ class Workload(Section):
     """Path of a Python file inside the image, relative to its working directory."""
     command: Annotated[list[Word], Field(min_length=1, max_length=1000)] | None = None
     """Any program as a list of words, such as `[python, train.py]` or `[./train]`."""
-    arguments: dict[Annotated[str, Field(pattern=FLAG)], Arguments] = Field(default_factory=dict)
+    arguments: dict[Annotated[str, Field(pattern=FLAG)], Arguments] = Field(default_factory=empty_dict)
     """Command-line flags without their dashes: `max_steps: 100` becomes `--max_steps 100`, and `lr: [1, 2]` becomes
     `--lr 1 2`. `boolean_style` says what becomes of true and false."""
     boolean_style: Literal["flag", "value"] | None = None
     """`flag`: `amp: true` becomes `--amp`, and a flag that is false is left out. `value`: it becomes `--amp true`.
     Default: `value` for modules of Trainflow's own `trainer`, `flag` for every other program."""
-    positional: Annotated[list[Argument], Field(max_length=1000)] = Field(default_factory=list)
+    positional: Annotated[list[Argument], Field(max_length=1000)] = Field(default_factory=empty_list)
     """Words behind the flags."""
-    env: dict[Annotated[str, Field(pattern=VARIABLE)], Word] = Field(default_factory=dict)
+    env: dict[Annotated[str, Field(pattern=VARIABLE)], Word] = Field(default_factory=empty_dict)
     """Environment variables of precompilation and training. Specs are recorded: put no secret here."""
-    secrets: dict[Annotated[str, Field(pattern=VARIABLE)], Secret] = Field(default_factory=dict)
+    secrets: dict[Annotated[str, Field(pattern=VARIABLE)], Secret] = Field(default_factory=empty_dict)
     """Environment variables with values from Kubernetes Secrets or AWS Secrets Manager, which no record holds. Not for
     backend `slurm`."""
     launcher: Launcher = "torchrun"
@@ -151,7 +152,7 @@ class Workload(Section):
     shared_memory_gib: Annotated[int, Field(ge=1, le=2048)] = SHARED_MEMORY_GIB
     """Size limit of `/dev/shm`, in GiB, which data loaders pass batches through; it counts as the pod's memory. Has no
     effect with Slurm."""
-    volumes: Annotated[list[Volume], Field(max_length=20)] = Field(default_factory=list)
+    volumes: Annotated[list[Volume], Field(max_length=20)] = Field(default_factory=empty_list)
     """Further volumes of the training's pods. Not for backend `slurm`."""
     code: Annotated[str, AfterValidator(is_code)] | None = None
     """Folder of the program, relative to the spec's file: `./my-project`, or `.` for the file's own folder; or a

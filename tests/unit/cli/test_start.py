@@ -8,12 +8,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from recorded_runs import recorded
+from typer.testing import CliRunner
 
+from trainflow.cli.on_demand import OnDemandTyper
+from trainflow.client.files import write_record
 from trainflow.models.field_docs import field_docs
 from trainflow.models.run_spec import Compute, RunSpec
 
 SPEC = str(Path("runs/demo.yaml").resolve())
 AFTERWARDS = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
+
+SPARED_BY_LIST = {"rich", "boto3", "kubernetes", "jinja2", "yaml", "local"} | {
+    f"trainflow.{name}" for name in ("client.place_names", "client.runs", "models.run_spec")
+}
 
 
 def loaded(folder: Path, *arguments: str, **environment: str) -> set[str]:
@@ -34,11 +42,14 @@ def loaded(folder: Path, *arguments: str, **environment: str) -> set[str]:
 @pytest.mark.parametrize(
     ("arguments", "spared"),
     [
-        (("--help",), {"pydantic", "rich", "boto3", "kubernetes", "yaml"}),
+        (("--help",), {"pydantic", "rich", "boto3", "kubernetes", "yaml", "tempfile", "trainflow.client.place"}),
+        (("list", "--local"), {*SPARED_BY_LIST, "trainflow.models.run_record"}),
+        (("status", "ended", "--local"), SPARED_BY_LIST),
         (("validate", SPEC), {"rich", "boto3", "kubernetes", "jinja2", "local"}),
     ],
 )
 def test_a_command_loads_what_it_needs_alone(tmp_path: Path, arguments: tuple[str, ...], spared: set[str]) -> None:
+    write_record(recorded("succeeded").record(), tmp_path / "out" / "ended" / "run.json")
     modules = loaded(tmp_path, *arguments)
     assert "trainflow.cli.main" in modules
     assert modules & spared == set()
@@ -49,6 +60,25 @@ def test_the_tab_key_waits_for_no_model_and_no_network(tmp_path: Path) -> None:
     modules = loaded(tmp_path, _TRAINFLOW_COMPLETE="complete_bash", **typed)
     assert "trainflow.cli.operate.completion" in modules
     assert modules & {"botocore", "http.client", "kubernetes", "rich", "yaml", "trainflow.models.run_spec"} == set()
+
+
+def test_a_command_is_built_when_it_is_called() -> None:
+    app = OnDemandTyper()
+    app.callback()(lambda: None)
+
+    @app.command()
+    def called() -> None:
+        print("called")
+
+    @app.command("other-name")
+    def other(value: int) -> None:
+        raise AssertionError(value)
+
+    other.__annotations__["value"] = "Unknown"  # typer resolves the annotations of a command that it builds
+
+    assert CliRunner().invoke(app, ["called"]).stdout == "called\n"
+    assert isinstance(CliRunner().invoke(app, ["other-name"]).exception, NameError)
+    assert isinstance(CliRunner().invoke(app, ["--help"]).exception, NameError)
 
 
 def test_descriptions_of_fields_are_the_docstrings_under_them() -> None:

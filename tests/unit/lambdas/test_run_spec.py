@@ -148,6 +148,10 @@ REFUSED = {
         spec_with(workload__image="https://registry.example/trainer"),
         "workload.image: must be the name of a container image: a repository in lower case, without https://",
     ),
+    "an image by a tag that no registry takes": (
+        spec_with(workload__image="registry.example/trainer:größe"),
+        "workload.image: must be the name of a container image",
+    ),
     "an image by half a digest": (
         spec_with(workload__image="registry.example/trainer@sha256:0123"),
         "workload.image: must be the name of a container image",

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from lambdas.logic.jobs import job_of
 from tests.fakes.runs import run_of, spec_with
 from trainer.runtime import environment
-from trainflow.client import place_names
+from trainflow.client import place_variable
 from trainflow.models.instances import INSTANCE_TYPES
 from trainflow.models.run import Stage
 from trainflow.protocol import variables
 
 NAMES = {value for name, value in vars(variables).items() if name.isupper()}
-OF_THE_COMMAND = {place_names.VARIABLE}
+OF_THE_COMMAND = {place_variable.VARIABLE}
 """Variables of a person's shell, which no pod has."""
 NAME = re.compile(r"TRAINFLOW_[A-Z0-9_]+")
 SOURCES = [
@@ -27,12 +27,12 @@ SOURCES = [
     for folder in ("lambdas", "local", "stacks", "trainer", "trainflow")
     for path in Path(folder).rglob("*.py")
     # `report.py` has to work as a copy; tests/unit/protocol/test_report.py compares its name.
-    # `place_names.py` has the one of a person's shell.
+    # `place_variable.py` has the one of a person's shell.
     if path
     not in (
         Path("trainflow/protocol/variables.py"),
         Path("trainflow/protocol/report.py"),
-        Path("trainflow/client/place_names.py"),
+        Path("trainflow/client/place_variable.py"),
     )
 ]
 

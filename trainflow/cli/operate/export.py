@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,6 +41,8 @@ def export(
     Spec, metrics, record and report; credentials are those that the tracker's own client finds. Without --mlflow and
     --wandb it goes where the configuration file says for the place. The same command again completes what is there.
     """
+    import tempfile
+
     from trainflow.client.place_names import read_names
     from trainflow.client.tracking import exported_run, to_mlflow, to_wandb
 

@@ -9,7 +9,7 @@ import typer
 
 from trainflow.cli.operate import completion
 from trainflow.cli.operate.completion import place_names, run_ids
-from trainflow.client.place_names import VARIABLE
+from trainflow.client.place_variable import VARIABLE
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:

@@ -1,0 +1,66 @@
+"""An app of many commands, of which only the one that is called is built.
+
+typer reads the parameters of every command of an app at each start; for the commands of this package that takes as long
+as the import of typer itself.
+"""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command_from_info, get_command_name
+from typer.models import CommandInfo
+
+if TYPE_CHECKING:
+    from typer.models import CommandFunctionType
+
+
+class OnDemandTyper(typer.Typer):
+    """A `typer.Typer` that builds a command when it is called, and all of them for the app's own help.
+
+    It needs a callback: by that typer knows it as a group of commands.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """Takes the options of `typer.Typer`."""
+        commands = self._commands = _Commands(self)
+
+        class Group(TyperGroup):
+            def __init__(self, **settings: Any) -> None:
+                super().__init__(**settings)
+                self.commands = commands
+
+        super().__init__(cls=Group, **options)
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """Add a command; see `typer.Typer.command`."""
+        register = super().command(name, **options)
+
+        def add(function: CommandFunctionType) -> CommandFunctionType:
+            register(function)
+            # typer would build it if it were still among those that are registered.
+            self._commands[name or get_command_name(function.__name__)] = self.registered_commands.pop()
+            return function
+
+        return add
+
+
+class _Commands(UserDict[str, Any]):
+    """Commands by name. One is built when it is first read."""
+
+    def __init__(self, app: typer.Typer) -> None:
+        super().__init__()
+        self._app = app
+
+    def __getitem__(self, name: str) -> Any:
+        found = self.data[name]
+        if isinstance(found, CommandInfo):
+            app = self._app
+            found = self.data[name] = get_command_from_info(
+                found, pretty_exceptions_short=app.pretty_exceptions_short, rich_markup_mode=app.rich_markup_mode
+            )
+        return found
