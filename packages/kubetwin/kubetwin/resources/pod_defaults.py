@@ -91,7 +91,7 @@ def _default_volume(volume: Object) -> None:
 
 
 def default_pod(pod: Object) -> None:
-    """Defaults of a pod: limits become requests, which a template does not do."""
+    """Defaults of a pod that a template does not have: limits become requests, ports those of the host's network."""
     spec = pod.setdefault("spec", {})
     default_pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
@@ -102,6 +102,8 @@ def default_pod(pod: Object) -> None:
                 requests = container["resources"].setdefault("requests", {})
                 for resource, amount in limits.items():
                     requests.setdefault(resource, amount)
+            for port in container.get("ports") or [] if spec.get("hostNetwork") else []:
+                port["hostPort"] = port.get("hostPort") or port.get("containerPort", 0)
 
 
 def prepare_pod(pod: Object, store: Store) -> None:

@@ -108,7 +108,9 @@ class Cluster:
         if _content(new) == _content(old):
             return old
         faults: list[FieldError] = [*_new_finalizer_errors(new, old), *_metadata_errors(resource, new)]
-        if subresource != "status":
+        if subresource == "status":
+            faults += resource.validate_status(new)
+        else:
             faults += [*resource.validate_update(new, old)] or [*resource.validate(new)]
         if faults:
             raise errors.invalid(resource.kind, resource.group, new["metadata"]["name"], faults)
