@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,26 @@ FAULTS: Mapping[str, Fault] = {
     "no-snapshot": Fault(error="Lambda.SnapStartNotReadyException"),
     "unnamed": Fault(error="KeyError"),
 }
+NAMES_OF_FAULTS = (
+    "Runtime.ExitError",
+    "Runtime.Unknown",
+    "Sandbox.Timedout",
+    "Lambda.Unknown",
+    "Lambda.SnapStartException",
+    "Lambda.SnapStartNotReadyException",
+    "Lambda.SnapStartTimeoutException",
+    "Lambda.SnapStartRegenerationFailureException",
+    "Lambda.ClientExecutionTimeoutException",
+    "Lambda.ServiceException",
+    "Lambda.AWSLambdaException",
+    "Lambda.SdkClientException",
+    "Lambda.TooManyRequestsException",
+    "Lambda.ResourceNotReadyException",
+    "Lambda.ResourceConflictException",
+    "Lambda.ENINotReadyException",
+    "Lambda.EC2ThrottledException",
+)
+"""Names under which Step Functions reports an invocation that another one may follow; `OneOfEach` injects them all."""
 TASK_FUNCTIONS = {function.name for function in TASKS}
 EVENT_FUNCTIONS = {function.name for function in EVENT_HANDLERS}
 
@@ -123,6 +143,24 @@ class FirstTries:
             self._tried.add(call)
             self.met[function] += 1
             return self._fault
+
+
+class OneOfEach:
+    """A plan in which the first tries of calls fail, each under another name, until every name was met."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._left, self._tried, self._lock = list(reversed(names)), set[str](), threading.Lock()
+        self.met = dict[str, str]()
+        """Function that failed, by the name of the error."""
+
+    def __call__(self, function: str, event: Any) -> Fault | None:
+        call = f"{function} {json.dumps(event, sort_keys=True)}"
+        with self._lock:
+            if call in self._tried or not self._left:
+                return None
+            self._tried.add(call)
+            self.met[self._left[-1]] = function
+            return Fault(error=self._left.pop())
 
 
 class Blindness:

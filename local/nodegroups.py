@@ -15,6 +15,7 @@ from kubetwin.node.shape import write_shape
 
 from local.loop import Loop
 from local.node_shapes import instance_shape, instance_type_named
+from local.node_times import HEARTBEAT_SECONDS
 
 POLL_SECONDS = 0.2
 """Time between two polls of the desired sizes; a node takes longer than that to start."""
@@ -41,6 +42,8 @@ class NodeSettings:
     """Folders that stand for single images, by the image's name."""
     no_op_seconds: float | None = None
     """Duration of each pod, which runs no program; None for pods that run theirs."""
+    heartbeat_seconds: float = HEARTBEAT_SECONDS
+    """Time between two heartbeats of a node whose pods run programs."""
 
 
 @dataclass
@@ -94,6 +97,7 @@ class Nodegroups:
             *(str(settings.python), "-m", "kubetwin", "node", "--until-stdin-closes"),
             *("--kubeconfig", str(settings.kubeconfig), "--shape", str(shape)),
             *("--pods-dir", str(settings.pods_dir), "--image-root", str(settings.image_root)),
+            *("--heartbeat-seconds", str(settings.heartbeat_seconds)),
             *(text for name, folder in settings.image_roots.items() for text in ("--image", f"{name}={folder}")),
             *(text for name in names for text in ("--name", name)),
             *(text for key, value in settings.environment.items() for text in ("--env", f"{key}={value}")),

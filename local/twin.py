@@ -28,6 +28,7 @@ from local.aws.deployment import CLUSTER_NAME, NAMESPACE, Deployment
 from local.aws.faults import FaultPlan, RequestPlan, no_faults, no_throttling
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
+from local.node_times import NodeTimes, node_times
 from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import announce_plugins, grant, offer, open_queue
 from local.slurm.cluster import SlurmCluster
@@ -108,6 +109,9 @@ class Twin:
         self._python = Path(sys.executable)
         self._without_capacity = frozenset(without_capacity)
         self._deployed, self._no_op_seconds = deployed, no_op_seconds
+        # Nodes without programs have few heartbeats, as there may be a thousand; a cluster of one's own has its times.
+        scaled = no_op_seconds is None and kubeconfig is None
+        self._node_times = node_times(time_scale) if scaled else NodeTimes()
         self.slurm = SlurmCluster(slurm, log_dir=self.log_dir / "slurm") if slurm else None
         self._lambdas = LambdaRuntime(
             self._lambda_environment(),
@@ -245,7 +249,11 @@ class Twin:
         serve = (
             ("gateway", "--kubeconfig", str(self._foreign_kubeconfig))
             if self._foreign_kubeconfig
-            else ("--nodes", "0", "--kubeconfig", str(self.kubeconfig))
+            else (
+                *("--nodes", "0", "--kubeconfig", str(self.kubeconfig)),
+                *("--node-grace-seconds", str(self._node_times.grace_seconds)),
+                *("--default-toleration-seconds", str(self._node_times.toleration_seconds)),
+            )
         )
         with (self.log_dir / "cluster.log").open("ab") as log:
             return subprocess.Popen(
@@ -282,6 +290,7 @@ class Twin:
             image_roots={self.deployment.tools_image: self._repository} if self.deployment else {},
             environment=self._job_environment(),
             no_op_seconds=self._no_op_seconds,
+            heartbeat_seconds=self._node_times.heartbeat_seconds,
         )
 
     def _job_environment(self) -> dict[str, str]:

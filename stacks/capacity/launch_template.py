@@ -23,7 +23,8 @@ ACCELERATED_DISK_MIBPS = 500
 
 METADATA_HOPS = 1
 """The instance metadata service answers the node and pods in its network namespace alone, as AWS recommends with Pod
-Identity (EKS best practices, identity and access management): a training pod cannot take the node's role.
+Identity (EKS best practices, identity and access management): a training pod cannot take the node's role, and with it
+those of the other pods of its node.
 
 Agents that ask it share the node's network: CloudWatch agent and Fluent Bit (github.com/aws-observability/helm-charts,
 chart 6.4.0), VPC CNI and EFA plugin (github.com/aws/eks-charts). The FSx driver does not, and takes the instance from

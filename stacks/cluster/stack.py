@@ -165,8 +165,11 @@ class ClusterStack(cdk.Stack):
         return groups
 
     def _make_node_role(self) -> iam.Role:
-        """Role of the system nodes: they pull images and register. Pods that reach it through the instance metadata
-        gain nothing."""
+        """Role of all nodes: they register, pull images and get credentials for their pods.
+
+        A holder of its credentials gets those of every role whose pods run on the node. So pods do not reach the
+        instance metadata (`METADATA_HOPS`) and have no access to their node (`namespace_manifest`).
+        """
         role = iam.Role(
             self,
             "NodeRole",

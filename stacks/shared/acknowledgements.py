@@ -54,8 +54,11 @@ class Reason(StrEnum):
         "would break with a platform version that needs more."
     )
     NODE_POLICIES = (
-        "What EKS documents for nodes, and all of it reads: instances, the cluster, images. The kubelet's calls change "
-        "with the node image, which AWS maintains together with these policies."
+        "What EKS documents for nodes: they describe instances and the cluster, pull images, also into a cache of ECR "
+        "(ecr:BatchImportUpstreamImage), and get the credentials of their pods' roles "
+        "(eks-auth:AssumeRoleForPodIdentity), for which EKS asks for the token of a service account. A node gets "
+        "tokens of its own pods alone, and pods reach no metadata service, where the node's credentials are. The calls "
+        "change with the node image, which AWS maintains together with these policies."
     )
     ADD_ON_POLICY = (
         "AWS's policy for AWS's add-on: EKS chooses the add-on's version, and what the version needs is maintained in "

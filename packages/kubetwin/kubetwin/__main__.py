@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kubetwin.node.registration import NodeSpec
     from kubetwin.node.shape import NodeShape
     from kubetwin.server import ApiServer
+    from kubetwin.state.cluster import NodeTimes
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
@@ -52,6 +53,10 @@ KnownImageOption = Annotated[
         help="An image that exists. May be repeated; if given, other images than these and those of --image cannot be "
         "pulled. Otherwise every image exists."
     ),
+]
+HeartbeatOption = Annotated[
+    float,
+    typer.Option(min=0.1, metavar="SECONDS", help="Time between two heartbeats of a node that runs programs."),
 ]
 AccessKeyOption = Annotated[
     str,
@@ -89,6 +94,16 @@ def cluster(
     ] = None,
     cluster_name: Annotated[str | None, typer.Option(help="EKS cluster name that login tokens are for.")] = None,
     access_key: AccessKeyOption = "",
+    node_grace_seconds: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="A node that is silent for so long is lost.")
+    ] = 50,
+    default_toleration_seconds: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="SECONDS", help="How long a pod stays on a lost node, unless its tolerations say it."
+        ),
+    ] = 300,
+    heartbeat_seconds: HeartbeatOption = 10,
     until_stdin_closes: StdinOption = False,
 ) -> None:
     """Run an API server, its controllers and nodes until interrupted. Loopback only.
@@ -97,12 +112,20 @@ def cluster(
     """
     if context.invoked_subcommand is not None:
         return
-    options = _node_options(shape, label, [], env, image_root, image, known_image)
+    from kubetwin.state.cluster import NodeTimes
+
+    options = _node_options(shape, label, [], env, image_root, image, known_image, heartbeat_seconds)
+    if nodes and node_grace_seconds <= heartbeat_seconds:
+        raise BadArgument(
+            f"--node-grace-seconds {node_grace_seconds:g}: a heartbeat comes every {heartbeat_seconds:g} s; give more, "
+            "or fewer --heartbeat-seconds"
+        )
     names = [f"local-{number}" for number in range(nodes)]
     stop = _stop_signal(until_stdin_closes)
     with contextlib.ExitStack() as stack:
         folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kubetwin-")))
-        server = stack.enter_context(_api_server(port, sts_endpoint, cluster_name, access_key))
+        times = NodeTimes(grace_seconds=node_grace_seconds, toleration_seconds=default_toleration_seconds)
+        server = stack.enter_context(_api_server(port, sts_endpoint, cluster_name, access_key, times))
         file = _write_kubeconfig(kubeconfig or folder / "kubeconfig", server)
         stack.enter_context(_nodes(names, file, options, folder / "pods"))
         _announce({"endpoint": server.endpoint, "kubeconfig": str(file)})
@@ -134,6 +157,7 @@ def node(
             help="Python function from a pod's manifest to the lines that the pod prints under --no-op.",
         ),
     ] = None,
+    heartbeat_seconds: HeartbeatOption = 10,
     until_stdin_closes: StdinOption = False,
 ) -> None:
     """Attach nodes to the API server that a kubeconfig names, until interrupted.
@@ -145,7 +169,7 @@ def node(
         raise BadArgument("--no-op-log needs --no-op: pods that run their programs print what these print")
     if len(set(names)) < len(names):
         raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
-    options = _node_options(shape, label, taint, env, image_root, image, known_image)
+    options = _node_options(shape, label, taint, env, image_root, image, known_image, heartbeat_seconds)
     stop = _stop_signal(until_stdin_closes)
     if no_op is None:
         nodes = _nodes(names, kubeconfig, options, pods_dir)
@@ -197,7 +221,9 @@ def _require_botocore() -> None:
 
 
 @contextlib.contextmanager
-def _api_server(port: int, sts_endpoint: str | None, cluster_name: str | None, access_key: str) -> Iterator[ApiServer]:
+def _api_server(
+    port: int, sts_endpoint: str | None, cluster_name: str | None, access_key: str, node_times: NodeTimes
+) -> Iterator[ApiServer]:
     from kubetwin.access_entries import AccessEntries
     from kubetwin.authentication import StsAuthenticator
     from kubetwin.server import ApiServer, PortInUse
@@ -209,7 +235,7 @@ def _api_server(port: int, sts_endpoint: str | None, cluster_name: str | None, a
         _require_botocore()
         entries = AccessEntries(sts_endpoint, cluster_name, access_key=access_key)
         authenticators.append(StsAuthenticator(sts_endpoint, cluster_name, groups_of=entries.groups_of))
-    server = ApiServer(host=_LOOPBACK, port=port, authenticators=authenticators)
+    server = ApiServer(host=_LOOPBACK, port=port, authenticators=authenticators, node_times=node_times)
     try:
         server.start()
     except PortInUse as error:
@@ -242,6 +268,7 @@ class _NodeOptions:
     image_root: Path | None
     image_roots: dict[str, Path]
     known_images: list[str]
+    heartbeat_seconds: float
 
     def node_named(self, name: str) -> NodeSpec:
         """One of the nodes."""
@@ -258,6 +285,7 @@ def _node_options(
     image_root: Path | None,
     images: list[str],
     known_images: list[str],
+    heartbeat_seconds: float,
 ) -> _NodeOptions:
     from kubetwin.node.shape import ShapeError, extended, parse_taint, read_shape, this_machine
 
@@ -281,6 +309,7 @@ def _node_options(
         image_root=image_root,
         image_roots=image_roots,
         known_images=known_images,
+        heartbeat_seconds=heartbeat_seconds,
     )
 
 
@@ -302,6 +331,7 @@ def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: 
             image_roots=options.image_roots,
             known_images=options.known_images,
             environment=options.environment,
+            heartbeat_seconds=options.heartbeat_seconds,
         )
 
     with contextlib.closing(ApiClient(load_connection(kubeconfig))) as api:

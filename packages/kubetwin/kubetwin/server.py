@@ -24,7 +24,7 @@ from kubetwin.certificates import Certificate, create_authority, issue_certifica
 from kubetwin.controllers import start_controllers
 from kubetwin.controllers.namespaces import bootstrap
 from kubetwin.resources import load_registry
-from kubetwin.state.cluster import Cluster
+from kubetwin.state.cluster import Cluster, NodeTimes
 from kubetwin.store import Store
 from kubetwin.tokens import ServiceAccountTokens
 
@@ -49,18 +49,27 @@ class ApiServer:
         admin_token: Bearer token of the administrator, new for each server.
     """
 
-    def __init__(self, *, host: str = "127.0.0.1", port: int = 0, authenticators: Sequence[Authenticator] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        authenticators: Sequence[Authenticator] = (),
+        node_times: NodeTimes | None = None,
+    ) -> None:
         """
         Args:
             host: Address to listen on; anything but a loopback address exposes the machine's processes.
             port: Port to listen on, 0 for a free one.
             authenticators: Tried after the administrator's token and service account tokens.
+            node_times: After how long a silent node is lost; Kubernetes' own times if not given.
         """
         self.endpoint = ""
         self.admin_token = secrets.token_urlsafe(32)
         self.authority: Certificate = create_authority()
         self.ca_pem = self.authority.certificate_pem
         self._host, self._port = host, port
+        self._node_times = node_times or NodeTimes()
         self._store = Store()
         self._tokens = ServiceAccountTokens(lambda namespace, name: self._store.get("serviceaccounts", namespace, name))
         self._identify = identify_with([StaticTokenAuthenticator(self.admin_token), self._tokens], authenticators)
@@ -146,7 +155,7 @@ class ApiServer:
 
     def _build(self) -> Application:
         registry = load_registry()
-        cluster = Cluster(self._store, registry)
+        cluster = Cluster(self._store, registry, self._node_times)
         start_controllers(cluster)
         bootstrap(cluster, self.ca_pem)
         address = self.endpoint.removeprefix("https://")

@@ -136,6 +136,21 @@ def test_the_late_line_of_the_other_stream_is_not_lost() -> None:
     assert poll(log, position)[0] == ["on stderr, stamped before and stored behind"]
 
 
+@pytest.mark.parametrize("earlier", [[], ["zero"], ["zero", "one"]], ids=["none", "one", "two"])
+def test_a_late_line_is_counted_with_its_second(earlier: list[str]) -> None:
+    """Else a later poll would return lines of that second again, or take the log for another one."""
+    log = Log([(BEGINNING, text) for text in earlier] + [(BEGINNING + timedelta(seconds=1), "newest")])
+    _, _, position = poll(log, None)
+    log.lines.append((BEGINNING + timedelta(milliseconds=999), "late"))
+    lines, unread, position = poll(log, position)
+    assert (lines, unread.replaced) == (["late"], False)
+    assert position is not None
+    assert position.num_lines == len(log.lines)
+    log.lines.append((BEGINNING + timedelta(seconds=1), "more"))
+    lines, unread, _ = poll(log, position)
+    assert (lines, unread.replaced) == (["more"], False)
+
+
 def test_a_log_that_took_the_place_of_another_is_new_from_its_first_line() -> None:
     log = Log([(BEGINNING, f"before {number}") for number in range(3)])
     _, unread, position = poll(log, None)

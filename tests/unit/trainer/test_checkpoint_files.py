@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import BinaryIO
 
@@ -88,6 +89,27 @@ def test_a_write_that_fails_leaves_the_old_state_and_no_rest(tmp_path: Path) -> 
         "step-00000001.json",
         "step-00000001.pt",
     ]
+
+
+def test_a_file_that_the_disk_refuses_is_no_checkpoint_although_the_writer_of_weights_is_not_told(
+    tmp_path: Path,
+) -> None:
+    """As torch.save would put an error of its own in the place of the disk's, it sees every byte accepted."""
+    write(tmp_path, 1)
+    accepted: list[int] = []
+
+    def weights(file: BinaryIO) -> None:
+        accepted.extend(file.write(b"weights" * 10_000) for _ in range(4))
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            checkpoint_files.write(tmp_path, weights, {"step": 2, **RECORD})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert accepted == [70_000] * 4
+    assert newest(tmp_path) == ("step-00000001.pt", [])
 
 
 def test_a_checkpoint_that_does_not_fit_is_skipped_like_a_damaged_one(tmp_path: Path) -> None:

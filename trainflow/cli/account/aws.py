@@ -181,12 +181,13 @@ class Account:
 
         return answer("eks:DescribeClusterVersions", ask)
 
-    def add_ons(self, version: str) -> frozenset[str] | Unknown:
-        """Names of the add-ons for a Kubernetes version."""
+    def add_ons(self, version: str) -> Mapping[str, str] | Unknown:
+        """Add-ons for a Kubernetes version: the version of each that EKS installs, by the add-on's name; empty where
+        EKS names none."""
 
-        def ask() -> frozenset[str]:
+        def ask() -> Mapping[str, str]:
             found = self._all("eks", "describe_addon_versions", "addons", kubernetesVersion=version)
-            return frozenset(add_on["addonName"] for add_on in found)
+            return {add_on["addonName"]: _default_version(add_on, version) for add_on in found}
 
         return answer("eks:DescribeAddonVersions", ask)
 
@@ -462,6 +463,15 @@ def answer(permission: str, ask: Callable[[], Answer]) -> Answer | Unknown:
         return Unknown(f"{permission} did not answer ({type(error).__name__})")
     except ResponseParserError:
         return Unknown(f"{permission} did not get an answer from AWS", "Look for a proxy in between.")
+
+
+def _default_version(add_on: Mapping[str, Any], kubernetes_version: str) -> str:
+    """The version of an add-on that EKS installs where none is asked for; empty if it names none."""
+    for offered in add_on.get("addonVersions", ()):
+        for fit in offered.get("compatibilities", ()):
+            if fit.get("clusterVersion") == kubernetes_version and fit.get("defaultVersion"):
+                return str(offered["addonVersion"])
+    return ""
 
 
 def _denied(results: Iterable[Mapping[str, Any]]) -> set[str]:

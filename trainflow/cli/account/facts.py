@@ -115,8 +115,8 @@ class Facts:
     quotas: Mapping[str, Quota | Unknown] = field(default_factory=dict)
     """Quotas by their code."""
     cluster_versions: tuple[ClusterVersion, ...] | Unknown | None = None
-    add_ons: frozenset[str] | Unknown | None = None
-    """Names of the add-ons that EKS offers for the cluster's version."""
+    add_ons: Mapping[str, str] | Unknown | None = None
+    """Add-ons that EKS offers for the cluster's version: the version that it installs, by the add-on's name."""
     cluster: EksCluster | Unknown | None = None
     """The cluster of the configuration's name; None when there is none."""
     nodegroups: Mapping[str, NodegroupImage] | Unknown = field(default_factory=dict)

@@ -38,6 +38,11 @@ ADD_ONS = (
     "vpc-cni",
 )
 
+DEFECTIVE_ADD_ONS = {"vpc-cni": ("1.21.0", "1.21.1")}
+"""Versions whose network policy agent stops traffic that the policies allow (github.com/aws/amazon-vpc-cni-k8s, issue
+3553; github.com/aws/aws-network-policy-agent, issue 553), by the add-on's name. EKS adds a build to a version:
+`v1.21.1-eksbuild.3`."""
+
 CONTAINER_LOGS = ("application", "dataplane", "host", "performance")
 
 FUNCTIONS_AT_ONCE = 20

@@ -9,12 +9,11 @@ from kubetwin.controllers.scheduler import set_condition
 from kubetwin.controllers.taint_eviction import TaintEviction
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.errors import Object
+from kubetwin.resources.pod_defaults import tolerate_lost_nodes
+from kubetwin.resources.resource import Resource
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
 from kubetwin.store import Change
-
-GRACE_SECONDS = 50
-"""kube-controller-manager's --node-monitor-grace-period."""
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASES = "leases.coordination.k8s.io"
@@ -99,15 +98,16 @@ class NodeController:
             return
         if ready_status(node) not in ("", "True"):
             self._mark_pods_not_ready(name)
+        grace = self.cluster.node_times.grace_seconds
         silent = asyncio.get_running_loop().time() - self._heard.get(name, 0.0)
-        if silent >= GRACE_SECONDS and ready_status(node) not in ("", "Unknown"):
+        if silent >= grace and ready_status(node) not in ("", "Unknown"):
             self.cluster.modify(self.nodes, "", name, _unknown)
             self.recorder.record(
                 node, "Normal", "NodeNotReady", f"Node {name} status is now: NodeNotReady", "node-controller"
             )
         self.cluster.modify(self.nodes, "", name, _set_taints)
-        if silent < GRACE_SECONDS:
-            self.queue.add_after(name, GRACE_SECONDS - silent)
+        if silent < grace:
+            self.queue.add_after(name, grace - silent)
 
 
 def _heartbeats(node: Object | None) -> list[str]:
@@ -143,6 +143,12 @@ def _set_taints(node: Object) -> None:
         node["spec"].pop("taints", None)
 
 
+def _tolerate_lost_nodes(cluster: Cluster, resource: Resource, obj: Object) -> None:
+    if resource.key == "pods":
+        tolerate_lost_nodes(obj["spec"], cluster.node_times.toleration_seconds)
+
+
 def start(cluster: Cluster, recorder: EventRecorder) -> None:
+    cluster.admission.append(lambda resource, obj: _tolerate_lost_nodes(cluster, resource, obj))
     NodeController(cluster, recorder)
     TaintEviction(cluster, recorder)

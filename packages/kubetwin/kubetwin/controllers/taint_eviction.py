@@ -10,19 +10,16 @@ from kubetwin.controllers.scheduler import set_condition
 from kubetwin.controllers.scheduling import tolerates
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.errors import Object
-from kubetwin.state.cluster import Cluster
+from kubetwin.state.cluster import Cluster, NodeTimes
 from kubetwin.state.deletion import DeleteOptions
 from kubetwin.store import Change
-
-DEFAULT_SECONDS = 300
-"""Time that the admission plugin DefaultTolerationSeconds gives each pod on a node that is not ready or unreachable."""
 
 DEFAULT_TOLERATIONS: tuple[Object, ...] = tuple(
     {
         "key": f"node.kubernetes.io/{name}",
         "operator": "Exists",
         "effect": "NoExecute",
-        "tolerationSeconds": DEFAULT_SECONDS,
+        "tolerationSeconds": NodeTimes.toleration_seconds,
     }
     for name in ("not-ready", "unreachable")
 )

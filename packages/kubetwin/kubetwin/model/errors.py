@@ -11,6 +11,9 @@ Object = dict[str, Any]
 """A Kubernetes object as JSON. Objects that the store hands out are shared: copy before changing one."""
 
 
+AT_LEAST_ZERO = "must be greater than or equal to 0"
+
+
 @dataclass(frozen=True)
 class GroupResource:
     """A resource's plural name and group, as messages show them (`jobs.batch`)."""
@@ -47,6 +50,18 @@ def required(path: str, detail: str = "") -> FieldError:
 
 def bad_value(path: str, value: Any, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", path, f"Invalid value: {show(value)}: {detail}")
+
+
+def negative_numbers(path: str, numbers: Object, names: Iterable[str]) -> list[FieldError]:
+    """Faults of the fields below zero (apimachinery, pkg/api/validation: ValidateNonnegativeField).
+
+    Args:
+        path: Place of the object that has the fields.
+        numbers: The object; a missing field is no fault.
+        names: The fields.
+    """
+    found = {name: numbers.get(name) or 0 for name in names}
+    return [bad_value(f"{path}.{name}", found[name], AT_LEAST_ZERO) for name in found if found[name] < 0]
 
 
 def bad_object(path: str, detail: str) -> FieldError:

@@ -30,9 +30,15 @@ from kubetwin.node.volumes import remove_all_but_logs
 
 _LOG = logging.getLogger(__name__)
 
-_HEARTBEAT_SECONDS = 10.0
-_STATUS_EVERY_HEARTBEATS = 30
-"""The kubelet renews its Lease every 10 s and an unchanged status every 5 minutes."""
+HEARTBEAT_SECONDS = 10.0
+"""The kubelet renews its Lease every 10 s."""
+
+_STATUS_SECONDS = 300.0
+"""The kubelet reports an unchanged status every 5 minutes."""
+
+_SILENT_HEARTBEATS = 2
+"""After a longer silence the node may have been marked as lost: it reports again that it is ready, as the kubelet does
+where its status differs."""
 
 _STOP_GRACE_SECONDS = 2.0
 """Time for pods to end when the node stops."""
@@ -49,6 +55,7 @@ class ProcessNode:
         image_roots: Folders that stand in for single images instead, by the image's name.
         known_images: The only images that exist beside those of `image_roots`; every image exists if none is given.
         environment: Variables for every container.
+        heartbeat_seconds: Time between two renewals of the node's Lease.
     """
 
     def __init__(
@@ -61,8 +68,10 @@ class ProcessNode:
         image_roots: Mapping[str, Path] | None = None,
         known_images: Collection[str] = (),
         environment: Mapping[str, str] | None = None,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         self.spec = spec
+        self._heartbeat_seconds = heartbeat_seconds
         self._api = api
         self._temporary = pods_dir is None
         self._pods_dir = (pods_dir or Path(tempfile.mkdtemp(prefix="kubetwin-pods-"))).resolve()
@@ -225,13 +234,15 @@ class ProcessNode:
         shutil.rmtree(volume_folder(self._tools.settings, pod), ignore_errors=True)
 
     def _beat(self) -> None:
-        beats = 0
-        while not self._stopping.wait(_HEARTBEAT_SECONDS):
-            beats += 1
+        heard = reported = time.monotonic()
+        while not self._stopping.wait(self._heartbeat_seconds):
             try:
                 self._renew_lease()
-                if beats % _STATUS_EVERY_HEARTBEATS == 0:
+                now = time.monotonic()
+                if now >= reported + _STATUS_SECONDS or now >= heard + _SILENT_HEARTBEATS * self._heartbeat_seconds:
                     self._report_status()
+                    reported = now
+                heard = now
             except (RequestRefused, ApiUnreachable) as error:
                 _LOG.info("heartbeat of node %s is missed: %s", self.spec.name, error)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kubetwin.model.errors import (
+    AT_LEAST_ZERO,
     FieldError,
     Object,
     bad_value,
@@ -19,7 +20,6 @@ from kubetwin.model.errors import (
 from kubetwin.model.names import config_key, dns_label, port_name, qualified_name
 from kubetwin.model.quantity import parse_quantity
 
-_AT_LEAST_ZERO = "must be greater than or equal to 0"
 _PORTS = "must be between 1 and 65535, inclusive"
 _ONE_SOURCE = "may not have more than one field specified at a time"
 _SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef")
@@ -186,7 +186,7 @@ def _probes(container: Object, path: str) -> Iterator[FieldError]:
         yield from _handler(probe, where)
         for field in _PROBE_NUMBERS:
             if probe.get(field, 0) < 0:
-                yield bad_value(f"{where}.{field}", probe[field], _AT_LEAST_ZERO)
+                yield bad_value(f"{where}.{field}", probe[field], AT_LEAST_ZERO)
         if probe.get("terminationGracePeriodSeconds", 1) <= 0:
             seconds = probe["terminationGracePeriodSeconds"]
             yield bad_value(f"{where}.terminationGracePeriodSeconds", seconds, "must be greater than 0")
@@ -252,7 +252,7 @@ def _resources(resources: Object, path: str) -> Iterator[FieldError]:
         for name, amount in amounts.items():
             yield from _resource_name(name, f"{path}.{kind}[{name}]")
             if parse_quantity(amount) < 0:
-                yield bad_value(f"{path}.{kind}[{name}]", amount, _AT_LEAST_ZERO)
+                yield bad_value(f"{path}.{kind}[{name}]", amount, AT_LEAST_ZERO)
             elif is_extended(name) and parse_quantity(amount).denominator != 1:
                 yield bad_value(f"{path}.{kind}[{name}]", amount, "must be an integer")
     for name, amount in requests.items():

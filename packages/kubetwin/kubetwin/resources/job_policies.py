@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubetwin.model.errors import (
+    AT_LEAST_ZERO,
     FieldError,
     Object,
     bad_object,
@@ -18,7 +19,6 @@ from kubetwin.model.errors import (
 from kubetwin.model.names import qualified_name
 
 MOST_RULES, MOST_EXIT_CODES = 20, 255
-AT_LEAST_ZERO = "must be greater than or equal to 0"
 
 
 def failure_policy_faults(spec: Object) -> Iterator[FieldError]:

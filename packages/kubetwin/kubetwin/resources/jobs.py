@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubetwin.model import times
-from kubetwin.model.errors import FieldError, Object, bad_value, not_supported, required
+from kubetwin.model.errors import (
+    AT_LEAST_ZERO,
+    FieldError,
+    Object,
+    bad_value,
+    negative_numbers,
+    not_supported,
+    required,
+)
 from kubetwin.model.names import dns_label, domain_prefixed_path, validate_labels
 from kubetwin.model.selectors import label_selector_of
-from kubetwin.resources.job_policies import AT_LEAST_ZERO, failure_policy_faults, success_policy_faults
+from kubetwin.resources.job_policies import failure_policy_faults, success_policy_faults
 from kubetwin.resources.pod_defaults import default_pod_spec
 from kubetwin.resources.pod_validation import validate_pod_spec
 from kubetwin.resources.resource import STATUS, Column, Resource
@@ -76,6 +84,11 @@ def validate_job(job: Object) -> list[FieldError]:
         *_selector(spec),
         *_index_names(job),
     ]
+
+
+def _validate_status(job: Object) -> list[FieldError]:
+    """Counts of pods (pkg/apis/batch/validation: validateJobStatus)."""
+    return negative_numbers("status", job["status"], ("active", "succeeded", "failed", "ready", "terminating"))
 
 
 def _numbers(spec: Object) -> Iterator[FieldError]:
@@ -245,6 +258,7 @@ RESOURCES = (
         prepare=prepare_job,
         validate=validate_job,
         validate_update=validate_job_update,
+        validate_status=_validate_status,
         columns=(
             Column("Name", lambda job: job["metadata"]["name"], format="name"),
             Column("Status", displayed_status),

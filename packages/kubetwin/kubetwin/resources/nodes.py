@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubetwin.model import times
-from kubetwin.model.errors import Object
+from kubetwin.model.errors import FieldError, Object, bad_value, negative_numbers
 from kubetwin.resources.resource import STATUS, Column, Resource
 from kubetwin.store import Store
 
@@ -38,6 +38,15 @@ def _version(node: Object) -> str:
     return str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
 
 
+def _validate_lease(lease: Object) -> list[FieldError]:
+    """Numbers of a lease (pkg/apis/coordination/validation: ValidateLeaseSpec)."""
+    spec = lease.get("spec") or {}
+    seconds = spec.get("leaseDurationSeconds")
+    empty = seconds is not None and seconds <= 0
+    faults = [bad_value("spec.leaseDurationSeconds", seconds, "must be greater than 0")] if empty else []
+    return [*faults, *negative_numbers("spec", spec, ["leaseTransitions"])]
+
+
 RESOURCES = (
     Resource(
         kind="Node",
@@ -64,6 +73,7 @@ RESOURCES = (
         plural="leases",
         group="coordination.k8s.io",
         type_name="io.k8s.api.coordination.v1.Lease",
+        validate=_validate_lease,
         columns=(
             Column("Name", lambda lease: lease["metadata"]["name"], format="name"),
             Column("Holder", lambda lease: (lease.get("spec") or {}).get("holderIdentity", "")),

@@ -11,7 +11,6 @@ from kubetwin.store import Store
 
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (a path)
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_NOT_READY_SECONDS = 300  # DefaultTolerationSeconds admission
 
 
 def default_pod_spec(spec: Object) -> None:
@@ -91,7 +90,7 @@ def _default_volume(volume: Object) -> None:
 
 
 def default_pod(pod: Object) -> None:
-    """Defaults of a pod: limits become requests, which a template does not do."""
+    """Defaults of a pod that a template does not have: limits become requests, ports those of the host's network."""
     spec = pod.setdefault("spec", {})
     default_pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
@@ -102,15 +101,16 @@ def default_pod(pod: Object) -> None:
                 requests = container["resources"].setdefault("requests", {})
                 for resource, amount in limits.items():
                     requests.setdefault(resource, amount)
+            for port in container.get("ports") or [] if spec.get("hostNetwork") else []:
+                port["hostPort"] = port.get("hostPort") or port.get("containerPort", 0)
 
 
 def prepare_pod(pod: Object, store: Store) -> None:
-    """Add the fields of admission plugins (service account, priority, tolerations) and the first status."""
+    """Add the fields of admission plugins (service account, priority, runtime class) and the first status."""
     spec = pod["spec"]
     _admit_service_account(pod, store)
     _admit_priority(pod, store)
     _admit_runtime_class(pod)
-    _admit_tolerations(spec)
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
     if spec.get("schedulingGates"):
         gated = {
@@ -194,15 +194,14 @@ def _admit_runtime_class(pod: Object) -> None:
         raise errors.forbidden(GroupResource("pods"), pod["metadata"].get("name", ""), detail)
 
 
-def _admit_tolerations(spec: Object) -> None:
+def tolerate_lost_nodes(spec: Object, seconds: int) -> None:
+    """Let a pod stay for a while on a node that is lost, as the admission plugin DefaultTolerationSeconds does."""
     tolerations = spec.setdefault("tolerations", [])
     for state in ("not-ready", "unreachable"):
         key = f"node.kubernetes.io/{state}"
         covered = any(t.get("key", "") in ("", key) and t.get("effect", "") in ("", "NoExecute") for t in tolerations)
         if not covered:
-            tolerations.append(
-                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _NOT_READY_SECONDS}
-            )
+            tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds})
 
 
 def qos_class(spec: Object) -> str:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from kubetwin.model.errors import FieldError, Object, bad_value, duplicate, forbidden_field, not_supported, required
+from kubetwin.model.errors import (
+    AT_LEAST_ZERO,
+    FieldError,
+    Object,
+    bad_value,
+    duplicate,
+    forbidden_field,
+    not_supported,
+    required,
+)
 from kubetwin.model.names import dns_label, dns_subdomain
 from kubetwin.resources.container_validation import validate_container
 from kubetwin.resources.placement_validation import validate_placement
@@ -18,7 +27,6 @@ _NEEDED = {
 }
 """The field without which a volume's source names nothing."""
 
-_AT_LEAST_ZERO = "must be greater than or equal to 0"
 _ONLY = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -58,7 +66,7 @@ def validate_pod_spec(spec: Object, path: str) -> Iterator[FieldError]:
     if spec["dnsPolicy"] not in policies:
         yield not_supported(f"{path}.dnsPolicy", spec["dnsPolicy"], policies)
     if spec["terminationGracePeriodSeconds"] < 0:
-        yield bad_value(f"{path}.terminationGracePeriodSeconds", spec["terminationGracePeriodSeconds"], _AT_LEAST_ZERO)
+        yield bad_value(f"{path}.terminationGracePeriodSeconds", spec["terminationGracePeriodSeconds"], AT_LEAST_ZERO)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 2**31 - 1:
         yield bad_value(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
@@ -66,6 +74,7 @@ def validate_pod_spec(spec: Object, path: str) -> Iterator[FieldError]:
         if spec.get(field) and (fault := dns_label(spec[field])):
             yield bad_value(f"{path}.{field}", spec[field], fault)
     yield from _names(spec, path)
+    yield from _ports_of_the_host(spec, path)
     yield from _users(spec.get("securityContext") or {}, f"{path}.securityContext")
     yield from validate_placement(spec, path)
 
@@ -76,6 +85,15 @@ def _names(spec: Object, path: str) -> Iterator[FieldError]:
     system = (spec.get("os") or {}).get("name", "linux")
     if system not in ("linux", "windows"):
         yield not_supported(f"{path}.os.name", system, ("linux", "windows"))
+
+
+def _ports_of_the_host(spec: Object, path: str) -> Iterator[FieldError]:
+    """On its host's network, a container has its ports there (validateHostNetwork); a template may leave them out."""
+    for place, container in enumerate(spec.get("containers") or [] if spec.get("hostNetwork") else []):
+        for number, port in enumerate(container.get("ports") or []):
+            if port.get("hostPort") and port["hostPort"] != port.get("containerPort"):
+                where = f"{path}.containers[{place}].ports[{number}].hostPort"
+                yield bad_value(where, port["hostPort"], "must match `containerPort` when `hostNetwork` is true")
 
 
 def _users(context: Object, path: str) -> Iterator[FieldError]:

@@ -7,7 +7,17 @@ processes of one machine.
 
 from __future__ import annotations
 
-from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, not_supported, required
+import json
+
+from kubetwin.model.errors import (
+    FieldError,
+    Object,
+    bad_value,
+    forbidden_field,
+    negative_numbers,
+    not_supported,
+    required,
+)
 from kubetwin.model.names import path_segment
 from kubetwin.resources.resource import STATUS, Resource, Subresource
 
@@ -41,6 +51,22 @@ def _validate_priority(priority: Object) -> list[FieldError]:
 
 def _validate_priority_update(new: Object, old: Object) -> list[FieldError]:
     return [forbidden_field("value", "may not be changed in an update.")] if new["value"] != old["value"] else []
+
+
+def _validate_budget(budget: Object) -> list[FieldError]:
+    """One of two measures (pkg/apis/policy/validation: ValidatePodDisruptionBudgetSpec)."""
+    spec = budget["spec"]
+    if spec.get("minAvailable") is None or spec.get("maxUnavailable") is None:
+        return []
+    fields = ("MinAvailable", "Selector", "MaxUnavailable", "UnhealthyPodEvictionPolicy")  # of the server's own type
+    shown = json.dumps({name: spec.get(f"{name[0].lower()}{name[1:]}") for name in fields}, separators=(",", ":"))
+    detail = "minAvailable and maxUnavailable cannot be both set"
+    return [FieldError("FieldValueInvalid", "spec", f"Invalid value: {shown}: {detail}")]
+
+
+def _validate_budget_status(budget: Object) -> list[FieldError]:
+    counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+    return negative_numbers("status", budget["status"], counts)
 
 
 def _default_network_policy(policy: Object) -> None:
@@ -120,6 +146,8 @@ RESOURCES = (
         has_generation=True,
         subresources=(STATUS,),
         default=_spec,
+        validate=_validate_budget,
+        validate_status=_validate_budget_status,
     ),
     Resource(
         kind="PriorityClass",

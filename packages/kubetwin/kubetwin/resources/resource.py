@@ -94,6 +94,8 @@ class Resource:
     """Sets the fields that the server owns at creation: addresses, selectors, admission."""
     validate: Callable[[Object], Sequence[FieldError]] = _valid
     validate_update: Callable[[Object, Object], Sequence[FieldError]] = _valid_change
+    validate_status: Callable[[Object], Sequence[FieldError]] = _valid
+    """Faults of a status that a client writes; controllers' own are not checked."""
     grace_seconds: Callable[[Object, int | None], int] | None = None
     """Grace period of a deletion in seconds; None if the object is removed at once."""
     mark_deleted: Callable[[Object], bool] | None = None

@@ -28,7 +28,17 @@ _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 MAX_ANNOTATION_BYTES = 256 * 1024
 
 Admission = Callable[[Resource, Object], None]
-"""Refuses a new object by raising an `ApiError`."""
+"""Refuses a new object by raising an `ApiError`, or completes it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTimes:
+    """After how long a silent node is lost, and its pods with it."""
+
+    grace_seconds: float = 50
+    """kube-controller-manager's --node-monitor-grace-period."""
+    toleration_seconds: int = 300
+    """kube-apiserver's --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +56,10 @@ def random_suffix() -> str:
 class Cluster:
     """The objects of one cluster and the rules for changing them."""
 
-    def __init__(self, store: Store, registry: Registry) -> None:
+    def __init__(self, store: Store, registry: Registry, node_times: NodeTimes | None = None) -> None:
         self.store = store
         self.registry = registry
+        self.node_times = node_times or NodeTimes()
         self.admission: list[Admission] = []
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object:
@@ -108,7 +119,9 @@ class Cluster:
         if _content(new) == _content(old):
             return old
         faults: list[FieldError] = [*_new_finalizer_errors(new, old), *_metadata_errors(resource, new)]
-        if subresource != "status":
+        if subresource == "status":
+            faults += resource.validate_status(new)
+        else:
             faults += [*resource.validate_update(new, old)] or [*resource.validate(new)]
         if faults:
             raise errors.invalid(resource.kind, resource.group, new["metadata"]["name"], faults)

@@ -435,6 +435,7 @@ def test_an_unreachable_api_server_is_one_sentence(tmp_path: Path) -> None:
     [
         (["--shape", "no-such-file"], "--shape no-such-file: cannot be read"),
         (["--label", "x"], "--label x: has to be KEY=VALUE"),
+        (["--node-grace-seconds", "5"], "--node-grace-seconds 5: a heartbeat comes every 10 s; give more, or fewer"),
         (["--sts-endpoint", "http://localhost:1"], "--sts-endpoint and --cluster-name belong together"),
     ],
 )

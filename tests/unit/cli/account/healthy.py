@@ -71,17 +71,15 @@ HEALTHY = Facts(
         "L-2DC20C30": Quota(20),
     },
     cluster_versions=(ClusterVersion("1.36", "STANDARD_SUPPORT", datetime(2027, 9, 1, tzinfo=UTC)),),
-    add_ons=frozenset(
-        {
-            "amazon-cloudwatch-observability",
-            "aws-fsx-csi-driver",
-            "coredns",
-            "eks-node-monitoring-agent",
-            "eks-pod-identity-agent",
-            "kube-proxy",
-            "vpc-cni",
-        }
-    ),
+    add_ons={
+        "amazon-cloudwatch-observability": "v6.4.0-eksbuild.1",
+        "aws-fsx-csi-driver": "v1.8.0-eksbuild.1",
+        "coredns": "v1.14.1-eksbuild.2",
+        "eks-node-monitoring-agent": "v1.6.4-eksbuild.1",
+        "eks-pod-identity-agent": "v1.3.10-eksbuild.3",
+        "kube-proxy": "v1.36.2-eksbuild.1",
+        "vpc-cni": "v1.23.1-eksbuild.1",
+    },
     newest_release=NEWEST,
     bootstrap_version=31,
     roles={

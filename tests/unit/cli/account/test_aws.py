@@ -215,8 +215,26 @@ class TestGivenAnswers:
         )
 
     def test_add_ons_of_a_version(self) -> None:
-        account = GivenAccount({"eks.DescribeAddonVersions": {"addons": [{"addonName": "coredns"}]}})
-        assert account.add_ons("1.36") == {"coredns"}
+        versions = [
+            {
+                "addonVersion": "v1.14.2-eksbuild.1",
+                "compatibilities": [{"clusterVersion": "1.36", "defaultVersion": False}],
+            },
+            {
+                "addonVersion": "v1.14.1-eksbuild.2",
+                "compatibilities": [
+                    {"clusterVersion": "1.35", "defaultVersion": False},
+                    {"clusterVersion": "1.36", "defaultVersion": True},
+                ],
+            },
+            {
+                "addonVersion": "v1.13.0-eksbuild.1",
+                "compatibilities": [{"clusterVersion": "1.35", "defaultVersion": True}],
+            },
+        ]
+        add_ons = [{"addonName": "coredns", "addonVersions": versions}, {"addonName": "kube-proxy"}]
+        account = GivenAccount({"eks.DescribeAddonVersions": {"addons": add_ons}})
+        assert account.add_ons("1.36") == {"coredns": "v1.14.1-eksbuild.2", "kube-proxy": ""}
 
     def test_the_newest_neuron_release_is_read_from_ekss_parameter(self) -> None:
         def parameter(asked: Mapping[str, Any]) -> Mapping[str, Any]:

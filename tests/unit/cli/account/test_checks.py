@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ LOST = Unknown("the caller lacks the permission x:Y", "Allow x:Y.")
 RESERVATION = "cr-0123456789abcdef0"
 DIGEST = "@sha256:" + "0" * 64
 LOG_GROUP = "/aws/eks/trainflow/cluster"
+assert isinstance(HEALTHY.add_ons, Mapping)
+OFFERED = HEALTHY.add_ons
 
 
 def test_nothing_troubles_in_a_healthy_account() -> None:
@@ -278,8 +281,16 @@ def _reserved(**changes: Any) -> Reservation:
         ),
         (
             {},
-            {"add_ons": (HEALTHY.add_ons or frozenset()) - {"aws-fsx-csi-driver"}},
+            {"add_ons": {name: version for name, version in OFFERED.items() if name != "aws-fsx-csi-driver"}},
             ("add-ons", "fails", "EKS offers no aws-fsx-csi-driver for Kubernetes 1.36"),
+        ),
+        *(
+            (
+                {},
+                {"add_ons": {**OFFERED, "vpc-cni": version}},
+                ("add-ons", "fails", f"EKS installs vpc-cni {version} for Kubernetes 1.36, which is defective"),
+            )
+            for version in ("v1.21.0-eksbuild.4", "v1.21.1-eksbuild.3")
         ),
         (
             {},
@@ -463,6 +474,19 @@ def test_a_deployment_that_is_there_needs_no_second_vpc_and_owns_its_log_groups(
         )
         == []
     )
+
+
+@pytest.mark.parametrize("version", ["v1.20.5-eksbuild.1", "v1.21.2-eksbuild.1", "v1.21.10-eksbuild.1", ""])
+def test_other_versions_of_the_network_plugin_are_fine(version: str) -> None:
+    assert troubles(add_ons={**OFFERED, "vpc-cni": version}) == []
+
+
+def test_an_add_on_that_is_installed_keeps_its_version() -> None:
+    """What EKS installs into new clusters does not concern one that is there."""
+    stacks = {"trainflow-cluster": "UPDATE_COMPLETE"}
+    offered = {**OFFERED, "vpc-cni": "v1.21.1-eksbuild.3"}
+    ours = EksCluster("1.36", "ACTIVE", "API", "trainflow")
+    assert [said for said in troubles(stacks=stacks, cluster=ours, add_ons=offered) if said[0] == "add-ons"] == []
 
 
 def test_a_log_group_left_by_a_rolled_back_stack_is_reported() -> None:

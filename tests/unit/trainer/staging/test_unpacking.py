@@ -11,6 +11,7 @@ import os
 import random
 import resource
 import tarfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
 from tests.unit.trainer.conftest import make_archive
 from trainer.runtime.errors import DatasetInvalid, StorageFailed
 from trainer.staging import unpacking
-from trainer.staging.completed_files import CompletedFiles
+from trainer.staging.completed_files import CompletedFiles, Entry
 from trainer.staging.stream import ReadStream
 from trainer.staging.unpacking import safe_member
 from trainer.staging.writer import Writer
@@ -258,6 +259,45 @@ def test_of_a_path_that_comes_twice_the_last_one_counts(tmp_path: Path) -> None:
             made.addfile(member, io.BytesIO(content))
     unpack(buffer.getvalue(), tmp_path)
     assert (tmp_path / "corpus" / "a").read_bytes() == b"c" * 10
+
+
+class LateFirstFile(Writer):
+    """Writes what belongs to the first path when a file of another path has been written, or after a while."""
+
+    def __init__(self, folder: Path, *, completed: CompletedFiles) -> None:
+        super().__init__(folder, completed=completed)
+        self._first: str | None = None
+        self._other = threading.Event()
+
+    def do(self, job: Callable[[], None], entry: Entry) -> None:
+        self._first = self._first or entry.path
+
+        def late() -> None:
+            self._other.wait(0.3)
+            job()
+
+        def early() -> None:
+            job()
+            self._other.set()
+
+        super().do(late if entry.path == self._first else early, entry)
+
+
+@pytest.mark.parametrize("size", [10, 300_000], ids=["small", "large"])
+def test_of_two_paths_that_lead_to_one_file_the_last_one_counts(tmp_path: Path, size: int) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as made:
+        made.addfile(link(tarfile.SYMTYPE, "real"))
+        for name, content in (("corpus/real/a", b"a" * size), ("corpus/link/a", b"b" * size)):
+            member = tarfile.TarInfo(name)
+            member.size = size
+            made.addfile(member, io.BytesIO(content))
+    folder = tmp_path / "in"
+    with CompletedFiles(tmp_path / "journal", folder, source="") as completed:
+        with LateFirstFile(folder, completed=completed) as writer:
+            unpacking.unpack(ReadStream(io.BytesIO(buffer.getvalue())), writer, completed, name="s3://b/corpus.tar")
+        assert completed.num_files == 2
+    assert (folder / "corpus" / "real" / "a").read_bytes() == b"b" * size
 
 
 def test_a_hard_link_shares_its_file_and_its_file_has_to_come_first(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from trainflow.cli.account.facts import EksCluster, Facts, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
-from trainflow.cli.account.needs import ADD_ONS, stack_names
+from trainflow.cli.account.needs import ADD_ONS, DEFECTIVE_ADD_ONS, stack_names
 from trainflow.cli.documents import path_of
 from trainflow.configuration.deployment import Configuration
 
@@ -50,7 +50,7 @@ def kubernetes_version(configuration: Configuration, facts: Facts) -> Iterator[F
 
 
 def add_ons(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
-    """Does EKS offer the add-ons for the version?"""
+    """Does EKS offer the add-ons for the version, and install none that is known to be defective?"""
     if configuration.existing_cluster is not None or facts.add_ons is None:
         return
     version = configuration.cluster.kubernetes_version
@@ -66,8 +66,25 @@ def add_ons(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
             why=why,
             fix="Choose another cluster.kubernetes_version.",
         )
+        return
+    # Of a cluster that is there, EKS does not change the add-ons' versions by itself.
+    defective = [] if isinstance(facts.cluster, EksCluster) else [*_defective(facts.add_ons)]
+    if defective:
+        yield fails(
+            "add-ons",
+            f"EKS installs {', '.join(defective)} for Kubernetes {version}, which is defective",
+            why="Its network policy agent stops traffic that the policies allow, as between the pods of a run.",
+            fix="Choose another cluster.kubernetes_version, or wait until EKS installs a newer one: "
+            f"aws eks describe-addon-versions --kubernetes-version {version} --addon-name vpc-cni",
+        )
     else:
         yield fine("add-ons", f"all {len(ADD_ONS)} are offered for Kubernetes {version}")
+
+
+def _defective(offered: Mapping[str, str]) -> Iterator[str]:
+    for name, versions in DEFECTIVE_ADD_ONS.items():
+        if offered[name].removeprefix("v").partition("-")[0] in versions:
+            yield f"{name} {offered[name]}"
 
 
 def the_cluster(configuration: Configuration, facts: Facts) -> Iterator[Finding]:

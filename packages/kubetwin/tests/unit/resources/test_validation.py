@@ -112,6 +112,13 @@ def test_a_container_that_kubernetes_refuses(cluster: Cluster, container: dict[s
             {"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule"}]},
             "topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
         ),
+        (
+            {
+                "hostNetwork": True,
+                "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 81}]}],
+            },
+            "containers[0].ports[0].hostPort: Invalid value: 81: must match `containerPort` when `hostNetwork` is true",
+        ),
         ({"volumes": [{"name": "v", "secret": {}}]}, "volumes[0].secret.secretName: Required value"),
         (
             {"volumes": [{"name": "v", "configMap": {"name": "m", "defaultMode": 512}}]},
@@ -266,6 +273,27 @@ def test_a_pod_with_scheduling_gates_says_so(cluster: Cluster) -> None:
             "value: Forbidden: maximum allowed value of a user defined priority is 1000000000",
         ),
         ("priorityclasses.scheduling.k8s.io", {"value": 1, "preemptionPolicy": "X"}, "preemptionPolicy: Unsupported"),
+        (
+            "leases.coordination.k8s.io",
+            {"spec": {"leaseDurationSeconds": 0}},
+            "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+        ),
+        (
+            "leases.coordination.k8s.io",
+            {"spec": {"leaseDurationSeconds": -1}},
+            "spec.leaseDurationSeconds: Invalid value: -1: must be greater than 0",
+        ),
+        (
+            "leases.coordination.k8s.io",
+            {"spec": {"leaseTransitions": -1}},
+            "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            "poddisruptionbudgets.policy",
+            {"spec": {"minAvailable": 1, "maxUnavailable": "50%", "selector": {"matchLabels": {"a": "b"}}}},
+            'spec: Invalid value: {"MinAvailable":1,"Selector":{"matchLabels":{"a":"b"}},"MaxUnavailable":"50%",'
+            '"UnhealthyPodEvictionPolicy":null}: minAvailable and maxUnavailable cannot be both set',
+        ),
     ],
 )
 def test_an_object_that_kubernetes_refuses(cluster: Cluster, key: str, obj: dict[str, Any], refusal: str) -> None:
@@ -279,3 +307,53 @@ def test_the_value_of_a_priority_class_stays(cluster: Cluster) -> None:
     made = cluster.create(classes, "", {"metadata": {"name": "high"}, "value": 5})
     with pytest.raises(ApiError, match=r"value: Forbidden: may not be changed in an update\."):
         cluster.update(classes, "", {**made, "value": 6})
+
+
+def test_a_budget_with_one_measure_is_taken_and_cannot_get_the_other(cluster: Cluster) -> None:
+    budgets = cluster.registry.by_key("poddisruptionbudgets.policy")
+    made = cluster.create(budgets, "ns", {"metadata": {"name": "b"}, "spec": {"minAvailable": 0}})
+    with pytest.raises(ApiError, match="minAvailable and maxUnavailable cannot be both set"):
+        cluster.update(budgets, "ns", {**made, "spec": {"minAvailable": 0, "maxUnavailable": 0}})
+
+
+def test_a_port_on_the_hosts_network_is_the_containers(cluster: Cluster) -> None:
+    """A pod gets the port; a template may leave it out and may not name another one."""
+    ports = [{"containerPort": 80}]
+    made = cluster.create(cluster.registry.by_key("pods"), "ns", pod({"hostNetwork": True}, ports=ports), dry_run=True)
+    assert made["spec"]["containers"][0]["ports"] == [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]
+    on_host = job()
+    on_host["spec"]["template"]["spec"] |= {"hostNetwork": True}
+    container = on_host["spec"]["template"]["spec"]["containers"][0]
+    container["ports"] = ports
+    assert refusals(cluster, "jobs.batch", on_host) == []
+    container["ports"] = [{"containerPort": 80, "hostPort": 81}]
+    assert refusals(cluster, "jobs.batch", on_host) == [
+        "spec.template.spec.containers[0].ports[0].hostPort: Invalid value: 81: "
+        "must match `containerPort` when `hostNetwork` is true"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "obj", "fields"),
+    [
+        ("jobs.batch", job(), ("active", "succeeded", "failed", "ready", "terminating")),
+        (
+            "poddisruptionbudgets.policy",
+            {"metadata": {"name": "counted"}, "spec": {"minAvailable": 1}},
+            ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"),
+        ),
+    ],
+)
+def test_no_client_writes_negative_counts_into_a_status(
+    cluster: Cluster, key: str, obj: dict[str, Any], fields: tuple[str, ...]
+) -> None:
+    resource = cluster.registry.by_key(key)
+    made = cluster.create(resource, "ns", obj)
+    for field in fields:
+        with pytest.raises(ApiError) as refused:
+            cluster.update(resource, "ns", {**made, "status": {**made["status"], field: -1}}, subresource="status")
+        [cause] = (refused.value.details or {})["causes"]
+        assert (cause["field"], cause["reason"]) == (f"status.{field}", "FieldValueInvalid")
+        assert cause["message"] == "Invalid value: -1: must be greater than or equal to 0"
+    counted = cluster.update(resource, "ns", {**made, "status": {**made["status"], fields[0]: 0}}, subresource="status")
+    assert counted["status"][fields[0]] == 0
