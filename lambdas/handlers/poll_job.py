@@ -57,7 +57,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if phase is JobPhase.PENDING and may_be_hopeless(status, limits=limits, now=now):
         waited = pending_for(status, now=now)
         require_hope(event.job, backend.pending_reason(event.job), waited=waited, limits=limits)
-    if not event.log_unread:
+    if phase is not JobPhase.SUCCEEDED and not event.log_unread:
         require_progress(event.job, status, event.progress, limits=limits, now=now)
     told = None
     if phase is not JobPhase.SUCCEEDED:

@@ -56,6 +56,21 @@ def test_a_job_is_not_stalled_while_its_log_cannot_be_read(cluster: FakeKubernet
     assert (answer["phase"], answer["blind_after"] > timestamp(datetime.now(UTC))) == ("running", True)
 
 
+@pytest.mark.usefixtures("aws")
+def test_a_job_that_has_succeeded_is_not_stalled_however_long_ago_its_last_step_was(
+    cluster: FakeKubernetesApi,
+) -> None:
+    """For example one that evaluates, or saves its last checkpoint, for longer than `limits.stall_minutes`."""
+    run = run_of(spec_with(limits__stall_minutes=60))
+    job = submitted(run)["job"]
+    (found,) = (each for each in cluster.objects.values() if each["kind"] == "Job")
+    found["status"] = {"active": 2, "ready": 2, "startTime": (NOW - timedelta(days=10)).isoformat()}
+    with pytest.raises(JobStalled):
+        poll(run, job)
+    found["status"] |= {"active": 0, "ready": 0, "conditions": [{"type": "Complete", "status": "True"}]}
+    assert poll(run, job)["phase"] == "succeeded"
+
+
 def told(run: Run, **fields: Any) -> dict[str, Any]:
     job = JobRef(name=f"{run.run_id}-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=2)
     cause = '{"errorType": "ClusterUnavailable", "errorMessage": "The Kubernetes API answered 503."}'
