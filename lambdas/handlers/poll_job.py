@@ -5,24 +5,33 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from botocore.exceptions import ClientError
 from pydantic import BaseModel
 
+from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
-from lambdas.handlers.task import task
+from lambdas.handlers.task import logger, task
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
 from lambdas.logic.sight import blind_after, timestamp
 from lambdas.logic.watching import (
     disruption,
+    is_long_compilation,
     may_be_hopeless,
     pending_for,
     phase_since,
+    require_compiler_output,
     require_finite_loss,
     require_hope,
     require_progress,
 )
+from trainflow.errors import TrainflowError
 from trainflow.models.pauses import watch_seconds
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Run, Spending
+from trainflow.models.run_spec import Limits
+
+NEWEST_LINES = 10
+"""Lines of a compiler's log that are read: the last one may be incomplete, and lines may be out of order."""
 
 
 class Event(BaseModel):
@@ -59,6 +68,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         require_hope(event.job, backend.pending_reason(event.job), waited=waited, limits=limits)
     if phase is not JobPhase.SUCCEEDED and not event.log_unread:
         require_progress(event.job, status, event.progress, limits=limits, now=now)
+    if phase is JobPhase.RUNNING and is_long_compilation(event.job, status, limits=limits, now=now):
+        _require_compiler_output(backend, event.job, limits=limits, now=now)
     told = None
     if phase is not JobPhase.SUCCEEDED:
         require_within_limits(event.run, now=now, spending=event.spending, progress=event.progress)
@@ -71,3 +82,16 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         "blind_after": timestamp(blind_after(limits, now=now)),
         "warning": told.model_dump(mode="json") if told else None,
     }
+
+
+def _require_compiler_output(backend: Backend, job: JobRef, *, limits: Limits, now: datetime) -> None:
+    """Judge a long compilation by its newest line; not while the log cannot be read."""
+    try:
+        rank0 = backend.rank0(job)
+        lines = list(backend.read_log(rank0, tail_lines=NEWEST_LINES)) if rank0 else None
+    except (TrainflowError, ClientError) as error:
+        logger.warning("the compiler's log could not be read", extra={"reason": str(error)})
+        return
+    if lines is not None:
+        printed_at = max((line.logged_at for line in lines), default=None)
+        require_compiler_output(job, printed_at, limits=limits, now=now)
