@@ -48,6 +48,8 @@ class Event(BaseModel):
     """Attempt of the next job, in place of one that has failed."""
     ends_by: datetime | None = None
     """When that job has ended in any case."""
+    blind_after: datetime | None = None
+    """Since when a job that cannot be polled counts as unseen: each time that this happens has its own."""
     warning: LimitWarning | None = None
     """What a run that goes on has used of its limits."""
 
@@ -74,7 +76,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         about = f"restart {event.job.name}"
     elif event.job is not None and error is not None and event.ends_by is not None:
         title, text = unseen(event.run_id, arn=event.execution_arn, job=event.job, error=error, ends_by=event.ends_by)
-        about = f"unseen {event.job.name} {event.ends_by.isoformat()}"
+        about = f"unseen {event.job.name} {event.blind_after or event.ends_by}"
     else:
         title, about = subject(event.run_id, event.status, error=error), event.status.value
         text = message(

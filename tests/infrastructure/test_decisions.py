@@ -253,7 +253,7 @@ def test_every_way_out_of_a_choice_is_taken_above() -> None:
     }
 
 
-ENDS_WELL = {"job", "ends_by", "error", "next_attempt", "warning"}
+ENDS_WELL = {"job", "blind_after", "ends_by", "error", "next_attempt", "warning"}
 """What Notify is told of runs that go on or that fail."""
 NOT_TOLD = {
     "ReleaseNodes": {"error", "job", "progress", "stopping_since", "training"},
@@ -271,9 +271,10 @@ NOT_TOLD = {
     },
     "TellOwner": {"artifacts", "avoided_nodes", "folder", "given_up", "next_attempt", "progress", "warning"},
     "WarnOwner": {
-        *("artifacts", "avoided_nodes", "ends_by", "error", "folder", "given_up", "job", "next_attempt", "progress"),
+        *("artifacts", "avoided_nodes", "blind_after", "ends_by", "error", "folder", "given_up", "job", "next_attempt"),
+        "progress",
     },
-    "NotifyRestart": {"artifacts", "ends_by", "given_up", "instance_type", "warning"},
+    "NotifyRestart": {"artifacts", "blind_after", "ends_by", "given_up", "instance_type", "warning"},
 }
 """Fields that a function knows and a state leaves at their default."""
 

@@ -71,6 +71,7 @@ VARIABLES: dict[str, Any] = {
     "log_unread": False,
     "error": {"Error": "NodeLost", "Cause": "{}"},
     "ends_by": NOW.isoformat(),
+    "blind_after": NOW.isoformat(),
     "warning": None,
     "artifacts": None,
     "record_folder": None,
