@@ -13,7 +13,7 @@ from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.handlers.task import logger, task
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
-from lambdas.logic.sight import blind_after, timestamp
+from lambdas.logic.sight import blind_after, timestamp, unread_after
 from lambdas.logic.watching import (
     disruption,
     is_long_compilation,
@@ -47,8 +47,8 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The job's phase, the seconds before the next poll, when a job that is not polled until then counts as unseen, and
-    what the owner has to know of the run's limits.
+    """The job's phase, the seconds before the next poll, what the owner has to know of the run's limits, and when the
+    owner is told that the job cannot be polled, or its log cannot be read, unless it is until then.
 
     A failed or diverged job raises its named error, and so does a run that has reached one of its limits.
     """
@@ -80,6 +80,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         "phase": phase.value,
         "wait_seconds": pause if left is None else min(pause, left),
         "blind_after": timestamp(blind_after(limits, now=now)),
+        "unread_after": timestamp(unread_after(limits, status, event.progress, now=now)),
         "warning": told.model_dump(mode="json") if told else None,
     }
 

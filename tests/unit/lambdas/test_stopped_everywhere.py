@@ -72,6 +72,8 @@ VARIABLES: dict[str, Any] = {
     "error": {"Error": "NodeLost", "Cause": "{}"},
     "ends_by": NOW.isoformat(),
     "blind_after": NOW.isoformat(),
+    "unread_after": NOW.isoformat(),
+    "unread_error": {"Error": "ClusterUnavailable", "Cause": "{}"},
     "warning": None,
     "artifacts": None,
     "record_folder": None,
