@@ -69,7 +69,9 @@ class RunTable:
             values={f":{name}": _to_item(value) for name, value in changes.items()},
         )
 
-    def end(self, run_id: str, *, execution_arn: str, status: RunStatus, ended_at: datetime) -> None:
+    def end(
+        self, run_id: str, *, execution_arn: str, status: RunStatus, ended_at: datetime, error_name: str | None
+    ) -> None:
         """Record the end of an execution whose row says that it runs. Any other row stays as it is."""
         self._update(
             run_id,
@@ -79,7 +81,7 @@ class RunTable:
             values={
                 ":status": _to_item(status.value),
                 ":ended_at": _to_item(ended_at.isoformat()),
-                ":error_name": _to_item(status.value),
+                ":error_name": _to_item(error_name),
                 ":arn": _to_item(execution_arn),
                 ":running": _to_item(RunStatus.RUNNING.value),
             },

@@ -75,7 +75,9 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     release_caches(run_id)
     ended = row.model_copy(update={"status": detail.status})
     released = NOTHING if ended.needs_nodes else _release(row)
-    if _has_ended_by_itself(row, detail.status):
+    if _has_ended_by_itself(row, detail, table):
+        if row.status is RunStatus.RUNNING:
+            _note_end(table, row, detail)
         _announce(_record(run_id, detail), detail)
         return _answer(run_id, released)
     record, failure = _try_to_record(run_id, detail)
@@ -93,9 +95,35 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     return _answer(run_id, released)
 
 
-def _has_ended_by_itself(row: RunRow, status: RunStatus) -> bool:
+def _has_ended_by_itself(row: RunRow, detail: Detail, table: RunTable) -> bool:
     """Whether the execution did its own tear-down, as far as it could, and sent the message."""
-    return status is RunStatus.SUCCEEDED or (status is RunStatus.FAILED and row.status is RunStatus.FAILED)
+    if detail.status is not RunStatus.FAILED:
+        return detail.status is RunStatus.SUCCEEDED
+    return row.status is RunStatus.FAILED or _was_told(detail, table)
+
+
+def _was_told(detail: Detail, table: RunTable) -> bool:
+    """Whether the execution sent the message about this end, although it could not write its row.
+
+    A redriven run may end twice in the same way, and the note may be of the first end.
+    """
+    if not table.was_told(detail.execution_arn, detail.status.value):
+        return False
+    found = executions.describe(detail.execution_arn)
+    return found is None or found.redriven_at is None
+
+
+def _note_end(table: RunTable, row: RunRow, detail: Detail) -> None:
+    """Write the end that the execution's own Notify could not write. What the run held has been released by now."""
+    table.end(
+        row.run_id,
+        execution_arn=detail.execution_arn,
+        status=detail.status,
+        ended_at=datetime.now(UTC),
+        error_name=detail.error,
+    )
+    # It may have been redriven meanwhile; the event about that found a row that had not ended yet.
+    _reopen_if_it_goes_on(table, row.run_id, detail)
 
 
 def _reopen_if_it_goes_on(table: RunTable, run_id: str, detail: Detail) -> bool:

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from lambdas.gateways import objects
 from lambdas.handlers import backends
 from lambdas.handlers.environment import read
+from lambdas.handlers.failed_logs import FailedLogs
 from lambdas.handlers.task import task
 from lambdas.logic.diagnostics import TAIL_LINES, for_payload, pod_diagnosis
 from trainflow.models.environment import ArtifactEnvironment
@@ -24,12 +25,14 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The explained error and a few last lines of each failed pod; S3 gets more of them."""
+    """The explained error and a few last lines of each failed pod; S3 gets more of them.
+
+    A log that cannot be read says why in place of its lines: it must not delay the release of the nodes.
+    """
     environment, backend = read(ArtifactEnvironment), backends.connect(event.run.spec.compute.backend)
-    diagnoses = [
-        pod_diagnosis(pod, (line.text for line in backend.read_log(pod.name, tail_lines=TAIL_LINES)))
-        for pod in backend.failed_pods_of_run(event.run.run_id)
-    ]
+    pods, logs = backend.failed_pods_of_run(event.run.run_id), FailedLogs(backend)
+    read_logs = [logs.last_lines(pod.name, tail_lines=TAIL_LINES) for pod in pods]
+    diagnoses = [pod_diagnosis(pod, log.lines, unread=log.unread) for pod, log in zip(pods, read_logs, strict=True)]
     error = caught_error(event.error).model_dump(mode="json")
     key = environment.key_of(event.run.run_id, "diagnostics.json")
     document = {"run_id": event.run.run_id, "error": error, "pods": diagnoses}

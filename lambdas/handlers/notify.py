@@ -1,7 +1,7 @@
 """Task states `Notify`, `NotifyFailure` and `NotifyRejection`: send a message about the run's end and record it.
 
-States `TellOwner`, `WarnOwner` and `NotifyRestart` send one about a run that goes on: its job cannot be polled, it has
-used most of one of its limits, or its job has failed and is submitted again.
+States `TellOwner`, `TellOwnerOfLog`, `WarnOwner` and `NotifyRestart` send one about a run that goes on: its job cannot
+be polled, its log cannot be read, it has used most of one of its limits, or its job has failed and is submitted again.
 
 Each message is sent once, also if the function is repeated after it has sent it.
 """
@@ -19,7 +19,7 @@ from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify
 from lambdas.handlers.task import logger, task
-from lambdas.logic.messages import message, near_limit, restarted, subject, unseen
+from lambdas.logic.messages import message, near_limit, restarted, subject, unread, unseen
 from trainflow.errors import ServiceUnavailable
 from trainflow.models.environment import RunTableEnvironment
 from trainflow.models.run import JobRef, LimitWarning, MetricsCursor
@@ -43,11 +43,15 @@ class Event(BaseModel):
     folder: str | None = None
     """Folder of the record and the report; None if they could not be written."""
     job: JobRef | None = None
-    """The job that cannot be polled, or that has failed, of a run that goes on."""
+    """The job that cannot be polled or read, or that has failed, of a run that goes on."""
     next_attempt: int | None = None
     """Attempt of the next job, in place of one that has failed."""
     ends_by: datetime | None = None
     """When that job has ended in any case."""
+    blind_after: datetime | None = None
+    """Since when a job that cannot be polled counts as unseen: each time that this happens has its own."""
+    unread_after: datetime | None = None
+    """Since when the log of a job that can be polled counts as unreadable: each time has its own."""
     warning: LimitWarning | None = None
     """What a run that goes on has used of its limits."""
 
@@ -73,8 +77,11 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         )
         about = f"restart {event.job.name}"
     elif event.job is not None and error is not None and event.ends_by is not None:
-        title, text = unseen(event.run_id, arn=event.execution_arn, job=event.job, error=error, ends_by=event.ends_by)
-        about = f"unseen {event.job.name} {event.ends_by.isoformat()}"
+        tell, what, since = (
+            (unread, "unread", event.unread_after) if event.unread_after else (unseen, "unseen", event.blind_after)
+        )
+        title, text = tell(event.run_id, arn=event.execution_arn, job=event.job, error=error, ends_by=event.ends_by)
+        about = f"{what} {event.job.name} {since}"
     else:
         title, about = subject(event.run_id, event.status, error=error), event.status.value
         text = message(

@@ -5,24 +5,33 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from botocore.exceptions import ClientError
 from pydantic import BaseModel
 
+from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
-from lambdas.handlers.task import task
+from lambdas.handlers.task import logger, task
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
-from lambdas.logic.sight import blind_after, timestamp
+from lambdas.logic.sight import blind_after, timestamp, unread_after
 from lambdas.logic.watching import (
     disruption,
+    is_long_compilation,
     may_be_hopeless,
     pending_for,
     phase_since,
+    require_compiler_output,
     require_finite_loss,
     require_hope,
     require_progress,
 )
+from trainflow.errors import TrainflowError
 from trainflow.models.pauses import watch_seconds
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Run, Spending
+from trainflow.models.run_spec import Limits
+
+NEWEST_LINES = 10
+"""Lines of a compiler's log that are read: the last one may be incomplete, and lines may be out of order."""
 
 
 class Event(BaseModel):
@@ -38,8 +47,8 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The job's phase, the seconds before the next poll, when a job that is not polled until then counts as unseen, and
-    what the owner has to know of the run's limits.
+    """The job's phase, the seconds before the next poll, what the owner has to know of the run's limits, and when the
+    owner is told that the job cannot be polled, or its log cannot be read, unless it is until then.
 
     A failed or diverged job raises its named error, and so does a run that has reached one of its limits.
     """
@@ -57,8 +66,10 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if phase is JobPhase.PENDING and may_be_hopeless(status, limits=limits, now=now):
         waited = pending_for(status, now=now)
         require_hope(event.job, backend.pending_reason(event.job), waited=waited, limits=limits)
-    if not event.log_unread:
+    if phase is not JobPhase.SUCCEEDED and not event.log_unread:
         require_progress(event.job, status, event.progress, limits=limits, now=now)
+    if phase is JobPhase.RUNNING and is_long_compilation(event.job, status, limits=limits, now=now):
+        _require_compiler_output(backend, event.job, limits=limits, now=now)
     told = None
     if phase is not JobPhase.SUCCEEDED:
         require_within_limits(event.run, now=now, spending=event.spending, progress=event.progress)
@@ -69,5 +80,19 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         "phase": phase.value,
         "wait_seconds": pause if left is None else min(pause, left),
         "blind_after": timestamp(blind_after(limits, now=now)),
+        "unread_after": timestamp(unread_after(limits, status, event.progress, now=now)),
         "warning": told.model_dump(mode="json") if told else None,
     }
+
+
+def _require_compiler_output(backend: Backend, job: JobRef, *, limits: Limits, now: datetime) -> None:
+    """Judge a long compilation by its newest line; not while the log cannot be read."""
+    try:
+        rank0 = backend.rank0(job)
+        lines = list(backend.read_log(rank0, tail_lines=NEWEST_LINES)) if rank0 else None
+    except (TrainflowError, ClientError) as error:
+        logger.warning("the compiler's log could not be read", extra={"reason": str(error)})
+        return
+    if lines is not None:
+        printed_at = max((line.logged_at for line in lines), default=None)
+        require_compiler_output(job, printed_at, limits=limits, now=now)

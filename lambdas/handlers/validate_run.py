@@ -43,4 +43,10 @@ def _end_if_stopped(table: RunTable, run: Run) -> None:
         logger.exception("the execution's status could not be read")
         return
     if found is not None and found.status is not RunStatus.RUNNING:
-        table.end(run.run_id, execution_arn=run.execution_arn, status=found.status, ended_at=datetime.now(UTC))
+        table.end(
+            run.run_id,
+            execution_arn=run.execution_arn,
+            status=found.status,
+            ended_at=datetime.now(UTC),
+            error_name=found.status.value,
+        )

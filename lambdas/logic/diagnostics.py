@@ -27,15 +27,16 @@ PAYLOAD_LINES = 5
 """Lines of each pod that are passed through the state machine: its payload is for small facts, S3 holds the rest."""
 
 
-def pod_diagnosis(pod: WorkerPod, lines: Iterable[str]) -> dict[str, Any]:
-    """The diagnosis of one failed pod, with its last lines."""
-    return {
+def pod_diagnosis(pod: WorkerPod, lines: Iterable[str], *, unread: str | None = None) -> dict[str, Any]:
+    """The diagnosis of one failed pod, with its last lines, or with the reason why its log could not be read."""
+    diagnosis = {
         "pod": pod.name,
         "node": pod.node,
         "exit_code": pod.exit_code,
         "reason": pod.reason,
         "last_lines": [line[:MAX_LINE_LENGTH] for line in program_lines(lines)][-LAST_LINES:],
     }
+    return diagnosis if unread is None else {**diagnosis, "log_unread": unread[:MAX_LINE_LENGTH]}
 
 
 def kept_text(lines: Iterable[LogLine]) -> str:

@@ -76,7 +76,7 @@ def _is_cleaned_up(owner: Owner) -> bool:
     """Whether CleanUp has released what the run held, and only a function in flight can have made more since.
 
     CleanUp writes the row after it has released everything, so later than the end of the execution; the row of a run
-    that ends by itself is written before.
+    that ends by itself is written before, or in the same way by CleanUp if that failed.
     """
     row, execution = owner.row, owner.execution
     if row is None or row.ended_at is None or execution is None or execution.ended_at is None:

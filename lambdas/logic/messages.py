@@ -92,6 +92,18 @@ def unseen(run_id: str, *, arn: str, job: JobRef, error: RunError, ends_by: date
     return f"Trainflow: {_short(run_id)} cannot be seen", "\n".join([*lines, *_links(arn, None)])
 
 
+def unread(run_id: str, *, arn: str, job: JobRef, error: RunError, ends_by: datetime) -> tuple[str, str]:
+    """Subject and message about a job that is polled, but whose log has not been read for `limits.blind_minutes`."""
+    lines = [
+        f"Run: {run_id}",
+        f"What happened: the log of the job '{job.name}' cannot be read: {error.message}",
+        f"What was done: nothing was stopped. The job trains on, until {ends_by:%Y-%m-%d %H:%M} UTC at most. Its steps "
+        "are not published, and it cannot be told whether it hangs, until its log can be read; every poll tries.",
+        f"What to do: {error.what_to_do} If the job may hang, stop the run: trainflow stop {run_id}.",
+    ]
+    return f"Trainflow: {_short(run_id)} has no readable log", "\n".join([*lines, *_links(arn, None)])
+
+
 def restarted(
     run_id: str,
     *,

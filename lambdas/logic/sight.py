@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lambdas.logic.run_limits import first_bound, longest_job
-from trainflow.models.run import Run, Spending
+from trainflow.models.job_status import JobStatus
+from trainflow.models.run import MetricsCursor, Run, Spending
 from trainflow.models.run_spec import Limits
 
 MARGIN = timedelta(minutes=15)
@@ -16,6 +17,16 @@ MARGIN = timedelta(minutes=15)
 def blind_after(limits: Limits, *, now: datetime) -> datetime:
     """When the owner is told, unless the job is polled once more until then."""
     return now + timedelta(minutes=limits.blind_minutes)
+
+
+def unread_after(limits: Limits, status: JobStatus, progress: MetricsCursor, *, now: datetime) -> datetime:
+    """When the owner is told that the log cannot be read, unless it is read once more until then.
+
+    The newest reading counts, or the start of a job whose log has not been read yet. It is the same moment for as long
+    as nothing is read.
+    """
+    last_read = max(filter(None, (progress.read_at, status.started_at)), default=now)
+    return last_read + timedelta(minutes=limits.blind_minutes)
 
 
 @dataclass(frozen=True, kw_only=True)

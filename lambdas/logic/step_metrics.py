@@ -177,6 +177,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "metric_names": _metric_names(cursor, batch),
             "num_lines": min(cursor.num_lines + batch.num_lines, LINES_BEFORE_WARNING),
             "printed_at": now if batch.num_lines else cursor.printed_at,
+            "read_at": now,
             "last_report": _last_report(cursor, batch),
         }
     )

@@ -218,3 +218,39 @@ def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *,
         "watched, in which changed files of the run's folder appear too if the spec's field progress is 'none' or "
         "names files."
     )
+
+
+COMPILER_SILENCE = timedelta(hours=3)
+"""Longest time without a line of a compiler, unless `limits.stall_minutes` is longer. A compiler prints only dots while
+it works on a graph, which takes "up to one hour for large models" (optimum-neuron's warning, as in
+aws-neuron/aws-neuron-sdk, issue 825); this is three times as much."""
+
+
+def is_long_compilation(job: JobRef, status: JobStatus, *, limits: Limits, now: datetime) -> bool:
+    """Whether a precompile job has run for so long that its compiler may have been silent for too long."""
+    started_at = status.started_at
+    return job.stage is Stage.PRECOMPILE and started_at is not None and now - started_at > _compiler_silence(limits)
+
+
+def require_compiler_output(job: JobRef, printed_at: datetime | None, *, limits: Limits, now: datetime) -> None:
+    """Require that the compiler of a long precompile job prints a line in a while: one that hangs would hold the gang.
+
+    Args:
+        job: The precompile job.
+        printed_at: Time of the newest line in rank 0's log; None for an empty log.
+        limits: Limits of the spec.
+        now: Current time.
+
+    Raises:
+        JobStalled: If there was no line for three hours, and none for `limits.stall_minutes`.
+    """
+    silence = _compiler_silence(limits)
+    if printed_at is None or now - printed_at > silence:
+        raise JobStalled(
+            f"The job '{job.name}' compiles graphs, and rank 0's log has no line of the last "
+            f"{silence / timedelta(minutes=1):g} minutes; the compiler hangs."
+        )
+
+
+def _compiler_silence(limits: Limits) -> timedelta:
+    return max(COMPILER_SILENCE, timedelta(minutes=limits.stall_minutes))

@@ -113,8 +113,16 @@ def lap(
     warned: bool = False,
     laps: int = 1,
     warn_from: int = 0,
+    unread_for: int | None = None,
+    told_unread: bool = False,
+    phase: str = "running",
 ) -> Variables:
     return {
+        "State": {"EnteredTime": unread_for},
+        "unread_after": 60,
+        "unread_error": None if unread_for is None else {},
+        "told_unread": told_unread,
+        "phase": phase,
         "job": {"stage": stage},
         "warning": warning,
         "warned": warned,
@@ -219,6 +227,11 @@ DECISIONS: list[tuple[str, Variables, str]] = [
     ("HasMetrics", lap(warning={}, laps=19, warn_from=20), "IsRank0Known"),
     ("HasMetrics", lap(warning={}, laps=20, warn_from=20), "WarnOwner"),
     ("HasMetrics", lap(stage="precompile"), "IsJobFinished"),
+    ("HasMetrics", lap(unread_for=61), "TellOwnerOfLog"),
+    ("HasMetrics", lap(unread_for=59), "IsRank0Known"),
+    ("HasMetrics", lap(unread_for=61, told_unread=True), "IsRank0Known"),
+    ("HasMetrics", lap(unread_for=61, phase="succeeded"), "IsRank0Known"),
+    ("HasMetrics", lap(unread_for=61, laps=19, warn_from=20), "IsRank0Known"),
     ("IsRank0Known", {"rank0": {}, "job": {"min_nodes": None}}, "PublishMetrics"),
     ("IsRank0Known", {"rank0": {}, "job": {"min_nodes": 2}}, "LocateRank0"),
     ("IsRank0Known", {"rank0": None, "job": {"min_nodes": None}}, "LocateRank0"),
@@ -256,7 +269,7 @@ def test_every_way_out_of_a_choice_is_taken_above() -> None:
     }
 
 
-ENDS_WELL = {"job", "ends_by", "error", "next_attempt", "warning"}
+ENDS_WELL = {"job", "blind_after", "ends_by", "error", "next_attempt", "unread_after", "warning"}
 """What Notify is told of runs that go on or that fail."""
 NOT_TOLD = {
     "ReleaseNodes": {"error", "job", "progress", "stopping_since", "trained", "training"},
@@ -272,11 +285,17 @@ NOT_TOLD = {
         *(ENDS_WELL - {"error"}),
         *("artifacts", "avoided_nodes", "given_up", "instance_type", "progress"),
     },
-    "TellOwner": {"artifacts", "avoided_nodes", "folder", "given_up", "next_attempt", "progress", "warning"},
-    "WarnOwner": {
-        *("artifacts", "avoided_nodes", "ends_by", "error", "folder", "given_up", "job", "next_attempt", "progress"),
+    "TellOwner": {
+        *("artifacts", "avoided_nodes", "folder", "given_up", "next_attempt", "progress", "unread_after", "warning"),
     },
-    "NotifyRestart": {"artifacts", "ends_by", "given_up", "instance_type", "warning"},
+    "TellOwnerOfLog": {
+        *("artifacts", "avoided_nodes", "blind_after", "folder", "given_up", "next_attempt", "progress", "warning"),
+    },
+    "WarnOwner": {
+        *("artifacts", "avoided_nodes", "blind_after", "ends_by", "error", "folder", "given_up", "job", "next_attempt"),
+        *("progress", "unread_after"),
+    },
+    "NotifyRestart": {"artifacts", "blind_after", "ends_by", "given_up", "instance_type", "unread_after", "warning"},
 }
 """Fields that a function knows and a state leaves at their default."""
 

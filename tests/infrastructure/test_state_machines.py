@@ -140,7 +140,7 @@ def test_every_end_of_a_window_has_the_fields_that_the_run_reads() -> None:
         assert fields == [read] * len(ends) or fields == [read | {"outcome"}] * len(ends)
 
 
-OBSERVING = {"PollJob", "LocateRank0", "PublishMetrics", "TellOwner", "WarnOwner", "NotifyRestart"}
+OBSERVING = {"PollJob", "LocateRank0", "PublishMetrics", "TellOwner", "TellOwnerOfLog", "WarnOwner", "NotifyRestart"}
 """Tasks whose failure costs one poll or one message: they are tried a few times."""
 
 
@@ -261,7 +261,7 @@ def test_a_poll_that_fails_says_nothing_about_the_job() -> None:
         assert watch[name]["Catch"] == [
             {
                 "ErrorEquals": ["States.ALL"],
-                "Assign": {"log_unread": True, "unpublished": True},
+                "Assign": {"log_unread": True, "unread_error.$": "$", "unpublished": True},
                 "Next": "IsJobFinished",
             }
         ]

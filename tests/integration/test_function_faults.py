@@ -100,7 +100,7 @@ FAILING = {
 """Further ones of a run whose worker always dies."""
 AT_LIMIT = {"WarnOwner", "StopAtLimit", "PublishAtLimit"}
 """Further ones of a run that reaches a limit: test_run_limits.py."""
-ELSEWHERE = {"ReleaseNodes", "TellOwner", "WriteRejectionRecord", "NotifyRejection"}
+ELSEWHERE = {"ReleaseNodes", "TellOwner", "TellOwnerOfLog", "WriteRejectionRecord", "NotifyRejection"}
 """Reached by other specs; their functions are among those above, and the retry policy is the same for all of them."""
 
 KINDS = [pytest.param(kind, marks=[] if kind == "crash-after" else pytest.mark.slow) for kind in FAULTS]

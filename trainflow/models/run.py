@@ -142,6 +142,8 @@ class MetricsCursor(Fact):
     """Lines read so far, counted up to `trainflow.progress.reader.LINES_BEFORE_WARNING`."""
     printed_at: datetime | None = None
     """When a new line of any kind was last seen, by the Lambda's clock."""
+    read_at: datetime | None = None
+    """When the log was last read, whether or not it had a new line, by the Lambda's clock."""
     log_rotations: int = 0
     """How often the log had been replaced since the poll before, so that the lines in between were not read."""
     points_moved: int = 0
@@ -151,7 +153,8 @@ class MetricsCursor(Fact):
 
     def alive_as(self, later: MetricsCursor) -> MetricsCursor:
         """This position with the signs of life of a later one, whose steps could not be published."""
-        return self.model_copy(update={"progressed_at": later.progressed_at, "printed_at": later.printed_at})
+        signs = {"progressed_at": later.progressed_at, "printed_at": later.printed_at, "read_at": later.read_at}
+        return self.model_copy(update=signs)
 
 
 class Spending(Fact):

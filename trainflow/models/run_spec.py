@@ -397,11 +397,12 @@ class Limits(Section):
     restarted."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
     """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints. Of a program that
-    has not logged any (`progress`): longest time without a new line in its log. While a data set is being staged, or
-    its names are imported by FSx: longest time in which nothing of it arrives."""
+    has not logged any (`progress`): longest time without a new line in its log. While graphs are compiled: the same, at
+    least three hours. While a data set is being staged, or its names are imported by FSx: longest time in which
+    nothing of it arrives."""
     blind_minutes: Annotated[float, Field(gt=0, le=10080)] = 60.0
-    """Minutes without a successful poll of the job after which the owner is told. The job goes on, and so does the run:
-    it fails only when the job's own time limit has passed as well."""
+    """Minutes without a successful poll of the job, or without its log, after which the owner is told. The job goes on,
+    and so does the run: it fails only when the job's own time limit has passed as well."""
     min_throughput: Annotated[float, Field(gt=0)] | None = None
     """Sequences per second over all ranks below which an alarm calls a person; the run goes on. None sets no floor."""
     poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30

@@ -161,6 +161,77 @@ def test_a_tear_down_that_failed_in_the_run_is_repeated(aws: Aws, cluster: FakeK
     assert clean(run, status)["nodes_released"] == 0
 
 
+@pytest.mark.parametrize(
+    ("status", "error", "told"),
+    [("SUCCEEDED", None, True), ("SUCCEEDED", None, False), ("FAILED", "WorkerFailed", True)],
+)
+def test_the_end_of_a_run_whose_own_note_was_not_written_is_in_the_table_and_not_told_again(
+    aws: Aws,
+    cluster: FakeKubernetesApi,
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    error: str | None,
+    told: bool,
+) -> None:
+    """Otherwise the row says for ever that it runs, and its claim on nodes counts."""
+    run = running(aws, cluster)
+    if told:
+        with monkeypatch.context() as outage:
+            outage.setattr(RunTable, "finish", unavailable)
+            notified(run, status, error={"Error": "WorkerFailed", "Cause": "{}"} if error else None)
+    assert (status_of(aws, run), len(aws.messages)) == (RunStatus.RUNNING, int(told))
+    event, before = event_of(run, status), datetime.now(UTC)
+    event["detail"] |= {"error": error, "stopDate": round(before.timestamp() * 1000)}
+    for _ in range(2):
+        clean_up.lambda_handler(event, CONTEXT)
+        row = aws.table.find(run.run_id)
+        assert row is not None
+        assert (row.status.value, row.error_name) == (status, error)
+        assert row.ended_at is not None
+        assert row.ended_at >= before, "everything has been released by then"
+    assert (len(aws.messages), cluster.objects, aws.desired(TYPE)) == (int(told), {}, 0)
+
+
+def unavailable(*_arguments: Any, **_fields: Any) -> None:
+    raise ServiceUnavailable("DynamoDB did not answer.")
+
+
+def test_a_row_is_not_written_before_everything_is_released(
+    aws: Aws, cluster: FakeKubernetesApi, refusing: Callable[[str, str | None], None]
+) -> None:
+    """The survey takes such a row for a clean-up that is done."""
+    run = running(aws, cluster)
+    refusing("UpdateNodegroupConfig", "ThrottlingException")
+    with pytest.raises(ServiceUnavailable):
+        clean(run, "SUCCEEDED")
+    assert status_of(aws, run) is RunStatus.RUNNING
+    refusing("UpdateNodegroupConfig", None)
+    clean(run, "SUCCEEDED")
+    assert (status_of(aws, run), aws.desired(TYPE)) == (RunStatus.SUCCEEDED, 0)
+
+
+def test_a_record_that_cannot_be_written_does_not_leave_the_row_of_a_success_running(
+    aws: Aws, cluster: FakeKubernetesApi, refusing: Callable[[str, str | None], None]
+) -> None:
+    run = running(aws, cluster)
+    refusing("PutObject", "AccessDenied")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        clean(run, "SUCCEEDED")
+    assert status_of(aws, run) is RunStatus.SUCCEEDED
+
+
+def test_a_second_failure_of_a_redriven_run_is_told(
+    aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note in the table is of the first one."""
+    run = running(aws, cluster)
+    notified(run, "FAILED", error={"Error": "WorkerFailed", "Cause": "{}"})
+    aws.table.reopen(run.run_id, execution_arn=run.execution_arn)
+    redriven(monkeypatch, status=RunStatus.FAILED, at=STOPPED_AT - timedelta(minutes=5))
+    clean(run, "FAILED")
+    assert (len(aws.messages), status_of(aws, run)) == (2, RunStatus.FAILED)
+
+
 def test_an_execution_that_was_refused_takes_nothing_from_the_run_of_its_name(
     aws: Aws, cluster: FakeKubernetesApi
 ) -> None:

@@ -56,6 +56,21 @@ def test_a_job_is_not_stalled_while_its_log_cannot_be_read(cluster: FakeKubernet
     assert (answer["phase"], answer["blind_after"] > timestamp(datetime.now(UTC))) == ("running", True)
 
 
+@pytest.mark.usefixtures("aws")
+def test_a_job_that_has_succeeded_is_not_stalled_however_long_ago_its_last_step_was(
+    cluster: FakeKubernetesApi,
+) -> None:
+    """For example one that evaluates, or saves its last checkpoint, for longer than `limits.stall_minutes`."""
+    run = run_of(spec_with(limits__stall_minutes=60))
+    job = submitted(run)["job"]
+    (found,) = (each for each in cluster.objects.values() if each["kind"] == "Job")
+    found["status"] = {"active": 2, "ready": 2, "startTime": (NOW - timedelta(days=10)).isoformat()}
+    with pytest.raises(JobStalled):
+        poll(run, job)
+    found["status"] |= {"active": 0, "ready": 0, "conditions": [{"type": "Complete", "status": "True"}]}
+    assert poll(run, job)["phase"] == "succeeded"
+
+
 def told(run: Run, **fields: Any) -> dict[str, Any]:
     job = JobRef(name=f"{run.run_id}-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=2)
     cause = '{"errorType": "ClusterUnavailable", "errorMessage": "The Kubernetes API answered 503."}'
@@ -66,6 +81,7 @@ def told(run: Run, **fields: Any) -> dict[str, Any]:
         "error": {"Error": "ClusterUnavailable", "Cause": cause},
         "job": job.model_dump(mode="json"),
         "ends_by": "2026-11-26T12:45:00.000Z",
+        "blind_after": "2026-11-23T13:00:00.000Z",
     }
     return notify.lambda_handler(event | fields, CONTEXT)
 
@@ -82,8 +98,11 @@ def test_the_owner_is_told_once_what_happened_what_was_done_and_what_to_do(aws: 
     )
     assert done.startswith("What was done: nothing was stopped. The job trains on, until 2026-11-26 12:45 UTC at most.")
     assert do.startswith("What to do: Check that the cluster is ACTIVE")
-    told(run, ends_by="2026-11-27T12:45:00.000Z")
-    assert len(aws.messages) == 2, "the next attempt's job is another one"
+    told(run, blind_after="2026-11-24T13:00:00.000Z")
+    assert len(aws.messages) == 2, "the job could be seen in between"
+    next_attempt = JobRef(name=f"{run.run_id}-training-2", stage=Stage.TRAINING, attempt=2, num_nodes=2)
+    told(run, job=next_attempt.model_dump(mode="json"))
+    assert len(aws.messages) == 3, "the next attempt's job is another one"
 
 
 def test_the_end_of_a_run_is_told_once_however_often_the_function_is_repeated(aws: Aws) -> None:
