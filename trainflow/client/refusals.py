@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from trainflow.client.place import PlaceRefused
 
@@ -58,18 +58,29 @@ def told(method: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
+def is_refusal(error: BotoCoreError | ClientError) -> bool:
+    """Whether the caller lacks a permission, or is not known: the same request will not be answered later either."""
+    if isinstance(error, NoCredentialsError):
+        return True
+    return isinstance(error, ClientError) and _code(error) in DENIED | EXPIRED | UNKNOWN_KEY
+
+
 def sentence_of(error: BotoCoreError | ClientError) -> str:
     """What AWS said, and the action that was refused."""
     if not isinstance(error, ClientError):
         return f"AWS cannot be asked: {_one_line(str(error))}."
     said = error.response.get("Error", {})
-    code, operation = said.get("Code", "an error"), error.operation_name
+    code, operation = _code(error), error.operation_name
     if code in DENIED:
         action = ACTIONS.get(operation, operation)
         return f"These credentials may not call {action}: {_one_line(said.get('Message', code))}."
     if code in EXPIRED | UNKNOWN_KEY:
         return f"AWS does not accept these credentials ({code}); log in again."
     return f"{operation} answered {code}: {_one_line(said.get('Message', ''))}."
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "an error"))
 
 
 def _one_line(text: str) -> str:

@@ -18,6 +18,7 @@ from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.statistics import read_statistics
 from trainflow.client.observe.training_log import MAX_FOLLOWED_GANG, TrainingLog, may_hold_rank0
+from trainflow.client.place import PlaceRefused
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
 from trainflow.models.run_record import MetricsPublished, Restart, RunError, RunRecord, RunStatus
@@ -160,7 +161,12 @@ class RunObserver:
             kept: The steps that the workflow kept, so that this record has the figures of its own; if there are none,
                 what was observed.
             settle_seconds: How long to wait for metrics that CloudWatch does not show yet (AWS: up to two minutes).
+
+        Raises:
+            PlaceRefused: If the caller may not read the executions, and no status is given: how they ended is unknown.
         """
+        if self._executions.is_refused and status is None:
+            raise PlaceRefused(str(self._executions.trouble))
         now = self._clock()
         return build_record(
             run_id=self._run_id,
