@@ -38,11 +38,26 @@ DENIED = frozenset(
 )
 """Codes of the services for a caller who lacks a permission; S3 answers HEAD with the status alone."""
 
+KEY_DENIED = frozenset({"KmsAccessDeniedException"})
+"""Codes for a caller who may not use the KMS key behind what is asked for: those of Step Functions and CloudWatch (API
+references, 'Errors'). S3 and DynamoDB use the codes of every refusal. Lambda's `KMSAccessDeniedException` is about the
+role of the function."""
+
+READS_OBJECTS = frozenset({"GetObject", "HeadObject"})
+"""Operations of S3 that also need the key of an encrypted object (S3 API reference, 'Permissions')."""
+
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 """Codes for credentials that were valid once."""
 
 UNKNOWN_KEY = frozenset({"AuthFailure", "InvalidAccessKeyId", "InvalidClientTokenId", "UnrecognizedClientException"})
 """Codes for credentials that AWS does not know."""
+
+_NAMED_ACTION = re.compile(r"not authorized to perform: (?P<action>[a-z0-9-]+:[A-Za-z]+)")
+"""What services say of the missing permission (IAM user guide, 'Troubleshoot access denied error messages'). S3 names
+`kms:Decrypt` so where it may read an object and not its key."""
+
+_NAMED_KEY = re.compile(r"KMS key access denied|customer master key")
+"""How DynamoDB and KMS say it without the action."""
 
 
 def told(method: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -62,7 +77,7 @@ def is_refusal(error: BotoCoreError | ClientError) -> bool:
     """Whether the caller lacks a permission, or is not known: the same request will not be answered later either."""
     if isinstance(error, NoCredentialsError):
         return True
-    return isinstance(error, ClientError) and _code(error) in DENIED | EXPIRED | UNKNOWN_KEY
+    return isinstance(error, ClientError) and _code(error) in DENIED | KEY_DENIED | EXPIRED | UNKNOWN_KEY
 
 
 def sentence_of(error: BotoCoreError | ClientError) -> str:
@@ -71,12 +86,22 @@ def sentence_of(error: BotoCoreError | ClientError) -> str:
         return f"AWS cannot be asked: {_one_line(str(error))}."
     said = error.response.get("Error", {})
     code, operation = _code(error), error.operation_name
-    if code in DENIED:
-        action = ACTIONS.get(operation, operation)
-        return f"These credentials may not call {action}: {_one_line(said.get('Message', code))}."
+    if code in DENIED | KEY_DENIED:
+        message = _one_line(said.get("Message", code))
+        return f"These credentials may not call {_refused_action(code, operation, message)}: {message}."
     if code in EXPIRED | UNKNOWN_KEY:
         return f"AWS does not accept these credentials ({code}); log in again."
     return f"{operation} answered {code}: {_one_line(said.get('Message', ''))}."
+
+
+def _refused_action(code: str, operation: str, message: str) -> str:
+    """The action that is missing: the one that the service names, and otherwise what the operation needs."""
+    if named := _NAMED_ACTION.search(message):
+        return named["action"]
+    action = ACTIONS.get(operation, operation)
+    if code in KEY_DENIED or _NAMED_KEY.search(message):
+        return f"kms:Decrypt on the key behind {action}"
+    return f"{action}, or kms:Decrypt on the object's key" if operation in READS_OBJECTS else action
 
 
 def _code(error: ClientError) -> str:

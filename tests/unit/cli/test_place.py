@@ -221,7 +221,7 @@ def test_a_history_that_does_not_come_is_no_run_that_goes_on(
     without_cluster(runs, monkeypatch)
     run_id = runs.start(parse_run_spec(SPEC))
     unread(runs, "ThrottlingException")
-    with pytest.raises(PlaceRefused, match="Step Functions cannot be asked: .*ThrottlingException"):
+    with pytest.raises(PlaceRefused, match=r"Step Functions cannot be asked: .*ThrottlingException"):
         runs.details(run_id)
 
 
