@@ -44,7 +44,11 @@ references, 'Errors'). S3 and DynamoDB use the codes of every refusal. Lambda's 
 role of the function."""
 
 READS_OBJECTS = frozenset({"GetObject", "HeadObject"})
-"""Operations of S3 that also need the key of an encrypted object (S3 API reference, 'Permissions')."""
+"""Operations of S3 that also need the key of an encrypted object; where there is no object, S3 says so to those who may
+list the bucket alone (S3 API reference, 'Permissions')."""
+
+OR_OF_OBJECTS = ", or kms:Decrypt on the object's key, or s3:ListBucket if there is no such object"
+"""What may be missing besides, where S3 names no action."""
 
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 """Codes for credentials that were valid once."""
@@ -101,7 +105,7 @@ def _refused_action(code: str, operation: str, message: str) -> str:
     action = ACTIONS.get(operation, operation)
     if code in KEY_DENIED or _NAMED_KEY.search(message):
         return f"kms:Decrypt on the key behind {action}"
-    return f"{action}, or kms:Decrypt on the object's key" if operation in READS_OBJECTS else action
+    return f"{action}{OR_OF_OBJECTS}" if operation in READS_OBJECTS else action
 
 
 def _code(error: ClientError) -> str:

@@ -175,6 +175,9 @@ def test_what_aws_refuses_is_one_sentence_with_the_permission(code: str, sentenc
 DECRYPT = "User: x is not authorized to perform: kms:Decrypt on resource: arn:aws:kms:r:1:key/k because no policy"
 """The beginning of what services say of a key."""
 
+OF_OBJECTS = ", or kms:Decrypt on the object's key, or s3:ListBucket if there is no such object"
+"""What else may be missing where S3 names no action."""
+
 
 @pytest.mark.parametrize(
     ("operation", "code", "message", "missing"),
@@ -190,8 +193,8 @@ DECRYPT = "User: x is not authorized to perform: kms:Decrypt on resource: arn:aw
         ("PutObject", "AccessDenied", DECRYPT.replace("Decrypt", "GenerateDataKey"), "kms:GenerateDataKey"),
         ("GetObject", "AccessDenied", "User: x is not authorized to perform: s3:GetObject on", "s3:GetObject"),
         ("GetObject", "AccessDenied", "User: x is not authorized to perform: s3:ListBucket on", "s3:ListBucket"),
-        ("GetObject", "AccessDenied", "Access Denied", "s3:GetObject, or kms:Decrypt on the object's key"),
-        ("HeadObject", "403", "Forbidden", "s3:GetObject, or kms:Decrypt on the object's key"),
+        ("GetObject", "AccessDenied", "Access Denied", f"s3:GetObject{OF_OBJECTS}"),
+        ("HeadObject", "403", "Forbidden", f"s3:GetObject{OF_OBJECTS}"),
         ("ListObjectsV2", "AccessDenied", "Access Denied", "s3:ListBucket"),
         (
             "GetItem",
