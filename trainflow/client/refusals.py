@@ -29,6 +29,7 @@ ACTIONS = {
     "DescribeCluster": "eks:DescribeCluster",
     "Invoke": "lambda:InvokeFunction",
     "FilterLogEvents": "logs:FilterLogEvents",
+    "GetMetricStatistics": "cloudwatch:GetMetricStatistics",
     "DescribeSpotPriceHistory": "ec2:DescribeSpotPriceHistory",
 }
 """The IAM action of each operation that the client calls (Service Authorization Reference)."""

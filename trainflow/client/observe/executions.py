@@ -105,5 +105,5 @@ class ExecutionTree:
             self.trouble, self.is_refused = None, False
         except (BotoCoreError, ClientError) as error:
             self.is_refused = is_refusal(error)
-            self.trouble = sentence_of(error) if self.is_refused else f"Step Functions cannot be asked: {error}"
+            self.trouble = f"{'' if self.is_refused else 'Step Functions cannot be asked: '}{sentence_of(error)}"
         return grew

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.logs import NUM_LAST_LINES, LogFollower
@@ -90,6 +88,7 @@ class RunObserver:
         self._restarts: tuple[Restart, ...] = ()
         self._instance_type: str | None = None
         self._node_use: NodeUse | None = None
+        self._not_compared: str | None = None
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="executions", daemon=True)
@@ -168,7 +167,7 @@ class RunObserver:
         if self._executions.is_refused and status is None:
             raise PlaceRefused(str(self._executions.trouble))
         now = self._clock()
-        return build_record(
+        record = build_record(
             run_id=self._run_id,
             history=self._executions.history,
             children=self._executions.children,
@@ -179,6 +178,9 @@ class RunObserver:
             status=status,
             error=error,
         )
+        if self._not_compared is None:
+            return record
+        return record.model_copy(update={"not_checked": [*record.not_checked, self._not_compared]})
 
     def steps(self) -> list[StepMetrics]:
         """Logged steps of the training job in their order, repeated ones once: the report's curves."""
@@ -298,6 +300,7 @@ class RunObserver:
                 end=max(now, *moments),
                 now=now,
             )
-        except (BotoCoreError, ClientError):
+        except PlaceRefused as refused:
+            self._not_compared = f"The published metrics were not compared with the log. {refused}"
             return None
         return compare(lines, statistics)
