@@ -13,6 +13,7 @@ from pathlib import Path
 
 from local.aws.deployment import create_bucket
 from local.aws.server import AwsServer
+from trainflow.client.artifacts import is_plain
 
 DEMO_BUCKET = "trainflow-demo"
 CORPUS_KEY = "pydoc-wordpiece-seqlen64.tar"
@@ -68,11 +69,14 @@ def put(root: Path, bucket: str, key: str, content: bytes) -> None:
 
 
 def save(aws: AwsServer, bucket: str, root: Path) -> None:
-    """Write a bucket's objects below `root`; those that are there already stay as they are."""
+    """Write a bucket's objects below `root`; those that are there already stay as they are.
+
+    Keys that lead out of the bucket's folder, which any program with the bucket may choose, are left out.
+    """
     s3 = aws.client("s3")
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
         for item in page.get("Contents", ()):
             target = root / bucket / item["Key"]
-            if not target.exists():
+            if is_plain(item["Key"]) and not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 s3.download_file(bucket, item["Key"], str(target))

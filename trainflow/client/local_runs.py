@@ -210,7 +210,7 @@ class LocalRuns:
                 modified_at=datetime.fromtimestamp(path.stat().st_mtime, UTC),
             )
             for path in sorted(kept.rglob("*"))
-            if path.is_file()
+            if path.is_file() and not path.is_symlink()
         ]
 
     def fetch(self, artifact: Artifact, path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from trainflow.client.place import PlaceRefused
 
@@ -29,6 +29,7 @@ ACTIONS = {
     "DescribeCluster": "eks:DescribeCluster",
     "Invoke": "lambda:InvokeFunction",
     "FilterLogEvents": "logs:FilterLogEvents",
+    "GetMetricStatistics": "cloudwatch:GetMetricStatistics",
     "DescribeSpotPriceHistory": "ec2:DescribeSpotPriceHistory",
 }
 """The IAM action of each operation that the client calls (Service Authorization Reference)."""
@@ -38,11 +39,30 @@ DENIED = frozenset(
 )
 """Codes of the services for a caller who lacks a permission; S3 answers HEAD with the status alone."""
 
+KEY_DENIED = frozenset({"KmsAccessDeniedException"})
+"""Codes for a caller who may not use the KMS key behind what is asked for: those of Step Functions and CloudWatch (API
+references, 'Errors'). S3 and DynamoDB use the codes of every refusal. Lambda's `KMSAccessDeniedException` is about the
+role of the function."""
+
+READS_OBJECTS = frozenset({"GetObject", "HeadObject"})
+"""Operations of S3 that also need the key of an encrypted object; where there is no object, S3 says so to those who may
+list the bucket alone (S3 API reference, 'Permissions')."""
+
+OR_OF_OBJECTS = ", or kms:Decrypt on the object's key, or s3:ListBucket if there is no such object"
+"""What may be missing besides, where S3 names no action."""
+
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 """Codes for credentials that were valid once."""
 
 UNKNOWN_KEY = frozenset({"AuthFailure", "InvalidAccessKeyId", "InvalidClientTokenId", "UnrecognizedClientException"})
 """Codes for credentials that AWS does not know."""
+
+_NAMED_ACTION = re.compile(r"not authorized to perform: (?P<action>[a-z0-9-]+:[A-Za-z]+)")
+"""What services say of the missing permission (IAM user guide, 'Troubleshoot access denied error messages'). S3 names
+`kms:Decrypt` so where it may read an object and not its key."""
+
+_NAMED_KEY = re.compile(r"KMS key access denied|customer master key")
+"""How DynamoDB and KMS say it without the action."""
 
 
 def told(method: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -58,18 +78,39 @@ def told(method: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
+def is_refusal(error: BotoCoreError | ClientError) -> bool:
+    """Whether the caller lacks a permission, or is not known: the same request will not be answered later either."""
+    if isinstance(error, NoCredentialsError):
+        return True
+    return isinstance(error, ClientError) and _code(error) in DENIED | KEY_DENIED | EXPIRED | UNKNOWN_KEY
+
+
 def sentence_of(error: BotoCoreError | ClientError) -> str:
     """What AWS said, and the action that was refused."""
     if not isinstance(error, ClientError):
         return f"AWS cannot be asked: {_one_line(str(error))}."
     said = error.response.get("Error", {})
-    code, operation = said.get("Code", "an error"), error.operation_name
-    if code in DENIED:
-        action = ACTIONS.get(operation, operation)
-        return f"These credentials may not call {action}: {_one_line(said.get('Message', code))}."
+    code, operation = _code(error), error.operation_name
+    if code in DENIED | KEY_DENIED:
+        message = _one_line(said.get("Message", code))
+        return f"These credentials may not call {_refused_action(code, operation, message)}: {message}."
     if code in EXPIRED | UNKNOWN_KEY:
         return f"AWS does not accept these credentials ({code}); log in again."
     return f"{operation} answered {code}: {_one_line(said.get('Message', ''))}."
+
+
+def _refused_action(code: str, operation: str, message: str) -> str:
+    """The action that is missing: the one that the service names, and otherwise what the operation needs."""
+    if named := _NAMED_ACTION.search(message):
+        return named["action"]
+    action = ACTIONS.get(operation, operation)
+    if code in KEY_DENIED or _NAMED_KEY.search(message):
+        return f"kms:Decrypt on the key behind {action}"
+    return f"{action}{OR_OF_OBJECTS}" if operation in READS_OBJECTS else action
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "an error"))
 
 
 def _one_line(text: str) -> str:

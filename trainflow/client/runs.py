@@ -172,6 +172,8 @@ class DeployedRuns:
     def follow(self, run_id: str, *, log_dir: Path) -> FollowedRun:
         """See `Place`."""
         execution = self._execution(run_id)
+        # A caller who may not read it is told at once; the observer, which polls, notes what fails meanwhile.
+        self._stepfunctions.get_execution_history(executionArn=execution["executionArn"], maxResults=1)
         observer = RunObserver(
             stepfunctions=self._stepfunctions,
             cloudwatch=self._client("cloudwatch"),
@@ -345,6 +347,7 @@ class DeployedRuns:
     def settle(self) -> None:
         """Wait for what the end of a run triggers, where the place can tell that it is done: AWS cannot."""
 
+    @told
     def kept_steps(self, run_id: str) -> KeptSteps | None:
         """The steps that the workflow kept of a run; None if there are none."""
         stored = self._stored(run_id, STEPS_FILE)
@@ -371,6 +374,8 @@ class DeployedRuns:
     def _tree(self, execution: Any, *, with_children: bool = True) -> ExecutionTree:
         tree = ExecutionTree(self._stepfunctions, execution["executionArn"])
         tree.read(with_children=with_children)
+        if tree.trouble is not None:  # an execution that was not read is not one that goes on
+            raise PlaceRefused(tree.trouble)
         return tree
 
     def _stored(self, run_id: str, name: str) -> bytes | None:
@@ -428,7 +433,11 @@ class ObservedRun:
         return self._finished
 
     def record(self, *, aborted: RunError | None = None) -> RunRecord:
-        """See `FollowedRun`."""
+        """See `FollowedRun`.
+
+        Raises:
+            PlaceRefused: If the caller may not read the run's execution any more.
+        """
         # The end of the execution has a record written of it; this one is made of the same facts and what was observed.
         self._place.settle()
         return self._observer.record(

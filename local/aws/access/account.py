@@ -125,6 +125,11 @@ class Account:
             return None
         return self.key_arn(item.kms_key_id) if item.kms_key_id else None
 
+    def has_object(self, bucket: str, key: str) -> bool:
+        """Whether there is an object; also for a bucket that does not exist, which has an error of its own."""
+        found = self._bucket(bucket)
+        return found is None or key in found.keys
+
     def key_arn(self, key: str) -> str:
         """ARN of a key, for its id, alias or ARN; one that does not exist has an ARN all the same."""
         found = self._key(key)

@@ -114,8 +114,13 @@ class Guard:
         """The secret that belongs to an access key; None for a key that the twin has not given out."""
         return self._owner_secret if key == self._owner_key else self.account.secret_of(key)
 
-    def require(self, caller: Caller, asks: Iterable[Ask]) -> None:
+    def require(self, caller: Caller, asks: Iterable[Ask], *, is_recorded: bool = True) -> None:
         """Return if a caller has all of some permissions.
+
+        Args:
+            caller: The caller.
+            asks: The permissions.
+            is_recorded: Whether the calls are remembered: not those of a permission that a caller can do without.
 
         Raises:
             AccessDenied: If it lacks one; the message says which, as AWS says it. Also if its access key is unknown.
@@ -128,7 +133,7 @@ class Guard:
             if ask.action in USES_OF_KEYS:
                 self._require_usable(ask)
             decision = self._judge(caller, ask)
-            if caller.kind != "owner":
+            if caller.kind != "owner" and is_recorded:
                 self._record(caller, ask, allowed=decision.allowed)
             if not decision.allowed:
                 on = "" if ask.resource == "*" else f" on resource: {ask.resource}"
@@ -210,6 +215,11 @@ def install(guard: Guard) -> None:
             return
         try:
             guard.require(caller, _asks_of_s3(self, bucket_name, key_name, guard.account))
+            if self.data["Action"] == "GetObject" and not guard.account.has_object(bucket_name or "", key_name or ""):
+                # Only who may list the keys is told that there is none (S3 API reference, GetObject, 'Permissions').
+                # The request has no prefix, so a policy with a condition on it does not allow that.
+                listed = Ask("s3:ListBucket", f"arn:aws:s3:::{bucket_name}", TLS)
+                guard.require(caller, [listed], is_recorded=False)
         except AccessDenied as denied:
             if denied.code == UNKNOWN_KEY:
                 said = "The AWS Access Key Id you provided does not exist in our records."

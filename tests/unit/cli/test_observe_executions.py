@@ -114,3 +114,20 @@ def test_a_fault_of_step_functions_is_recorded_until_it_ends() -> None:
     client.refusal = None
     assert tree.read()
     assert tree.trouble is None
+
+
+def test_a_missing_permission_is_the_sentence_that_names_it() -> None:
+    run = recorded("succeeded")
+    client = FakeStepFunctions(run)
+    client.visible[run.history.arn] = 5
+    tree = ExecutionTree(client, run.history.arn)  # type: ignore[arg-type]
+    said = {"Code": "AccessDeniedException", "Message": "User x is not authorized"}
+    client.refusal = ClientError({"Error": said}, "GetExecutionHistory")
+
+    assert not tree.read()
+    sentence = "These credentials may not call states:GetExecutionHistory: User x is not authorized."
+    assert (tree.trouble, tree.is_refused) == (sentence, True)
+
+    client.refusal = None
+    assert tree.read()
+    assert (tree.trouble, tree.is_refused) == (None, False)

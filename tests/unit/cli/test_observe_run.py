@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from fake_cluster import FakeCluster, FakeLog, event, finished_pod, running_pod
 from polling import eventually
 from recorded_runs import RecordedRun, recorded, statistics_of
@@ -24,8 +25,11 @@ class FakeCloudWatch:
 
     def __init__(self, data: list[StepMetrics]) -> None:
         self.data = data
+        self.refusal: ClientError | None = None
 
     def get_metric_statistics(self, *, StartTime: datetime, EndTime: datetime, Period: int, **_: Any) -> dict[str, Any]:
+        if self.refusal is not None:
+            raise self.refusal
         inside = [datum for datum in self.data if StartTime <= datum.logged_at < EndTime]
         return {
             "Datapoints": [
@@ -226,3 +230,25 @@ def test_a_log_without_a_step_is_a_warning_in_the_live_view(observed: Observed) 
     eventually(lambda: bool(observed.observer.snapshot().warnings))
     (warning,) = observed.observer.snapshot().warnings
     assert "progress" in warning
+
+
+def test_metrics_that_may_not_be_read_back_are_named_in_the_record_with_the_permission(observed: Observed) -> None:
+    run, cluster = observed.run, observed.cluster
+    said = {"Code": "AccessDenied", "Message": "User x is not authorized"}
+    observed.cloudwatch.refusal = ClientError({"Error": said}, "GetMetricStatistics")
+    cluster.pods["train-0"] = running_pod("train-0")
+    log = cluster.logs.setdefault("train-0", FakeLog())
+    log.write(*stamped(run.log))
+    log.end()
+    observed.show()
+    observed.observer.start()
+    eventually(lambda: len(observed.observer.snapshot().steps) == 200)
+    cluster.pods["train-0"] = finished_pod("train-0")
+    observed.observer.stop()
+
+    record = observed.observer.record()
+    assert record.status is RunStatus.SUCCEEDED
+    assert record.not_checked[-1] == (
+        "The published metrics were not compared with the log. These credentials may not call "
+        "cloudwatch:GetMetricStatistics: User x is not authorized."
+    )

@@ -9,10 +9,13 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.slurm import SlurmJobs
+from trainflow.client.refusals import OR_OF_OBJECTS
+from trainflow.errors import TrainflowError
 from trainflow.record.pods import PodView, pod_view
 
 BUCKET, RUN, JOB = "artifacts", "demo-0123456789ab", "demo-0123456789ab-training-1"
@@ -156,3 +159,46 @@ def test_the_watcher_that_follows_pods_follows_these(s3: Any, jobs: SlurmJobs, m
     assert ended.wait(10)
     watcher.stop()
     assert [pod.phase for pod in watcher.pods()] == ["Succeeded"]
+
+
+def refuse(s3: Any, operation: str, code: str) -> None:
+    """Let S3 answer an operation with this code from now on."""
+
+    def refused(**_: object) -> None:
+        raise ClientError({"Error": {"Code": code, "Message": "User x is not authorized"}}, operation)
+
+    s3.meta.events.register(f"before-call.s3.{operation}", refused)
+
+
+def asked(jobs: SlurmJobs) -> tuple[str, str]:
+    """What the view of the pods says, and what their log says."""
+    watcher = PodWatcher(jobs, RUN, lambda _pod: None)
+    watcher.read()
+    with pytest.raises(TrainflowError) as refused:
+        list(jobs.pod_log(f"{JOB}-0", None, since=None, follow=False))
+    return str(watcher.trouble), str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("operation", "action"),
+    [
+        ("ListObjectsV2", "s3:ListBucket"),
+        ("GetObject", f"s3:GetObject{OR_OF_OBJECTS}"),
+    ],
+)
+def test_a_missing_permission_is_the_sentence_that_names_it(
+    s3: Any, jobs: SlurmJobs, operation: str, action: str
+) -> None:
+    write_segment(s3, 1, "began")
+    refuse(s3, operation, "AccessDenied")
+    sentence = f"These credentials may not call {action}: User x is not authorized."
+    assert asked(jobs) == (sentence, sentence)
+
+
+def test_s3_that_does_not_answer_well_is_one_sentence(s3: Any, jobs: SlurmJobs) -> None:
+    write_segment(s3, 1, "began")
+    refuse(s3, "GetObject", "InternalError")
+    watched, log = asked(jobs)
+    answered = "cannot be read: GetObject answered InternalError: User x is not authorized."
+    assert watched == f"s3://{BUCKET}/runs/{RUN}/jobs/{JOB}.json {answered}"
+    assert log.endswith(answered)

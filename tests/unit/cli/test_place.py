@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from moto import mock_aws
+from rich.console import Console
+from starlette.testclient import TestClient
 
 from tests.fakes.runs import SPEC, spec_with
+from trainflow.cli.deployed.start import follow_started
 from trainflow.client import place as places
 from trainflow.client.place import PlaceOptions, PlaceRefused, PlaceUnavailable, RunNotFound, RunSummary, open_place
 from trainflow.client.pod_logs import LogRequest
@@ -22,6 +26,8 @@ from trainflow.kubernetes.api import KubernetesApi
 from trainflow.models.deployment_address import DeploymentAddress
 from trainflow.models.run_record import RunError, RunStatus
 from trainflow.models.run_spec import parse_run_spec
+from trainflow.page.app import PageApp
+from trainflow.page.library import RunLibrary
 
 REASON = RunError(name="Aborted", message="It was stopped.", what_to_do="Start it again.")
 
@@ -170,3 +176,92 @@ def test_a_run_that_is_not_there_is_named(runs: DeployedRuns) -> None:
 
     ask(lambda: runs.describe("absent"))
     ask(lambda: runs.stop("absent", reason=REASON))
+
+
+def unread(runs: DeployedRuns, code: str = "AccessDeniedException") -> None:
+    """Let Step Functions refuse the history of executions from now on."""
+
+    def refused(**_: object) -> None:
+        raise ClientError({"Error": {"Code": code, "Message": "User x is not authorized"}}, "GetExecutionHistory")
+
+    runs._stepfunctions.meta.events.register("before-call.stepfunctions.GetExecutionHistory", refused)
+
+
+UNREAD = "These credentials may not call states:GetExecutionHistory: User x is not authorized."
+"""What is said then."""
+
+NEED_THE_HISTORY: dict[str, Callable[[DeployedRuns, str, Path], object]] = {
+    "details": lambda runs, run_id, _: runs.details(run_id),
+    "record": lambda runs, run_id, _: runs.record(run_id),
+    "final_record": lambda runs, run_id, _: runs.final_record(run_id),
+    "report": lambda runs, run_id, _: runs.report(run_id),
+    "resume": lambda runs, run_id, _: runs.resume(run_id),
+    "follow": lambda runs, run_id, folder: runs.follow(run_id, log_dir=folder),
+}
+
+
+@pytest.mark.parametrize("call", NEED_THE_HISTORY)
+def test_a_run_whose_history_may_not_be_read_is_refused_with_the_permission(
+    runs: DeployedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr("trainflow.client.runs.STOP_SECONDS", 0.0)
+    without_cluster(runs, monkeypatch)
+    run_id = runs.start(parse_run_spec(SPEC))
+    runs.stop(run_id, reason=REASON)
+    unread(runs)
+    with pytest.raises(PlaceRefused) as refused:
+        NEED_THE_HISTORY[call](runs, run_id, tmp_path)
+    assert str(refused.value) == UNREAD
+    assert [run.run_id for run in runs.runs()] == [run_id], "nothing was started"
+
+
+def test_a_history_that_does_not_come_is_no_run_that_goes_on(
+    runs: DeployedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_cluster(runs, monkeypatch)
+    run_id = runs.start(parse_run_spec(SPEC))
+    unread(runs, "ThrottlingException")
+    with pytest.raises(PlaceRefused, match=r"Step Functions cannot be asked: .*ThrottlingException"):
+        runs.details(run_id)
+
+
+def test_a_view_says_which_permission_has_gone_meanwhile_and_makes_no_record_of_what_it_has_not_seen(
+    runs: DeployedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_cluster(runs, monkeypatch)
+    run_id = runs.start(parse_run_spec(SPEC))
+    followed = runs.follow(run_id, log_dir=tmp_path)
+    unread(runs)
+    with followed:
+        while (trouble := followed.snapshot().trouble) is None:
+            time.sleep(0.01)
+    assert UNREAD in (trouble, followed.snapshot().trouble)
+    with pytest.raises(PlaceRefused) as refused:
+        followed.record()
+    assert str(refused.value) == UNREAD
+    assert followed.record(aborted=REASON).status is RunStatus.ABORTED
+
+
+def test_the_page_of_a_run_whose_history_may_not_be_read_says_so(
+    runs: DeployedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_cluster(runs, monkeypatch)
+    run_id = runs.start(parse_run_spec(SPEC))
+    unread(runs)
+    with RunLibrary(folder=tmp_path, place=runs) as library:
+        answer = TestClient(PageApp(library, form_token="form").asgi).get(f"/runs/{run_id}")
+    assert (answer.status_code, answer.text) == (503, f"{UNREAD}\n")
+
+
+def test_a_run_that_was_started_and_may_not_be_followed_is_named(
+    runs: DeployedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_cluster(runs, monkeypatch)
+    run_id = runs.start(parse_run_spec(SPEC))
+    runs.stop(run_id, reason=REASON)  # nothing is followed for ever
+    unread(runs)
+    with pytest.raises(PlaceRefused, match="states:GetExecutionHistory"):
+        follow_started(runs, run_id, out=tmp_path, detach=False, console=Console(quiet=True), page=False)
+    assert capsys.readouterr().out == (
+        f"The run is not followed; this tells how it goes: trainflow status {run_id} --place twin\n"
+    )

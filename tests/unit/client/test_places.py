@@ -170,3 +170,53 @@ def test_what_aws_refuses_is_one_sentence_with_the_permission(code: str, sentenc
     with pytest.raises(PlaceRefused) as raised:
         call()
     assert str(raised.value) == sentence.replace("\n ", " ") == sentence_of(refusal)
+
+
+DECRYPT = "User: x is not authorized to perform: kms:Decrypt on resource: arn:aws:kms:r:1:key/k because no policy"
+"""The beginning of what services say of a key."""
+
+OF_OBJECTS = ", or kms:Decrypt on the object's key, or s3:ListBucket if there is no such object"
+"""What else may be missing where S3 names no action."""
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "message", "missing"),
+    [
+        ("GetExecutionHistory", "KmsAccessDeniedException", DECRYPT, "kms:Decrypt"),
+        (
+            "DescribeExecution",
+            "KmsAccessDeniedException",
+            "Access to the key is denied.",
+            "kms:Decrypt on the key behind states:DescribeExecution",
+        ),
+        ("GetObject", "AccessDenied", DECRYPT, "kms:Decrypt"),
+        ("PutObject", "AccessDenied", DECRYPT.replace("Decrypt", "GenerateDataKey"), "kms:GenerateDataKey"),
+        ("GetObject", "AccessDenied", "User: x is not authorized to perform: s3:GetObject on", "s3:GetObject"),
+        ("GetObject", "AccessDenied", "User: x is not authorized to perform: s3:ListBucket on", "s3:ListBucket"),
+        ("GetObject", "AccessDenied", "Access Denied", f"s3:GetObject{OF_OBJECTS}"),
+        ("HeadObject", "403", "Forbidden", f"s3:GetObject{OF_OBJECTS}"),
+        ("ListObjectsV2", "AccessDenied", "Access Denied", "s3:ListBucket"),
+        (
+            "GetItem",
+            "AccessDeniedException",
+            "KMS key access denied error: The ciphertext refers to a customer master key that does not exist",
+            "kms:Decrypt on the key behind GetItem",
+        ),
+    ],
+)
+def test_a_key_that_may_not_be_used_is_the_permission_that_is_named(
+    operation: str, code: str, message: str, missing: str
+) -> None:
+    from botocore.exceptions import ClientError
+
+    refusal = ClientError({"Error": {"Code": code, "Message": message}}, operation)
+    assert sentence_of(refusal) == f"These credentials may not call {missing}: {message.removesuffix('.')}."
+
+
+def test_a_function_whose_own_role_may_not_use_its_key_is_no_missing_permission_of_the_caller() -> None:
+    from botocore.exceptions import ClientError
+
+    said = {"Code": "KMSAccessDeniedException", "Message": "Lambda was unable to decrypt the environment variables."}
+    assert sentence_of(ClientError({"Error": said}, "Invoke")) == (
+        "Invoke answered KMSAccessDeniedException: Lambda was unable to decrypt the environment variables."
+    )

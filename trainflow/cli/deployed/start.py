@@ -18,7 +18,7 @@ from trainflow.cli.run import exit_status, stopped_by
 from trainflow.cli.spec_file import read_spec
 from trainflow.client.code import pack
 from trainflow.client.files import write_record, write_text
-from trainflow.client.place import new_run_id
+from trainflow.client.place import PlaceRefused, new_run_id
 from trainflow.client.place_names import read_names
 from trainflow.client.places import open_deployment
 from trainflow.client.runs import DeployedRuns
@@ -89,6 +89,9 @@ def follow_started(
         return _followed(runs, run_id, out=out, console=console, page=page)
     except KeyboardInterrupt:  # before or after the view, which asks
         return _left(runs, run_id)
+    except PlaceRefused:  # who may start runs may not always read them
+        print(f"The run is not followed; this tells how it goes: trainflow status {run_id} --place {runs.name}")
+        raise
 
 
 def _followed(runs: DeployedRuns, run_id: str, *, out: Path, console: Console, page: bool) -> int:

@@ -317,16 +317,24 @@ def artifacts(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what RUN has published, or copy it to a folder."""
+    """List what RUN has published, or copy it to a folder.
+
+    Exit status: 0; 1 if a part was not copied, because its name leads out of the folder.
+    """
+    from trainflow.cli.operate.copies import copied
     from trainflow.cli.operate.shown import table
     from trainflow.record.wording import size
 
     reader = open_reader(local=local, place=place, out=out, home=home)
     found = reader.artifacts(reader.describe(run).run_id)
     if pull is not None:
+        paths = []
         for artifact in found:
-            reader.fetch(artifact, pull / artifact.name)
-            typer.echo(pull / artifact.name)
+            paths.append(copied(reader, artifact, pull))
+            if paths[-1] is not None:
+                typer.echo(paths[-1])
+        if None in paths:
+            raise typer.Exit(FAILED)
     elif as_json:
         rows = [{"name": one.name, "bytes": one.size, "modified_at": one.modified_at.isoformat()} for one in found]
         print_json(rows)
@@ -357,6 +365,8 @@ def tensorboard(
     program = shutil.which("tensorboard") or shutil.which("tensorboard", path=str(Path(sys.executable).parent))
     if program is None:
         raise typer.BadParameter("TensorBoard is not installed: pip install tensorboard.")
+    from trainflow.cli.operate.copies import copied
+
     reader = open_reader(local=local, place=place, out=out, home=home)
     with tempfile.TemporaryDirectory(prefix="trainflow-events-") as folder, _until_interrupted():
         fetched = 0
@@ -365,9 +375,7 @@ def tensorboard(
             events = [one for one in reader.artifacts(run_id) if "tfevents" in one.name]
             if not events:
                 typer.echo(f"{run_id} has published no TensorBoard events.", err=True)
-            for one in events:
-                reader.fetch(one, Path(folder) / run_id / one.name)
-            fetched += len(events)
+            fetched += sum(copied(reader, one, Path(folder) / run_id) is not None for one in events)
         if not fetched:
             refuse("There is nothing to show; `trainflow metrics` prints the figures that the log has.")
         done = subprocess.run([program, "--logdir", folder, "--host", "127.0.0.1"], check=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainflow.cli.exit_status import FAILED
 from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, RunId, open_reader
 
 if TYPE_CHECKING:
@@ -40,9 +41,12 @@ def export(
 
     Spec, metrics, record and report; credentials are those that the tracker's own client finds. Without --mlflow and
     --wandb it goes where the configuration file says for the place. The same command again completes what is there.
+
+    Exit status: 0; 1 if a part of what RUN has published was not copied, because its name leads out of its folder.
     """
     import tempfile
 
+    from trainflow.cli.operate.copies import copied
     from trainflow.client.place_names import read_names
     from trainflow.client.tracking import exported_run, to_mlflow, to_wandb
 
@@ -55,16 +59,17 @@ def export(
         files = {"run.json": Path(folder) / "run.json", "report.html": Path(folder) / "report.html"}
         files["run.json"].write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
         files["report.html"].write_text(reader.report(run_id), encoding="utf-8")
-        for found in reader.artifacts(run_id) if artifacts else ():
-            if found.name not in files:
-                reader.fetch(found, Path(folder) / "artifacts" / found.name)
-                files[found.name] = Path(folder) / "artifacts" / found.name
+        wanted = [found for found in reader.artifacts(run_id) if found.name not in files] if artifacts else []
+        paths = {found.name: copied(reader, found, Path(folder) / "artifacts") for found in wanted}
+        files |= {name: path for name, path in paths.items() if path is not None}
         exported = exported_run(record, reader.steps(run_id), files)
         if to.mlflow is not None:
             number = to_mlflow.export(exported, uri=to.mlflow, experiment=to.experiment or EXPERIMENT)
             typer.echo(f"MLflow, experiment {to.experiment or EXPERIMENT}: run {number}")
         if to.wandb is not None:
             typer.echo(f"Weights & Biases: {to_wandb.export(exported, project=to.wandb)}")
+    if None in paths.values():
+        raise typer.Exit(FAILED)
 
 
 @dataclass(frozen=True, kw_only=True)

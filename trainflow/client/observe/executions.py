@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from trainflow.client.refusals import is_refusal, sentence_of
 from trainflow.models.run_record import RunStatus
 from trainflow.record.history import ExecutionHistory, child_arns
 
@@ -74,7 +75,9 @@ class ExecutionTree:
         self._parent = HistoryReader(stepfunctions, arn, with_data=True)
         self._children: dict[str, HistoryReader] = {}
         self.trouble: str | None = None
-        """Why Step Functions cannot be asked at the moment."""
+        """Why Step Functions cannot be asked at the moment; of a missing permission, the sentence that names it."""
+        self.is_refused = False
+        """Whether the caller may not read: no later poll will be answered either."""
 
     @property
     def history(self) -> ExecutionHistory:
@@ -99,7 +102,8 @@ class ExecutionTree:
                 self._children.setdefault(arn, HistoryReader(self._stepfunctions, arn, with_data=False))
             for reader in self._children.values():
                 grew |= reader.read()
-            self.trouble = None
-        except (BotoCoreError, ClientError) as refused:
-            self.trouble = f"Step Functions cannot be asked: {refused}"
+            self.trouble, self.is_refused = None, False
+        except (BotoCoreError, ClientError) as error:
+            self.is_refused = is_refusal(error)
+            self.trouble = f"{'' if self.is_refused else 'Step Functions cannot be asked: '}{sentence_of(error)}"
         return grew

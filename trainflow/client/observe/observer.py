@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.logs import NUM_LAST_LINES, LogFollower
@@ -18,6 +16,7 @@ from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.statistics import read_statistics
 from trainflow.client.observe.training_log import MAX_FOLLOWED_GANG, TrainingLog, may_hold_rank0
+from trainflow.client.place import PlaceRefused
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
 from trainflow.models.run_record import MetricsPublished, Restart, RunError, RunRecord, RunStatus
@@ -89,6 +88,7 @@ class RunObserver:
         self._restarts: tuple[Restart, ...] = ()
         self._instance_type: str | None = None
         self._node_use: NodeUse | None = None
+        self._not_compared: str | None = None
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="executions", daemon=True)
@@ -160,9 +160,14 @@ class RunObserver:
             kept: The steps that the workflow kept, so that this record has the figures of its own; if there are none,
                 what was observed.
             settle_seconds: How long to wait for metrics that CloudWatch does not show yet (AWS: up to two minutes).
+
+        Raises:
+            PlaceRefused: If the caller may not read the executions, and no status is given: how they ended is unknown.
         """
+        if self._executions.is_refused and status is None:
+            raise PlaceRefused(str(self._executions.trouble))
         now = self._clock()
-        return build_record(
+        record = build_record(
             run_id=self._run_id,
             history=self._executions.history,
             children=self._executions.children,
@@ -173,6 +178,9 @@ class RunObserver:
             status=status,
             error=error,
         )
+        if self._not_compared is None:
+            return record
+        return record.model_copy(update={"not_checked": [*record.not_checked, self._not_compared]})
 
     def steps(self) -> list[StepMetrics]:
         """Logged steps of the training job in their order, repeated ones once: the report's curves."""
@@ -292,6 +300,7 @@ class RunObserver:
                 end=max(now, *moments),
                 now=now,
             )
-        except (BotoCoreError, ClientError):
+        except PlaceRefused as refused:
+            self._not_compared = f"The published metrics were not compared with the log. {refused}"
             return None
         return compare(lines, statistics)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainflow.client.observe.cluster import LineStream
-from trainflow.errors import ServiceUnavailable
+from trainflow.client.place import PlaceRefused
+from trainflow.client.refusals import is_refusal, sentence_of
+from trainflow.errors import ServiceUnavailable, TrainflowError
 from trainflow.models.kubernetes_names import ATTEMPT_LABEL, FIRST_NODE_RANK_LABEL, JOB_LABEL, STAGE_LABEL
 from trainflow.protocol import slurm_job
 from trainflow.protocol.slurm_job import EPOCH, JobRecord, NodeRecord, parse_record
@@ -115,7 +117,7 @@ class SlurmJobs:
         except self._s3.exceptions.NoSuchKey:
             return
         except (BotoCoreError, ClientError) as error:
-            raise ServiceUnavailable(f"s3://{self._bucket}/{key} cannot be read: {error}") from error
+            raise _refused(error, f"s3://{self._bucket}/{key} cannot be read") from error
 
     def _list(self, prefix: str, *, what: str, field: str, delimiter: str = "", after: str = "") -> Iterator[str]:
         pages = self._s3.get_paginator("list_objects_v2").paginate(
@@ -126,7 +128,14 @@ class SlurmJobs:
                 found: Any = page.get(what, ())
                 yield from (str(each[field]) for each in found)
         except (BotoCoreError, ClientError) as error:
-            raise ServiceUnavailable(f"s3://{self._bucket}/{prefix} cannot be listed: {error}") from error
+            raise _refused(error, f"s3://{self._bucket}/{prefix} cannot be listed") from error
+
+
+def _refused(error: BotoCoreError | ClientError, what: str) -> TrainflowError:
+    """What a caller is told who may not read S3, or whom S3 does not answer."""
+    if is_refusal(error):
+        return PlaceRefused(sentence_of(error))
+    return ServiceUnavailable(f"{what}: {sentence_of(error)}")
 
 
 class _Stream:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from trainflow.client.refusals import told
 from trainflow.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE, RUN_DIMENSION, RunMetric
 from trainflow.record.published import PeriodStatistics
 
@@ -25,6 +26,7 @@ RETENTION = (
 """How long CloudWatch keeps data at which finest period, in seconds (CloudWatch's user guide, "Metrics retention")."""
 
 
+@told
 def read_statistics(
     cloudwatch: CloudWatchClient, run_id: str, *, deployment: str, start: datetime, end: datetime, now: datetime
 ) -> list[PeriodStatistics]:
@@ -39,7 +41,7 @@ def read_statistics(
         now: Tells which periods CloudWatch still has for data as old as `start`.
 
     Raises:
-        BotoCoreError, ClientError: If CloudWatch does not answer, or not well.
+        PlaceRefused: If the caller may not read them, or CloudWatch does not answer.
     """
     period = finest_period(now - start)
     found: list[PeriodStatistics] = []
