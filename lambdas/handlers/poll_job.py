@@ -23,6 +23,7 @@ from lambdas.logic.watching import (
     require_compiler_output,
     require_finite_loss,
     require_hope,
+    require_no_hang,
     require_progress,
 )
 from trainflow.errors import TrainflowError
@@ -66,7 +67,9 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if phase is JobPhase.PENDING and may_be_hopeless(status, limits=limits, now=now):
         waited = pending_for(status, now=now)
         require_hope(event.job, backend.pending_reason(event.job), waited=waited, limits=limits)
+    pause = watch_seconds(now - event.run.started_at, shortest=limits.poll_seconds)
     if phase is not JobPhase.SUCCEEDED and not event.log_unread:
+        require_no_hang(event.job, status, event.progress, poll_seconds=pause, now=now)
         require_progress(event.job, status, event.progress, limits=limits, now=now)
     if phase is JobPhase.RUNNING and is_long_compilation(event.job, status, limits=limits, now=now):
         _require_compiler_output(backend, event.job, limits=limits, now=now)
@@ -74,7 +77,6 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if phase is not JobPhase.SUCCEEDED:
         require_within_limits(event.run, now=now, spending=event.spending, progress=event.progress)
         told = warning(event.run, event.spending, event.progress, now=now)
-    pause = watch_seconds(now - event.run.started_at, shortest=limits.poll_seconds)
     left = seconds_left(event.run, event.spending, now=now)
     return {
         "phase": phase.value,

@@ -94,12 +94,19 @@ def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], curso
         if ahead is start:
             raise  # nothing could be read
         logger.warning("stopped early", extra={"error": type(error).__name__, "reason": str(error)})
-        return Published(cursor.alive_as(ahead), caught_up=False, unpublished=True)
+        return Published(_read_to(unread, cursor.alive_as(ahead)), caught_up=False, unpublished=True)
     if unread.replaced:
         logger.warning("the log was replaced: lines between the last poll and its end were not read")
         cursor = cursor.model_copy(update={"log_rotations": cursor.log_rotations + 1})
         recording.keep(run.run_id, (kept or recording.kept_steps(run.run_id)).extended((), cursor))
-    return Published(cursor, caught_up=unread.exhausted, unpublished=False)
+    return Published(_read_to(unread, cursor), caught_up=unread.exhausted, unpublished=False)
+
+
+def _read_to(unread: UnreadLines, cursor: MetricsCursor) -> MetricsCursor:
+    """The cursor; a hang that it tells of counts from now on if lines behind it have not been read yet."""
+    if unread.exhausted or cursor.hang is None:
+        return cursor
+    return cursor.model_copy(update={"hang": cursor.hang.model_copy(update={"seen_at": datetime.now(UTC)})})
 
 
 def publish_last_lines(

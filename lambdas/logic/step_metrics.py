@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Literal
 
+from trainflow.failures.hangs import CLUES, hang_line
 from trainflow.models.log_line import LogLine
 from trainflow.models.metric_names import REPORT_FIELDS, STEP_FIELDS
 from trainflow.models.progress import Format
-from trainflow.models.run import LogPosition, MetricsCursor
+from trainflow.models.run import Hang, LogPosition, MetricsCursor
 from trainflow.progress.reader import LINES_BEFORE_WARNING, TRAINFLOW, Numbering, ProgressReader
 from trainflow.protocol.checkpoint_line import (
     CHECKPOINT,
@@ -36,6 +37,9 @@ MAX_METRIC_NAMES = 10
 """Most figures of a program's own that are published: CloudWatch bills each name of each run as a metric, by the
 month."""
 
+AFTERMATH = timedelta(seconds=30)
+"""Time behind a line about a hang in which other lines belong to it: stacks, dumps, the same from other ranks."""
+
 TABLE_FIELDS = frozenset(row.field for row in REPORT_FIELDS)
 """Figures that have a metric of Trainflow's."""
 
@@ -57,6 +61,10 @@ class Batch:
     """Data points of the steps and reports, at most."""
     has_replays: bool = False
     """Whether there were lines of steps that have been published before: a restarted job repeats them."""
+    hang: Hang | None = None
+    """A hang that the lines, or earlier ones, tell of, if nothing has followed."""
+    hang_is_new: bool = False
+    """Whether these lines were the first to tell of it."""
 
     @property
     def is_full(self) -> bool:
@@ -72,6 +80,17 @@ class Batch:
             reports=[(at, report) for at, report in self.reports if report.step > _at_least(published.last_report)],
             has_replays=self.has_replays or len(steps) < len(self.steps),
         )
+
+    def watch_hang(self, line: LogLine) -> None:
+        """Remember what a line says of a hang, and forget it when another line shows that the program goes on."""
+        said = hang_line(line.text)
+        if said is not None and self.hang is not None:
+            self.hang = self.hang.model_copy(update={"logged_at": line.logged_at})
+        elif said is not None:
+            self.hang = Hang(error=said.error, line=said.text, logged_at=line.logged_at, seen_at=line.logged_at)
+            self.hang_is_new = True
+        elif self.hang is not None and line.logged_at - self.hang.logged_at > AFTERMATH:
+            self.hang = None
 
     def add_step(self, step: StepMetrics) -> None:
         """Append a step."""
@@ -104,20 +123,26 @@ def next_batch(
         lines_apart: Steps between two lines of a format that has no numbers.
     """
     reader = _reader(cursor, progress, lines_apart)
-    batch = Batch()
+    batch = Batch(hang=cursor.hang)
     last_step, last_report = cursor.last_step, cursor.last_report
     figures = frozenset(cursor.figures_of_last_step)
     read = 0
     first, second = reader.clues
+    clue1, clue2, clue3, clue4 = CLUES
     for read, line in enumerate(lines, start=1):  # noqa: B007  (counts the lines)
+        words = line.text.lower()
+        if batch.hang or clue1 in words or clue2 in words or clue3 in words or clue4 in words:
+            batch.watch_hang(line)
         if CHECKPOINT in line.text or HUGGING_FACE in line.text:
             saved = parse_checkpoint_line(line.text, line.logged_at)
             if saved is not None:
                 batch.checkpoints.append(saved)
+                batch.hang = None
                 continue
         if first not in line.text and second not in line.text:
             continue
         for found in reader.read(line):
+            batch.hang = None
             if isinstance(found, StepReport):
                 if last_step is not None and found.step <= last_step:
                     if last_report is None or found.step > last_report:
@@ -179,6 +204,8 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "printed_at": now if batch.num_lines else cursor.printed_at,
             "read_at": now,
             "last_report": _last_report(cursor, batch),
+            "hang": _hang(batch, now=now),
+            "longest_pause_seconds": _longest_pause_seconds(cursor, batch, log=log, now=now),
         }
     )
     if not steps:
@@ -203,6 +230,21 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "progressed_at": now,
         }
     )
+
+
+def _hang(batch: Batch, *, now: datetime) -> Hang | None:
+    """The hang that is known after a batch. One that the batch was the first to tell of has been seen now."""
+    if batch.hang is None or not batch.hang_is_new:
+        return batch.hang
+    return batch.hang.model_copy(update={"seen_at": now})
+
+
+def _longest_pause_seconds(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, now: datetime) -> float:
+    """The longest pause between steps; that between two pods' has a restart in it."""
+    is_same_pod = cursor.log is not None and log is not None and cursor.log.pod == log.pod
+    if not is_same_pod or cursor.progressed_at is None or not (batch.steps or batch.has_replays):
+        return cursor.longest_pause_seconds
+    return max(cursor.longest_pause_seconds, (now - cursor.progressed_at).total_seconds())
 
 
 def _metric_names(cursor: MetricsCursor, batch: Batch) -> tuple[str, ...]:

@@ -193,6 +193,43 @@ def _minutes(time: timedelta) -> str:
     return f"{time / timedelta(minutes=1):.3g}"
 
 
+HANG_GRACE = timedelta(minutes=2)
+"""Least time in which a job may go on after a library said in its log that it gave up waiting for other processes."""
+
+
+def require_no_hang(
+    job: JobRef, status: JobStatus, progress: MetricsCursor, *, poll_seconds: float, now: datetime
+) -> None:
+    """Require that a training job goes on after a line about a collective operation that does not end.
+
+    It has two minutes, two polls or the longest pause between steps so far, whichever is longest. A step, or a line of
+    another kind, ends the suspicion: `step_metrics.Batch.watch_hang`. Elastic jobs are left alone, because torchrun
+    starts their processes again; jobs that have ended are judged by how they ended.
+
+    Args:
+        job: The job.
+        status: Its status.
+        progress: What rank 0's log has shown.
+        poll_seconds: Time between two polls.
+        now: Time of the poll.
+
+    Raises:
+        TrainflowError: The named error of the line, as a rule CollectiveTimeout.
+    """
+    hang = progress.hang
+    is_watched = job.stage is Stage.TRAINING and not job.elastic and status.phase is not JobPhase.SUCCEEDED
+    if hang is None or not is_watched or status.started_at is None or hang.seen_at <= status.started_at:
+        return  # a hang of before the job started is that of the attempt before
+    pauses = timedelta(seconds=max(2 * poll_seconds, progress.longest_pause_seconds))
+    if now - hang.seen_at < max(HANG_GRACE, pauses):
+        return
+    last_step = "no step" if progress.last_step is None else f"no step after {progress.last_step}"
+    raise named_errors()[hang.error](
+        f"The job '{job.name}' hangs: it has logged {last_step}, and nothing else, in the "
+        f"{_minutes(now - hang.seen_at)} minutes since this line: {hang.line}"
+    )
+
+
 def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *, limits: Limits, now: datetime) -> None:
     """Require that a training job gets on: a job that hangs in a collective appears busy for ever.
 

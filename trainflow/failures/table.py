@@ -56,6 +56,8 @@ class Rule:
     pod_reasons: frozenset[str]
     exit_codes: frozenset[int]
     exceptions: frozenset[str]
+    hang: bool
+    """Whether a line that `log` finds says of a running job that it hangs."""
 
     def error_at(self, *, has_steps: bool) -> FailureClass:
         """The class of a job's failure.
@@ -110,6 +112,7 @@ def _rule(row: Mapping[str, Any], classes: Mapping[str, FailureClass]) -> Rule:
         pod_reasons=frozenset(row.get("pod_reason", ())),
         exit_codes=frozenset(row.get("exit_codes", ())),
         exceptions=frozenset(row.get("exceptions", ())),
+        hang=row.get("hang", False),
     )
 
 

@@ -105,6 +105,19 @@ class LogPosition(Fact):
     """Checksum of the first of these: if another line is the first one, it is another log."""
 
 
+class Hang(Fact):
+    """A library has said in rank 0's log that it gave up waiting for other processes, and nothing has followed."""
+
+    error: str
+    """Name of the error in which the job ends if it does not go on."""
+    line: str
+    """The first line that said so, cut."""
+    logged_at: datetime
+    """Time of the newest such line in the log."""
+    seen_at: datetime
+    """When the log had first been read to its end with it, by the Lambda's clock."""
+
+
 class MetricsCursor(Fact):
     """How far rank 0's log has been read and published."""
 
@@ -150,10 +163,19 @@ class MetricsCursor(Fact):
     """Data points whose time lay so far ahead that CloudWatch was given the time of the poll instead."""
     points_dropped: int = 0
     """Data points that CloudWatch does not take: too old, or refused."""
+    hang: Hang | None = None
+    """A hang that the log tells of; None also once a step or another line has followed."""
+    longest_pause_seconds: float = 0.0
+    """Longest time between two polls that found steps of one pod."""
 
     def alive_as(self, later: MetricsCursor) -> MetricsCursor:
         """This position with the signs of life of a later one, whose steps could not be published."""
-        signs = {"progressed_at": later.progressed_at, "printed_at": later.printed_at, "read_at": later.read_at}
+        signs = {
+            "progressed_at": later.progressed_at,
+            "printed_at": later.printed_at,
+            "read_at": later.read_at,
+            "hang": later.hang,
+        }
         return self.model_copy(update=signs)
 
 
