@@ -83,21 +83,25 @@ def test_what_the_templates_allow_is_done(aws: AwsServer, deployed: Deployment) 
     assert aws.client_of("sts", role("Notify")).get_caller_identity()["Arn"].endswith("trainflow-Notify/sts")
 
 
+@pytest.mark.parametrize("key", ["missing", "deleted"])
 def test_a_missing_object_is_missing_only_to_those_who_may_list_the_bucket(
-    aws: AwsServer, deployed: Deployment
+    aws: AwsServer, deployed: Deployment, key: str
 ) -> None:
     """As S3 answers; a policy that allows prefixes alone does not allow it."""
-    iam, missing = aws.client("iam"), {"Bucket": ARTIFACT_BUCKET, "Key": "runs/missing"}
+    iam, missing = aws.client("iam"), {"Bucket": ARTIFACT_BUCKET, "Key": f"runs/{key}"}
+    if key == "deleted":  # which leaves a marker in a bucket with versions
+        aws.client("s3").put_object(**missing, Body=b"1")
+        aws.client("s3").delete_object(**missing)
     reads: dict[str, Any] = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
     lists: dict[str, Any] = {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": "*"}
     below = {**lists, "Condition": {"StringLike": {"s3:prefix": "runs/*"}}}
-    iam.create_role(RoleName="reader", AssumeRolePolicyDocument='{"Version": "2012-10-17", "Statement": []}')
-    s3 = aws.client_of("s3", "arn:aws:iam::123456789012:role/reader")
+    iam.create_role(RoleName=f"reader-{key}", AssumeRolePolicyDocument='{"Version": "2012-10-17", "Statement": []}')
+    s3 = aws.client_of("s3", f"arn:aws:iam::123456789012:role/reader-{key}")
     expected = {"AccessDenied": ([reads], [reads, below]), "NoSuchKey": ([reads, lists],)}
     for refusal, policies in expected.items():
         for statements in policies:
             document = json.dumps({"Version": "2012-10-17", "Statement": statements})
-            iam.put_role_policy(RoleName="reader", PolicyName="own", PolicyDocument=document)
+            iam.put_role_policy(RoleName=f"reader-{key}", PolicyName="own", PolicyDocument=document)
             with pytest.raises(ClientError) as error:
                 s3.get_object(**missing)
             assert code(error) == refusal
@@ -105,7 +109,7 @@ def test_a_missing_object_is_missing_only_to_those_who_may_list_the_bucket(
             with pytest.raises(ClientError) as error:
                 s3.head_object(**missing)
             assert code(error) == ("403" if refusal == "AccessDenied" else "404")
-    refused = [call for call in aws.guard.calls if call.caller.endswith("role/reader") and not call.allowed]
+    refused = [call for call in aws.guard.calls if call.caller.endswith(f"role/reader-{key}") and not call.allowed]
     assert refused == [], "nothing that a role would need"
 
 

@@ -20,7 +20,7 @@ from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
 from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName
 from trainflow.cli.plugins import leave_plugins
-from trainflow.cli.spec_options import Overrides, SpecPath
+from trainflow.cli.spec_options import Overrides, SpecPath, SpecPathOrInput
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def run(
     """
     if local and place is not None:
         refuse("Give --local for the twin or --place for a deployment, not both.")
-    if local and not math.isfinite(time_scale):
+    if not math.isfinite(time_scale):
         refuse(f"--time-scale {time_scale}: give a finite number, such as 30.")
     if kubeconfig is not None and not kubeconfig.is_file():
         refuse(f"--kubeconfig {kubeconfig}: there is no such file.")
@@ -199,7 +199,7 @@ def ui(
 
 @app.command()
 def validate(
-    spec: SpecPath,
+    spec: SpecPathOrInput,
     override: Overrides = None,
     run_help: Annotated[
         bool,
@@ -210,17 +210,21 @@ def validate(
     """Check SPEC without starting anything.
 
     Arguments are compared with the flags in the script's source; with --run-help, with those that the program prints.
+    The program and the code of a spec on the standard input are looked for in the present folder.
 
     Exit status: 0 the spec is valid, 2 it is not.
     """
     leave_plugins()
-    from trainflow.cli.spec_file import read_spec
+    from trainflow.cli.spec_file import STANDARD_INPUT, read_spec
     from trainflow.client.code import require_code
     from trainflow.client.programs import doubts_about
+    from trainflow.models.spec_document import MAX_BYTES
     from trainflow.record.wording import count
 
+    # One byte more tells that there is too much.
+    given = sys.stdin.buffer.read(MAX_BYTES + 1) if spec == STANDARD_INPUT else None
     try:
-        valid = read_spec(spec, override or ())
+        valid = read_spec(spec, override or (), given=given)
         require_code(valid.workload, beside=spec.parent)
     except TrainflowError as error:
         if not as_json:

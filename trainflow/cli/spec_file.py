@@ -1,4 +1,4 @@
-"""Run specs as files: YAML or JSON, alone or with an override merged over them."""
+"""Run specs as files or on the standard input: YAML or JSON, alone or with an override merged over them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from trainflow.models.spec_changes import merged
 from trainflow.models.spec_document import decode
 from trainflow.models.spec_limits import require_limits_ahead
 
+STANDARD_INPUT = Path("-")
+"""What stands for the standard input instead of a file, for commands that can read a spec from there."""
 
-def read_spec(path: Path, overrides: Sequence[Path] = ()) -> RunSpec:
+
+def read_spec(path: Path, overrides: Sequence[Path] = (), *, given: bytes | None = None) -> RunSpec:
     """The run spec in a file.
 
     Args:
         path: The spec.
         overrides: Files of the same form that say what is different this time; each goes over those before it.
+        given: Content of a spec that is in no file; `path` is then its name in messages.
 
     Raises:
         InvalidRunSpec: If a file cannot be read or is no YAML or JSON, or if they describe no run that could start
             now; the message begins with the name of the file at fault.
     """
-    document = read_document(path, overrides)
+    document = read_document(path, overrides, given=given)
     try:
         spec = spec_of(document)
         require_limits_ahead(spec, now=datetime.now(UTC))
@@ -34,14 +38,14 @@ def read_spec(path: Path, overrides: Sequence[Path] = ()) -> RunSpec:
     return spec
 
 
-def read_document(path: Path, overrides: Sequence[Path] = ()) -> Any:
+def read_document(path: Path, overrides: Sequence[Path] = (), *, given: bytes | None = None) -> Any:
     """What a file and its overrides say together, before it is checked whether that is a spec.
 
     Raises:
         InvalidRunSpec: If a file cannot be read or is no YAML or JSON; the message begins with its name.
     """
     try:
-        document = _document(path)
+        document = _document(path) if given is None else decode(given)
     except InvalidRunSpec as error:
         raise InvalidRunSpec(f"{path}: {error}") from None
     for override in overrides:

@@ -15,6 +15,15 @@ SpecPath = Annotated[
         help="Run spec: a YAML or JSON file.", metavar="SPEC", show_default=False, autocompletion=spec_files
     ),
 ]
+SpecPathOrInput = Annotated[
+    Path,
+    typer.Argument(
+        help="Run spec: a YAML or JSON file, or - for the standard input.",
+        metavar="SPEC",
+        show_default=False,
+        autocompletion=spec_files,
+    ),
+]
 Overrides = Annotated[
     list[Path] | None,
     typer.Option(

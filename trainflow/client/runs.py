@@ -324,13 +324,17 @@ class DeployedRuns:
                 has_ended=(lambda: self.describe(run_id).status is not RunStatus.RUNNING) if request.follow else None,
             )
         except (LogNotFound, PlaceRefused) as missing:
+            reasons = [unseen, missing]
             if _has_ended(execution):
-                with suppress(PlaceRefused):
+                try:
                     kept = kept_lines(self._client("s3"), self._bucket, run_id, pod, since=request.since)
+                except PlaceRefused as refused:
+                    reasons.append(refused)
+                else:
                     if kept is not None:
                         request.notify(f"These are the last lines that {run_id} has kept, at most 1,000. {missing}")
                         return kept
-            raise type(missing)(f"{unseen} {missing}") from None
+            raise type(missing)(" ".join(map(str, reasons))) from None
 
     @told
     def artifacts(self, run_id: str) -> list[Artifact]:

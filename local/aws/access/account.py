@@ -127,8 +127,11 @@ class Account:
 
     def has_object(self, bucket: str, key: str) -> bool:
         """Whether there is an object; also for a bucket that does not exist, which has an error of its own."""
+        from moto.s3.models import FakeDeleteMarker
+
         found = self._bucket(bucket)
-        return found is None or key in found.keys
+        item = found.keys.get(key) if found else None
+        return found is None or (item is not None and not isinstance(item, FakeDeleteMarker))
 
     def key_arn(self, key: str) -> str:
         """ARN of a key, for its id, alias or ARN; one that does not exist has an ARN all the same."""

@@ -20,6 +20,7 @@ from trainflow.cli.main import app
 from trainflow.client.place import PlaceOptions
 from trainflow.errors import DatasetNotFound
 from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.models.spec_document import MAX_BYTES
 
 
 @pytest.fixture
@@ -107,6 +108,60 @@ def test_a_bad_spec_is_refused_by_validate_and_by_run(
         assert sentence in answer.stderr
         assert answer.stderr.startswith(f"trainflow: {spec_file}: ")
         assert "Traceback" not in answer.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["spec.yaml"]
+
+
+def test_a_spec_on_the_standard_input_is_validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    override = tmp_path / "override.yaml"
+    override.write_text("compute: {num_nodes: 4}\n")
+    for text in (yaml.safe_dump(SPEC), json.dumps(SPEC)):
+        answer = CliRunner().invoke(app, ["validate", "-", "--override", str(override)], input=text)
+        assert (answer.exit_code, answer.stderr) == (0, "")
+        assert answer.stdout.startswith("-: valid. bert: 4 × trn1.32xlarge, 128 processes, backend job.\n")
+    document = json.loads(CliRunner().invoke(app, ["validate", "-", "--json"], input=yaml.safe_dump(SPEC)).stdout)
+    assert (document["spec"], document["valid"]) == ("-", True)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (yaml.safe_dump(spec_with(compute__num_nodes=0)).encode(), "compute.num_nodes: must be at least 1, got 0."),
+        (b"", "The run spec must be a mapping"),
+        (b"\xff\xfe\x00", "The file is not text in UTF-8."),
+        (b"#" * (MAX_BYTES + 1), "The file is larger than"),
+    ],
+)
+def test_a_bad_spec_on_the_standard_input_is_one_sentence(content: bytes, sentence: str) -> None:
+    answer = CliRunner().invoke(app, ["validate", "-"], input=content)
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    (said,) = answer.stderr.splitlines()
+    assert said.startswith("trainflow: -: ")
+    assert sentence in said
+
+
+IN_TIME = ("--time-scale", "inf", "give a finite number, such as 30.")
+AT_A_CLUSTER = ("--kubeconfig", "/nope", "there is no such file.")
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        *((command, IN_TIME) for command in ("run", "run --detach", "resume", "resume --detach", "grid")),
+        *((command, AT_A_CLUSTER) for command in ("run", "run --detach", "resume", "resume --detach")),
+    ],
+)
+def test_an_option_that_cannot_be_met_is_one_sentence_before_anything_is_made(
+    spec_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, option: tuple[str, str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec_file.write_text(yaml.safe_dump(SPEC))
+    name, *detach = command.split()
+    subject = {"resume": ["bert-1"], "grid": ["spec.yaml", "--over", "compute.num_nodes=1,2"]}
+    for place in (["--local"], []):
+        answer = invoke(name, *subject.get(name, ["spec.yaml"]), *place, *detach, *option[:2])
+        sentence = f"trainflow: {option[0]} {option[1]}: {option[2]}\n"
+        assert (answer.exit_code, answer.stdout, answer.stderr) == (2, "", sentence)
     assert [path.name for path in tmp_path.iterdir()] == ["spec.yaml"]
 
 
