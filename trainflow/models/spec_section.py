@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, ValidationInfo, field_validator
 
 from trainflow.models.field_docs import DescribedFields
+from trainflow.models.sentences import shortened
 
 NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 FOLDER = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -46,10 +50,49 @@ IN_WORDS = {
 
 
 class Section(DescribedFields):
-    """Immutable part of a spec that refuses fields it does not have."""
+    """Immutable part of a spec that refuses fields it does not have, and numbers that are text, true or false."""
 
     # The spec's validator holds those of its sections: a section's own is built when it is first used by itself.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _a_number_is_one(cls, value: Any, field: ValidationInfo) -> Any:
+        """pydantic's own strict mode would refuse 2.0 as a whole number, which JSON Schema takes for one."""
+        if isinstance(value, bool | str) and (kinds := _number_kinds(cls, field.field_name)):
+            expected = "a whole number" if float not in kinds else "a number"
+            hint = "; remove its quotes" if isinstance(value, str) and _reads_as_number(value) else ""
+            raise ValueError(f"must be {expected}, got {shortened(repr(value))}{hint}")
+        return value
+
+
+@cache
+def _number_kinds(section: type[Section], field: str | None) -> frozenset[type]:
+    """The types of a field that holds a number and nothing else beside None; empty for any other field."""
+    kinds = frozenset(_kinds(section.model_fields[field or ""].annotation)) - {NoneType}
+    return kinds if kinds <= {int, float} else frozenset()
+
+
+def _kinds(annotation: Any) -> Iterator[type]:
+    """The types that a field's annotation allows."""
+    inner = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        yield from _kinds(inner[0])
+    elif get_origin(annotation) is Literal:
+        yield from map(type, inner)
+    elif isinstance(annotation, UnionType) or get_origin(annotation) is Union:
+        for each in inner:
+            yield from _kinds(each)
+    else:
+        yield annotation
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def one_of(choices: Sequence[object]) -> str:

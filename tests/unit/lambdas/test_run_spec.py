@@ -10,12 +10,13 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.fakes.runs import SPEC, spec_with
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.run import job_name, run_id_for
 from trainflow.models.run_spec import MAX_NAME_LENGTH, parse_run_spec
-from trainflow.models.spec_section import FOLDER
+from trainflow.models.spec_section import FOLDER, Section
 from trainflow.protocol.s3_urls import S3Url, parse_s3_url
 
 
@@ -44,6 +45,19 @@ REFUSED = {
     "a name that is too long": (spec_with(name="b" * 31), "name: "),
     "no nodes": (spec_with(compute__num_nodes=0), "compute.num_nodes: must be at least 1, got 0"),
     "nodes in words": (spec_with(compute__num_nodes="two"), "compute.num_nodes: must be a whole number, got 'two'."),
+    "nodes in quotes": (
+        spec_with(compute__num_nodes="2"),
+        "compute.num_nodes: must be a whole number, got '2'; remove its quotes.",
+    ),
+    "restarts that are true": (
+        spec_with(limits__max_restarts=True),
+        "limits.max_restarts: must be a whole number, got True.",
+    ),
+    "a version that is true": (spec_with(version=True), "version: must be a whole number, got True."),
+    "dollars in quotes": (
+        spec_with(limits__max_usd="1e3"),
+        "limits.max_usd: must be a number, got '1e3'; remove its quotes.",
+    ),
     "an unknown backend": (spec_with(compute__backend="torque"), "compute.backend: must be 'job', 'jobset', "),
     "a pod of two nodes": (
         spec_with(compute__backend="pod"),
@@ -455,3 +469,39 @@ def test_an_executions_name_becomes_a_run_id_fit_for_kubernetes(execution: str, 
 def test_an_executions_name_that_does_not_fit_is_refused(execution: str) -> None:
     with pytest.raises(ValueError, match="must be letters, digits and dashes"):
         run_id_for(execution)
+
+
+def number_fields() -> list[tuple[type[Section], str]]:
+    """Sections of the spec, and their fields that are numbers according to the JSON Schema."""
+    return [
+        (section, name)
+        for section in Section.__subclasses__()
+        for name, field in section.model_json_schema()["properties"].items()
+        if {each.get("type") for each in field.get("anyOf", [field])} - {"null"} in ({"integer"}, {"number"})
+    ]
+
+
+def test_the_numbers_of_a_spec_are_those_of_its_limits_and_more() -> None:
+    found = {name for _, name in number_fields()}
+    assert found >= {
+        *("version", "num_nodes", "processes_per_node", "min_nodes", "max_restarts", "max_expansion", "min_shards"),
+        *("steps", "settled_seconds", "shared_memory_gib", "empty_dir_gib", "stall_minutes", "max_usd"),
+    }
+
+
+@pytest.mark.parametrize(("section", "field"), number_fields())
+def test_a_number_is_neither_text_nor_true(section: type[Section], field: str) -> None:
+    def reasons(value: Any) -> list[str]:
+        with pytest.raises(ValidationError) as invalid:
+            section.model_validate({field: value, "no such field": None})
+        return [error["type"] for error in invalid.value.errors() if error["loc"] == (field,)]
+
+    assert reasons(True) == reasons(False) == reasons("2") == reasons("") == ["value_error"]
+    for number in (2, 2.0):
+        assert "value_error" not in reasons(number), "whole numbers are numbers, however JSON writes them"
+
+
+@pytest.mark.parametrize("hours", [2, 2.5])
+def test_a_number_of_hours_may_be_whole(hours: float) -> None:
+    limits = parse_run_spec(spec_with(limits__max_duration_hours=hours, limits__max_restarts=2.0)).limits
+    assert (limits.max_duration_hours, limits.max_restarts) == (hours, 2)
