@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,9 +13,6 @@ from trainflow.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE
 
 MAX_DATA_PER_CALL = 1000
 """Quota of PutMetricData."""
-
-LARGEST = 2.0**360
-"""Largest value that CloudWatch accepts (API reference, MetricDatum)."""
 
 
 REFUSED = frozenset({"InvalidParameterCombination", "InvalidParameterValue", "MissingParameter", "ValidationError"})
@@ -32,9 +28,7 @@ def publish(data: Iterable[Datum], *, deployment: str) -> int:
         Number of data points in calls that CloudWatch has refused for their data.
     """
     refused = 0
-    finite = [
-        _as_sent(datum, deployment) for datum in data if math.isfinite(datum.value) and abs(datum.value) <= LARGEST
-    ]
+    finite = [_as_sent(datum, deployment) for datum in data if datum.is_number]
     for chunk in _chunks(finite):
         try:
             with translated("cloudwatch:PutMetricData"):

@@ -82,7 +82,9 @@ def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], curso
                 kept = kept or recording.kept_steps(run.run_id)
                 if is_behind(cursor, kept.progress):
                     fresh = batch.behind(kept.progress)
+                    unparsable = max(ahead.lines_unparsable, kept.progress.lines_unparsable)
                     ahead = advanced(kept.progress, fresh, log=unread.position, now=now)
+                    ahead = ahead.model_copy(update={"lines_unparsable": unparsable})  # the lines were read again
                 kept = kept.extended(batch.steps, kept.progress, batch.reports, batch.checkpoints)
                 recording.keep(run.run_id, kept)
             ahead = _publish(run, fresh, ahead, now=now)
@@ -173,7 +175,7 @@ def _opened(opening: Future[UnreadLines | None]) -> UnreadLines | None:
 
 
 def _is_worth_keeping(batch: Batch) -> bool:
-    return bool(batch.steps or batch.reports or batch.checkpoints)
+    return bool(batch.steps or batch.reports or batch.checkpoints or batch.num_unparsable)
 
 
 def _is_worth_a_warning(run: Run, cursor: MetricsCursor, *, before: MetricsCursor) -> bool:
@@ -189,7 +191,7 @@ def _publish(run: Run, batch: Batch, cursor: MetricsCursor, *, now: datetime) ->
         The cursor, with the number of data points that CloudWatch does not take at their time, or not at all.
     """
     cluster, floor = read(ClusterEnvironment).cluster_name, run.spec.limits.min_throughput
-    sent = metric_data.within_window(
+    sent = metric_data.sendable(
         [
             *metric_data.of_progress(cluster, batch.steps, cursor, min_throughput=floor, now=now),
             *metric_data.of_steps(run.run_id, batch.steps, cursor.metric_names),

@@ -37,27 +37,30 @@ with room for clocks that differ."""
 
 @dataclass(frozen=True, kw_only=True)
 class Sendable:
-    """Data points at times that CloudWatch takes."""
+    """Data points with values, and at times, that CloudWatch takes."""
 
     data: list[Datum]
     moved: int = 0
     """Points whose time lay too far ahead: a program wrote local time without its zone. They count as of now."""
     dropped: int = 0
-    """Points that are too old for CloudWatch; the record has them."""
+    """Points that are too old for CloudWatch, or no number that it takes; the record has them. Losses that are not
+    finite are not counted: the run is told of them anyway."""
 
 
-def within_window(data: Iterable[Datum], *, now: datetime) -> Sendable:
-    """The data points at times that CloudWatch takes."""
-    sendable, moved, dropped = list[Datum](), 0, 0
+def sendable(data: Iterable[Datum], *, now: datetime) -> Sendable:
+    """The data points with values, and at times, that CloudWatch takes."""
+    sent, moved, dropped = list[Datum](), 0, 0
     for datum in data:
-        if datum.at < now - OLDEST:
+        if not datum.is_number:
+            dropped += math.isfinite(datum.value) or datum.metric != RunMetric.STEP_LOSS
+        elif datum.at < now - OLDEST:
             dropped += 1
         elif datum.at > now + NEWEST:
             moved += 1
-            sendable.append(replace(datum, at=now))
+            sent.append(replace(datum, at=now))
         else:
-            sendable.append(datum)
-    return Sendable(data=sendable, moved=moved, dropped=dropped)
+            sent.append(datum)
+    return Sendable(data=sent, moved=moved, dropped=dropped)
 
 
 def of_staging(run_id: str, report: StagingReport, *, now: datetime) -> Iterator[Datum]:

@@ -55,6 +55,8 @@ class Batch:
     """Checkpoints that the program has reported."""
     num_lines: int = 0
     """Lines that were read."""
+    num_unparsable: int = 0
+    """Those of them that looked like lines of steps, and could not be read as such."""
     format_name: str | None = None
     """Format of the progress, if one is known by now."""
     num_figures: int = 0
@@ -127,7 +129,7 @@ def next_batch(
     last_step, last_report = cursor.last_step, cursor.last_report
     figures = frozenset(cursor.figures_of_last_step)
     read = 0
-    first, second = reader.clues
+    first, second, third = reader.clues
     clue1, clue2, clue3, clue4 = CLUES
     for read, line in enumerate(lines, start=1):  # noqa: B007  (counts the lines)
         words = line.text.lower()
@@ -139,7 +141,7 @@ def next_batch(
                 batch.checkpoints.append(saved)
                 batch.hang = None
                 continue
-        if first not in line.text and second not in line.text:
+        if first not in line.text and second not in line.text and third not in line.text:
             continue
         for found in reader.read(line):
             batch.hang = None
@@ -158,10 +160,11 @@ def next_batch(
                 last_step, figures = found.step, frozenset(found.metrics)
             else:
                 batch.has_replays = True
-        first, second = reader.clues
+        first, second, third = reader.clues
         if batch.is_full:
             break
     batch.num_lines, batch.format_name = read, reader.format_name
+    batch.num_unparsable = reader.num_unparsable
     return batch
 
 
@@ -201,6 +204,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "format_name": batch.format_name or cursor.format_name,
             "metric_names": _metric_names(cursor, batch),
             "num_lines": min(cursor.num_lines + batch.num_lines, LINES_BEFORE_WARNING),
+            "lines_unparsable": cursor.lines_unparsable + batch.num_unparsable,
             "printed_at": now if batch.num_lines else cursor.printed_at,
             "read_at": now,
             "last_report": _last_report(cursor, batch),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
+
+LARGEST = 2.0**360
+"""Largest value that CloudWatch accepts (API reference, MetricDatum)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,3 +24,8 @@ class Datum:
     unit: str = "None"
     every_second: bool = False
     """Kept by the second, for three hours; otherwise by the minute."""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether CloudWatch accepts the value: it refuses NaN, infinities and very large numbers."""
+        return math.isfinite(self.value) and abs(self.value) <= LARGEST

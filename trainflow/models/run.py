@@ -162,7 +162,10 @@ class MetricsCursor(Fact):
     points_moved: int = 0
     """Data points whose time lay so far ahead that CloudWatch was given the time of the poll instead."""
     points_dropped: int = 0
-    """Data points that CloudWatch does not take: too old, or refused."""
+    """Data points that CloudWatch does not take: too old, not finite, too large, or refused. Losses that are not finite
+    are counted above, and not here."""
+    lines_unparsable: int = 0
+    """Lines that looked like lines of steps, and could not be read as such."""
     hang: Hang | None = None
     """A hang that the log tells of; None also once a step or another line has followed."""
     longest_pause_seconds: float = 0.0

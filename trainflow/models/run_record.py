@@ -181,7 +181,9 @@ class MetricsPublished(_Entry):
     moved: int = 0
     """Data points whose time lay so far ahead that CloudWatch was given the time of the poll instead."""
     dropped: int = 0
-    """Data points that CloudWatch does not take: too old, or refused."""
+    """Data points that CloudWatch does not take: too old, not finite (but the losses above), too large, or refused."""
+    unparsable_lines: int = 0
+    """Lines of rank 0's log that looked like lines of steps, and could not be read as such."""
 
 
 class RunRecord(_Entry):

@@ -7,6 +7,7 @@ program's later lines that look like another format do not change the numbers. O
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.progress import Format, named, read_from_files
 from trainflow.models.run_spec import RunSpec
 from trainflow.progress import formats
-from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line, step_metrics
-from trainflow.protocol.step_report import StepReport, parse_report_line
+from trainflow.protocol.metrics_line import PREFIX, StepMetrics, parse_metrics_line, step_metrics
+from trainflow.protocol.step_report import METRICS, StepReport, parse_report_line
 
 TRAINFLOW = "trainflow"
 """Format of Trainflow's own two lines."""
@@ -33,6 +34,13 @@ LINES_BEFORE_WARNING = 200
 
 LONGEST_LINE = 64 * 1024
 """Characters of a line that are read; what a function keeps of a line is as long."""
+
+_LIKE_OWN = re.compile(rf"^{PREFIX}\s*LOG\s")
+_SURELY_OWN = re.compile(rf"^{PREFIX}\s*LOG\s+\w{{3}}\s+\w{{3}}\s+\d")
+"""Beginnings of Trainflow's metrics line: in a log that has shown such lines, and in one that has shown none yet, where
+another program's lines may begin with the word as well."""
+
+_LIKE_JSON = re.compile(rf'^{PREFIX}\s*\{{\s*"')
 
 Found = StepMetrics | StepReport
 Parse = Callable[[str], formats.Figures | None]
@@ -81,26 +89,29 @@ class ProgressReader:
         self._pattern = re.compile(progress.pattern) if isinstance(progress, Format) and progress.pattern else None
         self.format_name = format_name if self._is_automatic else _format_of(progress)
         """Name of the format; None while none is known."""
+        self.num_unparsable = 0
+        """Lines that looked like lines of steps in the format, and could not be read as such."""
 
     @property
-    def clues(self) -> tuple[str, str]:
-        """Two words of which a line of a step has one. Almost every line of a verbose program has none: a caller that
+    def clues(self) -> tuple[str, str, str]:
+        """Three words of which a line of a step has one. Almost every line of a verbose program has none: a caller that
         reads millions looks for them itself, which costs less than a call."""
         match self.format_name:
             case "pattern":
-                return "", ""
+                return "", "", ""
             case "json_lines":
-                return "{", "{"
+                return "{", "{", "{"
             case "none":
-                return "\n", "\n"  # in no line
+                return "\n", "\n", "\n"  # in no line
             case "trainflow":
-                return "step_loss", "trainflow_metrics"
-        return "loss", "trainflow_metrics"
+                return "step_loss", METRICS, "LOG "
+        return "loss", METRICS, "LOG "
 
     def read(self, line: LogLine) -> list[Found]:
         """The steps and reports in a line."""
-        first, second = self.clues
-        return list(self._found(line)) if first in line.text or second in line.text else []
+        first, second, third = self.clues
+        has_one = first in line.text or second in line.text or third in line.text
+        return list(self._found(line)) if has_one else []
 
     def _found(self, line: LogLine) -> Iterator[Found]:
         """The steps and reports in a line, in ascending order.
@@ -118,6 +129,8 @@ class ProgressReader:
                     yield own
                     continue
             step = self._step(piece, line)
+            if step is None and self._is_unparsable(piece):
+                self.num_unparsable += 1
             if step is None or (shown is not None and step.step < shown.step):
                 continue
             self._numbering.advance(step.step, step.epoch)
@@ -137,7 +150,20 @@ class ProgressReader:
             if step is not None:
                 self.format_name = name
                 return step
+            # A pattern finds lines of steps alone; other formats also find figures in lines of another meaning.
+            self.num_unparsable += name == PATTERN
         return None
+
+    def _is_unparsable(self, piece: str) -> bool:
+        """Whether a line without a step looks like a line of one. A library's own lines have no sure beginning."""
+        match self.format_name:
+            case "trainflow":
+                return _LIKE_OWN.match(piece) is not None or f'{{"{METRICS}":' in piece
+            case None:
+                return _SURELY_OWN.match(piece) is not None or f'{{"{METRICS}":' in piece
+            case "json_lines":
+                return _LIKE_JSON.match(piece) is not None and not _is_json(piece[piece.find("{") :])
+        return False
 
     def _figures(self, name: str, piece: str) -> formats.Figures | None:
         match name:
@@ -167,6 +193,14 @@ class ProgressReader:
         return said
 
 
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _own_line(piece: str) -> Found | None:
     if "step_loss" in piece and (step := parse_metrics_line(piece)) is not None:
         return step
@@ -188,6 +222,16 @@ def lines_apart(spec: RunSpec) -> int:
     given: Mapping[str, object] = spec.workload.arguments
     said = given.get("logging_steps")
     return said if isinstance(said, int) and not isinstance(said, bool) and said >= 1 else 1
+
+
+def unparsable_warning(num_unparsable: int) -> str | None:
+    """What to tell about lines that could not be read; None if there are none."""
+    if not num_unparsable:
+        return None
+    lines = "1 line" if num_unparsable == 1 else f"{num_unparsable:,} lines"
+    return (
+        f"{lines} of rank 0's log look like a step's and cannot be read: see whether several processes print at once."
+    )
 
 
 def warning(progress: Literal["auto", "none"] | Format, *, num_lines: int, last_step: int | None) -> str | None:

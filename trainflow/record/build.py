@@ -18,7 +18,7 @@ from trainflow.models.run_record import (
     Training,
 )
 from trainflow.models.run_spec import parse_run_spec
-from trainflow.progress.reader import warning
+from trainflow.progress.reader import unparsable_warning, warning
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, Visit, publication, task_output, trained_steps, visits
@@ -148,9 +148,14 @@ def _published(compared: MetricsPublished | None, kept: KeptSteps) -> MetricsPub
     """What was published, with what a comparison found if there was one; None if nothing was."""
     told = kept.progress
     if compared is not None:
-        counted = {"log_rotations": told.log_rotations, "moved": told.points_moved, "dropped": told.points_dropped}
+        counted = {
+            "log_rotations": told.log_rotations,
+            "moved": told.points_moved,
+            "dropped": told.points_dropped,
+            "unparsable_lines": told.lines_unparsable,
+        }
         return compared.model_copy(update=counted)
-    if told.first_step is None:
+    if told.first_step is None and not told.lines_unparsable:
         return None
     return MetricsPublished(
         datapoints=told.datapoints,
@@ -160,17 +165,20 @@ def _published(compared: MetricsPublished | None, kept: KeptSteps) -> MetricsPub
         non_finite=told.non_finite_steps,
         moved=told.points_moved,
         dropped=told.points_dropped,
+        unparsable_lines=told.lines_unparsable,
     )
 
 
 def _warnings(kept: KeptSteps, spec: Any) -> list[str]:
-    """What the log did not show although the spec says so, and losses that are no numbers."""
+    """What the log did not show although the spec says so, losses that are no numbers, and lines that are no steps."""
+    told = kept.progress
+    unparsable = unparsable_warning(told.lines_unparsable)
     try:
         progress = parse_run_spec(spec).progress
+        said = warning(progress, num_lines=told.num_lines, last_step=told.last_step)
     except InvalidRunSpec:
-        return _divergence(kept)
-    said = warning(progress, num_lines=kept.progress.num_lines, last_step=kept.progress.last_step)
-    return [*_divergence(kept), *([said] if said else [])]
+        said = None
+    return [*_divergence(kept), *(each for each in (said, unparsable) if each)]
 
 
 def _divergence(kept: KeptSteps) -> list[str]:

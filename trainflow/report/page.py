@@ -293,6 +293,7 @@ def _published_figure(published: MetricsPublished) -> KeyFigure:
         f"lines lost in {count(published.log_rotations, 'log rotation')}" if published.log_rotations else "",
         f"{count(published.moved, 'data point')} moved to the time of their poll" if published.moved else "",
         f"{count(published.dropped, 'data point')} not taken by CloudWatch" if published.dropped else "",
+        f"{count(published.unparsable_lines, 'line')} that could not be read" if published.unparsable_lines else "",
     ]
     said = ", ".join(fault for fault in faults if fault)
     left_out = f"; {count(published.non_finite, 'step')} without a finite loss" if published.non_finite else ""

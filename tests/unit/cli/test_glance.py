@@ -111,3 +111,17 @@ def test_a_log_that_tells_no_step_is_warned_about(run: RecordedRun, cluster: Fak
 
     assert found.steps == ()
     assert len(found.warnings) == 1
+
+
+def test_lines_that_cannot_be_read_are_warned_about_those_that_the_workflow_counted_included(
+    run: RecordedRun, cluster: FakeCluster
+) -> None:
+    log = cluster.logs["train-0"]
+    for number in (30, 45):  # the workflow has read and counted the first one
+        log.lines[number] = log.lines[number].partition("step_loss")[0] + "\n"
+    kept = stored_up_to(run, 40)
+    kept = kept.extended((), kept.progress.model_copy(update={"lines_unparsable": 1}))
+
+    (warning,) = seen(run, cluster, kept).warnings
+
+    assert warning.startswith("2 lines of rank 0's log look like a step's and cannot be read")

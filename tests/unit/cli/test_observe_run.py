@@ -123,6 +123,7 @@ def test_a_run_is_observed_from_its_first_event_to_its_record(observed: Observed
         "moved": 0,
         "dropped": 0,
         "non_finite": 0,
+        "unparsable_lines": 0,
     }
     assert [execution.arn for execution in record.executions] == [
         run.history.arn,

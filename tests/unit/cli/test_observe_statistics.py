@@ -67,6 +67,7 @@ def test_published_steps_are_read_back_and_agree_with_the_log(cloudwatch: CloudW
         "moved": 0,
         "dropped": 0,
         "non_finite": 0,
+        "unparsable_lines": 0,
     }
 
 

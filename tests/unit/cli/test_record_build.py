@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from recorded_runs import recorded
 
+from trainflow.client.details import details_of_record
 from trainflow.client.files import read_record, write_record
-from trainflow.models.run_record import Compilation, RunError, RunStatus, Training
+from trainflow.models.run import MetricsCursor
+from trainflow.models.run_record import Compilation, MetricsPublished, RunError, RunStatus, Training
 from trainflow.record.build import overhead_by_state
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.steps import kept_steps_of
@@ -45,6 +47,23 @@ def test_log_rotations_that_publish_metrics_counted_are_in_the_record() -> None:
     rotated = replace(kept, progress=kept.progress.model_copy(update={"log_rotations": 2}))
     records = run.record(), run.record(kept=rotated)
     assert [record.metrics_published and record.metrics_published.log_rotations for record in records] == [0, 2]
+
+
+def test_lines_that_could_not_be_read_are_in_the_record_its_warnings_and_the_state_as_json() -> None:
+    run = recorded("succeeded")
+    kept = kept_steps_of(run.lines)
+    unread = replace(kept, progress=kept.progress.model_copy(update={"lines_unparsable": 2}))
+    record = run.record(kept=unread)
+    assert record.metrics_published is not None
+    assert record.metrics_published.unparsable_lines == 2
+    (warning,) = details_of_record(record).warnings
+    assert warning.startswith("2 lines of rank 0's log look like a step's and cannot be read")
+
+
+def test_a_run_without_a_step_has_the_count_of_lines_that_could_not_be_read() -> None:
+    kept = replace(kept_steps_of([]), progress=MetricsCursor(lines_unparsable=1))
+    published = recorded("succeeded").record(published=None, kept=kept).metrics_published
+    assert published == MetricsPublished(datapoints=0, unparsable_lines=1)
 
 
 def test_steps_without_a_loss_are_passed_over_for_the_first_and_the_last_one() -> None:

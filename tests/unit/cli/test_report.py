@@ -174,6 +174,9 @@ def test_gaps_and_duplicates_are_not_hidden() -> None:
     rotated = record.metrics_published.model_copy(update={"log_rotations": 2})
     text = "".join(page_of(record.model_copy(update={"metrics_published": rotated})).text)
     assert "lines lost in 2 log rotations" in text
+    unread = record.metrics_published.model_copy(update={"unparsable_lines": 1})
+    text = "".join(page_of(record.model_copy(update={"metrics_published": unread})).text)
+    assert "1 line that could not be read" in text
 
 
 def test_every_drawing_has_a_title_in_words() -> None:

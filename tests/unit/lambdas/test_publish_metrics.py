@@ -217,6 +217,36 @@ def test_data_points_that_cloudwatch_refuses_are_counted_and_hold_up_nothing(
     assert recording.kept_steps(RUN.run_id).progress.points_dropped == 5
 
 
+def test_values_that_cloudwatch_does_not_take_are_counted_but_for_losses_which_are_counted_as_such(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    figures = (("nan", "4e-4"), ("1.0", "nan"), ("inf", "inf"), ("1e200", "1e200"), ("1.0", "4e-4"))
+    at = f"{NOW:%a %b %d %H:%M:%S %Y}"
+    cluster.logs["pod"] = "".join(
+        stamped(f"LOG {at} - (0, {step}) step_loss : {loss} learning_rate : {rate} throughput : 9.0")
+        for step, (loss, rate) in enumerate(figures, start=1)
+    )
+    cursor = poll()["cursor"]
+    assert (cursor["last_step"], cursor["non_finite_steps"]) == (5, 2)
+    assert cursor["points_dropped"] == 4, "the rates of steps 2 to 4, and the loss of step 4"
+    assert sum(each["SampleCount"] for each in charts(aws)) == 2
+
+
+@pytest.mark.usefixtures("aws")
+def test_lines_that_cannot_be_read_are_counted_once_and_kept_for_the_record(
+    cluster: FakeKubernetesApi, published: list[int]
+) -> None:
+    cluster.logs["pod"] = stamped(metrics_line(1)[:45]) + stamped("[1]:" + metrics_line(1)[:50])
+    first = poll()["cursor"]
+    assert (first["lines_unparsable"], first["last_step"]) == (2, None)
+    assert recording.kept_steps(RUN.run_id).progress.lines_unparsable == 2
+    cluster.logs["pod"] += stamped(metrics_line(2)) + stamped(metrics_line(3)[:45])
+    assert poll(first)["cursor"]["lines_unparsable"] == 3
+    assert poll(first)["cursor"]["lines_unparsable"] == 3, "a call that is repeated counts no line again"
+    assert recording.kept_steps(RUN.run_id).progress.lines_unparsable == 3
+    assert published == [2]
+
+
 def test_times_that_cloudwatch_does_not_take_are_moved_or_dropped_and_counted(
     aws: Aws, cluster: FakeKubernetesApi
 ) -> None:

@@ -140,6 +140,33 @@ def test_a_line_of_any_length_is_read_in_a_moment() -> None:
         ProgressReader(progress).read(line)
 
 
+OWN = "LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 9.0 learning_rate : 4e-4 throughput : 200.00"
+
+
+@pytest.mark.parametrize(
+    ("progress", "lines", "num_unparsable"),
+    [
+        ("auto", [OWN, "[0]:" + OWN, "[0]:" + OWN[:40], "LOG Wed [rank1]: boo"], 2),
+        ("auto", [OWN.replace("(0, 14)", "(0, x)"), '{"trainflow_metrics": {"step": 3, "lo[rank1]: done'], 2),
+        ("auto", ["LOG of the program begins", "loss of connection", "LOGGER Wed Dec 21 ready"], 0),
+        ("auto", ["step: 3 loss: 2.0 tps: 5", OWN[:40]], 0),
+        ("none", [OWN[:40]], 0),
+        (
+            Format(json_lines=True),
+            ['{"step": 1, "loss": 2.0}', '{"step": 2, "loss"', "{'step': 3}", '{"event": "a"}', "{"],
+            1,
+        ),
+        (Format(pattern=r"it (?P<step>\S+) loss (?P<loss>\S+)"), ["it 3 loss 2.0", "it x loss 2.0", "it is late"], 1),
+    ],
+)
+def test_lines_that_look_like_a_steps_and_cannot_be_read_are_counted(
+    progress: Any, lines: list[str], num_unparsable: int
+) -> None:
+    batch = next_batch([LogLine(NOW, line) for line in lines], MetricsCursor(), progress=progress)
+    cursor = advanced(MetricsCursor(lines_unparsable=5), batch, log=None, now=NOW)
+    assert cursor.lines_unparsable == 5 + num_unparsable
+
+
 def test_a_bar_shows_a_step_again_with_a_newer_loss_and_its_beginning_at_the_end() -> None:
     shown = [(0, None), (1, 0.5), (1, 0.4), (2, 0.4), (2, 0.3), (0, 0.3)]
     bar = "Epoch 1:  50%|█ | {}/2 [00:02<00:01,  6.96it/s, v_num=0{}]"

@@ -12,7 +12,14 @@ from trainflow.errors import InvalidRunSpec
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import MetricsCursor, Stage
 from trainflow.models.run_spec import parse_run_spec
-from trainflow.progress.reader import LINES_BEFORE_WARNING, Numbering, ProgressReader, lines_apart, warning
+from trainflow.progress.reader import (
+    LINES_BEFORE_WARNING,
+    Numbering,
+    ProgressReader,
+    lines_apart,
+    unparsable_warning,
+    warning,
+)
 from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
@@ -74,15 +81,16 @@ class TrainingLog:
             return list(self._checkpoints)
 
     def warnings(self) -> list[str]:
-        """What the log does not show although the spec says so."""
+        """What the log does not show although the spec says so, and lines of steps that cannot be read."""
         with self._lock:
             num_lines, last = self._num_lines, self._lines[-1].step if self._lines else self._behind.last_step
-        if num_lines < LINES_BEFORE_WARNING or last is not None:
-            return []
-        with suppress(InvalidRunSpec):
-            said = warning(parse_run_spec(self._spec()).progress, num_lines=num_lines, last_step=last)
-            return [said] if said else []
-        return []
+            read_now = self._reader.num_unparsable if self._reader else 0
+        said = None
+        if num_lines >= LINES_BEFORE_WARNING and last is None:
+            with suppress(InvalidRunSpec):
+                said = warning(parse_run_spec(self._spec()).progress, num_lines=num_lines, last_step=last)
+        unparsable = unparsable_warning(self._behind.lines_unparsable + read_now)
+        return [each for each in (said, unparsable) if each]
 
     def _add(self, found: StepMetrics | StepReport, line: LogLine) -> None:
         """A report behind its step's line adds to the step; one without is the step."""
