@@ -17,8 +17,10 @@ from trainflow.progress.reader import LINES_BEFORE_WARNING, TRAINFLOW, Numbering
 from trainflow.protocol.checkpoint_line import (
     CHECKPOINT,
     HUGGING_FACE,
+    RESUMED,
     CheckpointReport,
     parse_checkpoint_line,
+    parse_resumed_line,
 )
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
@@ -49,6 +51,8 @@ class Batch:
     """Reports with the times at which they were logged, of steps that have a line of their own."""
     checkpoints: list[CheckpointReport] = field(default_factory=list)
     """Checkpoints that the program has reported."""
+    resumed_from: int | None = None
+    """Number of the checkpoint with which a job began."""
     num_lines: int = 0
     """Lines that were read."""
     format_name: str | None = None
@@ -115,6 +119,9 @@ def next_batch(
             if saved is not None:
                 batch.checkpoints.append(saved)
                 continue
+        if RESUMED in line.text and (number := parse_resumed_line(line.text)) is not None:
+            batch.resumed_from = number
+            continue
         if first not in line.text and second not in line.text:
             continue
         for found in reader.read(line):
@@ -153,8 +160,13 @@ def _reader(cursor: MetricsCursor, progress: Literal["auto", "none"] | Format, l
 
 def is_behind(cursor: MetricsCursor, published: MetricsCursor) -> bool:
     """Whether more has been published than a cursor says."""
-    return _at_least(cursor.last_step) < _at_least(published.last_step) or _at_least(cursor.last_report) < _at_least(
-        published.last_report
+    return any(
+        _at_least(of_cursor) < _at_least(of_published)
+        for of_cursor, of_published in (
+            (cursor.last_step, published.last_step),
+            (cursor.last_report, published.last_report),
+            (cursor.last_checkpoint, published.last_checkpoint),
+        )
     )
 
 
@@ -178,6 +190,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "num_lines": min(cursor.num_lines + batch.num_lines, LINES_BEFORE_WARNING),
             "printed_at": now if batch.num_lines else cursor.printed_at,
             "last_report": _last_report(cursor, batch),
+            "last_checkpoint": _last_checkpoint(cursor, batch),
         }
     )
     if not steps:
@@ -216,6 +229,11 @@ def _metric_names(cursor: MetricsCursor, batch: Batch) -> tuple[str, ...]:
 
 def _last_report(cursor: MetricsCursor, batch: Batch) -> int | None:
     return batch.reports[-1][1].step if batch.reports else cursor.last_report
+
+
+def _last_checkpoint(cursor: MetricsCursor, batch: Batch) -> int | None:
+    numbers = (cursor.last_checkpoint, batch.resumed_from, *(saved.step for saved in batch.checkpoints))
+    return max((number for number in numbers if number is not None), default=None)
 
 
 def _non_finite_in_a_row(cursor: MetricsCursor, losses: Sequence[float]) -> int:
