@@ -1,8 +1,9 @@
 """Start a program with its newest complete checkpoint: `python -m trainer.resume --path 'step-{step}.pt' … -- COMMAND`.
 
 A run that continues others is given their newest checkpoint until it has one of its own. The path is added to the
-command line and put into TRAINFLOW_CHECKPOINT. All nodes of a gang take the same checkpoint: the first node that has
-decided leaves its decision in the run's folder, and the others read it. The command replaces this process.
+command line and put into TRAINFLOW_CHECKPOINT. A line tells the workflow which checkpoint it is: a newer one than
+before shows that the attempt before has got further. All nodes of a gang take the same checkpoint: the first node that
+has decided leaves its decision in the run's folder, and the others read it. The command replaces this process.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from trainer.runtime.commands import become
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, StorageFailed, none_to_continue_from
 from trainflow.protocol import variables
+from trainflow.protocol.checkpoint_line import resumed_line
 from trainflow.protocol.placeholders import CHECKPOINT, filled_by_workflow
 
 DECISIONS = ".trainflow"
@@ -65,6 +67,8 @@ def main(argv: Sequence[str], environment: Environment) -> NoReturn:
     variable = {}
     if chosen is not None:
         print(f"Resuming from {chosen}.", flush=True)
+        for number in numbers(config, Path(chosen), (environment.run_dir, *earlier)):
+            print(resumed_line(number), flush=True)
         variable = {variables.CHECKPOINT: chosen}
         words = [str(word) for word in json.loads(config.words)]
         command += [filled_by_workflow(word, {CHECKPOINT: chosen}, by_launcher=False) for word in words]
@@ -107,6 +111,11 @@ def newest(config: ResumeConfig, run_dir: Path, *, now: float) -> Path | None:
             return found.path
         print(f"{found.path} is not complete; the checkpoint before it is taken.", flush=True)
     return None
+
+
+def numbers(config: ResumeConfig, chosen: Path, folders: Sequence[Path]) -> list[int]:
+    """The number of the chosen checkpoint among those of its run; empty if it is gone."""
+    return [found.number for folder in folders for found in find(config.path, folder) if found.path == chosen][:1]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
 from lambdas.logic.run_limits import longest_job
-from lambdas.logic.sight import blind_after, end_of_sight, timestamp
+from lambdas.logic.sight import blind_after, end_of_sight, long_run_ends, timestamp
 from trainflow.models.compile_cache import CacheUse
 from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.run import Run, Spending, Stage
@@ -30,7 +30,8 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The reference to the job, until when it is watched if it cannot be polled, and the limit that ends it then."""
+    """The reference to the job, until when it is watched if it cannot be polled, the limit that ends it then, and when
+    it has run for long."""
     run, submitted_at = event.run, event.submitted_at
     job = job_of(
         run,
@@ -47,4 +48,5 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         "blind_after": timestamp(blind_after(run.spec.limits, now=datetime.now(UTC))),
         "ends_by": timestamp(unseen.at),
         "limit": unseen.limit,
+        "long_run_ends": timestamp(long_run_ends(run.spec.limits, submitted_at=submitted_at)),
     }

@@ -87,6 +87,7 @@ def _delete(event: Event, job: JobRef) -> dict[str, Any]:
         "progress": progress.model_dump(mode="json"),
         # The steps that were logged after the failure are this job's, and no progress of the next one.
         "restarted_at_step": -1 if progress.last_step is None else progress.last_step,
+        "restarted_at_checkpoint": -1 if progress.last_checkpoint is None else progress.last_checkpoint,
         "folder": read(ArtifactEnvironment).url_of(event.run.run_id),
     }
 

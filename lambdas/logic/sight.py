@@ -55,6 +55,22 @@ def end_of_sight(run: Run, spending: Spending, *, submitted_at: datetime) -> End
     return EndOfSight(at=bound.at, limit={"Error": bound.error.__name__, "Cause": message})
 
 
+LONG_RUN = timedelta(hours=6)
+"""Time after which a job counts as progress of which nothing else is known. Faults that occur again occur at the start,
+in the first steps, or with the first checkpoint or evaluation. A training on 1,024 GPUs was interrupted every 7.5 hours
+(OPT-175B; G. Lockwood, "Job reliability", glennklockwood.com/garden/job-reliability, 11/2026), and smaller gangs less
+often."""
+
+
+def long_run_ends(limits: Limits, *, submitted_at: datetime) -> datetime:
+    """When a job has run for long: what its program prints after that shows that it was running for `LONG_RUN`.
+
+    Its pods were running by the end of the gang's time limit, or it has failed as GangIncomplete. A job that hangs is
+    ended after `limits.stall_minutes`, and so is what it prints then no sign of a long run.
+    """
+    return submitted_at + timedelta(minutes=limits.gang_timeout_minutes + limits.stall_minutes) + LONG_RUN
+
+
 def timestamp(moment: datetime) -> str:
     """A time as Step Functions compares it with others (Amazon States Language, TimestampGreaterThanPath)."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -18,8 +18,10 @@ from trainflow.progress.reader import LINES_BEFORE_WARNING, TRAINFLOW, Numbering
 from trainflow.protocol.checkpoint_line import (
     CHECKPOINT,
     HUGGING_FACE,
+    RESUMED,
     CheckpointReport,
     parse_checkpoint_line,
+    parse_resumed_line,
 )
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
@@ -53,6 +55,8 @@ class Batch:
     """Reports with the times at which they were logged, of steps that have a line of their own."""
     checkpoints: list[CheckpointReport] = field(default_factory=list)
     """Checkpoints that the program has reported."""
+    resumed_from: int | None = None
+    """Number of the checkpoint with which a job began."""
     num_lines: int = 0
     """Lines that were read."""
     num_unparsable: int = 0
@@ -141,6 +145,9 @@ def next_batch(
                 batch.checkpoints.append(saved)
                 batch.hang = None
                 continue
+        if RESUMED in line.text and (number := parse_resumed_line(line.text)) is not None:
+            batch.resumed_from = number
+            continue
         if first not in line.text and second not in line.text and third not in line.text:
             continue
         for found in reader.read(line):
@@ -181,8 +188,13 @@ def _reader(cursor: MetricsCursor, progress: Literal["auto", "none"] | Format, l
 
 def is_behind(cursor: MetricsCursor, published: MetricsCursor) -> bool:
     """Whether more has been published than a cursor says."""
-    return _at_least(cursor.last_step) < _at_least(published.last_step) or _at_least(cursor.last_report) < _at_least(
-        published.last_report
+    return any(
+        _at_least(of_cursor) < _at_least(of_published)
+        for of_cursor, of_published in (
+            (cursor.last_step, published.last_step),
+            (cursor.last_report, published.last_report),
+            (cursor.last_checkpoint, published.last_checkpoint),
+        )
     )
 
 
@@ -210,6 +222,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "last_report": _last_report(cursor, batch),
             "hang": _hang(batch, now=now),
             "longest_pause_seconds": _longest_pause_seconds(cursor, batch, log=log, now=now),
+            "last_checkpoint": _last_checkpoint(cursor, batch),
         }
     )
     if not steps:
@@ -263,6 +276,11 @@ def _metric_names(cursor: MetricsCursor, batch: Batch) -> tuple[str, ...]:
 
 def _last_report(cursor: MetricsCursor, batch: Batch) -> int | None:
     return batch.reports[-1][1].step if batch.reports else cursor.last_report
+
+
+def _last_checkpoint(cursor: MetricsCursor, batch: Batch) -> int | None:
+    numbers = (cursor.last_checkpoint, batch.resumed_from, *(saved.step for saved in batch.checkpoints))
+    return max((number for number in numbers if number is not None), default=None)
 
 
 def _non_finite_in_a_row(cursor: MetricsCursor, losses: Sequence[float]) -> int:

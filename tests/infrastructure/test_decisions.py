@@ -89,11 +89,23 @@ def gone_cache(hold: str | None = "read", *, lost_cache: Any = None, attempt: in
     }
 
 
-def vain(*, last_step: int | None, restarted_at: int = 10, in_vain: int = 0) -> Variables:
+def vain(
+    *,
+    last_step: int | None = None,
+    restarted_at: int = 10,
+    in_vain: int = 0,
+    last_checkpoint: int | None = None,
+    checkpoint_before: int = -1,
+    printed_at: int | None = None,
+    long_run_ends: int = 100,
+) -> Variables:
     limits = run(limits={"max_restarts": 2})
+    log = None if printed_at is None else {"since": printed_at}
     return {
-        "progress": {"last_step": last_step},
+        "progress": {"last_step": last_step, "last_checkpoint": last_checkpoint, "log": log},
         "restarted_at_step": restarted_at,
+        "restarted_at_checkpoint": checkpoint_before,
+        "long_run_ends": long_run_ends,
         "restarts_in_vain": in_vain,
         **limits,
     }
@@ -197,6 +209,15 @@ DECISIONS: list[tuple[str, Variables, str]] = [
     ("HasProgressed", vain(last_step=10, in_vain=1), "CountRestart"),
     ("HasProgressed", vain(last_step=None, in_vain=1), "CountRestart"),
     ("HasProgressed", vain(last_step=10, in_vain=2), "CollectDiagnostics"),
+    ("HasProgressed", vain(last_checkpoint=40, in_vain=2), "CountAnew"),
+    ("HasProgressed", vain(last_checkpoint=41, checkpoint_before=40, in_vain=2), "CountAnew"),
+    ("HasProgressed", vain(last_checkpoint=40, checkpoint_before=40, in_vain=2), "CollectDiagnostics"),
+    ("HasProgressed", vain(last_step=10, last_checkpoint=40, in_vain=2), "CollectDiagnostics"),
+    ("HasProgressed", vain(printed_at=101, in_vain=2), "CountAnew"),
+    ("HasProgressed", vain(printed_at=100, in_vain=2), "CollectDiagnostics"),
+    ("HasProgressed", vain(printed_at=None, in_vain=2), "CollectDiagnostics"),
+    ("HasProgressed", vain(last_step=10, printed_at=101, in_vain=2), "CollectDiagnostics"),
+    ("HasProgressed", vain(last_checkpoint=40, checkpoint_before=40, printed_at=101, in_vain=2), "CollectDiagnostics"),
     ("AreArtifactsPublished", {"published": True}, "WriteRecord"),
     ("AreArtifactsPublished", {"published": False}, "WaitForArtifacts"),
     ("ShouldTearDown", run(teardown={"on_success": True}), "TearDown"),

@@ -113,6 +113,28 @@ def test_a_worker_that_always_dies_at_the_same_step_ends_the_run_after_two_resta
     assert_nothing_is_left(twin, run_id)
 
 
+def silent_spec(**arguments: int) -> dict[str, Any]:
+    spec = steps_spec(**arguments)
+    spec["workload"]["script"] = "tests/assets/programs/silent.py"
+    return spec | {"progress": "none", "checkpoint": {"path": "checkpoint-{step}.json"}}
+
+
+def test_a_program_without_steps_is_restarted_as_long_as_each_life_leaves_a_newer_checkpoint(
+    twin: Twin, tmp_path: Path
+) -> None:
+    """The checkpoint of a life is seen when the next one begins."""
+    record = start(twin, parse_run_spec(silent_spec(max_steps=5)), "steps-00silent-on", tmp_path)
+    assert (record.error, record.status) == (None, "SUCCEEDED")
+    assert [restart.error for restart in record.restarts] == ["WorkerFailed"] * 4, "two in vain are allowed"
+
+
+def test_a_program_without_steps_that_dies_at_the_same_checkpoint_ends_the_run(twin: Twin, tmp_path: Path) -> None:
+    spec = parse_run_spec(silent_spec(max_steps=5, steps_per_life=9, dies_at=3))
+    record = start(twin, spec, "steps-silent-vain", tmp_path)
+    assert (record.status, record.error and record.error.name) == ("FAILED", "WorkerFailed")
+    assert len(record.restarts) == 3, "one after the life that got to the checkpoint, and two in vain"
+
+
 def pods_of(api: ApiClient, attempt: int) -> dict[str, str]:
     """Nodes of the training's pods of one attempt, by the pods' names."""
     found = api.get("/api/v1/pods", labelSelector=f"{RUN_LABEL}={LOST_NODE_RUN}")["items"]

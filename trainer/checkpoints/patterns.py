@@ -35,6 +35,11 @@ class Found:
     step: int | None
     """Number in the path; None for a pattern without one."""
 
+    @property
+    def number(self) -> int:
+        """A number that is higher for a newer checkpoint: the step, or the second of the last change."""
+        return int(_changed_at(self.path)) if self.step is None else self.step
+
 
 def find(pattern: str, folder: Path) -> list[Found]:
     """The checkpoints below a folder, the newest first.

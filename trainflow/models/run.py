@@ -137,6 +137,9 @@ class MetricsCursor(Fact):
     """How many of the newest losses were NaN or infinite, without a finite one between them."""
     first_loss: float | None = None
     last_loss: float | None = None
+    last_checkpoint: int | None = None
+    """Highest number of a checkpoint that the program has reported, or with which one of its jobs began: its step, or
+    its time for checkpoints whose paths have no step."""
     last_report: int | None = None
     """Newest step whose report line has been published; it may come a poll later than the step's metrics line."""
     progressed_at: datetime | None = None

@@ -394,7 +394,7 @@ class Limits(Section):
     max_restarts: Annotated[int, Field(ge=0, le=20)] = 2
     """How often in a row a job is started anew, from its newest checkpoint, without getting further than before: after
     a lost worker or node, a stall, a gang that did not come together. A run that gets further may go on being
-    restarted."""
+    restarted: to a later step, without steps to a newer checkpoint, or without either for more than six hours."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
     """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints. Of a program that
     has not logged any (`progress`): longest time without a new line in its log. While graphs are compiled: the same, at

@@ -4,6 +4,10 @@
 
 It ends the line, as the report of a step does (`step_report`). The time of the line is the time of the checkpoint.
 
+A job that begins with a checkpoint prints which one, before its program starts (`trainer.resume`):
+
+    {"trainflow_resumed": {"checkpoint": 40}}
+
 transformers' Trainer has a line of its own (`Trainer._save`, with `log_level: info`). It prints it when it begins to
 write, so a program that is killed while it writes has told of a checkpoint that is not complete.
 """
@@ -20,10 +24,14 @@ from trainflow.protocol.metric_aliases import whole
 CHECKPOINT = "trainflow_checkpoint"
 """Key of the JSON object that the line is; `trainflow.protocol.report`, which stands alone, has it again."""
 
+RESUMED = "trainflow_resumed"
+"""Key of the JSON object in a job's line about the checkpoint with which it begins."""
+
 HUGGING_FACE = "Saving model checkpoint to "
 """Begin of the line of transformers' Trainer."""
 
 _BEGIN = f'{{"{CHECKPOINT}":'
+_RESUMED_BEGIN = f'{{"{RESUMED}":'
 _HUGGING_FACE = re.compile(rf"{HUGGING_FACE}\S*checkpoint-(\d{{1,15}})\b")
 
 
@@ -57,6 +65,26 @@ def parse_checkpoint_line(line: str, printed_at: datetime) -> CheckpointReport |
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return None if step is None else CheckpointReport(step=step, num_bytes=num_bytes, saved_at=printed_at)
+
+
+def resumed_line(number: int) -> str:
+    """The line about the checkpoint with which a job begins.
+
+    Args:
+        number: Of two checkpoints of a run, the newer one has the higher number.
+    """
+    return json.dumps({RESUMED: {"checkpoint": number}})
+
+
+def parse_resumed_line(line: str) -> int | None:
+    """The number of the checkpoint in a log line, or None if it is another line."""
+    begin = line.find(_RESUMED_BEGIN)
+    if begin < 0:
+        return None
+    try:
+        return _whole(json.loads(line[begin:])[RESUMED]["checkpoint"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
 
 
 def _whole(value: object) -> int | None:

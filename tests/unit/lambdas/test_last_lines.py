@@ -20,6 +20,7 @@ from tests.unit.lambdas.conftest import CONTEXT, NAMESPACE, Aws
 from trainflow.errors import ClusterUnavailable
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import MetricsCursor, Stage
+from trainflow.protocol.checkpoint_line import checkpoint_line
 
 RUN = run_of()
 TRAINING = job_of(RUN, Stage.TRAINING, 1, artifacts_url="s3://a/").ref
@@ -163,6 +164,17 @@ def test_what_a_job_logs_while_it_is_deleted_is_no_progress_of_the_next_one(pods
     assert call("DeleteJob", progress)["restarted_at_step"] == 5, (
         "also if the first call crashed after it had published"
     )
+
+
+def test_a_checkpoint_of_before_a_restart_is_no_progress_of_the_next_job(
+    pods: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods.logged, pods.logged_at_the_end = [], []
+    assert call("DeleteJob")["restarted_at_checkpoint"] == -1, "HasProgressed compares numbers"
+    monkeypatch.setattr(pods, "_followed", lambda: iter([LogLine(NOW, checkpoint_line(40))]))
+    pods.is_there = True
+    for _ in range(2):
+        assert call("DeleteJob")["restarted_at_checkpoint"] == 40, "also if the first call crashed after it was read"
 
 
 def tear_down_after_success() -> dict[str, Any]:

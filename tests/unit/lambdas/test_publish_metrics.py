@@ -24,7 +24,7 @@ from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.errors import ClusterUnavailable, ServiceUnavailable
 from trainflow.models.metric_names import REPORT_FIELDS, STEP_FIELDS, PublishedField
 from trainflow.models.run import MetricsCursor
-from trainflow.protocol.checkpoint_line import CheckpointReport, checkpoint_line
+from trainflow.protocol.checkpoint_line import CheckpointReport, checkpoint_line, resumed_line
 
 RUN = run_of()
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -363,6 +363,21 @@ def test_checkpoints_are_kept_for_the_record_whatever_the_format_of_the_steps(
         CheckpointReport(step=2, num_bytes=None, saved_at=NOW),
     )
     assert [step.step for step in kept.steps] == [1, 2]
+
+
+@pytest.mark.usefixtures("aws")
+def test_the_newest_known_checkpoint_is_kept_with_the_position(
+    cluster: FakeKubernetesApi, published: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a program that tells no steps it is what shows that it gets on."""
+    monkeypatch.setattr(sys.modules[__name__], "RUN", run_of(spec_with(progress="none")))
+    cluster.logs["pod"] = stamped("Loading.")
+    cursor, numbers = poll()["cursor"], list[int | None]()
+    for line in (resumed_line(40), checkpoint_line(60), "Training.", checkpoint_line(50), resumed_line(60)):
+        numbers.append(cursor["last_checkpoint"])
+        cluster.logs["pod"] += stamped(line)
+        cursor = poll(cursor)["cursor"]
+    assert (numbers, cursor["last_checkpoint"], published) == ([None, 40, 60, 60, 60], 60, [])
 
 
 @pytest.mark.usefixtures("aws")

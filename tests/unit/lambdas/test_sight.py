@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lambdas.handlers import notify, poll_job, submit_job
-from lambdas.logic.sight import blind_after, end_of_sight, timestamp
+from lambdas.logic.sight import blind_after, end_of_sight, long_run_ends, timestamp
 from lambdas.logic.watching import FailedPod, failure
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
@@ -26,6 +26,21 @@ def test_a_job_is_watched_until_its_own_time_limit_has_passed() -> None:
     assert blind_after(run.spec.limits, now=NOW) == NOW + timedelta(minutes=10)
     end = end_of_sight(run, Spending(), submitted_at=NOW)
     assert (end.at, end.limit) == (NOW + timedelta(hours=2, minutes=30 + 15), None)
+
+
+def test_a_job_has_run_for_long_six_hours_after_the_last_moment_at_which_it_may_have_begun_or_hung() -> None:
+    limits = run_of(spec_with(limits={"gang_timeout_minutes": 90, "stall_minutes": 30})).spec.limits
+    assert long_run_ends(limits, submitted_at=NOW) == NOW + timedelta(hours=8)
+
+
+@pytest.mark.usefixtures("aws")
+def test_the_same_moment_is_told_for_every_try_of_a_submission(cluster: FakeKubernetesApi) -> None:
+    run, at = run_of(), NOW
+    event = {"run": run.model_dump(mode="json"), "stage": "training", "attempt": 1, "cache": None}
+    answers = [submit_job.lambda_handler({**event, "submitted_at": timestamp(at)}, CONTEXT) for _ in range(2)]
+    assert {answer["long_run_ends"] for answer in answers} == {
+        timestamp(long_run_ends(run.spec.limits, submitted_at=at))
+    }
 
 
 def test_times_are_written_as_step_functions_compares_them() -> None:

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainflow.protocol import report
-from trainflow.protocol.checkpoint_line import CheckpointReport, checkpoint_line, parse_checkpoint_line
+from trainflow.protocol.checkpoint_line import (
+    CheckpointReport,
+    checkpoint_line,
+    parse_checkpoint_line,
+    parse_resumed_line,
+    resumed_line,
+)
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
@@ -37,6 +43,27 @@ def test_a_checkpoint_comes_back_from_its_line(step: int, num_bytes: int | None,
 )
 def test_another_line_is_no_checkpoint(line: str) -> None:
     assert parse_checkpoint_line(line, NOW) is None
+
+
+@given(st.integers(0, 10**12), st.sampled_from(["", "[0]:"]))
+def test_a_job_tells_with_which_checkpoint_it_begins(number: int, prefix: str) -> None:
+    line = prefix + resumed_line(number)
+    assert (parse_resumed_line(line), parse_checkpoint_line(line, NOW)) == (number, None), "it has not written one"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Resuming from /runs/a/step-1.pt.",
+        checkpoint_line(7),
+        '{"trainflow_resumed": 7}',
+        '{"trainflow_resumed": {}}',
+        '{"trainflow_resumed": {"checkpoint": null}}',
+        '{"trainflow_resumed": {"checkpoint": 7}',
+    ],
+)
+def test_another_line_names_no_checkpoint_to_begin_with(line: str) -> None:
+    assert parse_resumed_line(line) is None
 
 
 def test_the_line_of_transformers_trainer_is_read() -> None:

@@ -56,6 +56,15 @@ def test_the_highest_step_is_the_newest_and_one_that_was_being_written_is_passed
     assert said.splitlines() == [
         f"{tmp_path}/step-100.pt is not complete; the checkpoint before it is taken.",
         f"Resuming from {chosen}.",
+        '{"trainflow_resumed": {"checkpoint": 10}}',
+    ]
+
+
+def test_of_checkpoints_without_a_step_the_workflow_is_told_the_time(tmp_path: Path) -> None:
+    torch.save({}, tmp_path / "last.pt")
+    os.utime(tmp_path / "last.pt", (1_700_000_000, 1_700_000_000))
+    assert resumed(tmp_path, "--path", "last.pt")[2].splitlines()[1:] == [
+        '{"trainflow_resumed": {"checkpoint": 1700000000}}'
     ]
 
 
