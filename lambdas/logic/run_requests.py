@@ -117,6 +117,7 @@ def is_answered_by(upload: Upload, run: KnownExecution | None) -> bool:
     """Whether an upload needs no answer although it starts no run: its run goes on, or went on when it was made.
 
     Events are delivered more than once, and may come late: the one that has started a run may come again after its end.
+    Their times are whole seconds, so an upload in the second of the end counts as one after it.
 
     Args:
         upload: The upload of a spec.
@@ -124,7 +125,7 @@ def is_answered_by(upload: Upload, run: KnownExecution | None) -> bool:
     """
     if run is None or run.ended_at is None:
         return True
-    return upload.uploaded_at is not None and upload.uploaded_at < run.ended_at
+    return upload.uploaded_at is not None and upload.uploaded_at < run.ended_at.replace(microsecond=0)
 
 
 def execution_of_upload(upload: Upload, content: bytes | None) -> Execution:

@@ -108,6 +108,15 @@ def test_an_event_that_comes_again_after_the_end_of_its_run_is_no_new_upload(
     assert list(beside(aws)) == ["runs/bert.yaml.refused.txt"] * messages
 
 
+def test_an_upload_in_the_second_of_the_end_is_a_new_one(aws: Aws) -> None:
+    event = uploaded(aws, yaml.safe_dump(SPEC))
+    deliver(event)
+    (arn,) = end_all(aws)
+    ended_at = aws.client("stepfunctions").describe_execution(executionArn=arn)["stopDate"]
+    assert deliver(at(event, ended_at)) == []
+    assert len(aws.messages) == 1, "the times of events have no fraction of a second"
+
+
 def test_each_version_of_a_file_starts_its_own_run(aws: Aws) -> None:
     events = [uploaded(aws, yaml.safe_dump(spec_with(compute__num_nodes=nodes))) for nodes in (1, 2)]
     assert deliver(*events) == []
@@ -123,10 +132,13 @@ def test_a_schedule_starts_a_run_each_time(aws: Aws) -> None:
 DAYS = [f"2026-11-2{day}T02:00:00Z" for day in range(1, 6)]
 
 
-def end_all(aws: Aws) -> None:
-    for name in aws.executions():
-        arn = f"{aws.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+def end_all(aws: Aws) -> list[str]:
+    """Stop all executions; returns their ARNs."""
+    runs = aws.state_machine_arn.replace(":stateMachine:", ":execution:")
+    arns = [f"{runs}:{name}" for name in aws.executions()]
+    for arn in arns:
         aws.client("stepfunctions").stop_execution(executionArn=arn)
+    return arns
 
 
 def put_back(aws: Aws) -> list[str]:
