@@ -98,16 +98,19 @@ def vain(
     checkpoint_before: int = -1,
     printed_at: int | None = None,
     long_run_ends: int = 100,
+    error: str = "NodeLost",
+    test_in_vain: bool = False,
 ) -> Variables:
-    limits = run(limits={"max_restarts": 2})
+    failed = {"failed_nodes": {"test_in_vain": test_in_vain}}
     log = None if printed_at is None else {"since": printed_at}
     return {
         "progress": {"last_step": last_step, "last_checkpoint": last_checkpoint, "log": log},
         "restarted_at_step": restarted_at,
         "restarted_at_checkpoint": checkpoint_before,
         "long_run_ends": long_run_ends,
+        "error": {"Error": error},
         "restarts_in_vain": in_vain,
-        **limits,
+        "run": {"spec": {"limits": {"max_restarts": 2}}, **failed},
     }
 
 
@@ -209,6 +212,9 @@ DECISIONS: list[tuple[str, Variables, str]] = [
     ("HasProgressed", vain(last_step=10, in_vain=1), "CountRestart"),
     ("HasProgressed", vain(last_step=None, in_vain=1), "CountRestart"),
     ("HasProgressed", vain(last_step=10, in_vain=2), "CollectDiagnostics"),
+    ("HasProgressed", vain(error="NodeUnhealthy", last_step=10, in_vain=2), "DeleteJob"),
+    ("HasProgressed", vain(error="NodeUnhealthy", in_vain=1, test_in_vain=True), "CountRestart"),
+    ("HasProgressed", vain(error="NodeUnhealthy", in_vain=2, test_in_vain=True), "CollectDiagnostics"),
     ("HasProgressed", vain(last_checkpoint=40, in_vain=2), "CountAnew"),
     ("HasProgressed", vain(last_checkpoint=41, checkpoint_before=40, in_vain=2), "CountAnew"),
     ("HasProgressed", vain(last_checkpoint=40, checkpoint_before=40, in_vain=2), "CollectDiagnostics"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from trainflow.errors import NodeUnhealthy
 from trainflow.failures.table import failure_table
 
 MAX_NODES = 16
@@ -42,6 +43,10 @@ class FailedNodes(BaseModel):
     avoided: tuple[str, ...] = ()
     """Nodes that the run's next jobs do not use: one failure was the hardware's, or there were two of any class."""
 
+    test_in_vain: bool = False
+    """Whether the newest failure of the test before the training led to no node that had not been avoided before. As
+    long as each one does, the test's failures are no restarts in vain: the next gang lacks one bad node more."""
+
     def after(self, *, error: str, message: str) -> FailedNodes:
         """The nodes after another job has failed.
 
@@ -49,13 +54,22 @@ class FailedNodes(BaseModel):
             error: Name of the error.
             message: Its message, which names the node if one node failed.
         """
-        node, failure = failed_node(message), failure_table().classes.get(error)
+        node = failed_node(message)
+        found = self._with_failure(error, node)
+        if error != NodeUnhealthy.__name__:
+            return found
+        # Where more than these fail, the nodes are not the reason.
+        is_new = found.avoided != self.avoided and len(self.avoided) < MAX_NODES
+        return found.model_copy(update={"test_in_vain": not is_new})
+
+    def _with_failure(self, error: str, node: str | None) -> FailedNodes:
+        failure = failure_table().classes.get(error)
         if node is None or node in self.avoided or failure is None or not failure.restart:
             return self
         if node in self.suspected or not failure.same_node:
             others = tuple(name for name in self.suspected if name != node)
-            return FailedNodes(suspected=others, avoided=_with(self.avoided, node))
-        return FailedNodes(suspected=_with(self.suspected, node), avoided=self.avoided)
+            return self.model_copy(update={"suspected": others, "avoided": _with(self.avoided, node)})
+        return self.model_copy(update={"suspected": _with(self.suspected, node)})
 
 
 def _with(nodes: Sequence[str], node: str) -> tuple[str, ...]:

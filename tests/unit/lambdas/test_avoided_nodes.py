@@ -66,6 +66,30 @@ def test_a_node_is_avoided_after_a_failure_of_hardware_or_two_of_any_class(
     assert not set(nodes.avoided) & set(nodes.suspected)
 
 
+@pytest.mark.parametrize(
+    ("failures", "in_vain"),
+    [
+        ([], False),
+        ([("NodeUnhealthy", "a")], False),
+        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", "b"), ("NodeUnhealthy", "c")], False),
+        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", "a")], True),
+        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", "a"), ("WorkerFailed", "c")], True),
+        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", "a"), ("NodeUnhealthy", "b")], False),
+        ([("NodeUnhealthy", None)], True),
+        ([("NodeUnhealthy", f"n{number}") for number in range(MAX_NODES)], False),
+        ([("NodeUnhealthy", f"n{number}") for number in range(MAX_NODES + 1)], True),
+        ([("DeviceFailed", "a"), ("DeviceFailed", "a")], False),
+    ],
+)
+def test_the_test_of_the_nodes_fails_in_vain_when_it_names_no_node_that_is_new(
+    failures: list[tuple[str, str | None]], in_vain: bool
+) -> None:
+    nodes = FailedNodes()
+    for error, node in failures:
+        nodes = nodes.after(error=error, message=f"Slow. {named_at('bert-training-1-0', node)}")
+    assert nodes.test_in_vain is in_vain
+
+
 def test_the_state_that_deletes_a_job_returns_the_run_that_remembers_its_node(
     aws: Aws, cluster: FakeKubernetesApi
 ) -> None:
