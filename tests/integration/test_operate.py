@@ -29,7 +29,7 @@ from tests.integration.commands import DEADLINE_SECONDS, Commands, account_of, u
 from tests.integration.terminal import Terminal
 from tests.integration.test_runs import processes_of, steps_spec
 from tests.unit.client.test_local_runs import leave_run
-from trainflow.client.twin_address import read_address
+from trainflow.client.twin_address import TwinAddress, read_address
 from trainflow.models.kubernetes_names import CLAIM_LABEL, MANAGED_BY, RUN_LABEL
 from trainflow.record.wording import duration
 
@@ -172,6 +172,26 @@ def test_it_is_compared(place: Place) -> None:
     assert found["differing_fields"] == {}
 
 
+def client_of(address: TwinAddress, service: str) -> Any:
+    return boto3.client(
+        service,
+        endpoint_url=address.endpoint,
+        region_name=address.region,
+        aws_access_key_id=address.access_key_id,
+        aws_secret_access_key=address.secret_access_key,
+    )
+
+
+def pause_survey(detached: Detached) -> None:
+    """Disable the schedule that sweeps what ended runs have left, which would be quicker than a person now and then."""
+    address = read_address(detached.folder / "out" / detached.run_id)
+    assert address is not None
+    scheduler = client_of(address, "scheduler")
+    found = scheduler.get_schedule(Name="trainflow-survey-fleet")
+    kept = {name: found[name] for name in ("Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")}
+    scheduler.update_schedule(**kept, State="DISABLED")
+
+
 def leave_a_claim(detached: Detached, run_id: str) -> tuple[ApiClient, str]:
     """Leave the claim of a run that began yesterday and that Step Functions has forgotten; its API and its path."""
     address = read_address(detached.folder / "out" / detached.run_id)
@@ -189,14 +209,7 @@ def leave_a_claim(detached: Detached, run_id: str) -> tuple[ApiClient, str]:
         "keep_nodes_after_success": {"BOOL": False},
         "expires_at": {"N": str(int((now + timedelta(days=1)).timestamp()))},
     }
-    client = boto3.client(
-        "dynamodb",
-        endpoint_url=address.endpoint,
-        region_name=address.region,
-        aws_access_key_id=address.access_key_id,
-        aws_secret_access_key=address.secret_access_key,
-    )
-    client.put_item(TableName=RUN_TABLE, Item=row)
+    client_of(address, "dynamodb").put_item(TableName=RUN_TABLE, Item=row)
     api = ApiClient(load_connection(Path(address.kubeconfig)))
     claims = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
     labels = {**MANAGED_BY, RUN_LABEL: run_id, CLAIM_LABEL: "trn1.32xlarge"}
@@ -209,6 +222,7 @@ def test_what_an_ended_run_has_left_is_listed_and_then_swept_and_a_run_that_goes
     detached: Detached,
 ) -> None:
     run_id = "steps-0123456789ab"
+    pause_survey(detached)
     api, claims = leave_a_claim(detached, run_id)
 
     def claimed() -> set[str]:
