@@ -71,6 +71,14 @@ def test_a_job_that_has_said_something_runs(s3: Any, jobs: SlurmJobs) -> None:
     assert (pod.phase, pod.has_log, pod.finished) == ("Running", True, False)
 
 
+@pytest.mark.parametrize("name", ["x", "a-b", f"{RUN}-training-x", f"other-{JOB}", f"{RUN}-training-1-2"])
+def test_what_a_program_has_written_beside_the_jobs_is_no_job(s3: Any, jobs: SlurmJobs, name: str) -> None:
+    write_segment(s3, 2, "hello")
+    for key in (f"logs/{name}/{2 * SECOND:020d}-{2:015d}.log", f"jobs/{name}.json"):
+        s3.put_object(Bucket=BUCKET, Key=f"runs/{RUN}/{key}", Body=b"1970-01-01T00:00:02.000000+00:00 hello\n")
+    assert [pod.job_name for pod in views(jobs)] == [JOB]
+
+
 def test_a_job_that_has_ended_shows_its_first_node_and_those_that_failed(s3: Any, jobs: SlurmJobs) -> None:
     first = {"index": 0, "node": "n0", "exit_code": None, "message": json.dumps({"result": {"steps": 5}})}
     failed = {"index": 3, "node": "n3", "exit_code": 9, "message": "no memory", "finished_at": "1970-01-01T00:00:50Z"}

@@ -6,6 +6,7 @@ A job has a pod for its first node from its first line on, and one for each of i
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -40,6 +41,7 @@ class SlurmJobs:
             run_id: Which run.
         """
         self._s3, self._bucket, self._folder = s3, bucket, f"runs/{run_id}"
+        self._job_name = re.compile(rf"{re.escape(run_id)}-[a-z]+-[0-9]{{1,4}}", re.ASCII)
         self._known: dict[str, dict[str, Any]] = {}
 
     def list_pods(self, selector: str) -> Mapping[str, Any]:
@@ -80,10 +82,11 @@ class SlurmJobs:
                 yield _pod(job, 0, phase="Running", state={"running": {"startedAt": _stamp_of(began).isoformat()}})
 
     def _jobs(self) -> list[str]:
-        """Names of the jobs that have said something, or have ended."""
+        """Names of the jobs that have said something, or have ended. A run's program can write other names there."""
         folders = self._list(f"{self._folder}/{slurm_job.LOGS}", delimiter="/", what="CommonPrefixes", field="Prefix")
         records = self._list(f"{self._folder}/{slurm_job.RECORDS}", what="Contents", field="Key")
-        return sorted({folder.split("/")[-2] for folder in folders} | {key.split("/")[-1][:-5] for key in records})
+        names = {folder.split("/")[-2] for folder in folders} | {key.split("/")[-1][:-5] for key in records}
+        return sorted(name for name in names if self._job_name.fullmatch(name))
 
     def _log_folder(self, job: str) -> str:
         return f"{self._folder}/{slurm_job.log_folder(job)}"
