@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import boto3
 from typer.testing import CliRunner
 
 from trainflow.cli.main import app
@@ -140,3 +141,14 @@ def account_of(folder: Path, run_id: str) -> dict[str, str]:
         "AWS_ACCESS_KEY_ID": address.access_key_id,
         "AWS_SECRET_ACCESS_KEY": address.secret_access_key,
     }
+
+
+def client_of(account: Mapping[str, str], service: str) -> Any:
+    """boto3's client with the settings of `account_of`."""
+    return boto3.client(  # type: ignore[call-overload]
+        service,
+        endpoint_url=account["AWS_ENDPOINT_URL"],
+        region_name=account["AWS_REGION"],
+        aws_access_key_id=account["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=account["AWS_SECRET_ACCESS_KEY"],
+    )

@@ -9,17 +9,16 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import yaml
 
 from local.aws.deployment import ARTIFACT_BUCKET
-from tests.integration.commands import Answer, Commands, account_of, until
+from tests.integration.commands import Answer, Commands, account_of, client_of, until
 from tests.integration.test_runs import steps_spec
-from trainflow.client.twin_address import read_address
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
 HERE = "us-west-2:123456789012"
@@ -124,22 +123,12 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     here = Commands(folder)
     new = here("run", "new.yaml", "--local", "--detach", "--time-scale", "200").splitlines()[-1]
     try:
-        address = read_address(folder / "out" / new)
-        assert address is not None
         account = account_of(folder, new)
         owner = InThisProcess(folder, account)
         ended, bare = (
             owner("run", "ended.yaml", "--place", "twin", "--detach").splitlines()[-1] for _ in ("ended", "bare")
         )
-        session = boto3.Session(
-            region_name=address.region,
-            aws_access_key_id=address.access_key_id,
-            aws_secret_access_key=address.secret_access_key,
-        )
-
-        def client(service: str) -> Any:
-            return session.client(service, endpoint_url=address.endpoint)  # type: ignore[call-overload]
-
+        client = partial(client_of, account)
         trust = '{"Version": "2012-10-17", "Statement": []}'
         role = client("iam").create_role(RoleName="person", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
         assumed = client("sts").assume_role(RoleArn=role, RoleSessionName="me")["Credentials"]

@@ -11,11 +11,11 @@ import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import boto3
 import psutil
 import pytest
 import yaml
@@ -25,11 +25,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from local.aws.deployment import CACHE_TABLE, NAMESPACE, RUN_TABLE
 from tests.integration.browsing import chromium, opened
-from tests.integration.commands import DEADLINE_SECONDS, Commands, account_of, until
+from tests.integration.commands import DEADLINE_SECONDS, Commands, account_of, client_of, until
 from tests.integration.terminal import Terminal
 from tests.integration.test_runs import processes_of, steps_spec
 from tests.unit.client.test_local_runs import leave_run
-from trainflow.client.twin_address import TwinAddress, read_address
+from trainflow.client.twin_address import read_address
 from trainflow.models.kubernetes_names import CLAIM_LABEL, MANAGED_BY, RUN_LABEL
 from trainflow.record.wording import duration
 
@@ -172,21 +172,9 @@ def test_it_is_compared(place: Place) -> None:
     assert found["differing_fields"] == {}
 
 
-def client_of(address: TwinAddress, service: str) -> Any:
-    return boto3.client(
-        service,
-        endpoint_url=address.endpoint,
-        region_name=address.region,
-        aws_access_key_id=address.access_key_id,
-        aws_secret_access_key=address.secret_access_key,
-    )
-
-
 def pause_survey(detached: Detached) -> None:
     """Disable the schedule that sweeps what ended runs have left, which would be quicker than a person now and then."""
-    address = read_address(detached.folder / "out" / detached.run_id)
-    assert address is not None
-    scheduler = client_of(address, "scheduler")
+    scheduler = client_of(account_of(detached.folder, detached.run_id), "scheduler")
     found = scheduler.get_schedule(Name="trainflow-survey-fleet")
     kept = {name: found[name] for name in ("Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")}
     scheduler.update_schedule(**kept, State="DISABLED")
@@ -209,7 +197,7 @@ def leave_a_claim(detached: Detached, run_id: str) -> tuple[ApiClient, str]:
         "keep_nodes_after_success": {"BOOL": False},
         "expires_at": {"N": str(int((now + timedelta(days=1)).timestamp()))},
     }
-    client_of(address, "dynamodb").put_item(TableName=RUN_TABLE, Item=row)
+    client_of(account_of(detached.folder, detached.run_id), "dynamodb").put_item(TableName=RUN_TABLE, Item=row)
     api = ApiClient(load_connection(Path(address.kubeconfig)))
     claims = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
     labels = {**MANAGED_BY, RUN_LABEL: run_id, CLAIM_LABEL: "trn1.32xlarge"}
@@ -321,14 +309,7 @@ def everything_of(detached: Detached) -> dict[str, Any]:
     """Executions, items, objects and Kubernetes objects of an account, but those of the run that goes on."""
     address = read_address(detached.folder / "out" / detached.run_id)
     assert address is not None
-    session = boto3.Session(
-        region_name=address.region,
-        aws_access_key_id=address.access_key_id,
-        aws_secret_access_key=address.secret_access_key,
-    )
-
-    def client(service: str) -> Any:
-        return session.client(service, endpoint_url=address.endpoint)  # type: ignore[call-overload]
+    client = partial(client_of, account_of(detached.folder, detached.run_id))
 
     def others(names: Iterable[str]) -> list[str]:
         return sorted(name for name in names if detached.run_id not in name)
