@@ -256,13 +256,13 @@ class KubernetesCluster:
     def claim_nodes(
         self, run_id: str, instance_type: str, num_nodes: int, *, avoided_nodes: Sequence[str] = ()
     ) -> None:
-        """Create the run's claim on nodes, which lasts until the run is cancelled. Safe to repeat.
+        """Create the run's claim on nodes, or change it; it lasts until the run is cancelled. Safe to repeat.
 
         Args:
             run_id: The run.
             instance_type: Type of the nodes.
             num_nodes: Their number.
-            avoided_nodes: Nodes that the run does not use, which it may say of a claim that it has.
+            avoided_nodes: Nodes that the run does not use.
         """
         labels = {**MANAGED_BY, RUN_LABEL: run_id, CLAIM_LABEL: instance_type}
         claim = {
@@ -271,11 +271,13 @@ class KubernetesCluster:
             "metadata": {"name": f"{run_id}-nodes", "labels": labels},
             "data": {"num_nodes": str(num_nodes), "avoided_nodes": " ".join(avoided_nodes)},
         }
+        path = f"{self._core('configmaps')}/{run_id}-nodes"
         try:
             self._api.call("POST", self._core("configmaps"), body=claim)
         except AlreadyExists:
-            if avoided_nodes:
-                self._api.call("PUT", f"{self._core('configmaps')}/{run_id}-nodes", body=claim)
+            found = self._api.find(path)
+            if found is not None and (found["data"], found["metadata"]["labels"]) != (claim["data"], labels):
+                self._api.call("PUT", path, body=claim)
 
     def cordon(self, node: Node, *, run_id: str) -> None:
         """Let no further pods onto a node whose instance is terminated. Safe to repeat.

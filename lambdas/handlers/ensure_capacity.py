@@ -32,11 +32,13 @@ class Event(BaseModel):
 def lambda_handler(event: Event) -> dict[str, Any]:
     """Whether every node of the gang is ready, the number of ready nodes, and the seconds before the next poll.
 
-    `next_run` is the run on the next instance type of its spec, where there was no capacity of this one; else null.
+    `run` is the run with the nodes that it avoids from now on. `next_run` is the run on the next instance type of its
+    spec, where there was no capacity of this one; else null.
     """
     run, spec = event.run, event.run.spec
     require_within_limits(run, now=datetime.now(UTC), spending=event.spending, progress=event.progress)
     capacity = backends.connect(spec.compute.backend).ensure_nodes(run, waiting_since=event.waiting_since)
+    run = run.model_copy(update={"failed_nodes": run.failed_nodes.used_again(capacity.used_again)})
     limits, now = spec.limits, datetime.now(UTC)
     given_up = is_given_up(run, capacity, waiting_since=event.waiting_since, now=now)
     next_run = run.on_next_type() if given_up else None
@@ -55,6 +57,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     left = left if of_run is None else min(left, of_run)
     pause = pause_seconds(event.waited_seconds, shortest=limits.poll_seconds, longest=left)
     return {
+        "run": run.model_dump(mode="json"),
         "ready": capacity.ready,
         "nodes_ready": capacity.nodes_ready,
         "nodes_wanted": capacity.nodes_wanted,

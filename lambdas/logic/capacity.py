@@ -25,6 +25,8 @@ class Capacity:
     """When the first of the type's nodes is terminated, as those of a capacity block are; None if that is not known."""
     termination_refused: bool = False
     """Whether Auto Scaling refused to terminate a bad node, so that the next poll has to request it again."""
+    used_again: tuple[str, ...] = ()
+    """Avoided nodes that the run uses again from now on, because the node group has no room for others."""
 
     @property
     def ready(self) -> bool:
@@ -114,18 +116,40 @@ def replaceable_nodes(
     ]
 
 
-def require_fit_without(
-    avoided: Sequence[Node], spec: RunSpec, nodegroup: Nodegroup, *, waiting_since: datetime, now: datetime
-) -> None:
-    """Require that the gang fits beside the nodes that the run avoids. Those that are not ready may be replaced soon.
+def used_again(
+    avoided: Sequence[Node],
+    unproven: Collection[str],
+    spec: RunSpec,
+    nodegroup: Nodegroup,
+    *,
+    waiting_since: datetime,
+    now: datetime,
+) -> tuple[str, ...]:
+    """The avoided nodes that the run has to use again for its gang to fit; none if it fits without them.
+
+    Nodes that are not ready may be replaced soon, so the run waits for that first.
+
+    Args:
+        avoided: Nodes that the run avoids and that exist.
+        unproven: Those whose failures may have had another reason, in the order in which they have failed.
+        spec: The run's spec.
+        nodegroup: The node group of its type.
+        waiting_since: When the run began to wait for nodes of the type.
+        now: The time.
 
     Raises:
-        GangTooLarge: If the node group would have to be larger than it may be.
+        GangTooLarge: If the node group would have to be larger than it may be because of nodes that are proven bad, or
+            that have not become ready again.
     """
-    if spec.compute.num_nodes + len(avoided) <= nodegroup.maximum:
-        return
+    missing = spec.compute.num_nodes + len(avoided) - nodegroup.maximum
+    if missing <= 0:
+        return ()
     if any(not node.ready for node in avoided) and now - waiting_since < REPLACED_WITHIN:
-        return
+        return ()
+    ready = {node.name for node in avoided if node.ready}
+    again = [name for name in unproven if name in ready][:missing]
+    if len(again) == missing:
+        return tuple(again)
     names = ", ".join(sorted(node.name for node in avoided))
     raise GangTooLarge(
         f"compute.num_nodes is {spec.compute.num_nodes}, and jobs of the run have failed on {names}; the run avoids "

@@ -8,6 +8,7 @@ from typing import Any
 
 from lambdas.logic.fleet import IdleNodes, no_price, usd
 from trainflow.errors import ENDED_BY_LIMIT, TrainflowError
+from trainflow.failures.table import failure_table
 from trainflow.links import execution_link, object_link
 from trainflow.models.failed_nodes import failed_node
 from trainflow.models.run import JobRef, LimitWarning, MetricsCursor, Stage
@@ -132,7 +133,7 @@ def restarted(
     if job.stage is Stage.TRAINING:
         done.append("It continues from the newest checkpoint, if there is one.")
     if node in avoided_nodes:
-        done.append(f"The run does not use the node {node} any more.")
+        done.append(f"The run does not use the node {node} any more{_unless_it_must(error.name)}.")
     examine = f"examine the node {node}. " if node in avoided_nodes else "nothing now. "
     step = [f"Steps: {progress.last_step}"] if progress is not None and progress.last_step is not None else []
     logs = [f"Last lines: {folder}logs/"] if folder else []
@@ -146,6 +147,12 @@ def restarted(
         f"Logs: trainflow logs {run_id}",
     ]
     return f"Trainflow: {_short(run_id)} restarts", "\n".join([*lines, *_links(arn, None)])
+
+
+def _unless_it_must(error: str) -> str:
+    """The exception for a node whose failures may have had another reason."""
+    failure = failure_table().classes.get(error)
+    return ", unless the node group has no room for another" if failure is not None and failure.same_node else ""
 
 
 def near_limit(run_id: str, *, arn: str, warning: LimitWarning) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 from rich.console import Console
 
-from local.aws import folder_buckets
+from local.aws import deployment, folder_buckets
 from local.slurm import packages
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmMissing
@@ -21,6 +21,7 @@ from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, demo_spec, processes_of, steps_spec
 from tests.integration.test_slurm_runs import on_slurm
+from trainflow.models.instances import nodegroup_name
 from trainflow.models.kubernetes_names import RUN_LABEL
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
@@ -110,6 +111,35 @@ def test_a_worker_that_always_dies_at_the_same_step_ends_the_run_after_two_resta
     assert [visit.name for visit in record.states].count("DeleteJob") == 2
     assert record.metrics_published is not None
     assert record.metrics_published.duplicates == 0
+    assert_nothing_is_left(twin, run_id)
+
+
+@pytest.fixture
+def room_for_one_gang(twin: Twin) -> Iterator[None]:
+    """The node group of the demo's type may have two nodes, as in the example configuration."""
+    eks, group = twin.client("eks"), nodegroup_name(demo_spec()["compute"]["instance_type"])
+
+    def allow(num_nodes: int) -> None:
+        eks.update_nodegroup_config(
+            clusterName=deployment.CLUSTER_NAME, nodegroupName=group, scalingConfig={"maxSize": num_nodes}
+        )
+
+    allow(2)
+    yield
+    allow(deployment.MAX_NODES)
+
+
+def test_a_node_that_is_not_proven_bad_is_used_again_where_the_node_group_has_no_other(
+    twin: Twin, room_for_one_gang: None, tmp_path: Path
+) -> None:
+    """Of three deaths two are on the same node, which is avoided from then on."""
+    run_id = "steps-000000room"
+    spec = steps_spec(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 3}}
+    record = start(twin, parse_run_spec(spec), run_id, tmp_path)
+    assert record.error is not None
+    assert (record.error.name, [restart.error for restart in record.restarts]) == ("WorkerFailed", ["WorkerFailed"] * 3)
+    pods = [pod for job in record.jobs.values() for pod in job.pods if f"{run_id}-training-" in pod.name]
+    assert (len(pods), len({pod.node for pod in pods})) == (2 * 4, 2)
     assert_nothing_is_left(twin, run_id)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -42,6 +42,9 @@ class FailedNodes(BaseModel):
     """Nodes of one failure each, which may have had another reason than the node."""
     avoided: tuple[str, ...] = ()
     """Nodes that the run's next jobs do not use: one failure was the hardware's, or there were two of any class."""
+    unproven: tuple[str, ...] = ()
+    """The avoided nodes of two failures that may have had another reason: they are used again where there is no room
+    for others."""
 
     test_in_vain: bool = False
     """Whether the newest failure of the test before the training led to no node that had not been avoided before. As
@@ -66,11 +69,32 @@ class FailedNodes(BaseModel):
         failure = failure_table().classes.get(error)
         if node is None or node in self.avoided or failure is None or not failure.restart:
             return self
-        if node in self.suspected or not failure.same_node:
-            others = tuple(name for name in self.suspected if name != node)
-            return self.model_copy(update={"suspected": others, "avoided": _with(self.avoided, node)})
-        return self.model_copy(update={"suspected": _with(self.suspected, node)})
+        if node not in self.suspected and failure.same_node:
+            return self.model_copy(update={"suspected": _with(self.suspected, node)})
+        avoided = _with(self.avoided, node)
+        unproven = _with(self.unproven, node) if failure.same_node else self.unproven
+        return self.model_copy(
+            update={
+                "suspected": _without(self.suspected, node),
+                "avoided": avoided,
+                "unproven": tuple(name for name in unproven if name in avoided),
+            }
+        )
+
+    def used_again(self, nodes: Collection[str]) -> FailedNodes:
+        """The nodes after the run has given up avoiding some of them: one more failure, and it avoids them again."""
+        return self.model_copy(
+            update={
+                "suspected": (*self.suspected, *(name for name in self.avoided if name in nodes))[-MAX_NODES:],
+                "avoided": _without(self.avoided, *nodes),
+                "unproven": _without(self.unproven, *nodes),
+            }
+        )
 
 
 def _with(nodes: Sequence[str], node: str) -> tuple[str, ...]:
     return (*nodes, node)[-MAX_NODES:]
+
+
+def _without(nodes: Sequence[str], *others: str) -> tuple[str, ...]:
+    return tuple(name for name in nodes if name not in others)

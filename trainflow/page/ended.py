@@ -96,6 +96,7 @@ def snapshot_of(record: RunRecord, kept: KeptSteps) -> RunSnapshot:
             if saved.step is not None and saved.saved_at is not None
         ),
         restarts=tuple(record.restarts),
+        avoided_nodes=tuple(record.avoided_nodes),
         cost=record.cost,
         error=record.error,
         warnings=tuple(record.warnings),

@@ -26,7 +26,7 @@ from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
 from trainflow.record.pods import PodView
-from trainflow.record.restarts import restarts
+from trainflow.record.restarts import avoided_nodes, restarts
 from trainflow.record.steps import KeptSteps
 from trainflow.record.wording import count
 
@@ -138,10 +138,11 @@ def _overhead(window: Interval, pods: Iterable[PodView]) -> float:
 
 
 def _nodes(history: ExecutionHistory) -> dict[str, Any]:
-    """The type of the nodes that were requested last, those before it, and the nodes that were avoided; executions of
-    earlier versions tell none."""
+    """The type of the nodes that were requested last, those before it, and the nodes that were avoided at the end;
+    executions of earlier versions tell none."""
     answer = task_output(history, "EnsureCapacity") or {}
-    return {key: answer[key] for key in ("instance_type", "given_up", "avoided_nodes") if key in answer}
+    told = {key: answer[key] for key in ("instance_type", "given_up") if key in answer}
+    return {**told, "avoided_nodes": list(avoided_nodes(history))}
 
 
 def _published(compared: MetricsPublished | None, kept: KeptSteps) -> MetricsPublished | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from trainflow.models.failed_nodes import FailedNodes
 from trainflow.models.run_record import Restart
 from trainflow.record.failure import caught_error
 from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs
@@ -33,12 +32,20 @@ def restarts(history: ExecutionHistory) -> list[Restart]:
     return found
 
 
-def avoided_nodes(made: Iterable[Restart]) -> tuple[str, ...]:
-    """The nodes that a run avoids after these restarts."""
-    nodes = FailedNodes()
-    for restart in made:
-        nodes = nodes.after(error=restart.error, message=restart.message)
-    return nodes.avoided
+def avoided_nodes(history: ExecutionHistory) -> tuple[str, ...]:
+    """The nodes that a run avoids: after its newest restart, or after it asked for nodes again, which may have shown
+    that it has to use some of them.
+
+    Args:
+        history: The run's own execution.
+    """
+    avoided: Any = ()
+    for task in task_outputs(history):
+        if task.state == "EnsureCapacity":
+            avoided = task.fields.get("avoided_nodes")
+        elif task.state == DELETION:
+            avoided = _object(_object(task.fields.get("run")).get("failed_nodes")).get("avoided")
+    return tuple(name for name in avoided if isinstance(name, str)) if isinstance(avoided, list) else ()
 
 
 def _restart(failed: TaskOutput, *, attempt: int) -> Restart:

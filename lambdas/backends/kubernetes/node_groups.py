@@ -14,10 +14,10 @@ from lambdas.logic.capacity import (
     count_ready,
     replaceable_nodes,
     require_fit,
-    require_fit_without,
     shortage_of,
     unclaimed_nodes,
     unusable_nodes,
+    used_again,
 )
 from trainflow.models.instances import nodegroup_name
 from trainflow.models.run import Run
@@ -41,7 +41,7 @@ def ensure_nodes(
             cordoned stay.
 
     Raises:
-        GangTooLarge: If the node group may never have as many nodes.
+        GangTooLarge: If the node group may never have as many nodes, also beside those that are proven bad.
     """
     compute = run.spec.compute
     mine = run.failed_nodes.avoided
@@ -68,7 +68,16 @@ def ensure_nodes(
         require_fit(run.spec, nodegroup)
         replaced = {node.name for node in nodes if replaces_bad_nodes and node.replaced_by is not None}
         own = [node for node in nodes if node.name in mine and node.name not in replaced]
-        require_fit_without(own, run.spec, nodegroup, waiting_since=waiting_since, now=datetime.now(UTC))
+        again = used_again(
+            own,
+            run.failed_nodes.unproven,
+            run.spec,
+            nodegroup,
+            waiting_since=waiting_since,
+            now=datetime.now(UTC),
+        )
+        if again:
+            return replace(capacity, used_again=again)  # the next poll claims nodes without avoiding these
         # An unusable node is one of the group's, so the group needs one more in its place, unless it is replaced.
         staying = unusable - replaced
         nodegroups.grow_to(nodegroup.name, sum(claim.num_nodes for claim in claims) + len(staying))

@@ -404,6 +404,22 @@ def test_the_clock_stays_where_a_state_is_known_very_late() -> None:
     assert sorted(line[10:].split(", 0:")[0] for line in late) == sorted(line[10:].split(", 0:")[0] for line in lines)
 
 
+def test_nodes_that_a_run_begins_and_ceases_to_avoid_are_lines() -> None:
+    now = after(recorded("succeeded"), 90)
+    view = PlainView()
+    lines: list[str] = []
+    for avoided in ((), ("n1",), ("n1",), ("n1", "n2"), ("n2",), ()):
+        lines += view.new_lines(replace(now, avoided_nodes=avoided))
+    told = [line.split("] ")[1] for line in [*lines, *view.held_lines()] if "n1" in line or "n2" in line]
+    assert told == [
+        "the run avoids n1 from now on",
+        "the run avoids n1, n2 from now on",
+        "the run uses n1 again: there is no room for other nodes",
+        "the run uses n2 again: there is no room for other nodes",
+    ]
+    assert "avoids n1, n2" in drawn(replace(now, avoided_nodes=("n1", "n2")))
+
+
 def test_checkpoints_and_restarts_are_lines_and_stand_in_the_picture() -> None:
     run = recorded("succeeded")
     now = after(run, 90)

@@ -103,6 +103,18 @@ def test_each_restart_has_its_reason_and_how_far_the_job_had_come() -> None:
     ]
 
 
+def test_the_avoided_nodes_are_those_of_the_newest_restart_or_request_for_nodes() -> None:
+    tasks: list[Task] = [
+        ("EnsureCapacity", 1, {**nodes(2), "avoided_nodes": []}),
+        ("DeleteJob", 1, {"run": {"failed_nodes": {"avoided": ["a", "b"]}}}),
+        ("EnsureCapacity", 1, {**nodes(1), "avoided_nodes": ["b"]}),
+        ("DeleteJob", 1, {"run": {"failed_nodes": {"avoided": ["b", "c"]}}}),
+        ("EnsureCapacity", 1, nodes(2)),
+    ]
+    avoided = [record_of(history_of(*tasks[:number])).avoided_nodes for number in range(len(tasks) + 1)]
+    assert avoided == [[], [], ["a", "b"], ["b"], ["b", "c"], []], "functions of an early version tell none"
+
+
 def test_nodes_cost_from_the_poll_that_finds_them_ready_until_they_are_released() -> None:
     price = price_of("trn1.32xlarge", region="us-east-1")
     assert price is not None

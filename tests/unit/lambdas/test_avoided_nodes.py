@@ -26,8 +26,7 @@ from trainflow.models.failed_nodes import MAX_NODES, FailedNodes, failed_at, fai
 from trainflow.models.instances import INSTANCE_TYPE_LABEL, nodegroup_name
 from trainflow.models.kubernetes_names import CORDONED_ANNOTATION, MANAGED_BY, REPLACED_ANNOTATION, RUN_LABEL
 from trainflow.models.run import Run, Stage
-from trainflow.models.run_record import Restart, RunStatus
-from trainflow.record.restarts import avoided_nodes
+from trainflow.models.run_record import RunStatus
 
 TYPE = "trn1.32xlarge"
 
@@ -64,6 +63,34 @@ def test_a_node_is_avoided_after_a_failure_of_hardware_or_two_of_any_class(
         nodes = nodes.after(error=error, message=failed_on(node))
     assert nodes.avoided == avoided
     assert not set(nodes.avoided) & set(nodes.suspected)
+    assert set(nodes.unproven) <= set(nodes.avoided)
+
+
+@pytest.mark.parametrize(
+    ("failures", "unproven"),
+    [
+        ([("WorkerFailed", "a"), ("WorkerFailed", "a")], ("a",)),
+        ([("WorkerFailed", "a"), ("DeviceFailed", "a")], ()),
+        ([("DeviceFailed", "a")], ()),
+        ([("JobStalled", "a"), ("WorkerFailed", "a"), ("NodeLost", "b")], ("a",)),
+        ([("WorkerFailed", "a")] * 2 + [("DeviceFailed", f"n{number}") for number in range(MAX_NODES)], ()),
+    ],
+)
+def test_a_node_is_not_proven_bad_by_failures_that_may_have_another_reason(
+    failures: list[tuple[str, str]], unproven: tuple[str, ...]
+) -> None:
+    nodes = FailedNodes()
+    for error, node in failures:
+        nodes = nodes.after(error=error, message=failed_on(node))
+    assert nodes.unproven == unproven
+
+
+def test_a_node_that_is_used_again_is_avoided_after_one_more_failure() -> None:
+    nodes = FailedNodes(avoided=("a", "b", "c"), unproven=("b", "c"), suspected=("d",))
+    again = nodes.used_again(["b"])
+    assert again == FailedNodes(avoided=("a", "c"), unproven=("c",), suspected=("d", "b"))
+    assert again.after(error="WorkerFailed", message=failed_on("b")).avoided == ("a", "c", "b")
+    assert nodes.used_again([]) == nodes
 
 
 @pytest.mark.parametrize(
@@ -191,6 +218,56 @@ def test_a_run_that_cannot_avoid_a_node_fails_with_its_name(aws: Aws, cluster: F
     assert aws.desired(TYPE) == 2
 
 
+def doubting(run: Run, *nodes: str, proven: tuple[str, ...] = ()) -> Run:
+    return run.model_copy(update={"failed_nodes": FailedNodes(avoided=(*proven, *nodes), unproven=nodes)})
+
+
+def test_a_run_uses_an_avoided_node_again_rather_than_fail_for_want_of_room(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    """A default node group has room for one gang. Two failures of a worker do not prove that its node is bad."""
+    aws.add_nodegroup(TYPE, desired=2, maximum=2)
+    add_nodes(cluster, "a", "b")
+    run = doubting(run_of(), "a")
+    answers = [ensure(run) for _ in range(2)]
+    assert answers[0]["run"] == answers[1]["run"], "a repeated call returns the same"
+    assert (answers[0]["ready"], answers[0]["avoided_nodes"]) == (False, [])
+    next_run = Run.model_validate(answers[0]["run"])
+    assert next_run.failed_nodes == FailedNodes(suspected=("a",))
+    assert ensure(next_run)["ready"]
+    assert aws.desired(TYPE) == 2
+
+
+def test_no_more_avoided_nodes_are_used_again_than_there_is_no_room_for(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=3, maximum=3)
+    add_nodes(cluster, "a", "b", "c")
+    assert ensure(doubting(run_of(), "a", "b"))["avoided_nodes"] == ["b"], "the one that failed longest ago is used"
+    with pytest.raises(GangTooLarge, match="have failed on a, b, c"):
+        ensure(doubting(run_of(), "c", proven=("a", "b")))
+    assert ensure(doubting(run_of(), "a", proven=("c",)))["avoided_nodes"] == ["c"]
+
+
+def test_a_node_that_is_used_again_has_to_be_ready(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    aws.add_nodegroup(TYPE, desired=2, maximum=2)
+    add_nodes(cluster, "b")
+    add_nodes(cluster, "a", ready=False)
+    assert ensure(doubting(run_of(), "a"))["avoided_nodes"] == ["a"], "it may be replaced"
+    with pytest.raises(GangTooLarge):
+        ensure(doubting(run_of(), "a"), waiting_since=datetime.now(UTC) - timedelta(minutes=46))
+
+
+def test_an_answer_that_comes_late_does_not_leave_a_claim_that_avoids_a_node(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    """A function that was given up may write its claim after the next one."""
+    aws.add_nodegroup(TYPE, desired=2, maximum=2)
+    add_nodes(cluster, "a", "b")
+    run = doubting(run_of(), "a")
+    next_run = Run.model_validate(ensure(run)["run"])
+    ensure(run)
+    assert ensure(next_run)["ready"]
+
+
 def test_a_run_waits_for_the_replacement_of_a_lost_node(aws: Aws, cluster: FakeKubernetesApi) -> None:
     aws.add_nodegroup(TYPE, desired=2, maximum=2)
     add_nodes(cluster, "b")
@@ -205,16 +282,6 @@ def test_a_run_that_waited_in_vain_says_which_nodes_it_avoids(aws: Aws, cluster:
     run = avoiding(run_of(spec_with(limits={"capacity_timeout_minutes": 10})), "a")
     with pytest.raises(CapacityTimeout, match="The run avoids a, where its jobs failed"):
         ensure(run, waiting_since=datetime.now(UTC) - timedelta(minutes=11))
-
-
-def test_the_avoided_nodes_of_a_run_follow_from_its_restarts() -> None:
-    at = datetime.now(UTC)
-    failures = [("NetworkFailed", "a"), ("DeviceFailed", "b"), ("WorkerFailed", "a")]
-    made = [
-        Restart(stage="training", attempt=number, at=at, error=error, message=failed_on(node))
-        for number, (error, node) in enumerate(failures, start=1)
-    ]
-    assert [avoided_nodes(made[:number]) for number in range(4)] == [(), (), ("b",), ("b", "a")]
 
 
 def test_the_message_about_the_end_names_avoided_nodes() -> None:

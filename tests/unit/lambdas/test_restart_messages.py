@@ -15,13 +15,15 @@ RUN = run_of()
 LOST = "Pod 'x-1' on node 'ip-10-0-0-7' failed: its node is gone."
 
 
-def tell(stage: Stage = Stage.TRAINING, *, attempt: int = 1, avoided: tuple[str, ...] = ()) -> None:
+def tell(
+    stage: Stage = Stage.TRAINING, *, attempt: int = 1, avoided: tuple[str, ...] = (), error: str = "NodeLost"
+) -> None:
     """As state `NotifyRestart` does."""
     event: dict[str, Any] = {
         "run_id": RUN.run_id,
         "execution_arn": RUN.execution_arn,
         "status": "RUNNING",
-        "error": {"Error": "NodeLost", "Cause": f'{{"errorMessage": "{LOST}", "errorType": "NodeLost"}}'},
+        "error": {"Error": error, "Cause": f'{{"errorMessage": "{LOST}", "errorType": "{error}"}}'},
         "job": job_of(RUN, stage, attempt, artifacts_url="s3://a/").ref.model_dump(mode="json"),
         "next_attempt": attempt + 1,
         "avoided_nodes": avoided,
@@ -56,6 +58,12 @@ def test_a_node_that_is_avoided_from_now_on_is_named_with_what_to_do(aws: Aws) -
     assert "The run does not use the node ip-10-0-0-7 any more." in text
     assert "What to do: examine the node ip-10-0-0-7. If" in text
     assert "ip-10-0-0-3" not in text, "of that one an earlier message has told"
+
+
+def test_a_node_that_may_not_be_the_reason_is_used_again_where_there_is_no_other(aws: Aws) -> None:
+    tell(avoided=("ip-10-0-0-7",), error="WorkerFailed")
+    ((_, text),) = aws.messages
+    assert "does not use the node ip-10-0-0-7 any more, unless the node group has no room for another." in text
 
 
 def test_each_restart_has_one_message_however_often_the_function_is_repeated(aws: Aws) -> None:

@@ -13,7 +13,6 @@ from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.history import Visit
 from trainflow.record.last_lines import last_own_line, own_lines
 from trainflow.record.pods import PodView
-from trainflow.record.restarts import avoided_nodes
 from trainflow.record.wording import clock, number, size, speed_of
 
 STEPS_PER_LINE = 10
@@ -55,6 +54,7 @@ class PlainView:
         """Lines that wait for older ones, with their times in seconds since the start."""
         self._checkpoint_printed_at: datetime | None = None
         self._num_restarts = 0
+        self._avoided: tuple[str, ...] = ()
         self._states_printed: set[str] = set()
         self._phases: dict[str, str] = {}
         self._staging_printed_at: float | None = None
@@ -125,9 +125,14 @@ class PlainView:
             self._num_restarts = number_of
             reason = last_own_line(restart.message)
             yield _Line(f"restart {number_of}, of {restart.stage}, after {restart.error}: {reason}", restart.at)
-            avoided = avoided_nodes(snapshot.restarts[:number_of])
-            if avoided != avoided_nodes(snapshot.restarts[: number_of - 1]):
-                yield _Line(f"the run avoids {', '.join(avoided)} from now on", restart.at)
+        before, self._avoided = self._avoided, snapshot.avoided_nodes
+        if {*self._avoided} - {*before}:
+            newest = snapshot.restarts[-1].at if snapshot.restarts else snapshot.observed_at
+            yield _Line(f"the run avoids {', '.join(self._avoided)} from now on", newest)
+        if again := [name for name in before if name not in self._avoided]:
+            yield _Line(
+                f"the run uses {', '.join(again)} again: there is no room for other nodes", snapshot.observed_at
+            )
 
     def _staging(self, snapshot: RunSnapshot) -> Iterator[str]:
         if snapshot.staging is None:

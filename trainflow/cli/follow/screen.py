@@ -19,7 +19,6 @@ from trainflow.models.run_record import RunStatus
 from trainflow.record.history import Visit
 from trainflow.record.last_lines import own_lines
 from trainflow.record.pods import PodView
-from trainflow.record.restarts import avoided_nodes
 from trainflow.record.wording import clock, count, duration, estimated_cost, number, size, speed_of
 
 STYLE_OF_STATUS = {
@@ -221,8 +220,8 @@ def course_line(snapshot: RunSnapshot) -> str:
         last = snapshot.restarts[-1]
         at = f" at step {last.last_step:,}" if last.last_step is not None else ""
         said.append(f"{count(len(snapshot.restarts), 'restart')}, after {last.error}{at}")
-    if avoided := avoided_nodes(snapshot.restarts):
-        said.append(f"avoids {', '.join(avoided)}")
+    if snapshot.avoided_nodes:
+        said.append(f"avoids {', '.join(snapshot.avoided_nodes)}")
     return " · ".join(said)
 
 

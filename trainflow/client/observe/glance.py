@@ -23,7 +23,7 @@ from trainflow.record.failure import run_error
 from trainflow.record.history import current_state
 from trainflow.record.pods import PodView
 from trainflow.record.published import latest_of_each_step
-from trainflow.record.restarts import restarts
+from trainflow.record.restarts import avoided_nodes, restarts
 from trainflow.record.steps import KeptSteps, newest_checkpoints
 
 
@@ -67,6 +67,7 @@ def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSt
         total_steps=total_steps(spec, steps[0].step if steps else None),
         checkpoints=newest_checkpoints([*kept.checkpoints, *training.checkpoints()]),
         restarts=tuple(restarts(history)),
+        avoided_nodes=avoided_nodes(history),
         cost=node_use(history, spec).cost(end=history.ended_at or now),
         error=run_error(history),
         warnings=tuple(training.warnings()) if running else (),

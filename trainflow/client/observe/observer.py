@@ -29,7 +29,7 @@ from trainflow.record.failure import run_error
 from trainflow.record.history import Visit, current_state, task_output
 from trainflow.record.pods import PodView
 from trainflow.record.published import compare
-from trainflow.record.restarts import restarts
+from trainflow.record.restarts import avoided_nodes, restarts
 from trainflow.record.steps import KeptSteps, kept_steps_of, newest_checkpoints
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class RunObserver:
         self._staging: StagingReport | None = None
         self._visits: tuple[Visit, ...] = ()
         self._restarts: tuple[Restart, ...] = ()
+        self._avoided_nodes: tuple[str, ...] = ()
         self._instance_type: str | None = None
         self._node_use: NodeUse | None = None
         self._not_compared: str | None = None
@@ -136,6 +137,7 @@ class RunObserver:
             total_steps=total_steps(self._spec(), steps[0].step if steps else None),
             checkpoints=newest_checkpoints(self._training.checkpoints()),
             restarts=self._restarts,
+            avoided_nodes=self._avoided_nodes,
             cost=self._node_use.cost(end=history.ended_at or self._clock()) if self._node_use else None,
             error=run_error(history),
             last_lines=self._last_lines(pods),
@@ -196,6 +198,7 @@ class RunObserver:
             history = self._executions.history
             self._visits = tuple(all_visits([history, *self._executions.children]))
             self._restarts = tuple(restarts(history))
+            self._avoided_nodes = avoided_nodes(history)
             self._node_use = node_use(history, self._spec())
             answer = task_output(history, "EnsureCapacity")
             self._instance_type = answer.get("instance_type") if isinstance(answer, dict) else None

@@ -52,6 +52,8 @@ class RunSnapshot:
     """The newest checkpoints that the program has reported, in the order of writing."""
     restarts: tuple[Restart, ...] = ()
     """Jobs that failed and were submitted again."""
+    avoided_nodes: tuple[str, ...] = ()
+    """Nodes that the run does not use because its jobs failed there."""
     cost: Cost | None = None
     """Estimate of what the run's nodes have cost so far; None while it has held none."""
     error: RunError | None = None
