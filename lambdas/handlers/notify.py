@@ -42,6 +42,8 @@ class Event(BaseModel):
     artifacts: dict[str, Any] | None = None
     folder: str | None = None
     """Folder of the record and the report; None if they could not be written."""
+    tear_down: bool | None = None
+    """Whether a failed run's jobs are deleted and its nodes released; None for a run that had none, or did not fail."""
     job: JobRef | None = None
     """The job that cannot be polled or read, or that has failed, of a run that goes on."""
     next_attempt: int | None = None
@@ -95,6 +97,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
             progress=event.progress,
             artifacts=event.artifacts,
             folder=event.folder,
+            tear_down=event.tear_down,
         )
     if not table.was_told(event.execution_arn, about):
         notify(subject=title, message=text)

@@ -17,6 +17,10 @@ from trainflow.models.run_record import RunError, RunStatus
 MAX_REASON_LENGTH = 2000
 """Longest reason of a refusal in a message: an error about a spec may quote much of it."""
 
+TORN_DOWN = "its jobs are deleted and its nodes released; the clean-up that follows the run's end repeats what failed."
+KEPT = "pods and nodes stay, as the spec's teardown.on_failure asks; they continue to cost money."
+"""What a failed run leaves, by its spec."""
+
 LONGEST_TITLE = 60
 """Longest name in a subject, which has room for 99 characters: an uploaded file, or an execution of up to 80 characters
 whose name is not a run id. Its end is kept, because that distinguishes names."""
@@ -48,6 +52,7 @@ def message(
     instance_type: str | None = None,
     given_up: Sequence[str] = (),
     avoided_nodes: Sequence[str] = (),
+    tear_down: bool | None = None,
 ) -> str:
     """The whole message, with one fact per line.
 
@@ -62,6 +67,7 @@ def message(
         instance_type: Type of its nodes.
         given_up: Types of its spec of which there was no capacity.
         avoided_nodes: Nodes that its jobs did not use any more after they had failed there.
+        tear_down: Whether a failed run is torn down; None if it had no jobs, or did not fail.
     """
     lines = [f"Run: {run_id}", f"Status: {status}"]
     if given_up:
@@ -73,12 +79,15 @@ def message(
         if _is_limit(error):
             saved = "its artifacts were published" if artifacts else "nothing was published"
             lines.append(f"What was done: the program was asked to save its state and end, {saved}, nodes released.")
+        elif tear_down is not None:
+            lines.append(f"What was done: {TORN_DOWN if tear_down else KEPT}")
         lines.append(f"What to do: {error.what_to_do.replace(' RUN', f' {run_id}')}")
     if progress is not None and progress.last_step is not None:
         lines.append(f"Steps: {progress.last_step}, loss {progress.first_loss} to {progress.last_loss}")
     if artifacts and artifacts.get("checkpoint"):
         lines.append(f"Checkpoint: {artifacts['checkpoint']}")
-    return "\n".join([*lines, *_links(arn, folder)])
+    logs = _logs(run_id, folder) if error is not None and tear_down is not None else []
+    return "\n".join([*lines, *logs, *_links(arn, folder)])
 
 
 def unseen(run_id: str, *, arn: str, job: JobRef, error: RunError, ends_by: datetime) -> tuple[str, str]:
@@ -136,15 +145,13 @@ def restarted(
         done.append(f"The run does not use the node {node} any more{_unless_it_must(error.name)}.")
     examine = f"examine the node {node}. " if node in avoided_nodes else "nothing now. "
     step = [f"Steps: {progress.last_step}"] if progress is not None and progress.last_step is not None else []
-    logs = [f"Last lines: {folder}logs/"] if folder else []
     lines = [
         f"Run: {run_id}",
         f"What happened: the job '{job.name}' failed with {error.name}: {error.message}",
         f"What was done: {' '.join(done)}",
         f"What to do: {examine}If it fails in the same way again: {error.what_to_do.replace(' RUN', f' {run_id}')}",
         *step,
-        *logs,
-        f"Logs: trainflow logs {run_id}",
+        *_logs(run_id, folder),
     ]
     return f"Trainflow: {_short(run_id)} restarts", "\n".join([*lines, *_links(arn, None)])
 
@@ -179,6 +186,11 @@ def _forecast(warning: LimitWarning) -> str:
     cost = f" and cost {warning.total_usd:.2f} USD" if warning.total_usd else ""
     verdict = "before the limit" if warning.trained_at <= warning.ends_at else "after the limit"
     return f"at its present rate the training would end at {warning.trained_at:%Y-%m-%d %H:%M} UTC{cost}, {verdict}."
+
+
+def _logs(run_id: str, folder: str | None) -> list[str]:
+    """Where to read on: the last lines of pods in S3, and the command that shows the logs."""
+    return [*([f"Last lines: {folder}logs/"] if folder else []), f"Logs: trainflow logs {run_id}"]
 
 
 def _links(arn: str, folder: str | None) -> list[str]:
@@ -260,12 +272,19 @@ def stopped(
         kept: Whether pods and nodes stay.
         folder: s3://bucket/prefix/ of its record and report; None if they do not exist.
     """
-    if kept:
-        done = "Pods and nodes stay, as the spec's teardown.on_failure asks; they continue to cost money."
-    else:
-        done = f"Jobs deleted: {jobs}. Nodes released: {nodes}."
-    error = [f"Error: {error_name}"] if error_name else []
-    return "\n".join([f"Run: {run_id}", f"Status: {status}", *error, done, *_links(arn, folder)])
+    how = {
+        RunStatus.ABORTED: "the run was stopped",
+        RunStatus.TIMED_OUT: "the run's execution reached its time limit",
+    }.get(status, "Step Functions ended the run's execution, or its end could not be reported")
+    lines = [
+        f"Run: {run_id}",
+        f"Status: {status}",
+        *([f"Error: {error_name}"] if error_name else []),
+        f"What happened: {how}.",
+        f"What was done: {KEPT if kept else f'Jobs deleted: {jobs}. Nodes released: {nodes}.'}",
+        f"What to do: nothing, or continue it from its newest checkpoint: trainflow resume {run_id}.",
+    ]
+    return "\n".join([*lines, *_logs(run_id, folder), *_links(arn, folder)])
 
 
 def idle_nodes_released(idle: IdleNodes, num_nodes: int, *, region: str, now: datetime) -> tuple[str, str]:

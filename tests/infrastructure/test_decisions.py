@@ -296,7 +296,7 @@ def test_every_way_out_of_a_choice_is_taken_above() -> None:
     }
 
 
-ENDS_WELL = {"job", "blind_after", "ends_by", "error", "next_attempt", "unread_after", "warning"}
+ENDS_WELL = {"job", "blind_after", "ends_by", "error", "next_attempt", "tear_down", "unread_after", "warning"}
 """What Notify is told of runs that go on or that fail."""
 NOT_TOLD = {
     "ReleaseNodes": {"error", "job", "progress", "stopping_since", "trained", "training"},
@@ -307,22 +307,42 @@ NOT_TOLD = {
     "PublishAtLimit": {"training"},
     "WriteRecord": {"error"},
     "Notify": ENDS_WELL,
-    "NotifyFailure": ENDS_WELL - {"error"},
+    "NotifyFailure": ENDS_WELL - {"error", "tear_down"},
     "NotifyRejection": {
         *(ENDS_WELL - {"error"}),
         *("artifacts", "avoided_nodes", "given_up", "instance_type", "progress"),
     },
     "TellOwner": {
-        *("artifacts", "avoided_nodes", "folder", "given_up", "next_attempt", "progress", "unread_after", "warning"),
+        *(
+            "artifacts",
+            "avoided_nodes",
+            "folder",
+            "given_up",
+            "next_attempt",
+            "progress",
+            "tear_down",
+            "unread_after",
+            "warning",
+        ),
     },
     "TellOwnerOfLog": {
-        *("artifacts", "avoided_nodes", "blind_after", "folder", "given_up", "next_attempt", "progress", "warning"),
+        *("artifacts", "avoided_nodes", "blind_after", "folder", "given_up", "next_attempt", "progress", "tear_down"),
+        "warning",
     },
     "WarnOwner": {
         *("artifacts", "avoided_nodes", "blind_after", "ends_by", "error", "folder", "given_up", "job", "next_attempt"),
-        *("progress", "unread_after"),
+        *("progress", "tear_down", "unread_after"),
     },
-    "NotifyRestart": {"artifacts", "blind_after", "ends_by", "given_up", "instance_type", "unread_after", "warning"},
+    "NotifyRestart": {
+        "artifacts",
+        "blind_after",
+        "ends_by",
+        "given_up",
+        "instance_type",
+        "tear_down",
+        "unread_after",
+        "warning",
+    },
 }
 """Fields that a function knows and a state leaves at their default."""
 

@@ -80,8 +80,15 @@ def test_an_aborted_run_is_torn_down_and_a_message_is_sent(aws: Aws, cluster: Fa
     assert status_of(aws, run) is RunStatus.ABORTED
     ((subject, message),) = aws.messages
     assert subject == f"Trainflow: {run.run_id} ABORTED"
-    assert "Jobs deleted: 1. Nodes released: 2." in message
-    assert run.execution_arn in message
+    lines = message.splitlines()
+    assert {
+        "What happened: the run was stopped.",
+        "What was done: Jobs deleted: 1. Nodes released: 2.",
+        f"What to do: nothing, or continue it from its newest checkpoint: trainflow resume {run.run_id}.",
+        f"Last lines: s3://artifacts/runs/{run.run_id}/logs/",
+        f"Logs: trainflow logs {run.run_id}",
+        f"Its ARN: {run.execution_arn}",
+    } <= set(lines)
 
 
 def test_cleaning_up_twice_sends_one_message(aws: Aws, cluster: FakeKubernetesApi) -> None:
@@ -130,7 +137,8 @@ def test_a_run_whose_history_was_full_is_torn_down_though_it_could_not_see_to_it
     assert (row.status, row.error_name) == (RunStatus.FAILED, "States.Runtime")
     ((subject, message),) = aws.messages
     assert subject == f"Trainflow: {run.run_id} FAILED"
-    assert "Error: States.Runtime\nJobs deleted: 1. Nodes released: 2." in message
+    assert "Error: States.Runtime\nWhat happened: Step Functions ended the run's execution" in message
+    assert "What was done: Jobs deleted: 1. Nodes released: 2." in message
 
 
 def test_such_a_run_keeps_what_its_spec_keeps(aws: Aws, cluster: FakeKubernetesApi) -> None:

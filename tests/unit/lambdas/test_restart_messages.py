@@ -1,8 +1,11 @@
-"""People are told once of each restart: what happened, what was done, what they can do, and where to look."""
+"""People are told once of each restart and failure: what happened, what was done, what they can do, and where to
+look."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import pytest
 
 from lambdas.handlers import notify
 from lambdas.logic.jobs import job_of
@@ -77,3 +80,42 @@ def test_a_compilation_has_no_checkpoint(aws: Aws) -> None:
     tell(Stage.PRECOMPILE)
     ((_, text),) = aws.messages
     assert "checkpoint" not in text.split("What to do")[0]
+
+
+FOLDER = f"s3://artifacts/runs/{RUN.run_id}/"
+
+
+@pytest.mark.parametrize(
+    ("tear_down", "done"),
+    [(True, "its jobs are deleted and its nodes released; "), (False, "pods and nodes stay, as the spec's teardown")],
+)
+def test_a_failure_says_what_happened_what_was_done_what_to_do_and_where_to_look(
+    aws: Aws, tear_down: bool, done: str
+) -> None:
+    event = failure() | {"progress": MetricsCursor(last_step=40).model_dump(mode="json"), "tear_down": tear_down}
+    notify.lambda_handler(event, CONTEXT)
+    ((subject, text),) = aws.messages
+    assert subject == f"Trainflow: {RUN.run_id} FAILED"
+    lines = text.splitlines()
+    assert f"What happened: {LOST}" in lines
+    assert any(line.startswith(f"What was done: {done}") for line in lines)
+    assert any(line.startswith("What to do: ") and " RUN" not in line for line in lines)
+    assert {f"Last lines: {FOLDER}logs/", f"Logs: trainflow logs {RUN.run_id}"} <= set(lines)
+    assert any(line.startswith("Report: https://") for line in lines)
+
+
+def test_a_refused_spec_has_no_jobs_and_no_logs(aws: Aws) -> None:
+    notify.lambda_handler(failure(), CONTEXT)
+    ((_, text),) = aws.messages
+    assert "What was done" not in text and "ogs" not in text
+
+
+def failure() -> dict[str, Any]:
+    """As states `NotifyFailure` and `NotifyRejection` have in common."""
+    return {
+        "run_id": RUN.run_id,
+        "execution_arn": RUN.execution_arn,
+        "status": "FAILED",
+        "error": {"Error": "NodeLost", "Cause": f'{{"errorMessage": "{LOST}", "errorType": "NodeLost"}}'},
+        "folder": FOLDER,
+    }
