@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import NodegroupNotFound
 from trainflow.kubernetes import eks as kubernetes_eks
-from trainflow.models.training_nodes import FailedLaunch, Nodegroup
+from trainflow.models.training_nodes import FailedLaunch, Nodegroup, ScalingGroup
 
 MAX_ACTIVITIES = 20
 """Newest activities of an Auto Scaling group that are read. A group without capacity fails every few minutes."""
@@ -105,19 +105,29 @@ class Nodegroups:
         Returns:
             Whether it leaves, or has left; False if another change of the group is under way.
         """
-        try:
-            with translated("autoscaling:TerminateInstanceInAutoScalingGroup"):
-                client("autoscaling").terminate_instance_in_auto_scaling_group(
-                    InstanceId=instance_id, ShouldDecrementDesiredCapacity=False
-                )
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            if code == "ScalingActivityInProgress":
-                return False
-            # "Instance Id not found - No managed instance found for instance ID".
-            if code != "ValidationError":
-                raise
-        return True
+        # "Instance Id not found - No managed instance found for instance ID" is a ValidationError.
+        return self._terminate(instance_id, smaller=False) in (None, "ValidationError")
+
+    def scaling_group(self, nodegroup: Nodegroup) -> ScalingGroup | None:
+        """The group that starts the node group's instances; None if there is none."""
+        if nodegroup.auto_scaling_group is None:
+            return None
+        with translated("autoscaling:DescribeAutoScalingGroups"):
+            found = client("autoscaling").describe_auto_scaling_groups(
+                AutoScalingGroupNames=[nodegroup.auto_scaling_group]
+            )["AutoScalingGroups"]
+        if not found:
+            return None
+        serving = (each["InstanceId"] for each in found[0]["Instances"] if each["LifecycleState"] == "InService")
+        return ScalingGroup(desired=int(found[0]["DesiredCapacity"]), in_service=frozenset(serving))
+
+    def remove(self, instance_id: str) -> bool:
+        """Terminate an instance that is in service, and let its group be smaller by one.
+
+        Returns:
+            Whether it leaves; False if another change of the group is under way, or it has left.
+        """
+        return self._terminate(instance_id, smaller=True) is None
 
     def failed_launches(self, nodegroup: Nodegroup) -> list[FailedLaunch]:
         """The newest failed attempts to start an instance of the group.
@@ -136,6 +146,24 @@ class Nodegroups:
             for each in answer["Activities"]
             if each["StatusCode"] == "Failed"
         ]
+
+    def _terminate(self, instance_id: str, *, smaller: bool) -> str | None:
+        """Terminate an instance of a group.
+
+        Returns:
+            The code with which Auto Scaling has refused it for now or for ever; None if it was accepted.
+        """
+        try:
+            with translated("autoscaling:TerminateInstanceInAutoScalingGroup"):
+                client("autoscaling").terminate_instance_in_auto_scaling_group(
+                    InstanceId=instance_id, ShouldDecrementDesiredCapacity=smaller
+                )
+        except ClientError as error:
+            code = str(error.response["Error"]["Code"])
+            if code not in ("ScalingActivityInProgress", "ValidationError"):
+                raise
+            return code
+        return None
 
     def _describe(self, nodegroup: str) -> Any:
         eks = client("eks")

@@ -41,6 +41,7 @@ from trainflow.models.kubernetes_names import (
     GRANTED_ANNOTATION,
     JOB_LABEL,
     MANAGED_BY,
+    RELEASED_ANNOTATION,
     REPLACED_ANNOTATION,
     RUN_LABEL,
     SPEC_HASH_ANNOTATION,
@@ -297,6 +298,18 @@ class KubernetesCluster:
         to repeat."""
         spec = {"unschedulable": None} if node.cordoned_by_run else {}
         self._change_node(node, {REPLACED_ANNOTATION: None, CORDONED_ANNOTATION: None}, spec)
+
+    def withdraw(self, node: Node) -> None:
+        """Let no further pods onto a node that no run needs, and mark it. Safe to repeat."""
+        self._change_node(node, {RELEASED_ANNOTATION: "true"}, {"unschedulable": True})
+
+    def give_back(self, node: Node) -> None:
+        """Let pods onto a node again that was withdrawn. Safe to repeat."""
+        self._change_node(node, {RELEASED_ANNOTATION: None}, {"unschedulable": None})
+
+    def withdrawn_types(self) -> set[str]:
+        """Instance types of nodes that are withdrawn."""
+        return {node.instance_type for node in self._all_nodes().values() if node.released and node.instance_type}
 
     def _change_node(self, node: Node, annotations: Mapping[str, str | None], spec: Mapping[str, Any]) -> None:
         """Change both in one call. A merge patch removes what is null (RFC 7396)."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from lambdas.backends.kubernetes.node_groups import release_nodes
+from lambdas.backends.kubernetes.node_groups import release_nodes, remove_surplus
 from lambdas.gateways import metrics
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesCluster
@@ -71,6 +71,9 @@ def _survey(table: RunTable, *, now: datetime) -> dict[str, Any]:
     swept = sweeping.delete(found)  # before nodes are released: a claim keeps them
     released = Counter(swept.nodes_released)
     released.update({idle.instance_type: _release(backend, nodegroups, idle, now=now) for idle in fleet.idle})
+    others = {BY_NODEGROUP[group.name] for group in groups} - {idle.instance_type for idle in fleet.idle}
+    for instance_type in backend.withdrawn_types() & others:  # by a survey that crashed
+        released[instance_type] += remove_surplus(backend, nodegroups, instance_type, withdraw=False)
     return {
         "nodes_up": fleet.nodes_up,
         "nodes_without_run": fleet.nodes_without_run,
@@ -87,7 +90,9 @@ def _groups(nodegroups: Nodegroups) -> list[Nodegroup]:
 
 
 def _release(backend: KubernetesCluster, nodegroups: Nodegroups, idle: IdleNodes, *, now: datetime) -> int:
-    released = release_nodes(backend, nodegroups, idle.instance_type)
+    released = release_nodes(backend, nodegroups, idle.instance_type) or remove_surplus(
+        backend, nodegroups, idle.instance_type, withdraw=True
+    )
     if released:
         subject, message = idle_nodes_released(idle, released, region=read(RegionEnvironment).aws_region, now=now)
         notify(subject=subject, message=message)

@@ -10,7 +10,7 @@ from itertools import takewhile
 from trainflow.errors import CapacityTimeout, GangTooLarge
 from trainflow.models.run import Run
 from trainflow.models.run_spec import Compute, RunSpec
-from trainflow.models.training_nodes import Claim, FailedLaunch, Node, Nodegroup
+from trainflow.models.training_nodes import Claim, FailedLaunch, Node, Nodegroup, ScalingGroup
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,40 @@ def replaceable_nodes(
         and node.instance_id is not None
         and {*in_use.get(node.name, ())} <= {run_id}
     ]
+
+
+def removable_nodes(
+    nodes: Iterable[Node],
+    claims: Iterable[Claim],
+    *,
+    unusable: Collection[str],
+    in_use: Collection[str],
+    group: ScalingGroup,
+    minimum: int,
+) -> list[Node]:
+    """The nodes that can be terminated while runs use others of their type: those that were withdrawn before first.
+
+    Args:
+        nodes: The nodes of the type.
+        claims: Claims on them.
+        unusable: Nodes that a run avoids, or that are lost: the group is larger by these.
+        in_use: Nodes that hold pods of runs.
+        group: The group that starts them.
+        minimum: Size below which it must not be.
+    """
+    claimed = sum(claim.num_nodes for claim in claims)
+    usable = [
+        node
+        for node in nodes
+        if node.name not in unusable
+        and node.instance_id in group.in_service
+        and node.replaced_by is None
+        and (node.ready or node.released)
+    ]
+    # Of nodes that start, or that a person has cordoned, none is in the place of a usable one.
+    surplus = min(group.desired - max(claimed + len(unusable), minimum), len(usable) - claimed)
+    free = sorted((node for node in usable if node.name not in in_use), key=lambda node: not node.released)
+    return free[: max(surplus, 0)]
 
 
 def used_again(

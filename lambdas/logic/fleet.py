@@ -21,7 +21,7 @@ BY_NODEGROUP = {nodegroup_name(name): name for name in INSTANCE_TYPES}
 
 @dataclass(frozen=True, kw_only=True)
 class IdleNodes:
-    """Nodes of one type that no run has claimed for too long."""
+    """Nodes of one type that no run has claimed for too long, all of them or those beyond the claims."""
 
     instance_type: str
     since: datetime
@@ -52,10 +52,7 @@ def survey(
     idle_time: timedelta,
     region: str,
 ) -> Fleet:
-    """Count the nodes and find the idle ones.
-
-    The nodes of a group are idle together: where a run claims some of them, the unclaimed ones stay, because the group
-    itself would choose the nodes to terminate.
+    """Count the nodes and find the types with idle ones.
 
     Args:
         groups: Sizes of the training node groups, read before the claims: a run claims nodes before it asks for them.
@@ -72,7 +69,7 @@ def survey(
     idle_since = {
         instance_type: last.idle_since.get(instance_type, now) if last else now
         for instance_type, group in up.items()
-        if group.surplus and not claimed[instance_type]
+        if group.desired > max(claimed[instance_type], group.minimum)
     }
     costs = {
         name: usd(name, group.desired, _elapsed(last, now), region=region)

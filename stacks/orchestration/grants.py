@@ -112,6 +112,24 @@ class SharedGrants:
         """Send messages over every notification channel."""
         return allow("sns:Publish", on=self._resources.topic.topic_arn)
 
+    def terminate_instances(self) -> Grant:
+        """Terminate instances of the cluster's own Auto Scaling groups.
+
+        EKS names these groups after its node groups, and tags them with the cluster's name.
+        """
+        groups = self._resources.stack.format_arn(
+            service="autoscaling",
+            resource="autoScalingGroup:*:autoScalingGroupName",
+            resource_name=f"eks-{nodegroup_name('*')}",
+        )
+        cluster_name = self._resources.configuration.cluster_name
+        return allow(
+            "autoscaling:TerminateInstanceInAutoScalingGroup",
+            on=groups,
+            when={"StringEquals": {"aws:ResourceTag/eks:cluster-name": cluster_name}},
+            pattern_because=Reason.SERVICES_CHOOSE_IDS,
+        )
+
     def describe_runs(self, stack: cdk.Stack) -> Grant:
         """Ask Step Functions whether a run is still running."""
         return allow(
@@ -144,28 +162,6 @@ class SharedGrants:
         )
         generate = allow("kms:GenerateDataKey", on=self._storage.key.key_arn)
         return policy(self._resources.stack, "WriteArtifacts", write, generate)
-
-    def _replace_instances(self) -> list[Grant]:
-        """Terminate instances of the cluster's own Auto Scaling groups, where the deployment replaces bad nodes.
-
-        EKS names these groups after its node groups, and tags them with the cluster's name.
-        """
-        configuration = self._resources.configuration
-        if not configuration.capacity.replace_bad_nodes:
-            return []
-        groups = self._resources.stack.format_arn(
-            service="autoscaling",
-            resource="autoScalingGroup:*:autoScalingGroupName",
-            resource_name=f"eks-{nodegroup_name('*')}",
-        )
-        return [
-            allow(
-                "autoscaling:TerminateInstanceInAutoScalingGroup",
-                on=groups,
-                when={"StringEquals": {"aws:ResourceTag/eks:cluster-name": configuration.cluster_name}},
-                pattern_because=Reason.SERVICES_CHOOSE_IDS,
-            )
-        ]
 
     @property
     def _nodegroups(self) -> str:
@@ -211,7 +207,9 @@ class TaskGrants(SharedGrants):
 
     def ensure_capacity(self) -> Grants:
         """Resizes nodegroups, reads why instances could not be started, and replaces instances if it is asked to."""
-        return [self.resize_nodegroups, self.policies.read_launches, *self._replace_instances()]
+        replaces = self._resources.configuration.capacity.replace_bad_nodes
+        replace = [self.terminate_instances()] if replaces else []
+        return [self.resize_nodegroups, self.policies.read_launches, *replace]
 
     def submit_job(self) -> Grants:
         """Uses the cluster alone."""

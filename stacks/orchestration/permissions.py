@@ -162,6 +162,7 @@ class SharedPolicies(Construct):
             ),
         )
         self.read_launches = policy(self, "ReadLaunches", allow("autoscaling:DescribeScalingActivities", on="*"))
+        self.read_instances = policy(self, "ReadInstances", allow("autoscaling:DescribeAutoScalingGroups", on="*"))
         self.stand_in_network = self._stand_in_network() if in_network else None
         self.use_slurm = policy(self, "UseSlurm", *slurm) if slurm else None
         self.deliver_logs = policy(

@@ -93,6 +93,8 @@ class TriggerGrants:
         """Counts nodes and their cost, and releases what no run uses."""
         return [
             self._shared.resize_nodegroups,
+            self._shared.policies.read_instances,
+            self._shared.terminate_instances(),
             allow("eks:ListNodegroups", on=self._cluster.arn),
             self._shared.describe_runs(self._stack),
             *self._shared.use_table("dynamodb:GetItem", "dynamodb:PutItem"),

@@ -105,18 +105,18 @@ def test_auditors_find_nothing_in_the_grants_that_is_not_explained() -> None:
     assert ":s3:::their-data/corpora/*]" in patterns and ":s3:::my-models/*]" in patterns
 
 
-def test_one_function_may_terminate_instances_of_the_clusters_own_groups_where_it_is_asked_to() -> None:
+def test_instances_of_the_clusters_own_groups_are_terminated_by_the_survey_and_to_replace_bad_ones() -> None:
     found = []
     for policy in Templates(with_grants()).resources("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy", "AWS::IAM::Role"):
         documents = [policy.properties.get("PolicyDocument"), *_inline(policy.properties)]
         for statement in (each for document in documents if document for each in document["Statement"]):
             if "autoscaling:TerminateInstanceInAutoScalingGroup" in listed(statement["Action"]):
                 found.append((policy.logical_id, statement))
-    ((role, statement),) = found
-    assert "EnsureCapacity" in role
-    (resource,) = map(text, listed(statement["Resource"]))
-    assert resource.endswith(":autoScalingGroup:*:autoScalingGroupName/eks-trainflow-*")
-    assert list(statement["Condition"]["StringEquals"]) == ["aws:ResourceTag/eks:cluster-name"]
+    assert sorted(role.partition("Role")[0] for role, _ in found) == ["EnsureCapacity", "SurveyFleet"]
+    for _, statement in found:
+        (resource,) = map(text, listed(statement["Resource"]))
+        assert resource.endswith(":autoScalingGroup:*:autoScalingGroupName/eks-trainflow-*")
+        assert list(statement["Condition"]["StringEquals"]) == ["aws:ResourceTag/eks:cluster-name"]
     variables = [
         function.properties["Environment"]["Variables"].get("REPLACE_BAD_NODES")
         for function in Templates(with_grants()).resources("AWS::Lambda::Function")

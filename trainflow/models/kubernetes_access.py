@@ -92,6 +92,7 @@ IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
     Access.SCALE: (_rule("", "nodes", "list"),),
     Access.SUBMIT: (_rule("", "nodes", "list"),),
     Access.WATCH: (_rule("", "nodes", "list"),),
+    Access.SURVEY: (_rule("", "nodes", "list", "patch"),),
 }
 """Rules for the whole cluster: nodes have no namespace, and daemon sets may be in any."""
 

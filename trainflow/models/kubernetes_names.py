@@ -38,6 +38,10 @@ REPLACED_ANNOTATION = "trainflow/replaced-by-run"
 CORDONED_ANNOTATION = "trainflow/cordoned-by-run"
 """Annotation of such a node that was not cordoned before: only this cordon is ours to remove."""
 
+RELEASED_ANNOTATION = "trainflow/released"
+"""Annotation of a node that no run needs, while others of its type are in use. It is cordoned, and its instance is
+terminated next."""
+
 SPEC_HASH_ANNOTATION = "trainflow/spec-hash"
 """Tells whether an existing job of the same name is the same job."""
 

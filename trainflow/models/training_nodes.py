@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from trainflow.models.instances import HUGE_PAGES
-from trainflow.models.kubernetes_names import CORDONED_ANNOTATION, ENDS_AT_LABEL, REPLACED_ANNOTATION
+from trainflow.models.instances import HUGE_PAGES, INSTANCE_TYPE_LABEL
+from trainflow.models.kubernetes_names import (
+    CORDONED_ANNOTATION,
+    ENDS_AT_LABEL,
+    RELEASED_ANNOTATION,
+    REPLACED_ANNOTATION,
+)
 
 BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 """Units in which a kubelet writes amounts of memory; an amount without one of them is in bytes."""
@@ -42,12 +47,20 @@ class Node:
         )
         self.cordoned = bool(spec.get("unschedulable", False))
         self.ready = not self.cordoned and self._ready_status == "True"
-        self.replaced_by: str | None = (manifest["metadata"].get("annotations") or {}).get(REPLACED_ANNOTATION)
+        annotations = manifest["metadata"].get("annotations") or {}
+        self.replaced_by: str | None = annotations.get(REPLACED_ANNOTATION)
         """The run that has its instance terminated, and another one started in its place; None for any other node."""
-        self.cordoned_by_run = CORDONED_ANNOTATION in (manifest["metadata"].get("annotations") or {})
+        self.cordoned_by_run = CORDONED_ANNOTATION in annotations
         """Whether the cordon is a run's; one that a person has made stays."""
+        self.released = RELEASED_ANNOTATION in annotations
+        """Whether it is cordoned because no run needs it."""
         self._provider_id: str = spec.get("providerID") or ""
         self._labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
+
+    @property
+    def instance_type(self) -> str | None:
+        """Its type; None for a node without the label."""
+        return self._labels.get(INSTANCE_TYPE_LABEL)
 
     @property
     def instance_id(self) -> str | None:
@@ -107,6 +120,15 @@ class Nodegroup:
     def surplus(self) -> int:
         """Nodes that can be released."""
         return max(self.desired - self.minimum, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingGroup:
+    """The Auto Scaling group of a node group, as it is now; EKS tells its size a little later."""
+
+    desired: int
+    in_service: frozenset[str]
+    """Ids of its instances that neither start nor leave."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from lambdas.logic.capacity import (
     Capacity,
     available,
     count_ready,
+    removable_nodes,
     replaceable_nodes,
     require_fit,
     shortage_of,
@@ -21,7 +22,7 @@ from lambdas.logic.capacity import (
 )
 from trainflow.models.instances import nodegroup_name
 from trainflow.models.run import Run
-from trainflow.models.training_nodes import Claim, Grants, Node
+from trainflow.models.training_nodes import Claim, Grants, Node, Nodegroup
 
 MAX_TRIES = 5
 """How often a poll reads the grants again that another run has changed; the next poll does so as well."""
@@ -160,3 +161,52 @@ def release_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, instance_t
         nodegroups.grow_to(nodegroup, claimed)
         return 0
     return released
+
+
+def remove_surplus(cluster: KubernetesCluster, nodegroups: Nodegroups, instance_type: str, *, withdraw: bool) -> int:
+    """Terminate nodes that no run needs while runs use others of the type. Safe to repeat.
+
+    Each is cordoned, and the claims and pods are read again before its instance is terminated: a run may have claimed
+    it, or a pod may have been placed there. Such a node is given back, also one that a crashed call has left cordoned.
+
+    Args:
+        cluster: The cluster.
+        nodegroups: Its node groups.
+        instance_type: Type of the nodes.
+        withdraw: Whether to choose nodes; otherwise those that were withdrawn before are removed or given back.
+
+    Returns:
+        How many instances leave.
+    """
+    nodegroup = nodegroups.size(nodegroup_name(instance_type))
+    if withdraw:
+        for node in _removable(cluster, nodegroups, instance_type, nodegroup):
+            if not node.released:
+                cluster.withdraw(node)
+    removed = 0
+    removable = {node.name: node for node in _removable(cluster, nodegroups, instance_type, nodegroup) if node.released}
+    for node in removable.values():
+        removed += node.instance_id is not None and nodegroups.remove(node.instance_id)
+    group = nodegroups.scaling_group(nodegroup)
+    for node in cluster.nodes(instance_type):
+        # An instance that does not leave, and that the runs need again.
+        if node.released and node.name not in removable and group and node.instance_id in group.in_service:
+            cluster.give_back(node)
+    return removed
+
+
+def _removable(
+    cluster: KubernetesCluster, nodegroups: Nodegroups, instance_type: str, nodegroup: Nodegroup
+) -> list[Node]:
+    group = nodegroups.scaling_group(nodegroup)  # before the claims: a run claims nodes before it asks for them
+    if group is None:
+        return []
+    claims, nodes = cluster.claims(instance_type), cluster.nodes(instance_type)
+    return removable_nodes(
+        nodes,
+        claims,
+        unusable=unusable_nodes(claims, nodes),
+        in_use=cluster.nodes_in_use(),
+        group=group,
+        minimum=nodegroup.minimum,
+    )

@@ -85,6 +85,40 @@ class Aws:
             scalingConfig={"minSize": minimum, "desiredSize": desired, "maxSize": maximum},
         )
 
+    def start_instances(self, instance_type: str, num_instances: int) -> list[str]:
+        """Instances of a node group, which are in its Auto Scaling group as EKS has one; their ids."""
+        image = self.client("ec2").register_image(Name="node", RootDeviceName="/dev/xvda")
+        scaling = self.client("autoscaling")
+        scaling.create_launch_configuration(
+            LaunchConfigurationName="node", ImageId=image["ImageId"], InstanceType="t3.micro"
+        )
+        scaling.create_auto_scaling_group(
+            AutoScalingGroupName=self._auto_scaling_group(instance_type),
+            LaunchConfigurationName="node",
+            MinSize=0,
+            MaxSize=8,
+            DesiredCapacity=num_instances,
+            AvailabilityZones=["us-west-2a"],
+        )
+        return self.instances(instance_type)
+
+    def instances(self, instance_type: str) -> list[str]:
+        """Ids of the instances of a node group, the oldest first."""
+        return [each["InstanceId"] for each in self._scaling(instance_type)["Instances"]]
+
+    def capacity(self, instance_type: str) -> int:
+        """Desired size of the Auto Scaling group of a node group."""
+        return int(self._scaling(instance_type)["DesiredCapacity"])
+
+    def _scaling(self, instance_type: str) -> Any:
+        name = self._auto_scaling_group(instance_type)
+        found = self.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[name])
+        return found["AutoScalingGroups"][0]
+
+    def _auto_scaling_group(self, instance_type: str) -> str:
+        found = self.client("eks").describe_nodegroup(clusterName=CLUSTER, nodegroupName=nodegroup_name(instance_type))
+        return str(found["nodegroup"]["resources"]["autoScalingGroups"][0]["name"])
+
     def desired(self, instance_type: str) -> int:
         found = self.client("eks").describe_nodegroup(clusterName=CLUSTER, nodegroupName=nodegroup_name(instance_type))
         return int(found["nodegroup"]["scalingConfig"]["desiredSize"])

@@ -298,36 +298,13 @@ def test_the_message_about_the_end_names_avoided_nodes() -> None:
     assert "Avoided nodes: ip-10-0-1-7, on which jobs of the run had failed" in text
 
 
-def start_instances(aws: Aws, num_instances: int) -> list[str]:
-    """Instances of an Auto Scaling group, as the node group of the type has one."""
-    made = aws.client("ec2").register_image(Name="node", RootDeviceName="/dev/xvda")
-    scaling = aws.client("autoscaling")
-    scaling.create_launch_configuration(
-        LaunchConfigurationName="node", ImageId=made["ImageId"], InstanceType="t3.micro"
-    )
-    scaling.create_auto_scaling_group(
-        AutoScalingGroupName="nodes",
-        LaunchConfigurationName="node",
-        MinSize=0,
-        MaxSize=8,
-        DesiredCapacity=num_instances,
-        AvailabilityZones=["us-west-2a"],
-    )
-    return instances(aws)
-
-
-def instances(aws: Aws) -> list[str]:
-    groups = aws.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=["nodes"])
-    return [each["InstanceId"] for each in groups["AutoScalingGroups"][0]["Instances"]]
-
-
 @pytest.fixture
 def replacing(aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A deployment that replaces bad nodes, with the nodes a and b; their instances."""
     monkeypatch.setenv("REPLACE_BAD_NODES", "true")
     aws.add_nodegroup(TYPE, desired=2, maximum=2)
     add_nodes(cluster, "a", "b")
-    started = start_instances(aws, 2)
+    started = aws.start_instances(TYPE, 2)
     for node, instance in zip("ab", started, strict=True):
         cluster.objects["nodes", node]["spec"] = {"providerID": f"aws:///us-west-2a/{instance}"}
     return started
@@ -348,7 +325,7 @@ def test_an_avoided_node_is_cordoned_and_its_instance_replaced_once(
     marks = {REPLACED_ANNOTATION: run.run_id, CORDONED_ANNOTATION: run.run_id}
     assert node["spec"]["unschedulable"] and node["metadata"]["annotations"] == marks
     assert "unschedulable" not in cluster.objects["nodes", "b"]["spec"]
-    left = instances(aws)
+    left = aws.instances(TYPE)
     assert replacing[0] not in left and replacing[1] in left and len(left) == 2
     assert aws.desired(TYPE) == 2, "Auto Scaling replaces the instance: the group does not grow"
 
@@ -364,10 +341,10 @@ def test_a_crash_between_cordon_and_termination_is_made_up_for(
     refusing("TerminateInstanceInAutoScalingGroup", "InternalFailure")
     with pytest.raises(ClientError):
         ensure(run)
-    assert cluster.objects["nodes", "a"]["spec"]["unschedulable"] and instances(aws) == replacing
+    assert cluster.objects["nodes", "a"]["spec"]["unschedulable"] and aws.instances(TYPE) == replacing
     refusing("TerminateInstanceInAutoScalingGroup", None)
     ensure(run)
-    assert replacing[0] not in instances(aws)
+    assert replacing[0] not in aws.instances(TYPE)
 
 
 def add_instance(aws: Aws, cluster: FakeKubernetesApi, node: str) -> None:
@@ -391,7 +368,7 @@ def test_a_gang_waits_while_the_termination_of_its_bad_node_is_refused(
         ensure(run, waiting_since=datetime.now(UTC) - timedelta(days=2))
     refusing("TerminateInstanceInAutoScalingGroup", None)
     assert ensure(run)["ready"]
-    assert replacing[0] not in instances(aws)
+    assert replacing[0] not in aws.instances(TYPE)
 
 
 def test_a_node_that_a_stopped_run_cordoned_is_replaced_by_the_next_run(
@@ -405,7 +382,7 @@ def test_a_node_that_a_stopped_run_cordoned_is_replaced_by_the_next_run(
     del cluster.objects["configmaps", f"{run.run_id}-nodes"]
     refusing("TerminateInstanceInAutoScalingGroup", None)
     assert ensure(run_of(run_id="other-0123456789ab"))["ready"]
-    assert replacing[0] not in instances(aws) and replacing[1] in instances(aws)
+    assert replacing[0] not in aws.instances(TYPE) and replacing[1] in aws.instances(TYPE)
 
 
 def test_a_node_that_another_run_uses_is_not_taken_from_it(
@@ -415,7 +392,7 @@ def test_a_node_that_another_run_uses_is_not_taken_from_it(
     cluster.add("pods", {"metadata": other, "spec": {"nodeName": "a"}, "status": {"phase": "Running"}})
     with pytest.raises(GangTooLarge):
         ensure(avoiding(run_of(), "a"))
-    assert instances(aws) == replacing
+    assert aws.instances(TYPE) == replacing
 
 
 def test_a_node_on_which_a_pod_appears_before_the_cordon_is_left_to_its_run(
@@ -436,10 +413,10 @@ def test_a_node_on_which_a_pod_appears_before_the_cordon_is_left_to_its_run(
             ensure(run)
         node = cluster.objects["nodes", "a"]
         assert not node["metadata"]["annotations"] and "unschedulable" not in node["spec"]
-        assert instances(aws) == replacing
+        assert aws.instances(TYPE) == replacing
     del cluster.objects["pods", "other-0"]
     assert not ensure(run)["ready"]
-    assert replacing[0] not in instances(aws)
+    assert replacing[0] not in aws.instances(TYPE)
 
 
 def test_a_cordon_of_a_person_stays_on_a_node_that_is_not_replaced_after_all(
@@ -455,7 +432,7 @@ def test_a_cordon_of_a_person_stays_on_a_node_that_is_not_replaced_after_all(
     cluster.add("pods", {"metadata": other, "spec": {"nodeName": "a"}, "status": {"phase": "Running"}})
     ensure(run)
     assert node["spec"]["unschedulable"] and not node["metadata"]["annotations"]
-    assert instances(aws) == replacing
+    assert aws.instances(TYPE) == replacing
 
 
 def test_a_node_that_is_not_replaced_any_more_has_another_one_beside_it(
@@ -478,7 +455,7 @@ def test_a_node_that_is_not_replaced_any_more_has_another_one_beside_it(
             ensure(each)
             assert aws.desired(TYPE) == 3, "two nodes and the one that stays cordoned"
             del cluster.objects["configmaps", f"{each.run_id}-nodes"]
-    assert instances(aws) == replacing
+    assert aws.instances(TYPE) == replacing
 
 
 def test_nothing_is_done_to_a_node_unless_the_deployment_asks_for_it(
@@ -487,4 +464,4 @@ def test_nothing_is_done_to_a_node_unless_the_deployment_asks_for_it(
     monkeypatch.setenv("REPLACE_BAD_NODES", "false")
     with pytest.raises(GangTooLarge):
         ensure(avoiding(run_of(), "a"))
-    assert instances(aws) == replacing and "unschedulable" not in cluster.objects["nodes", "a"]["spec"]
+    assert aws.instances(TYPE) == replacing and "unschedulable" not in cluster.objects["nodes", "a"]["spec"]

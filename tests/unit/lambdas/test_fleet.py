@@ -100,17 +100,17 @@ def test_nodes_that_no_run_claims_are_given_back_after_the_time_that_is_set() ->
 
 def test_a_claim_ends_the_idle_time() -> None:
     last = LastSurvey(surveyed_at=NOW - FIVE_MINUTES, idle_since={BIG: NOW - timedelta(minutes=29)})
-    claimed = surveyed(group(BIG, 2), claims=(claim(BIG, 1),), last=last)
+    claimed = surveyed(group(BIG, 2), claims=(claim(BIG, 2),), last=last)
     assert claimed.memory.idle_since == {}
     free_again = surveyed(group(BIG, 2), last=claimed.memory, now=NOW + FIVE_MINUTES)
     assert free_again.idle == ()
     assert free_again.memory.idle_since == {BIG: NOW + FIVE_MINUTES}
 
 
-def test_a_group_with_one_claimed_node_keeps_all_of_them() -> None:
-    last = LastSurvey(surveyed_at=NOW, idle_since={BIG: NOW - timedelta(days=1)})
-    fleet = surveyed(group(BIG, 8), claims=(claim(BIG, 1),), last=last)
-    assert (fleet.idle, fleet.nodes_without_run) == ((), 7)
+def test_nodes_beyond_the_claims_are_idle_although_a_run_claims_one() -> None:
+    since = NOW - timedelta(days=1)
+    fleet = surveyed(group(BIG, 8), claims=(claim(BIG, 1),), last=LastSurvey(surveyed_at=NOW, idle_since={BIG: since}))
+    assert (fleet.idle, fleet.nodes_without_run) == ((IdleNodes(instance_type=BIG, since=since),), 7)
 
 
 def test_nodes_below_a_groups_minimum_are_meant_to_stay() -> None:
@@ -146,5 +146,5 @@ def test_no_claimed_node_is_ever_idle_and_the_count_is_never_negative(
         last = fleet.memory
         assert 0 <= fleet.nodes_without_run <= fleet.nodes_up == desired
         assert fleet.usd >= 0
-        assert not (claims and fleet.idle)
+        assert not (sum(claims) >= desired and fleet.idle)
         assert not (desired <= minimum and fleet.idle)

@@ -24,7 +24,7 @@ from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.functions import FUNCTIONS, Function
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.kubernetes_access import IN_CLUSTER, IN_NAMESPACE, Access, Rule, access_manifests
-from trainflow.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL
+from trainflow.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RELEASED_ANNOTATION, RUN_LABEL
 from trainflow.models.run import MetricsCursor, Run, Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import row_of
@@ -126,6 +126,14 @@ def used_by(access: Access, aws: Aws, cluster: FakeKubernetesApi) -> tuple[set[U
     aws.add_nodegroup(TYPE, desired=2)
     if access is Access.SCALE:
         add_nodes(cluster, 2 * len(RUNS))
+    if access is Access.SURVEY:
+        add_nodes(cluster, 1)
+        (instance,) = aws.start_instances(TYPE, 1)
+        node = cluster.objects["nodes", "node-0"]  # an earlier survey has withdrawn it, and a run uses it
+        node["metadata"]["annotations"] = {RELEASED_ANNOTATION: "true"}
+        node["spec"] = {"providerID": f"aws:///us-west-2a/{instance}", "unschedulable": True}
+        metadata = {"name": "other-0", "labels": {**MANAGED_BY, RUN_LABEL: "other-0123456789ab"}}
+        cluster.add("pods", {"metadata": metadata, "spec": {"nodeName": "node-0"}, "status": {"phase": "Running"}})
     cluster.add("serviceaccounts", {"metadata": {"name": SERVICE_ACCOUNT}})
     claim = {"metadata": {"name": CLAIM}, "spec": {"volumeName": "shared"}, "status": {"phase": "Bound"}}
     cluster.add("persistentvolumeclaims", claim)
