@@ -50,7 +50,10 @@ OF_OTHER_RUNS = {
         r"dynamodb:.*|eks:UpdateNodegroupConfig.*|sns:.*": "runs that were stopped",
         r"s3:.*/rank0/\*": ELASTIC,
     },
-    "SurveyFleet": {r"dynamodb:DeleteItem.*|eks:UpdateNodegroupConfig.*|sns:.*": "what runs have left"},
+    "SurveyFleet": {
+        r"dynamodb:DeleteItem.*|eks:UpdateNodegroupConfig.*|sns:.*": "what runs have left",
+        r"autoscaling:.*": "nodes that no run needs while others of their type train",
+    },
     "WatchJob": {r"lambda:InvokeFunction on function:trainflow-Notify.*": "a cluster that cannot be reached"},
     "Training": {
         r"lambda:InvokeFunction on function:trainflow-(AcquireCache|CheckCompilation).*": CACHE,
