@@ -19,6 +19,7 @@ from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baseline
 from stacks.shared.custom_resources import settle_custom_resources
 from stacks.shared.log_keys import ACTIONS, let_logs_use
 from stacks.storage.lustre import DATA_PREFIX, EXPORT_PREFIX, LustreFileSystem, SharedFileSystem
+from stacks.storage.run_requests import refuse_others
 from trainflow.configuration.deployment import Configuration, Lustre
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class StorageStack(cdk.Stack):
         self.key = self._make_key()
         self._access_logs = self._make_log_bucket()
         self.data_bucket = self._make_bucket("Data")
+        if configuration.storage.requesters:
+            refuse_others(self.data_bucket, configuration.storage.requesters)
         self.artifact_bucket = self._make_bucket("Artifacts", days=configuration.storage.artifact_days)
         self.shared: SharedFileSystem | None = None
         if configuration.storage.lustre is not None and network is not None:

@@ -13,6 +13,7 @@ import aws_cdk as cdk
 from stacks.orchestration.grants import Grants
 from stacks.orchestration.permissions import Grant, allow, objects
 from stacks.shared.acknowledgements import Reason
+from stacks.storage.run_requests import RUN_REQUESTS, SUFFIXES
 from stacks.triggers.queues import RequestQueue
 from trainflow.models.functions import Function
 from trainflow.models.run_ended import DETAIL_TYPE, SOURCE
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference
     from stacks.orchestration.stack import OrchestrationStack
     from stacks.storage.stack import StorageStack
-
-RUN_REQUESTS = "runs/*"
-"""Objects of the data bucket that request a run."""
-SUFFIXES = ("yaml", "yml", "json")
 
 REFUSALS = tuple(f"{RUN_REQUESTS}.{suffix}.refused.txt" for suffix in SUFFIXES)
 """Objects beside uploads in which StartRun writes why a spec was refused. None of them requests a run."""

@@ -18,7 +18,8 @@ from constructs import Construct
 from stacks.orchestration.bundling import REPOSITORY
 from stacks.orchestration.functions import TrainflowFunction
 from stacks.shared.acknowledgements import Reason, acknowledge
-from stacks.triggers.grants import RUN_REQUESTS, SUFFIXES, TriggerGrants
+from stacks.storage.run_requests import RUN_REQUESTS, SUFFIXES
+from stacks.triggers.grants import TriggerGrants
 from stacks.triggers.queues import DeadLetterQueues, RequestQueue
 from stacks.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_AT, Schedules
 from trainflow.configuration.deployment import Configuration, Schedule, scheduled_spec

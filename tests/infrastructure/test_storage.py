@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from local.aws.access.evaluation import Ask, Caller, decide
 from stacks.storage.lustre import EXPORT_PREFIX
 from tests.infrastructure.alone import (
     Resources,
@@ -296,3 +297,54 @@ def test_a_cluster_of_one_s_own_brings_its_own_file_system() -> None:
     found = resources(app, "Storage")
     assert not of_type(found, FILE_SYSTEM) and not of_type(found, GROUP)
     assert len(_buckets(found)) == 2
+
+
+ACCOUNT = "123456789012"
+REQUESTER = f"arn:aws:iam::{ACCOUNT}:role/ml-platform"
+_DATA = "data"
+
+
+@pytest.mark.parametrize(
+    ("caller", "key", "is_allowed"),
+    [
+        (REQUESTER, "runs/a.yaml", True),
+        (REQUESTER, "runs/team/a.json", True),
+        ("arn:aws:iam::123456789012:role/data-writer", "runs/a.yaml", False),
+        ("arn:aws:iam::123456789012:role/data-writer", "runs/team/a.yml", False),
+        ("arn:aws:iam::123456789012:role/data-writer", "runs/a.json", False),
+        ("arn:aws:iam::123456789012:role/ml-platform-data", "runs/a.yaml", False),
+        ("arn:aws:iam::123456789012:role/data-writer", "datasets/a.tar", True),
+        ("arn:aws:iam::123456789012:role/StartRun", "runs/a.yaml.refused.txt", True),
+    ],
+)
+def test_specs_are_uploaded_by_the_requesters_alone(caller: str, key: str, is_allowed: bool) -> None:
+    """As IAM decides for callers whose own policies allow everything."""
+    found = _storage(storage={"requesters": [REQUESTER]})
+    everything = {"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+    for action in ("s3:PutObject", "s3:ReplicateObject"):
+        ask = Ask(action, f"arn:aws:s3:::{_DATA}/{key}", {"aws:securetransport": ("true",), "s3:tlsversion": ("1.3",)})
+        decision = decide(
+            Caller("role", caller, "session"), ask, identity=[everything], resource=_data_policy(found), account=ACCOUNT
+        )
+        assert decision.allowed is is_allowed, decision.reason
+
+
+def test_without_requesters_the_bucket_leaves_specs_to_the_policies_of_their_writers() -> None:
+    (data,) = (name for name in _buckets(_storage()) if name.startswith("Data"))
+    assert not any("runs/" in json.dumps(statement) for statement in _statements(_storage(), data))
+
+
+def _data_policy(found: Resources) -> dict[str, Any]:
+    """The data bucket's policy, with a name in place of references to the bucket."""
+    (data,) = (name for name in _buckets(found) if name.startswith("Data"))
+
+    def named(value: Any) -> Any:
+        if isinstance(value, dict):
+            if value == {"Fn::GetAtt": [data, "Arn"]}:
+                return f"arn:aws:s3:::{_DATA}"
+            if "Fn::Join" in value:
+                return "".join(named(part) if not isinstance(part, str) else part for part in value["Fn::Join"][1])
+            return {key: named(each) for key, each in value.items()}
+        return [named(each) for each in value] if isinstance(value, list) else value
+
+    return {"Statement": [named(each) for each in _statements(found, data) if each["Effect"] == "Deny"]}

@@ -222,6 +222,10 @@ class Lustre(Section):
         return throughput
 
 
+PRINCIPAL = r"^arn:aws[a-z-]*:iam::([0-9]{12}|\*):(user|role)/[A-Za-z0-9+=,.@_/*-]+$"
+"""ARN of a user or a role, or a pattern of such ARNs."""
+
+
 class Storage(Section):
     """Buckets, and the file system that the pods share."""
 
@@ -233,6 +237,9 @@ class Storage(Section):
     """Artifacts are deleted after this time; None keeps them."""
     grants: tuple[BucketGrant, ...] = ()
     """Further buckets that runs may read data sets from or write models to."""
+    requesters: tuple[Annotated[str, Field(pattern=PRINCIPAL)], ...] = ()
+    """ARNs of the users and roles that may upload run specs, with `*` for any text. Everyone else is refused, whatever
+    their own policies allow. Empty: everyone who may write below `runs/` of the data bucket."""
 
 
 ALLOWED_IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._:@/-]*[A-Za-z0-9]$"
