@@ -11,7 +11,7 @@ import yaml
 from stacks.slurm.nodes import queue_name
 from tests.infrastructure.assembly import EXAMPLE
 from tests.infrastructure.slurm import ENOUGH, PCS
-from trainflow.cli.spec_file import read_spec
+from trainflow.client.spec_file import read_spec
 from trainflow.configuration.deployment import Configuration, load_configuration
 from trainflow.configuration.nodes import Nodegroup
 from trainflow.models.run_spec import RunSpec

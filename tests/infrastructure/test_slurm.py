@@ -29,7 +29,7 @@ from tests.infrastructure.auditors import in_use, read_report, unacknowledged, w
 from tests.infrastructure.serverless import IN_NETWORK, text
 from tests.infrastructure.serverless import configuration as on_their_cluster
 from tests.infrastructure.slurm import API, ENOUGH, HEAD_NODE, HEAD_NODE_GROUP, KEY, PCS, SSM, with_slurm
-from trainflow.cli.spec_file import read_spec
+from trainflow.client.spec_file import read_spec
 from trainflow.models.functions import FUNCTIONS, SLURM
 
 Template = dict[str, Any]

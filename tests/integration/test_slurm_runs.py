@@ -26,8 +26,8 @@ from tests.integration.test_runs import (
     processes_of,
     steps_spec,
 )
-from trainflow.cli.spec_file import read_spec
 from trainflow.client.code import pack
+from trainflow.client.spec_file import read_spec
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.protocol.metrics_line import parse_metrics_line

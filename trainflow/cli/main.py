@@ -215,9 +215,9 @@ def validate(
     Exit status: 0 the spec is valid, 2 it is not.
     """
     leave_plugins()
-    from trainflow.cli.spec_file import STANDARD_INPUT, read_spec
     from trainflow.client.code import require_code
     from trainflow.client.programs import doubts_about
+    from trainflow.client.spec_file import STANDARD_INPUT, read_spec
     from trainflow.models.spec_document import MAX_BYTES
     from trainflow.record.wording import count
 

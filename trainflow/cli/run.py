@@ -15,10 +15,10 @@ from trainflow.cli.attended import Attendant
 from trainflow.cli.exit_status import ABORTED, BAD_INPUT, FAILED
 from trainflow.cli.follow import follow, summarize
 from trainflow.cli.page import page_beside
-from trainflow.cli.spec_file import read_spec
 from trainflow.client.code import pack
 from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.client.place import Place, PlaceOptions, open_place
+from trainflow.client.spec_file import read_spec
 from trainflow.errors import ENDED_BY_LIMIT, LossNotFinite, named_errors
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.record.failure import explained

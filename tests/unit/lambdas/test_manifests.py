@@ -14,7 +14,7 @@ from kubetwin.model.quantity import parse_quantity
 from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import GANGS, Job, job_of
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, TRAINER_IMAGE, run_on
-from trainflow.cli.spec_file import read_spec
+from trainflow.client.spec_file import read_spec
 from trainflow.models.backends import KUBERNETES_KINDS, MAX_HOST_NAME, BackendName
 from trainflow.models.compile_cache import CacheUse, Hold, shared_folder
 from trainflow.models.run import Run, Stage

@@ -21,7 +21,7 @@ from lambdas.backends.slurm.job_script import render
 from lambdas.logic.jobs import Job, job_of
 from tests.fakes.runs import run_on, spec_with
 from tests.unit.lambdas.test_manifests import seed_cache, seed_run
-from trainflow.cli.spec_file import read_spec
+from trainflow.client.spec_file import read_spec
 from trainflow.models.instances import INSTANCE_TYPES
 from trainflow.models.run import Stage
 from trainflow.models.run_spec import parse_run_spec

@@ -62,9 +62,9 @@ def grid(
     if not math.isfinite(time_scale):
         raise PlaceChoice(f"--time-scale {time_scale}: give a finite number, such as 30.")
     from trainflow.cli.operate.shown import table
-    from trainflow.cli.spec_file import read_document
     from trainflow.client.code import pack
     from trainflow.client.grid import grid_of
+    from trainflow.client.spec_file import read_document
     from trainflow.models.spec_document import canonical
 
     document = read_document(spec, override or ())

@@ -63,10 +63,10 @@ def plan(
     checks what its preflight checks without a pod. --place reads the present Spot prices, too.
     """
     from trainflow.cli.operate.shown import objects_text, plan_text
-    from trainflow.cli.spec_file import read_spec
     from trainflow.client.code import require_code
     from trainflow.client.local_runs import LocalRuns
     from trainflow.client.plan import plan_of
+    from trainflow.client.spec_file import read_spec
     from trainflow.models.run_status import RunStatus
     from trainflow.models.spec_limits import require_limits_ahead
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.runs import spec_with
-from trainflow.cli.spec_file import read_spec
+from trainflow.client.spec_file import read_spec
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.spec_changes import changes_of, merged
 
