@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import os
 import re
@@ -20,15 +22,39 @@ from kubetwin_testing.kubernetes_cli import program
 from typer.testing import CliRunner
 
 from local.twin import REPOSITORY
-from tests.documents import NEEDS, Block, blocks
+from tests.documents import NEEDS, Block, blocks, documents
 from trainer.helpers.start import PROGRAMS
 from trainflow.cli.main import app
 from trainflow.protocol.pods import HELPERS
 
 BLOCKS = blocks()
 
+OURS = {"benchmarks", "kubetwin", "lambdas", "local", "stacks", "trainer", "trainflow"}
+"""Packages of the repository."""
+
 NEEDS_ACCOUNT = {"bootstrap", "deploy", "diff", "destroy", "images"}
 """Targets that call AWS."""
+
+
+PYTHON = [
+    pytest.param(found[1], id=f"{path.relative_to(REPOSITORY)}-{number}")
+    for path in documents()
+    for number, found in enumerate(re.finditer(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE))
+]
+"""Blocks of Python in the documents."""
+
+
+@pytest.mark.parametrize("text", PYTHON)
+def test_what_a_block_of_python_imports_of_ours_is_there(text: str) -> None:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:
+            module = importlib.import_module(node.module)
+            missing = [
+                each.name
+                for each in node.names
+                if not hasattr(module, each.name) and not importlib.util.find_spec(f"{node.module}.{each.name}")
+            ]
+            assert not missing, f"{node.module} has no {', '.join(missing)}"
 
 
 def commands(name: str) -> list[Any]:

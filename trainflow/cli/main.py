@@ -177,7 +177,8 @@ def ui(
     from rich.console import Console
 
     from trainflow.cli.operate.place import open_deployment_named, open_reader
-    from trainflow.cli.page import resume_in_background, serve
+    from trainflow.cli.page import serve
+    from trainflow.client.background import resume_in_background
     from trainflow.page.library import RunLibrary
 
     with tempfile.TemporaryDirectory(prefix="trainflow-page-") as nothing:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +10,6 @@ from pathlib import Path
 from rich.console import Console
 
 from trainflow.client.place import FollowedRun, Runs
-from trainflow.errors import TrainflowError
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
 
@@ -53,32 +50,6 @@ def page_beside(
             yield None
             return
         yield PageBeside(library, opened.enter_context(server), console)
-
-
-class NotResumed(TrainflowError):
-    """A run of this machine was not continued; the message says why."""
-
-    input_at_fault = True
-
-
-def resume_in_background(run_id: str, *, out: Path, home: Path) -> str:
-    """Start a run of this machine that continues another, in a process that outlives this one; its id.
-
-    Raises:
-        NotResumed: With the command's sentence; nothing was started then.
-    """
-    words = ("resume", run_id, "--local", "--detach", "--no-page", "--out", str(out), "--home", str(home))
-    done = subprocess.run(
-        [sys.executable, "-m", "trainflow", *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"`trainflow resume` ended with {done.returncode}."]
-        raise NotResumed(said[-1].removeprefix("trainflow: "))
-    return done.stdout.splitlines()[-1]
 
 
 def serve(library: RunLibrary, *, port: int, console: Console) -> None:

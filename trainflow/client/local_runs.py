@@ -205,7 +205,7 @@ class LocalRuns:
         return [
             Artifact(
                 name=path.relative_to(kept).as_posix(),
-                key=str(path),
+                key=str(path.absolute()),
                 size=path.stat().st_size,
                 modified_at=datetime.fromtimestamp(path.stat().st_mtime, UTC),
             )
@@ -214,12 +214,22 @@ class LocalRuns:
         ]
 
     def fetch(self, artifact: Artifact, path: Path) -> None:
-        """See `RunReader`."""
+        """See `RunReader`. What was listed while the twin lived is in its S3, or in what that has left."""
+        from contextlib import suppress
+
         path.parent.mkdir(parents=True, exist_ok=True)
+        source = Path(artifact.key)
+        if not source.is_absolute():
+            run_id = source.parts[1]
+            if (live := self._live(self._folder(run_id))) is not None:
+                with suppress(TrainflowError):  # the twin may be ending
+                    live.fetch(artifact, path)
+                    return
+            source = self._published(run_id) / artifact.name
         try:
-            shutil.copyfile(artifact.key, path)
+            shutil.copyfile(source, path)
         except FileNotFoundError:
-            raise PlaceUnavailable(f"{artifact.name} is in S3 until the run has ended; fetch it then.") from None
+            raise PlaceUnavailable(f"{artifact.name} is not there any more; list the artifacts again.") from None
 
     def follow(self, run_id: str, *, log_dir: Path) -> FollowedRun:
         """See `RunReader`.
