@@ -23,7 +23,7 @@ from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 from torch.utils.tensorboard import SummaryWriter
 
-from local.aws.deployment import CACHE_TABLE, NAMESPACE, RUN_TABLE
+from local.aws.deployment import ARTIFACT_BUCKET, CACHE_TABLE, NAMESPACE, RUN_TABLE
 from tests.integration.browsing import chromium, opened
 from tests.integration.commands import DEADLINE_SECONDS, Commands, account_of, client_of, until
 from tests.integration.terminal import Terminal
@@ -170,6 +170,36 @@ def test_it_is_compared(place: Place) -> None:
     found = command.json("compare", run_id, run_id, *at)
     assert [run["run_id"] for run in found["runs"]] == [run_id, run_id]
     assert found["differing_fields"] == {}
+
+
+@pytest.fixture
+def events(detached: Detached, tmp_path: Path) -> str:
+    """TensorBoard events that the run's program has published so far; their name."""
+    with SummaryWriter(str(tmp_path)) as writer:
+        writer.add_scalar("loss", 2.5, 1)
+    (file,) = tmp_path.iterdir()
+    key = f"runs/{detached.run_id}/events/events.out.tfevents.1.a"
+    s3 = client_of(account_of(detached.folder, detached.run_id), "s3")
+    s3.put_object(Bucket=ARTIFACT_BUCKET, Key=key, Body=file.read_bytes())
+    return "events/events.out.tfevents.1.a"
+
+
+def test_what_it_has_published_is_listed_and_copied(place: Place, events: str, tmp_path: Path) -> None:
+    command, at, run_id = place
+    assert events in {each["name"] for each in command.json("artifacts", run_id, *at)}
+    command("artifacts", run_id, *at, "--pull", str(tmp_path / "copies"))
+    assert (tmp_path / "copies" / events).is_file()
+
+
+def test_tensorboard_shows_it_while_it_goes_on(place: Place, events: str) -> None:
+    command, at, run_id = place
+    with Terminal(command.words("tensorboard", run_id, *at), command.folder, command.environment) as terminal:
+        terminal.wait_for("(Press CTRL+C to quit)")
+        address = re.search(r"http://127\.0\.0\.1:\d+/", terminal.shown)
+        assert address is not None, terminal.shown
+        assert until(lambda: json.loads(urlopen(f"{address[0]}data/runs").read())) == [f"{run_id}/events"]
+        terminal.type("\x03")
+        assert terminal.wait() == 130
 
 
 def pause_survey(detached: Detached) -> None:
