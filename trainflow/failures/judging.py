@@ -40,7 +40,15 @@ class Strength(IntEnum):
     WEAK = auto()
 
 
-_NOT_IN_A_REASON = re.compile(r"[\s_-]")
+_NOT_IN_A_REASON = re.compile(r"(?:\bby \d.{0,40}|[\s_-])")
+"""What reasons are compared without: spelling, and the user in Slurm's `CANCELLED by 1001`."""
+
+SIGNALS_FROM_OUTSIDE = frozenset({135, 137, 139})
+"""Exit codes by SIGBUS, SIGKILL and SIGSEGV. The other signals are also sent by a library that gives up (SIGABRT) and
+by launchers (SIGTERM, SIGINT), and say less than what is in the log."""
+
+LAST_LINES = 3
+"""Lines at the end of a log among which a program says why it ends by itself."""
 _NAMED = re.compile(r"^(?:\w{1,60}\.){0,8}(?P<name>[A-Z]\w{2,60}): ")
 
 
@@ -105,12 +113,15 @@ def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Ve
     lines = evidence_lines(_all_lines(evidence))
     strong, weak = [line for line in lines if not line.weak], [line for line in lines if line.weak]
     yield Strength.NAMED, _by_name(table, evidence, lines)
-    yield Strength.CAUSE, _by_lines(table, Kind.CAUSE, evidence, strong)
+    yield Strength.CAUSE, _by_cause(table, evidence, strong)
     yield Strength.EXCEPTION, _by_exception(table, evidence, strong)
+    yield Strength.EXCEPTION, _by_lines(table, Kind.CAUSE, evidence, strong)
+    yield Strength.LINK, _by_signal_from_outside(table, evidence)
     yield Strength.LINK, _by_lines(table, Kind.LINK, evidence, strong)
     yield Strength.SIGNAL, _by_exit_code(table, evidence)
     yield Strength.CONSEQUENCE, _by_lines(table, Kind.CONSEQUENCE, evidence, strong)
     yield Strength.UNCAUGHT, _by_uncaught_exception(table, evidence, strong)
+    yield Strength.UNCAUGHT, _by_last_error(table, evidence, lines)
     for kind in LOG_KINDS:
         yield Strength.WEAK, _by_lines(table, kind, evidence, weak)
     yield Strength.UNKNOWN, _by_default(table, evidence)
@@ -160,12 +171,24 @@ def _by_name(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict
     return None
 
 
+def _by_cause(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by a line that names a cause. Rules that yield are sought in the last words of the ranks alone."""
+    last_words = [line for line in lines if line.last_words]
+    for rule in table.of_kind(Kind.CAUSE):
+        if line := _first_line(rule, last_words if rule.yields else lines):
+            return _verdict(rule, evidence, line)
+    return None
+
+
 def _by_lines(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
     for rule in table.of_kind(kind):
-        for line in lines:
-            if any(expression.search(line.searched) for expression in rule.log):
-                return _verdict(rule, evidence, line)
+        if line := _first_line(rule, lines):
+            return _verdict(rule, evidence, line)
     return None
+
+
+def _first_line(rule: Rule, lines: Sequence[Line]) -> Line | None:
+    return next((line for line in lines if any(expression.search(line.searched) for expression in rule.log)), None)
 
 
 def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
@@ -195,6 +218,19 @@ def _by_uncaught_exception(table: Table, evidence: Evidence, lines: Sequence[Lin
     return None
 
 
+def _by_last_error(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by an error that the program logged before it ended by itself after steps, without an exception."""
+    if not (evidence.has_steps and _ended_by_itself(evidence)):
+        return None
+    own = [line for line in lines if not line.from_launcher]
+    for line in reversed(own[-LAST_LINES:]):
+        if line.is_error:
+            for rule in table.of_kind(Kind.UNCAUGHT):
+                if any(expression.search(line.searched) for expression in rule.exception_says):
+                    return _verdict(rule, evidence, line)
+    return None
+
+
 def _is_explained(table: Table, line: Line) -> bool:
     return any(expression.search(line.searched) for rule in table.rules for expression in rule.log)
 
@@ -206,6 +242,14 @@ def _by_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
             if code in rule.exit_codes:
                 return _verdict(rule, evidence)
     return None
+
+
+def _by_signal_from_outside(table: Table, evidence: Evidence) -> Verdict | None:
+    """The verdict by the signal that ended the first rank: what other ranks say of connections follows from it."""
+    code = rank_exit_code(_all_lines(evidence))
+    if code not in SIGNALS_FROM_OUTSIDE:
+        return None
+    return next((_verdict(rule, evidence) for rule in table.of_kind(Kind.SIGNAL) if code in rule.exit_codes), None)
 
 
 def _by_default(table: Table, evidence: Evidence) -> Verdict:
