@@ -172,35 +172,45 @@ def _by_name(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict
 
 
 def _by_cause(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
-    """The verdict by a line that names a cause. Rules that yield are sought in the last words of the ranks alone."""
-    last_words = [line for line in lines if line.last_words]
+    """The verdict by a line that names a cause. Rules that yield are sought in the last words of the ranks alone.
+
+    Another line that such a rule finds says nothing else to the rules behind it.
+    """
     for rule in table.of_kind(Kind.CAUSE):
-        if line := _first_line(rule, last_words if rule.yields else lines):
-            return _verdict(rule, evidence, line)
+        found = [line for line in lines if _finds(rule, line)]
+        if rule.yields:
+            lines = [line for line in lines if line.last_words or line not in found]
+            found = [line for line in found if line.last_words]
+        if found:
+            return _verdict(rule, evidence, found[0])
     return None
 
 
 def _by_lines(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
     for rule in table.of_kind(kind):
-        if line := _first_line(rule, lines):
+        if line := next((line for line in lines if _finds(rule, line)), None):
             return _verdict(rule, evidence, line)
     return None
 
 
-def _first_line(rule: Rule, lines: Sequence[Line]) -> Line | None:
-    return next((line for line in lines if any(expression.search(line.searched) for expression in rule.log)), None)
+def _finds(rule: Rule, line: Line) -> bool:
+    return any(expression.search(line.searched) for expression in rule.log)
 
 
 def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
-    """The verdict by the last exception on whose line no expression was found: by its class, else by what it says."""
+    """The verdict by the last exception of which no rule names the cause: by its class, else by what it says.
+
+    An exception of a class that programs raise by mistake quotes words about connections; they are not its cause.
+    """
+    causes = list(table.of_kind(Kind.CAUSE))
     rules = [rule for kind in LOG_KINDS for rule in table.of_kind(kind)]
-    unexplained = [line for line in reversed(lines) if line.exception and not _is_explained(table, line)]
-    for line in unexplained:
-        for rule in rules:
+    uncaused = [line for line in reversed(lines) if line.exception and not any(_finds(rule, line) for rule in causes)]
+    for line in uncaused:
+        for rule in causes if _is_explained(table, line) else rules:
             if line.exception in rule.exceptions:
                 return _verdict(rule, evidence, line)
-    for line in unexplained:
-        for rule in rules:
+    for line in uncaused:
+        for rule in [] if _is_explained(table, line) else rules:
             if any(expression.search(line.searched) for expression in rule.exception_says):
                 return _verdict(rule, evidence, line)
     return None
@@ -232,7 +242,7 @@ def _by_last_error(table: Table, evidence: Evidence, lines: Sequence[Line]) -> V
 
 
 def _is_explained(table: Table, line: Line) -> bool:
-    return any(expression.search(line.searched) for rule in table.rules for expression in rule.log)
+    return any(_finds(rule, line) for rule in table.rules)
 
 
 def _by_exit_code(table: Table, evidence: Evidence) -> Verdict | None:

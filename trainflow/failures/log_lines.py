@@ -84,6 +84,7 @@ _ERROR_LEVEL = re.compile(r"\b(?:error|fatal|critical|severe)\b")
 
 _LAUNCHER = re.compile(
     r"torch/distributed/|torch\.distributed\.|torchelastic|\bsrun:|slurmstepd|mpirun|mpiexec|exitcode|^error_file"
+    r"|exits with return code|crashed with exit code"
 )
 """Lines in which a launcher reports on processes."""
 
@@ -96,8 +97,10 @@ _REPORTS_OF_OTHERS = frozenset(
 """Exceptions with which a launcher says that a process of its own failed."""
 
 _ROOT_CAUSE = re.compile(r"^(?:\[[^\]]{0,60}\]:?\s?)?\s*Root Cause\b")
-_REPORTED_EXIT_CODE = re.compile(r"\bexitcode\s{0,3}:\s{0,3}(-?\d{1,5})\b")
-"""Exit code of a rank in torchrun's report: negative for a signal."""
+_REPORTED_EXIT_CODE = re.compile(
+    r"\b(?:exitcode\s{0,3}:|exits with return code =|crashed with exit code)\s{0,3}(-?\d{1,5})\b"
+)
+"""Exit code of a rank as torchrun, DeepSpeed and Composer report it: negative for a signal."""
 
 _ERROR_FILE_CODE = re.compile(r'"errorCode"\s{0,3}:\s{0,3}"?(-?\d{1,5})\b')
 """Exit code of the first failed rank in the file TORCHELASTIC_ERROR_FILE of torchrun."""
