@@ -113,10 +113,12 @@ def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Ve
     lines = evidence_lines(_all_lines(evidence))
     strong, weak = [line for line in lines if not line.weak], [line for line in lines if line.weak]
     yield Strength.NAMED, _by_name(table, evidence, lines)
-    yield Strength.CAUSE, _by_cause(table, evidence, strong)
+    yield Strength.CAUSE, _by_rules(table, Kind.CAUSE, evidence, strong)
     yield Strength.EXCEPTION, _by_exception(table, evidence, strong)
     yield Strength.EXCEPTION, _by_lines(table, Kind.CAUSE, evidence, strong)
     yield Strength.LINK, _by_signal_from_outside(table, evidence)
+    yield Strength.LINK, _by_rules(table, Kind.LINK, evidence, strong)
+    yield Strength.EXCEPTION, _by_error_of_a_rank(table, evidence, strong)
     yield Strength.LINK, _by_lines(table, Kind.LINK, evidence, strong)
     yield Strength.SIGNAL, _by_exit_code(table, evidence)
     yield Strength.CONSEQUENCE, _by_lines(table, Kind.CONSEQUENCE, evidence, strong)
@@ -171,12 +173,12 @@ def _by_name(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict
     return None
 
 
-def _by_cause(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
-    """The verdict by a line that names a cause. Rules that yield are sought in the last words of the ranks alone.
+def _by_rules(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by the rules of a kind. Those that yield are sought in the last words of the ranks alone.
 
     Another line that such a rule finds says nothing else to the rules behind it.
     """
-    for rule in table.of_kind(Kind.CAUSE):
+    for rule in table.of_kind(kind):
         found = [line for line in lines if _finds(rule, line)]
         if rule.yields:
             lines = [line for line in lines if line.last_words or line not in found]
@@ -214,6 +216,12 @@ def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Ve
             if any(expression.search(line.searched) for expression in rule.exception_says):
                 return _verdict(rule, evidence, line)
     return None
+
+
+def _by_error_of_a_rank(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by an exception that ended a rank and does not say that it may pass: it left the others waiting."""
+    verdict = _by_uncaught_exception(table, evidence, [line for line in lines if line.last_words])
+    return verdict if verdict is not None and not verdict.restart else None
 
 
 def _by_uncaught_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
