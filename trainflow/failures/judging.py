@@ -31,9 +31,12 @@ class Strength(IntEnum):
     NAMED = auto()
     CAUSE = auto()
     EXCEPTION = auto()
+    UNCAUGHT = auto()
+    """An exception that no rule explains: the program's own, for which the other pods waited."""
     LINK = auto()
     SIGNAL = auto()
-    UNCAUGHT = auto()
+    PASSING = auto()
+    """An exception that no rule explains and that says that it may pass."""
     UNKNOWN = auto()
     """No evidence: a pod that ended for an unknown reason is still a better cause than a pod that lost it."""
     CONSEQUENCE = auto()
@@ -116,14 +119,14 @@ def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Ve
     yield Strength.CAUSE, _by_rules(table, Kind.CAUSE, evidence, strong)
     yield Strength.EXCEPTION, _by_exception(table, evidence, strong)
     yield Strength.EXCEPTION, _by_lines(table, Kind.CAUSE, evidence, strong)
-    yield Strength.LINK, _by_signal_from_outside(table, evidence)
-    yield Strength.LINK, _by_rules(table, Kind.LINK, evidence, strong)
-    yield Strength.EXCEPTION, _by_error_of_a_rank(table, evidence, strong)
+    yield Strength.EXCEPTION, _by_certain_exit_code(table, evidence)
+    yield Strength.EXCEPTION, _by_rules(table, Kind.LINK, evidence, strong)
+    yield Strength.UNCAUGHT, _by_error_of_a_rank(table, evidence, strong)
     yield Strength.LINK, _by_lines(table, Kind.LINK, evidence, strong)
     yield Strength.SIGNAL, _by_exit_code(table, evidence)
     yield Strength.CONSEQUENCE, _by_lines(table, Kind.CONSEQUENCE, evidence, strong)
-    yield Strength.UNCAUGHT, _by_uncaught_exception(table, evidence, strong)
-    yield Strength.UNCAUGHT, _by_last_error(table, evidence, lines)
+    yield Strength.PASSING, _by_uncaught_exception(table, evidence, strong)
+    yield Strength.PASSING, _by_last_error(table, evidence, lines)
     for kind in LOG_KINDS:
         yield Strength.WEAK, _by_lines(table, kind, evidence, weak)
     yield Strength.UNKNOWN, _by_default(table, evidence)
@@ -174,15 +177,15 @@ def _by_name(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict
 
 
 def _by_rules(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
-    """The verdict by the rules of a kind. Those that yield are sought in the last words of the ranks alone.
+    """The verdict by the rules of a kind that do not yield to an exception with which a rank ended.
 
-    Another line that such a rule finds says nothing else to the rules behind it.
+    A cause that yields may be that exception. A line that it finds elsewhere says nothing else to the rules behind it.
     """
     for rule in table.of_kind(kind):
         found = [line for line in lines if _finds(rule, line)]
         if rule.yields:
             lines = [line for line in lines if line.last_words or line not in found]
-            found = [line for line in found if line.last_words]
+            found = [line for line in found if line.last_words and kind is Kind.CAUSE]
         if found:
             return _verdict(rule, evidence, found[0])
     return None
@@ -220,7 +223,8 @@ def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Ve
 
 def _by_error_of_a_rank(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
     """The verdict by an exception that ended a rank and does not say that it may pass: it left the others waiting."""
-    verdict = _by_uncaught_exception(table, evidence, [line for line in lines if line.last_words])
+    own = [line for line in lines if line.last_words and not line.wraps]
+    verdict = _by_uncaught_exception(table, evidence, own)
     return verdict if verdict is not None and not verdict.restart else None
 
 
@@ -262,12 +266,15 @@ def _by_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
     return None
 
 
-def _by_signal_from_outside(table: Table, evidence: Evidence) -> Verdict | None:
-    """The verdict by the signal that ended the first rank: what other ranks say of connections follows from it."""
-    code = rank_exit_code(_all_lines(evidence))
-    if code not in SIGNALS_FROM_OUTSIDE:
-        return None
-    return next((_verdict(rule, evidence) for rule in table.of_kind(Kind.SIGNAL) if code in rule.exit_codes), None)
+def _by_certain_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
+    """The verdict by an exit code that no other process brought about: what others say of connections follows."""
+    rank = rank_exit_code(_all_lines(evidence))
+    for code in (rank, evidence.exit_code):
+        for rule in table.of_kind(Kind.SIGNAL):
+            certain = not rule.error.restart or (code == rank and code in SIGNALS_FROM_OUTSIDE)
+            if code in rule.exit_codes and certain:
+                return _verdict(rule, evidence)
+    return None
 
 
 def _by_default(table: Table, evidence: Evidence) -> Verdict:

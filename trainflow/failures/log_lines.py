@@ -42,6 +42,9 @@ _QUALIFIED = re.compile(r"^(?:[a-z_]\w{0,80}\.){1,12}[A-Z]\w{0,80}(?::\s|:?$)")
 _HANDLING = "During handling of the above exception, another exception occurred"
 """Python's line between an exception that the program handled and the one that ended it."""
 
+_CAUSE = "The above exception was the direct cause of the following exception"
+"""Python's line between an exception and the one that was raised from it."""
+
 _WEAK = re.compile(
     r"^(?:\[?[iw]\d{3,4}[ \]:]|[\W\d]{0,40}\[?[iw] (?!error)\S{1,60}\.cpp)"
     r"|\b\w{1,40}warning: "
@@ -73,7 +76,8 @@ GOES_ON = 2
 
 _RECORD = re.compile(
     r"^(?:\[?\d{4}[-/]\w{2,3}[-/]\d|\[?[EFIW]\d{3,4}[ \]:]|\[[EFIW] |\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL"
-    r"|CRITICAL)|Traceback |={5,}|-{5,}|Exception raised from|frame #|srun: |slurmstepd: )"
+    r"|CRITICAL)|Traceback |={5,}|-{5,}|Exception raised from|frame #|srun: |slurmstepd: |\[ ?\d{1,9}\.\d|NVRM: "
+    r"|libfabric:|\S{1,100}:\d{1,9}:\d{1,9} \[)"
 )
 """The beginning of another record than the message of an exception."""
 
@@ -123,6 +127,8 @@ class Line:
     """Whether the program went on after it: a warning, a retry, a line that steps follow."""
     last_words: bool = False
     """Whether it belongs to an exception with which a rank ended, its class or a later line of its message."""
+    wraps: bool = False
+    """Whether it is an exception that was raised because of another one."""
 
     @property
     def is_error(self) -> bool:
@@ -151,6 +157,7 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
     num_steps = 0
     below_frame = False
     message = _Message()
+    wrapping: set[str] = set()
     for text in _single_lines(texts):
         if _HANDLING in text:
             _mark_last_exception(found, handled)
@@ -163,11 +170,19 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
         if is_source or not bare.strip() or _ENDED_BY_LAUNCHER.search(bare):
             continue
         reports_progress = _reports_progress(text)
-        num_steps += reports_progress or _STEP.search(bare.lower()) is not None
+        if reports_progress or _STEP.search(bare.lower()):
+            num_steps += 1
+            message.end()
         if reports_progress:
             continue
+        prefix = text[: len(text) - len(bare)]
+        if _HANDLING in text or _CAUSE in text:
+            wrapping.add(prefix)
         line = _line(bare)
-        line = replace(line, last_words=message.includes(line, prefix=text[: len(text) - len(bare)]))
+        line = replace(line, last_words=message.includes(line, prefix=prefix))
+        if line.exception and prefix in wrapping:
+            wrapping.remove(prefix)
+            line = replace(line, wraps=True)
         found.setdefault(line.searched, line)
         steps_before[line.searched] = num_steps
     return [
@@ -181,6 +196,10 @@ class _Message:
 
     def __init__(self) -> None:
         self._prefix = ""
+        self._room = 0
+
+    def end(self) -> None:
+        """What follows is no part of it."""
         self._room = 0
 
     def includes(self, line: Line, *, prefix: str) -> bool:
