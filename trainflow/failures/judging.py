@@ -36,7 +36,7 @@ class Strength(IntEnum):
     LINK = auto()
     SIGNAL = auto()
     PASSING = auto()
-    """An exception that no rule explains and that says that it may pass."""
+    """An exception that no rule explains and that says that it may pass; an error that the program only logged."""
     UNKNOWN = auto()
     """No evidence: a pod that ended for an unknown reason is still a better cause than a pod that lost it."""
     CONSEQUENCE = auto()
@@ -49,6 +49,9 @@ _NOT_IN_A_REASON = re.compile(r"(?:\bby \d.{0,40}|[\s_-])")
 SIGNALS_FROM_OUTSIDE = frozenset({135, 137, 139})
 """Exit codes by SIGBUS, SIGKILL and SIGSEGV. The other signals are also sent by a library that gives up (SIGABRT) and
 by launchers (SIGTERM, SIGINT), and say less than what is in the log."""
+
+EXIT_CODES_OF_THE_PROGRAM = frozenset({126, 127, 132, 136, 159})
+"""Exit codes of a shell that cannot execute a command, and by SIGILL, SIGFPE and SIGSYS: nobody sends these."""
 
 LAST_LINES = 3
 """Lines at the end of a log among which a program says why it ends by itself."""
@@ -223,9 +226,15 @@ def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Ve
 
 def _by_error_of_a_rank(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
     """The verdict by an exception that ended a rank and does not say that it may pass: it left the others waiting."""
-    own = [line for line in lines if line.last_words and not line.wraps]
+    own = [line for line in lines if line.last_words and not (line.wraps and _may_pass(table, line.wraps))]
     verdict = _by_uncaught_exception(table, evidence, own)
     return verdict if verdict is not None and not verdict.restart else None
+
+
+def _may_pass(table: Table, searched: str) -> bool:
+    """Whether a rule says of an exception that it may pass."""
+    rules = [rule for rule in table.rules if rule.error.restart]
+    return any(expression.search(searched) for rule in rules for expression in (*rule.log, *rule.exception_says))
 
 
 def _by_uncaught_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
@@ -269,12 +278,9 @@ def _by_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
 def _by_certain_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
     """The verdict by an exit code that no other process brought about: what others say of connections follows."""
     rank = rank_exit_code(_all_lines(evidence))
-    for code in (rank, evidence.exit_code):
-        for rule in table.of_kind(Kind.SIGNAL):
-            certain = not rule.error.restart or (code == rank and code in SIGNALS_FROM_OUTSIDE)
-            if code in rule.exit_codes and certain:
-                return _verdict(rule, evidence)
-    return None
+    certain = {code for code in (rank, evidence.exit_code) if code in EXIT_CODES_OF_THE_PROGRAM}
+    certain |= {rank} & SIGNALS_FROM_OUTSIDE
+    return next((_verdict(rule, evidence) for rule in table.of_kind(Kind.SIGNAL) if certain & rule.exit_codes), None)
 
 
 def _by_default(table: Table, evidence: Evidence) -> Verdict:

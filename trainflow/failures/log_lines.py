@@ -127,8 +127,8 @@ class Line:
     """Whether the program went on after it: a warning, a retry, a line that steps follow."""
     last_words: bool = False
     """Whether it belongs to an exception with which a rank ended, its class or a later line of its message."""
-    wraps: bool = False
-    """Whether it is an exception that was raised because of another one."""
+    wraps: str = ""
+    """The exception because of which it was raised, in lower case; empty if there is none."""
 
     @property
     def is_error(self) -> bool:
@@ -157,7 +157,8 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
     num_steps = 0
     below_frame = False
     message = _Message()
-    wrapping: set[str] = set()
+    exceptions: dict[str, str] = {}
+    wrapped: dict[str, str] = {}
     for text in _single_lines(texts):
         if _HANDLING in text:
             _mark_last_exception(found, handled)
@@ -177,12 +178,12 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
             continue
         prefix = text[: len(text) - len(bare)]
         if _HANDLING in text or _CAUSE in text:
-            wrapping.add(prefix)
+            wrapped[prefix] = exceptions.get(prefix, "")
         line = _line(bare)
         line = replace(line, last_words=message.includes(line, prefix=prefix))
-        if line.exception and prefix in wrapping:
-            wrapping.remove(prefix)
-            line = replace(line, wraps=True)
+        if line.exception:
+            exceptions[prefix] = line.searched
+            line = replace(line, wraps=wrapped.pop(prefix, ""))
         found.setdefault(line.searched, line)
         steps_before[line.searched] = num_steps
     return [
