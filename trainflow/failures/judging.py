@@ -278,8 +278,7 @@ def _by_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
 def _by_certain_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
     """The verdict by an exit code that no other process brought about: what others say of connections follows."""
     rank = rank_exit_code(_all_lines(evidence))
-    certain = {code for code in (rank, evidence.exit_code) if code in EXIT_CODES_OF_THE_PROGRAM}
-    certain |= {rank} & SIGNALS_FROM_OUTSIDE
+    certain = (EXIT_CODES_OF_THE_PROGRAM & {rank, evidence.exit_code}) | (SIGNALS_FROM_OUTSIDE & {rank})
     return next((_verdict(rule, evidence) for rule in table.of_kind(Kind.SIGNAL) if certain & rule.exit_codes), None)
 
 
