@@ -31,16 +31,30 @@ class Strength(IntEnum):
     NAMED = auto()
     CAUSE = auto()
     EXCEPTION = auto()
+    UNCAUGHT = auto()
+    """An exception that no rule explains: the program's own, for which the other pods waited."""
     LINK = auto()
     SIGNAL = auto()
-    UNCAUGHT = auto()
+    PASSING = auto()
+    """An exception that no rule explains and that says that it may pass; an error that the program only logged."""
     UNKNOWN = auto()
     """No evidence: a pod that ended for an unknown reason is still a better cause than a pod that lost it."""
     CONSEQUENCE = auto()
     WEAK = auto()
 
 
-_NOT_IN_A_REASON = re.compile(r"[\s_-]")
+_NOT_IN_A_REASON = re.compile(r"(?:\bby \d.{0,40}|[\s_-])")
+"""What reasons are compared without: spelling, and the user in Slurm's `CANCELLED by 1001`."""
+
+SIGNALS_FROM_OUTSIDE = frozenset({135, 137, 139})
+"""Exit codes by SIGBUS, SIGKILL and SIGSEGV. The other signals are also sent by a library that gives up (SIGABRT) and
+by launchers (SIGTERM, SIGINT), and say less than what is in the log."""
+
+EXIT_CODES_OF_THE_PROGRAM = frozenset({126, 127, 132, 136, 159})
+"""Exit codes of a shell that cannot execute a command, and by SIGILL, SIGFPE and SIGSYS: nobody sends these."""
+
+LAST_LINES = 3
+"""Lines at the end of a log among which a program says why it ends by itself."""
 _NAMED = re.compile(r"^(?:\w{1,60}\.){0,8}(?P<name>[A-Z]\w{2,60}): ")
 
 
@@ -105,12 +119,17 @@ def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Ve
     lines = evidence_lines(_all_lines(evidence))
     strong, weak = [line for line in lines if not line.weak], [line for line in lines if line.weak]
     yield Strength.NAMED, _by_name(table, evidence, lines)
-    yield Strength.CAUSE, _by_lines(table, Kind.CAUSE, evidence, strong)
+    yield Strength.CAUSE, _by_rules(table, Kind.CAUSE, evidence, strong)
     yield Strength.EXCEPTION, _by_exception(table, evidence, strong)
+    yield Strength.EXCEPTION, _by_lines(table, Kind.CAUSE, evidence, strong)
+    yield Strength.EXCEPTION, _by_certain_exit_code(table, evidence)
+    yield Strength.EXCEPTION, _by_rules(table, Kind.LINK, evidence, strong)
+    yield Strength.UNCAUGHT, _by_error_of_a_rank(table, evidence, strong)
     yield Strength.LINK, _by_lines(table, Kind.LINK, evidence, strong)
     yield Strength.SIGNAL, _by_exit_code(table, evidence)
     yield Strength.CONSEQUENCE, _by_lines(table, Kind.CONSEQUENCE, evidence, strong)
-    yield Strength.UNCAUGHT, _by_uncaught_exception(table, evidence, strong)
+    yield Strength.PASSING, _by_uncaught_exception(table, evidence, strong)
+    yield Strength.PASSING, _by_last_error(table, evidence, lines)
     for kind in LOG_KINDS:
         yield Strength.WEAK, _by_lines(table, kind, evidence, weak)
     yield Strength.UNKNOWN, _by_default(table, evidence)
@@ -160,27 +179,62 @@ def _by_name(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict
     return None
 
 
+def _by_rules(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by the rules of a kind that do not yield to an exception with which a rank ended.
+
+    A cause that yields may be that exception. A line that it finds elsewhere says nothing else to the rules behind it.
+    """
+    for rule in table.of_kind(kind):
+        found = [line for line in lines if _finds(rule, line)]
+        if rule.yields:
+            lines = [line for line in lines if line.last_words or line not in found]
+            found = [line for line in found if line.last_words and kind is Kind.CAUSE]
+        if found:
+            return _verdict(rule, evidence, found[0])
+    return None
+
+
 def _by_lines(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
     for rule in table.of_kind(kind):
-        for line in lines:
-            if any(expression.search(line.searched) for expression in rule.log):
-                return _verdict(rule, evidence, line)
+        if line := next((line for line in lines if _finds(rule, line)), None):
+            return _verdict(rule, evidence, line)
     return None
+
+
+def _finds(rule: Rule, line: Line) -> bool:
+    return any(expression.search(line.searched) for expression in rule.log)
 
 
 def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
-    """The verdict by the last exception on whose line no expression was found: by its class, else by what it says."""
+    """The verdict by the last exception of which no rule names the cause: by its class, else by what it says.
+
+    An exception of a class that programs raise by mistake quotes words about connections; they are not its cause.
+    """
+    causes = list(table.of_kind(Kind.CAUSE))
     rules = [rule for kind in LOG_KINDS for rule in table.of_kind(kind)]
-    unexplained = [line for line in reversed(lines) if line.exception and not _is_explained(table, line)]
-    for line in unexplained:
-        for rule in rules:
+    uncaused = [line for line in reversed(lines) if line.exception and not any(_finds(rule, line) for rule in causes)]
+    for line in uncaused:
+        for rule in causes if _is_explained(table, line) else rules:
             if line.exception in rule.exceptions:
                 return _verdict(rule, evidence, line)
-    for line in unexplained:
-        for rule in rules:
+    for line in uncaused:
+        for rule in [] if _is_explained(table, line) else rules:
             if any(expression.search(line.searched) for expression in rule.exception_says):
                 return _verdict(rule, evidence, line)
     return None
+
+
+def _by_error_of_a_rank(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by an exception that ended a rank and does not say that it may pass: it left the others waiting."""
+    own = [line for line in lines if line.last_words and not (line.wraps and _may_pass(table, line.wraps))]
+    verdict = _by_uncaught_exception(table, evidence, own)
+    return verdict if verdict is not None and not verdict.restart else None
+
+
+def _may_pass(table: Table, searched: str) -> bool:
+    """Whether a rule says of an exception that it may pass."""
+    rules = [rule for rule in table.rules if rule.error.restart]
+    return any(expression.search(searched) for rule in rules for expression in (*rule.log, *rule.exception_says))
 
 
 def _by_uncaught_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
@@ -195,8 +249,21 @@ def _by_uncaught_exception(table: Table, evidence: Evidence, lines: Sequence[Lin
     return None
 
 
+def _by_last_error(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by an error that the program logged before it ended by itself after steps, without an exception."""
+    if not (evidence.has_steps and _ended_by_itself(evidence)):
+        return None
+    own = [line for line in lines if not line.from_launcher]
+    for line in reversed(own[-LAST_LINES:]):
+        if line.is_error:
+            for rule in table.of_kind(Kind.UNCAUGHT):
+                if any(expression.search(line.searched) for expression in rule.exception_says):
+                    return _verdict(rule, evidence, line)
+    return None
+
+
 def _is_explained(table: Table, line: Line) -> bool:
-    return any(expression.search(line.searched) for rule in table.rules for expression in rule.log)
+    return any(_finds(rule, line) for rule in table.rules)
 
 
 def _by_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
@@ -206,6 +273,13 @@ def _by_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
             if code in rule.exit_codes:
                 return _verdict(rule, evidence)
     return None
+
+
+def _by_certain_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
+    """The verdict by an exit code that no other process brought about: what others say of connections follows."""
+    rank = rank_exit_code(_all_lines(evidence))
+    certain = (EXIT_CODES_OF_THE_PROGRAM & {rank, evidence.exit_code}) | (SIGNALS_FROM_OUTSIDE & {rank})
+    return next((_verdict(rule, evidence) for rule in table.of_kind(Kind.SIGNAL) if certain & rule.exit_codes), None)
 
 
 def _by_default(table: Table, evidence: Evidence) -> Verdict:

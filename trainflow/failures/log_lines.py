@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainflow.protocol.metrics_line import parse_metrics_line
 from trainflow.protocol.result import read_result
@@ -42,6 +42,9 @@ _QUALIFIED = re.compile(r"^(?:[a-z_]\w{0,80}\.){1,12}[A-Z]\w{0,80}(?::\s|:?$)")
 _HANDLING = "During handling of the above exception, another exception occurred"
 """Python's line between an exception that the program handled and the one that ended it."""
 
+_CAUSE = "The above exception was the direct cause of the following exception"
+"""Python's line between an exception and the one that was raised from it."""
+
 _WEAK = re.compile(
     r"^(?:\[?[iw]\d{3,4}[ \]:]|[\W\d]{0,40}\[?[iw] (?!error)\S{1,60}\.cpp)"
     r"|\b\w{1,40}warning: "
@@ -57,9 +60,37 @@ _LEVEL = re.compile(
 
 _STRONG = re.compile(
     r"^\[?[ef]\d{3,4}[ \]:]|^\[[ef] \S{1,60}\.cpp"
-    r"|nccl warn|libfabric:|<warn>|\bnet/ofi\b|retries (?:exceeded|exhausted)|giving up"
+    r"|nccl warn|libfabric:|<warn>|\bnet/ofi\b|retries (?:exceeded|exhausted)|giving up|retry\(total=0\b"
 )
-"""Lines that look weak and are not: levels E and F of C++ programs; NCCL and libfabric call their errors warnings."""
+"""Lines that look weak and are not: levels E and F of C++ programs; NCCL and libfabric call their errors warnings;
+urllib3 counts its retries down to 0."""
+
+_STEP = re.compile(
+    r"\bloss['\"]? ?[:=]? ?-?\d|\b\d{1,9}/\d{1,9} \[[\d:]{1,12}<[^\]]{0,40}(?:it/s|s/it)"
+    r"|\b(?:global_?step|step|iter(?:ation)?)s?\b\W{0,6}\d.{0,200}(?:\bloss\b|\blr\b|/s\b|\bthroughput\b|\belapsed\b)"
+)
+"""A step in the words of other programs, in lower case: figures that only a program that goes on can print."""
+
+GOES_ON = 2
+"""Steps behind a line that show that the program went on: one may come from a rank that had not noticed yet."""
+
+_RECORD = re.compile(
+    r"^(?:\[?\d{4}[-/]\w{2,3}[-/]\d|\[?[EFIW]\d{3,4}[ \]:]|\[[EFIW] |\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL"
+    r"|CRITICAL)|Traceback |={5,}|-{5,}|Exception raised from|frame #|srun: |slurmstepd: |\[ ?\d{1,9}\.\d|NVRM: "
+    r"|libfabric:|\S{1,100}:\d{1,9}:\d{1,9} \[)"
+)
+"""The beginning of another record than the message of an exception."""
+
+MAX_MESSAGE_LINES = 12
+"""Lines below an exception that still belong to its message: pydantic and the model hub print several."""
+
+_ERROR_LEVEL = re.compile(r"\b(?:error|fatal|critical|severe)\b")
+
+_LAUNCHER = re.compile(
+    r"torch/distributed/|torch\.distributed\.|torchelastic|\bsrun:|slurmstepd|mpirun|mpiexec|exitcode|^error_file"
+    r"|exits with return code|crashed with exit code"
+)
+"""Lines in which a launcher reports on processes."""
 
 _ENDED_BY_LAUNCHER = re.compile(r"Sending process \d{1,9} closing signal SIG|traceback\s{0,3}: Signal 15 \(SIGTERM\)")
 """What torchrun says of the ranks that it ends itself, because another one failed or it was ended."""
@@ -70,8 +101,10 @@ _REPORTS_OF_OTHERS = frozenset(
 """Exceptions with which a launcher says that a process of its own failed."""
 
 _ROOT_CAUSE = re.compile(r"^(?:\[[^\]]{0,60}\]:?\s?)?\s*Root Cause\b")
-_REPORTED_EXIT_CODE = re.compile(r"\bexitcode\s{0,3}:\s{0,3}(-?\d{1,5})\b")
-"""Exit code of a rank in torchrun's report: negative for a signal."""
+_REPORTED_EXIT_CODE = re.compile(
+    r"\b(?:exitcode\s{0,3}:|exits with return code =|crashed with exit code)\s{0,3}(-?\d{1,5})\b"
+)
+"""Exit code of a rank as torchrun, DeepSpeed and Composer report it: negative for a signal."""
 
 _ERROR_FILE_CODE = re.compile(r'"errorCode"\s{0,3}:\s{0,3}"?(-?\d{1,5})\b')
 """Exit code of the first failed rank in the file TORCHELASTIC_ERROR_FILE of torchrun."""
@@ -91,7 +124,23 @@ class Line:
     exception: str = ""
     """Class of the Python exception that the line ends a traceback with, without its modules; empty otherwise."""
     weak: bool = False
-    """Whether the program went on after it: a warning, a retry, an exception that was handled."""
+    """Whether the program went on after it: a warning, a retry, a line that steps follow."""
+    last_words: bool = False
+    """Whether it belongs to an exception with which a rank ended, its class or a later line of its message."""
+    wraps: str = ""
+    """The exception because of which it was raised, in lower case; empty if there is none."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the program itself calls it an error, by its level."""
+        level = _LEVEL.search(self.searched, 0, 200)
+        named = level is not None and _ERROR_LEVEL.fullmatch(level[0]) is not None
+        return named and not self.weak and not self.from_launcher
+
+    @property
+    def from_launcher(self) -> bool:
+        """Whether a launcher reports on processes of its own."""
+        return _LAUNCHER.search(self.searched) is not None
 
     @property
     def ends_program(self) -> bool:
@@ -104,7 +153,12 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
     """The lines that may be evidence, in their order. Steps, frames of tracebacks and repeated lines are left out."""
     found: dict[str, Line] = {}
     handled: list[str] = []
+    steps_before: dict[str, int] = {}
+    num_steps = 0
     below_frame = False
+    message = _Message()
+    exceptions: dict[str, str] = {}
+    wrapped: dict[str, str] = {}
     for text in _single_lines(texts):
         if _HANDLING in text:
             _mark_last_exception(found, handled)
@@ -114,11 +168,50 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
         bare = _RANK_PREFIX.sub("", text, count=1)
         is_source = below_frame and bare.startswith("  ")
         below_frame = False
-        if is_source or not bare.strip() or _ENDED_BY_LAUNCHER.search(bare) or _reports_progress(text):
+        if is_source or not bare.strip() or _ENDED_BY_LAUNCHER.search(bare):
             continue
+        reports_progress = _reports_progress(text)
+        if reports_progress or _STEP.search(bare.lower()):
+            num_steps += 1
+            message.end()
+        if reports_progress:
+            continue
+        prefix = text[: len(text) - len(bare)]
+        if _HANDLING in text or _CAUSE in text:
+            wrapped[prefix] = exceptions.get(prefix, "")
         line = _line(bare)
+        line = replace(line, last_words=message.includes(line, prefix=prefix))
+        if line.exception:
+            exceptions[prefix] = line.searched
+            line = replace(line, wraps=wrapped.pop(prefix, ""))
         found.setdefault(line.searched, line)
-    return list(found.values())
+        steps_before[line.searched] = num_steps
+    return [
+        replace(line, weak=line.weak or num_steps - steps_before[searched] >= GOES_ON)
+        for searched, line in found.items()
+    ]
+
+
+class _Message:
+    """The message of the newest exception, line by line: each rank's lines begin with the same prefix."""
+
+    def __init__(self) -> None:
+        self._prefix = ""
+        self._room = 0
+
+    def end(self) -> None:
+        """What follows is no part of it."""
+        self._room = 0
+
+    def includes(self, line: Line, *, prefix: str) -> bool:
+        """Whether the line is an exception that ended its rank, or continues the message of one."""
+        if line.ends_program and not line.weak:
+            self._prefix, self._room = prefix, MAX_MESSAGE_LINES
+        elif self._room and prefix == self._prefix and not _RECORD.match(line.text):
+            self._room -= 1
+        else:
+            self._room = 0
+        return self._room > 0
 
 
 def rank_exit_code(texts: Sequence[str]) -> int | None:
@@ -197,7 +290,7 @@ def _mark_last_exception(found: dict[str, Line], handled: list[str]) -> None:
     """Mark the newest exception as handled: another one ended the program."""
     for searched, line in reversed(found.items()):
         if line.exception and searched not in handled:
-            found[searched] = Line(line.text, line.searched, exception="", weak=line.weak)
+            found[searched] = replace(line, exception="", last_words=False)
             handled.append(searched)
             return
 

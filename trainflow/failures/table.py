@@ -56,6 +56,9 @@ class Rule:
     pod_reasons: frozenset[str]
     exit_codes: frozenset[int]
     exceptions: frozenset[str]
+    yields: bool
+    """Whether an exception that ended the program comes first, if a rule explains it: the line may be about trouble
+    that the program overcame."""
     hang: bool
     """Whether a line that `log` finds says of a running job that it hangs."""
 
@@ -112,6 +115,7 @@ def _rule(row: Mapping[str, Any], classes: Mapping[str, FailureClass]) -> Rule:
         pod_reasons=frozenset(row.get("pod_reason", ())),
         exit_codes=frozenset(row.get("exit_codes", ())),
         exceptions=frozenset(row.get("exceptions", ())),
+        yields=row.get("yields", False),
         hang=row.get("hang", False),
     )
 

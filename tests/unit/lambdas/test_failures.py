@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from benchmarks import failures as benchmark
 from lambdas.logic.watching import FailedPod, failure, require_hope
 from tests.fakes.runs import job_ref, run_of
-from trainflow.errors import DeviceFailed, ImageUnavailable, JobEvicted, StorageUnavailable, WorkerFailed
+from trainflow.errors import (
+    DeviceFailed,
+    ImageUnavailable,
+    JobEvicted,
+    ScriptFailed,
+    StorageUnavailable,
+    WorkerFailed,
+)
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
 from trainflow.failures.log_lines import MAX_LINES, evidence_lines, rank_exit_code
 from trainflow.failures.table import Kind, failure_table, restarted_errors
@@ -227,6 +234,124 @@ def test_long_lines_are_judged_in_bounded_time(line: str) -> None:
     began = time.process_time()
     judged(*[line] * 3, *(f"{number} {line[:2000]}" for number in range(2 * MAX_LINES)))
     assert time.process_time() - began < 10
+
+
+STEPS = [f"{{'loss': 2.{number}, 'learning_rate': 1e-05}}" for number in range(3)]
+
+WAITING = [
+    "[rank1]:[E1123 11:29:55.4 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout",
+    "trn-0:4119:4302 [0] socket.c:62 NCCL WARN socketProgressOpt: Call to recv from 10.0.4.17 failed : Broken pipe",
+    "2026-Nov-23 11:30:12 404:904 ERROR  NMGR:dlr_infer      Inference completed with err: 5. mode->h_nn=1016",
+    "[rank6]: torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error",
+    "[rank6]: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+]
+"""What other ranks print when one has ended."""
+
+
+@pytest.mark.parametrize("corpus", ["corpus.jsonl", "holdout.jsonl"])
+def test_what_waiting_ranks_print_causes_no_restart_of_what_cannot_be_helped(corpus: str) -> None:
+    restarted = []
+    for case in benchmark.read_corpus(CORPORA / corpus):
+        evidence = benchmark.evidence_of(case)
+        if case["restart"] or judge(evidence).rule == "default" or is_error_without_exception(evidence):
+            continue
+        surrounded = Evidence(**{**vars(evidence), "lines": [*WAITING, *evidence.lines, *WAITING]})
+        if judge(surrounded).restart:
+            restarted.append(case["name"])
+    assert restarted == []
+
+
+def is_error_without_exception(evidence: Evidence) -> bool:
+    """Whether only the place of a line at the end of the log shows that it ended the program."""
+    verdict = judge(evidence)
+    return verdict.strength is Strength.PASSING and not verdict.restart
+
+
+def test_a_line_that_steps_follow_decides_only_where_nothing_else_does() -> None:
+    overcome = "torch.OutOfMemoryError: CUDA out of memory"
+    assert judged(overcome, *STEPS, "KeyError: 'x'", has_steps=True).error.name == "ScriptFailed"
+    assert judged(overcome, *STEPS, has_steps=True).error.name == "OutOfMemory"
+    assert judged(overcome, *STEPS[:1], "KeyError: 'x'", has_steps=True).error.name == "OutOfMemory"
+
+
+def test_trouble_with_a_service_decides_unless_an_exception_that_ended_the_program_is_explained() -> None:
+    trouble = "ERROR fetch: 503 Service Unavailable"
+    assert judged(trouble).error.name == "RemoteUnavailable"
+    assert judged(trouble, "KeyError: 'x'").error.name == "ScriptFailed"
+    assert judged(trouble, "acme.Fetcher: nothing was fetched").error.name == "RemoteUnavailable"
+    assert judged("KeyError: 'x'", f"requests.HTTPError: {trouble}").error.name == "RemoteUnavailable"
+
+
+def test_the_message_of_an_exception_ends_where_another_record_begins() -> None:
+    lines = evidence_lines(
+        ["[rank1]: acme.Refused: two lines", "[rank1]:   more", "[rank0]: other", "acme.Refused: one", "NVRM: Xid"]
+    )
+    assert [line.text for line in lines if line.last_words] == ["acme.Refused: two lines", "more", "acme.Refused: one"]
+
+
+def test_an_unknown_exception_of_a_rank_comes_before_what_the_others_say_of_their_connections() -> None:
+    assert judged(*WAITING, "[rank3]: acme.Exhausted: stage 4 is empty").error.name == "ScriptFailed"
+    assert judged(*WAITING, "[rank3]: acme.Lost: the peer was lost").error.name == "CollectiveTimeout"
+    wrapper = ["The above exception was the direct cause of the following exception:", "acme.SetupFailed: no group"]
+    assert judged("DistNetworkError: timed out", *wrapper).error.name == "NetworkFailed"
+    assert judged("KeyError: 'x'", *wrapper, *WAITING).error.name == "ScriptFailed"
+
+
+def test_an_unknown_exception_of_a_pod_explains_the_pods_that_lost_it() -> None:
+    own = FailedPod(WorkerPod(name="a-1", exit_code=1), ("acme.Exhausted: stage 4 is empty",))
+    victim = FailedPod(WorkerPod(name="a-0", exit_code=1), tuple(WAITING))
+    assert type(failure(TRAINING, FAILED, [victim, own], last_step=7)) is ScriptFailed
+
+
+def test_words_that_an_exception_of_the_program_quotes_are_not_its_cause() -> None:
+    assert judged("ValueError: cannot tokenize 'connection reset by peer, timed out'").error.name == "ScriptFailed"
+    assert judged("RuntimeError: connection timed out").error.name == "NetworkFailed"
+
+
+def test_an_exit_code_that_no_other_process_brings_about_comes_before_connections() -> None:
+    assert judged(*WAITING, *report(-11), has_steps=True).error.name == "WorkerFailed"
+    assert judged(*WAITING, *report(-6), has_steps=True).error.name == "CollectiveTimeout"
+    assert judged(*WAITING, exit_code=127).error.name == "ScriptFailed"
+    assert judged(*WAITING, exit_code=137).error.name == "CollectiveTimeout"
+    assert rank_exit_code(["['python', 'train.py', '--local_rank=7'] exits with return code = -9"]) == 137
+    assert rank_exit_code(["ERROR:composer.cli.launcher:Rank 3 crashed with exit code -7."]) == 135
+
+
+def test_an_error_that_a_program_logs_before_it_ends_by_itself_is_its_own() -> None:
+    gate = "ERROR train: accuracy 0.1 is below 0.5 at step 500"
+    assert judged(gate, has_steps=True).error.name == "ScriptFailed"
+    assert judged(gate, exit_code=143, has_steps=True).error.name == "WorkerFailed"
+    assert judged(gate, "a", "b", "c", has_steps=True).error.name == "WorkerFailed"
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("nrt_execute: status=2", "ScriptFailed"),
+        ("nrt_load status=4", "OutOfMemory"),
+        ("nrt_execute: status=5, Operation timed out", "DeviceFailed"),
+        ("nrt_load: status=9", "ConfigInvalid"),
+        ("nrt_load: status=10", "GraphCompilationFailed"),
+        ("nrt_load: status=11", "OutOfMemory"),
+        ("nrt_execute: status=1003", "LossNotFinite"),
+        ("nrt_execute: status=1006", "ScriptFailed"),
+        ("nrt_execute: status=1202", "DeviceFailed"),
+        ("OSError: [Errno 36] File name too long", "ScriptFailed"),
+        ("OSError: [Errno 116] Stale file handle", "StorageUnavailable"),
+        ("HTTPError: 422 Client Error: Unprocessable Entity", "ScriptFailed"),
+        ("HTTPError: 429 Client Error: Too Many Requests", "RemoteUnavailable"),
+        ("status = StatusCode.UNIMPLEMENTED", "ScriptFailed"),
+        ("status = StatusCode.PERMISSION_DENIED", "AccessDenied"),
+        ("NVRM: Xid (PCI:0000:3b:00): 119, pid=1, Timeout waiting for RPC from GPU3 GSP", "DeviceFailed"),
+        ("RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain", "ScriptFailed"),
+    ],
+)
+def test_codes_are_read_by_their_documented_meaning(line: str, error: str) -> None:
+    assert judged(line, has_steps=True).error.name == error
+
+
+def test_the_user_behind_a_cancelled_job_is_no_part_of_the_reason() -> None:
+    assert judged(job_reason="CANCELLED by 1001", exit_code=None).error.name == "JobCancelled"
 
 
 def test_repeated_lines_of_many_ranks_are_judged_once() -> None:
