@@ -6,6 +6,7 @@ resumed.
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.lengthy, pytest.mark.slow]
 
+RUNS_COMMENT = "As deployed before the runs."
 NUM_STEPS = 40
 DEADLINE_MILLISECONDS = 90_000
 
@@ -68,12 +70,14 @@ def account(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     (folder / "fail.py").write_text(FAILING)
     with Twin(home=folder / "home", log_dir=folder / "logs", time_scale=TIME_SCALE) as twin:
         command = Commands(folder, twin.aws.client_environment, alone=True)
+        deploy_with_comment(twin, RUNS_COMMENT)
         arguments = {"max_steps": NUM_STEPS, "seconds_per_step": 0.05}
         finished = started(command, "finished", arguments=arguments)
         failed = started(command, "failed", command=["python", "fail.py"], arguments={})
         for run_id, status in ((finished, "SUCCEEDED"), (failed, "FAILED")):
             until(lambda run_id=run_id: described(command, run_id) != "RUNNING")
             assert described(command, run_id) == status
+        deploy_with_comment(twin, "As deployed after the runs.")
         serving = command.begin("ui", "--place", "twin")
         assert serving.stdout is not None
         yield Account(
@@ -85,6 +89,16 @@ def account(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
         serving.send_signal(signal.SIGINT)
         _, said = serving.communicate(timeout=30)
         assert (serving.returncode, said) == (0, "")
+
+
+def deploy_with_comment(twin: Twin, comment: str) -> None:
+    """Deploy a workflow that says something of its last state."""
+    stepfunctions = twin.client("stepfunctions")
+    assert twin.deployment is not None
+    arn = twin.deployment.address.state_machine_arn
+    definition = json.loads(stepfunctions.describe_state_machine(stateMachineArn=arn)["definition"])
+    definition["States"]["RunSucceeded"]["Comment"] = comment
+    stepfunctions.update_state_machine(stateMachineArn=arn, definition=json.dumps(definition))
 
 
 def described(command: Commands, run_id: str) -> str:
@@ -126,6 +140,9 @@ def test_a_finished_run_of_a_deployment_has_its_curves_and_its_report(account: A
         expect(figures).to_contain_text(re.compile(rf"Step\s+{NUM_STEPS}\s+of {NUM_STEPS}, 100%"))
         expect(figures).to_contain_text(re.compile(r"Cost, estimated\s+(\$|< \$)"))
         expect(page.locator(".state-done .state-name", has_text="PublishArtifacts")).to_be_visible()
+        ended = page.locator("#workflow .state").filter(has_text="RunSucceeded")
+        expect(ended.locator("title")).to_contain_text(RUNS_COMMENT)  # and not what was deployed since then
+        expect(page.locator("#layout-note")).to_have_count(0)
         curve = page.locator("[data-metric=loss]")
         expect(curve.locator("canvas")).to_be_visible()
         expect(curve.locator("output")).to_contain_text(f"at step {NUM_STEPS}")

@@ -16,6 +16,7 @@ _R = TypeVar("_R")
 
 ACTIONS = {
     "DescribeExecution": "states:DescribeExecution",
+    "DescribeStateMachineForExecution": "states:DescribeStateMachineForExecution",
     "GetExecutionHistory": "states:GetExecutionHistory",
     "ListExecutions": "states:ListExecutions",
     "StartExecution": "states:StartExecution",

@@ -197,6 +197,15 @@ class DeployedRuns:
         self.settle()
 
     @told
+    def definition(self, run_id: str) -> Mapping[str, Any]:
+        """See `trainflow.page.drawings.KeepsDefinitions`: a deployment does not change it for runs that have begun."""
+        arn = arn_of_execution(self._state_machine_arn, run_id)
+        found: Mapping[str, Any] = json.loads(
+            self._stepfunctions.describe_state_machine_for_execution(executionArn=arn)["definition"]
+        )
+        return found
+
+    @told
     def details(self, run_id: str) -> RunDetails:
         """See `RunReader`. The pods of a run that goes on need access to the cluster."""
         execution = self._execution(run_id)

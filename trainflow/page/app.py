@@ -245,8 +245,8 @@ class PageApp:
 
     async def _run_context(self, run_id: str) -> dict[str, Any]:
         now = await run_in_threadpool(self._library.run, run_id)
-        layout = await run_in_threadpool(self._library.layout)
-        context = run_context(now, layout)
+        drawing = await run_in_threadpool(self._library.drawings.of_run, run_id)
+        context = run_context(now, drawing)
         return {**context, "curves_version": now.steps_version, "page_title": f"{context['name']} · run"}
 
     async def _list_context(self) -> dict[str, Any]:

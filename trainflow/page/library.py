@@ -16,12 +16,11 @@ from trainflow.client.place import FollowedRun, RunNotFound, Runs, RunSummary
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.page.curves import RunCurves
+from trainflow.page.drawings import Drawings
 from trainflow.page.ended import EndedRuns, is_name
 from trainflow.page.marks import Mark, marks
-from trainflow.page.workflow import Layout, layout
 from trainflow.record.failure import explained
 from trainflow.record.steps import KeptSteps
-from trainflow.state_machines import InvalidDefinition, definition
 
 SNAPSHOT_SECONDS = 0.4
 """Age at which a run is asked again: two views of it, or two tabs, share what was learned."""
@@ -161,15 +160,14 @@ class RunLibrary:
             place: Where runs go on; None to show ended ones alone.
             resume: Starts a run at the place that continues an ended one, and returns its id; None where none can be
                 started.
-            workflow: Definition of the state machine that the runs execute. Default: the repository's.
+            workflow: Definition for runs of which the place tells none. Default: the repository's.
             name: Name of the place, for the title.
         """
         self.name = name
         self._ended, self._place, self._resume = EndedRuns(folder), place, resume
         self._resumed: dict[str, str] = {}
         self._resuming = threading.Lock()
-        self._workflow = workflow
-        self._layout: Layout | None = None
+        self.drawings = Drawings(place, workflow=workflow)
         self._watched: dict[str, WatchedRun] = {}
         self._followed: dict[str, Snapshots] = {}
         self._listed: list[RunSummary] = []
@@ -195,15 +193,6 @@ class RunLibrary:
         with self._lock:
             self._followed[run_id] = followed
             self._watched[run_id] = self._watch(run_id, followed.snapshot, log_dir)
-
-    def layout(self) -> Layout | None:
-        """The drawing of the state machine; None where there is no definition, as in an installed client."""
-        if self._layout is None:
-            try:
-                self._layout = layout(self._workflow or definition("training"))
-            except (OSError, InvalidDefinition):
-                return None
-        return self._layout
 
     def summaries(self) -> list[RunSummary]:
         """All runs, the newest first.

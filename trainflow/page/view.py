@@ -12,8 +12,9 @@ from trainflow.client.place import RunSummary
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import as_list
 from trainflow.page.cost import Forecast, forecast
+from trainflow.page.drawings import Drawing
 from trainflow.page.library import RunNow
-from trainflow.page.workflow import Layout, StateRow, state_rows
+from trainflow.page.workflow import StateRow, state_rows
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
 from trainflow.record.pods import PodView
 from trainflow.record.steps import median_throughput
@@ -59,10 +60,10 @@ class ListRow:
     took: str
 
 
-def run_context(now: RunNow, layout: Layout | None) -> dict[str, Any]:
+def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
     """Values of the template of a run's page."""
     snapshot = now.snapshot
-    states = state_rows(snapshot, layout)
+    states = state_rows(snapshot, drawing.layout)
     cost = forecast(snapshot)
     return {
         "run_id": snapshot.run_id,
@@ -75,7 +76,8 @@ def run_context(now: RunNow, layout: Layout | None) -> dict[str, Any]:
         "figures": figures(snapshot, states, cost),
         "cost_basis": cost.basis if cost else "",
         "states": states,
-        "layout": layout,
+        "layout": drawing.layout,
+        "layout_note": drawing.note,
         "tones": {row.name: row for row in states},
         "pods": pod_rows(snapshot, set(now.logs())),
         "hidden_pods": max(0, len(snapshot.pods) - MAX_POD_ROWS),
