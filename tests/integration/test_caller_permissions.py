@@ -43,6 +43,8 @@ RESOURCES = {
     "s3:ListBucket": f"arn:aws:s3:::{ARTIFACT_BUCKET}",
     "lambda:InvokeFunction": f"arn:aws:lambda:{HERE}:function:trainflow-SurveyFleet:live",
     "logs:FilterLogEvents": "*",
+    "cloudwatch:ListMetrics": "*",
+    "cloudwatch:GetMetricData": "*",
 }
 """Resources of the actions, which the document names in words."""
 

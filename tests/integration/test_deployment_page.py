@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.lengthy, pytest.mark.slow]
 
 RUNS_COMMENT = "As deployed before the runs."
 NUM_STEPS = 40
+LAST_STEP = 250
+"""Beyond what a first run reaches before it is stopped, at five steps a second."""
 DEADLINE_MILLISECONDS = 90_000
 
 FAILING = """
@@ -157,11 +159,15 @@ def test_a_finished_run_of_a_deployment_has_its_curves_and_its_report(account: A
 def test_a_run_of_a_deployment_is_stopped_and_resumed_after_questions(account: Account, browser: Browser) -> None:
     from playwright.sync_api import expect
 
-    run_id = started(account.command, "stopped", arguments={"max_steps": 200, "seconds_per_step": 0.2})
+    run_id = started(account.command, "stopped", arguments={"max_steps": LAST_STEP, "seconds_per_step": 0.2})
     with opened(browser) as page:
         page.goto(account.url)
         page.get_by_role("link", name=run_id).click()
         expect(page.locator("[data-metric=loss] output")).to_contain_text("at step 1", timeout=DEADLINE_MILLISECONDS)
+        expect(page.locator("#figures")).to_contain_text(
+            re.compile(r"Processors busy\s+\d+ %\s+of 1 node"), timeout=DEADLINE_MILLISECONDS
+        )
+        expect(page.locator("#pods").get_by_role("row", name="training-1-0")).to_contain_text(re.compile(r"\d+ %"))
         page.get_by_role("button", name="Stop …").click()
         dialog = page.get_by_role("dialog", name=f"Stop {run_id}?")
         dialog.get_by_role("button", name="Let it go on").click()
@@ -184,7 +190,7 @@ def test_a_run_of_a_deployment_is_stopped_and_resumed_after_questions(account: A
         second = page.url.rpartition("/")[2]
         expect(page.get_by_role("link", name=run_id)).to_be_visible()
         expect(page.locator("h1 .pill")).to_have_text("Succeeded", timeout=DEADLINE_MILLISECONDS)
-        expect(page.locator("[data-metric=loss] output")).to_contain_text("at step 200")
+        expect(page.locator("[data-metric=loss] output")).to_contain_text(f"at step {LAST_STEP}")
     steps = account.command.json("metrics", second, "--place", "twin")
     assert min(step["step"] for step in steps) > 10, "it goes on from the checkpoint of the first"
 

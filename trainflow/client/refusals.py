@@ -30,7 +30,9 @@ ACTIONS = {
     "DescribeCluster": "eks:DescribeCluster",
     "Invoke": "lambda:InvokeFunction",
     "FilterLogEvents": "logs:FilterLogEvents",
+    "GetMetricData": "cloudwatch:GetMetricData",
     "GetMetricStatistics": "cloudwatch:GetMetricStatistics",
+    "ListMetrics": "cloudwatch:ListMetrics",
     "DescribeSpotPriceHistory": "ec2:DescribeSpotPriceHistory",
 }
 """The IAM action of each operation that the client calls (Service Authorization Reference)."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,6 +19,7 @@ from trainflow.page.curves import RunCurves
 from trainflow.page.drawings import Drawings
 from trainflow.page.ended import EndedRuns, is_name
 from trainflow.page.marks import Mark, marks
+from trainflow.page.utilization import Busy, NodesOfRun
 from trainflow.record.failure import explained
 from trainflow.record.steps import KeptSteps
 
@@ -75,6 +76,8 @@ class RunNow:
     can_resume: bool = False
     """Whether a run that continues this one may be started: it has ended, and not as it should."""
     report: Path | None = None
+    busy: Busy = field(default_factory=Busy)
+    """How busy its nodes are."""
 
     def curves(self) -> RunCurves:
         """The curves with all steps; reading a million for the first time takes a second."""
@@ -95,9 +98,16 @@ class WatchedRun:
     """One run, asked no more often than is shown."""
 
     def __init__(
-        self, *, source: Callable[[], RunSnapshot], log_dir: Path, can_stop: bool, can_resume: bool, report: Path
+        self,
+        *,
+        source: Callable[[], RunSnapshot],
+        nodes: NodesOfRun,
+        log_dir: Path,
+        can_stop: bool,
+        can_resume: bool,
+        report: Path,
     ) -> None:
-        self._source, self._log_dir, self._report = source, log_dir, report
+        self._source, self._nodes, self._log_dir, self._report = source, nodes, log_dir, report
         self._can_stop, self._can_resume = can_stop, can_resume
         self._curves = RunCurves()
         self._lock = threading.Lock()
@@ -138,6 +148,7 @@ class WatchedRun:
             can_stop=self._can_stop and snapshot.status is RunStatus.RUNNING,
             can_resume=self._can_resume and snapshot.status in RESUMED,
             report=self._report if self._report.is_file() else None,
+            busy=self._nodes.busy(snapshot),
         )
 
 
@@ -302,6 +313,7 @@ class RunLibrary:
     ) -> WatchedRun:
         return WatchedRun(
             source=source,
+            nodes=NodesOfRun(self._place, run_id),
             log_dir=log_dir,
             can_stop=self._place is not None,
             can_resume=self._resume is not None,

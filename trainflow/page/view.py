@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from statistics import mean
 from typing import Any
 
 from trainflow.client.observe.snapshot import RunSnapshot
+from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import RunSummary
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import as_list
@@ -35,6 +37,8 @@ class PodRow:
     ran_for: str
     note: str
     has_log: bool
+    busy: str = "–"
+    """How busy its node is, in per cent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,13 +77,15 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
         "status_in_words": STATUS_IN_WORDS[snapshot.status],
         "is_running": snapshot.status is RunStatus.RUNNING,
         "period": _period(snapshot),
-        "figures": figures(snapshot, states, cost),
+        "figures": figures(snapshot, states, cost, now.busy.utilization),
+        "utilization": now.busy.utilization,
+        "busy_trouble": now.busy.trouble,
         "cost_basis": cost.basis if cost else "",
         "states": states,
         "layout": drawing.layout,
         "layout_note": drawing.note,
         "tones": {row.name: row for row in states},
-        "pods": pod_rows(snapshot, set(now.logs())),
+        "pods": pod_rows(snapshot, set(now.logs()), now.busy.utilization),
         "hidden_pods": max(0, len(snapshot.pods) - MAX_POD_ROWS),
         "notices": notices(now),
         "can_stop": now.can_stop,
@@ -91,7 +97,12 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
     }
 
 
-def figures(snapshot: RunSnapshot, states: Sequence[StateRow], cost: Forecast | None) -> list[KeyFigure]:
+def figures(
+    snapshot: RunSnapshot,
+    states: Sequence[StateRow],
+    cost: Forecast | None,
+    utilization: Utilization | None = None,
+) -> list[KeyFigure]:
     """The numbers at the head of the page."""
     found = [_state_figure(snapshot, states)]
     if snapshot.steps:
@@ -112,7 +123,7 @@ def figures(snapshot: RunSnapshot, states: Sequence[StateRow], cost: Forecast | 
         distinct = sorted(set(nodes))
         names = ", ".join(distinct[:2]) + (" …" if len(distinct) > 2 else "")
         found.append(KeyFigure("Nodes", str(len(distinct)), names))
-    return found
+    return found + _busy_figures(utilization)
 
 
 def notices(now: RunNow) -> list[str]:
@@ -122,13 +133,14 @@ def notices(now: RunNow) -> list[str]:
     return [*now.snapshot.warnings, *odd, *trouble]
 
 
-def pod_rows(snapshot: RunSnapshot, logs: set[str]) -> list[PodRow]:
+def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | None = None) -> list[PodRow]:
     """The pods of a run in the order in which they appeared."""
     pods = list(snapshot.pods)
     if len(pods) > MAX_POD_ROWS:
         by_weight = sorted(range(len(pods)), key=lambda at: (pods[at].phase != "Failed", pods[at].finished, -at))
         pods = [pods[at] for at in sorted(by_weight[:MAX_POD_ROWS])]
     end = snapshot.ended_at or snapshot.observed_at
+    by_node = utilization.by_node if utilization else {}
     return [
         PodRow(
             pod=pod,
@@ -136,6 +148,7 @@ def pod_rows(snapshot: RunSnapshot, logs: set[str]) -> list[PodRow]:
             ran_for=duration(((pod.finished_at or end) - pod.started_at).total_seconds()) if pod.started_at else "–",
             note=(pod.message or pod.reason or "") if pod.phase != "Succeeded" else "",
             has_log=pod.name in logs,
+            busy=f"{by_node[pod.node]:.0f} %" if pod.node in by_node and not pod.finished else "–",
         )
         for pod in pods
     ]
@@ -224,6 +237,15 @@ def _cost_figures(cost: Forecast | None, *, is_running: bool) -> list[KeyFigure]
     rate = f"{_usd(cost.per_hour or 0.0)} an hour while nodes are held"
     ahead = f"{_usd(cost.at_the_end)} at the end of the training; " if cost.at_the_end is not None else ""
     return [KeyFigure("Cost so far, estimated", _usd(cost.so_far), ahead + rate)]
+
+
+def _busy_figures(utilization: Utilization | None) -> list[KeyFigure]:
+    if utilization is None:
+        return []
+    values = utilization.by_node.values()
+    spread = f", {min(values):.0f} to {max(values):.0f} %" if len(values) > 1 else ""
+    note = f"of {count(len(values), 'node')}, in the newest minute{spread}"
+    return [KeyFigure(f"{utilization.of} busy", f"{mean(values):.0f} %", note)]
 
 
 def _usd(amount: float) -> str:
