@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from trainflow.client.local_start import LocalStart, write_start
 from trainflow.client.observe.cluster import READ_SECONDS
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import FollowedRun, PlaceOptions, PlaceUnavailable, RunNotFound, RunSummary, new_run_id
+from trainflow.client.pod_logs import LogRequest
 from trainflow.client.runs import STOP_SECONDS, DeployedRuns
 from trainflow.client.twin_address import HeldAddress
 from trainflow.kubernetes.api import KubernetesApi
@@ -152,6 +153,10 @@ class TwinPlace:
     def stop(self, run_id: str, *, reason: RunError) -> None:
         """See `Place`."""
         self._runs(run_id).stop(run_id, reason=reason)
+
+    def log(self, run_id: str, request: LogRequest) -> Iterator[str]:
+        """See `DeployedRuns`."""
+        return self._runs(run_id).log(run_id, request)
 
     def node_utilization(self, run_id: str, nodes: Collection[str]) -> Utilization | None:
         """See `DeployedRuns`."""

@@ -11,16 +11,25 @@ import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from kubetwin.client import ApiClient
+from kubetwin.kubeconfig import load_connection
 
+from local.aws.deployment import CLUSTER_NAME, NAMESPACE
 from local.twin import Twin
 from tests.integration.browsing import chromium, opened
 from tests.integration.commands import Commands, until
 from tests.integration.test_resume import SPEC, write_project
 from tests.integration.test_runs import TIME_SCALE
+from trainflow.cli.operate.place import open_deployment_named
+from trainflow.models.kubernetes_names import RUN_LABEL
+from trainflow.page.library import RunLibrary
+from trainflow.page.server import PageServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -45,15 +54,17 @@ raise SystemExit("the data are not here")
 class Account:
     """A deployment with two ended runs, and the address of its page."""
 
+    twin: Twin
     command: Commands
     url: str
     finished: str
     failed: str
 
 
-def started(at: Commands, name: str, **workload: Any) -> str:
+def started(at: Commands, name: str, *, num_nodes: int = 1, **workload: Any) -> str:
     """Start a run of the program that counts, or of another one; its id."""
-    spec = SPEC | {"name": name, "workload": SPEC["workload"] | workload}
+    compute = SPEC["compute"] | {"num_nodes": num_nodes}
+    spec = SPEC | {"name": name, "workload": SPEC["workload"] | workload, "compute": compute}
     (at.folder / f"{name}.yaml").write_text(yaml.safe_dump(spec))
     return at("run", f"{name}.yaml", "--place", "twin", "--detach").splitlines()[-1]
 
@@ -83,6 +94,7 @@ def account(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
         serving = command.begin("ui", "--place", "twin")
         assert serving.stdout is not None
         yield Account(
+            twin=twin,
             command=command,
             url=serving.stdout.readline().removeprefix("page").strip(),
             finished=finished,
@@ -125,7 +137,8 @@ def test_a_failed_run_of_a_deployment_shows_its_advice_and_its_last_lines(accoun
         row.get_by_role("button", name="Log of").click()
         expect(page.locator("#log-text")).to_contain_text("the data are not here")
         page.keyboard.type("DATA ARE")
-        expect(page.locator("#log-note")).to_have_text("1 line found.")
+        expect(page.locator("#log-note")).to_contain_text("1 line found.")
+        expect(page.locator("#log-note")).to_contain_text(f"These are the last lines that {account.failed} has kept")
         expect(page.locator("#log-text mark")).to_have_text("data are")
         page.get_by_role("link", name="Open the report").click()
         expect(page.locator("body")).to_contain_text(error["what_to_do"])
@@ -209,3 +222,88 @@ def test_ended_runs_of_a_deployment_are_compared(account: Account, browser: Brow
         row = page.get_by_role("row", name="workload.command")
         expect(row).to_contain_text("count.py")
         expect(row).to_contain_text("fail.py")
+
+
+def test_the_log_of_a_run_whose_pods_are_gone_is_read_from_cloudwatch_logs(account: Account, browser: Browser) -> None:
+    from playwright.sync_api import expect
+
+    record = account.command.json("report", account.finished, "--place", "twin")["runs"][0]
+    delete_pods(account.twin, account.finished)
+    send_to_cloudwatch(
+        account.twin,
+        pod=record["jobs"]["training"]["rank0"],
+        begin=datetime.fromisoformat(record["started_at"]) + timedelta(seconds=1),
+        lines=[f"line {number} of the whole log" for number in range(1, 1201)],
+    )
+    with opened(browser) as page:
+        page.goto(account.url)
+        page.get_by_role("link", name=account.finished).click()
+        page.get_by_role("button", name="Log of training-1-0").click()
+        text, note = page.locator("#log-text"), page.locator("#log-note")
+        expect(text).to_contain_text("line 1 of the whole log\n", timeout=DEADLINE_MILLISECONDS)
+        expect(text).to_contain_text("line 1200 of the whole log", timeout=DEADLINE_MILLISECONDS)
+        page.get_by_label("Search").fill("LINE 7 of")
+        expect(note).to_have_text("1 line found.")
+        expect(text).to_contain_text(re.compile(r"^\s+7  line 7 of the whole log\s+$"))
+        page.get_by_role("button", name="Close").click()
+
+        page.get_by_label("Log of rank").fill("0")
+        page.get_by_role("button", name="Open").click()
+        expect(page.locator("#log-name")).to_have_text("rank 0")
+        expect(text).to_contain_text("line 1200 of the whole log", timeout=DEADLINE_MILLISECONDS)
+
+
+def test_the_logs_of_a_gang_are_opened_beyond_those_that_are_followed(
+    account: Account, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gang of two is a large one here: of more than 16 pods the observer follows rank 0's alone."""
+    from playwright.sync_api import expect
+
+    monkeypatch.setattr("trainflow.client.observe.observer.MAX_FOLLOWED_GANG", 1)
+    for name, value in account.twin.aws.client_environment.items():
+        monkeypatch.setenv(name, value)
+    run_id = started(account.command, "gang", num_nodes=2, arguments={"max_steps": 5000, "seconds_per_step": 0.2})
+    try:
+        library = RunLibrary(folder=tmp_path, place=open_deployment_named("twin"), name="twin")
+        with library, PageServer(library) as server, opened(browser) as page:
+            page.goto(server.url_of(f"/runs/{run_id}"))
+            button = page.get_by_role("button", name="Log of training-1-1")
+            expect(button).to_be_visible(timeout=DEADLINE_MILLISECONDS)
+            assert not list(library.run(run_id).log_dir.glob("*training-1-1*.log"))
+            button.click()
+            text = page.locator("#log-text")
+            expect(text).to_contain_text('"step": 2,', timeout=DEADLINE_MILLISECONDS)
+            seen = len(text.inner_text().splitlines())
+            expect(text).to_contain_text(f'"step": {seen + 5},', timeout=DEADLINE_MILLISECONDS)  # it is followed
+            steps = [json.loads(line)["step"] for line in text.inner_text().splitlines()]
+            assert steps == list(range(1, len(steps) + 1)), "no line is lost, and none comes twice"
+            page.get_by_label("Log of rank").fill("1")
+            page.get_by_role("button", name="Open").click()
+            expect(text).to_contain_text('"step": 2,', timeout=DEADLINE_MILLISECONDS)
+    finally:
+        account.command("stop", run_id, "--place", "twin")
+
+
+def delete_pods(twin: Twin, run_id: str) -> None:
+    """Delete the pods of a run, as a cluster does when the time of their job is over."""
+    api = ApiClient(load_connection(twin.kubeconfig))
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    selector = f"{RUN_LABEL}={run_id}"
+    for pod in api.get(pods, labelSelector=selector)["items"]:
+        api.delete(f"{pods}/{pod['metadata']['name']}")
+    until(lambda: not api.get(pods, labelSelector=selector)["items"])
+
+
+def send_to_cloudwatch(twin: Twin, *, pod: str, begin: datetime, lines: list[str]) -> None:
+    """Send lines of a pod to CloudWatch Logs, as Fluent Bit does on the nodes of an account."""
+    logs, group = twin.client("logs"), f"/aws/containerinsights/{CLUSTER_NAME}/application"
+    logs.create_log_group(logGroupName=group)
+    logs.create_log_stream(logGroupName=group, logStreamName=pod)
+    events = [
+        {
+            "timestamp": round(begin.timestamp() * 1000) + number,
+            "message": json.dumps({"log": line, "kubernetes": {"pod_name": pod}}),
+        }
+        for number, line in enumerate(lines)
+    ]
+    logs.put_log_events(logGroupName=group, logStreamName=pod, logEvents=events)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import mean
@@ -11,6 +11,7 @@ from typing import Any
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import RunSummary
+from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import as_list
 from trainflow.page.cost import Forecast, forecast
@@ -85,7 +86,8 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
         "layout": drawing.layout,
         "layout_note": drawing.note,
         "tones": {row.name: row for row in states},
-        "pods": pod_rows(snapshot, set(now.logs()), now.busy.utilization),
+        "pods": pod_rows(snapshot, _with_log(now), now.busy.utilization),
+        "has_rank_logs": _has_rank_logs(now),
         "hidden_pods": max(0, len(snapshot.pods) - MAX_POD_ROWS),
         "notices": notices(now),
         "can_stop": now.can_stop,
@@ -152,6 +154,18 @@ def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | N
         )
         for pod in pods
     ]
+
+
+def _with_log(now: RunNow) -> set[str]:
+    return {*now.logs(), *(pod.name for pod in now.snapshot.pods if now.has_log(pod))}
+
+
+def _has_rank_logs(now: RunNow) -> bool:
+    """Whether a log may be asked for by its rank: not on Slurm, whose jobs have one log. The spec comes with the first
+    events of a run."""
+    compute = now.snapshot.spec.get("compute")
+    backend = compute.get("backend", "job") if isinstance(compute, Mapping) else "job"
+    return now.fetched is not None and backend in KUBERNETES_KINDS
 
 
 def field_rows(snapshots: Sequence[RunSnapshot]) -> list[tuple[str, list[str]]]:
