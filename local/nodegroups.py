@@ -78,6 +78,10 @@ class Nodegroups:
         for group in self._groups.values():
             _end(group)
 
+    def processes(self) -> list[int]:
+        """The processes of the nodes, below which those of their pods are."""
+        return [process.pid for group in list(self._groups.values()) for process in list(group.processes)]
+
     def _poll(self) -> None:
         for name, (instance_type, desired) in self._desired_sizes().items():
             group = self._groups[name]

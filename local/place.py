@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,9 @@ from trainflow.client.continuing import CannotContinue
 from trainflow.client.local_runs import LocalOptions, LocalRuns
 from trainflow.client.local_start import LocalStart, write_start
 from trainflow.client.observe.cluster import READ_SECONDS
+from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import FollowedRun, PlaceOptions, PlaceUnavailable, RunNotFound, RunSummary, new_run_id
+from trainflow.client.pod_logs import LogRequest
 from trainflow.client.runs import STOP_SECONDS, DeployedRuns
 from trainflow.client.twin_address import HeldAddress
 from trainflow.kubernetes.api import KubernetesApi
@@ -151,6 +153,14 @@ class TwinPlace:
     def stop(self, run_id: str, *, reason: RunError) -> None:
         """See `Place`."""
         self._runs(run_id).stop(run_id, reason=reason)
+
+    def log(self, run_id: str, request: LogRequest) -> Iterator[str]:
+        """See `DeployedRuns`."""
+        return self._runs(run_id).log(run_id, request)
+
+    def node_utilization(self, run_id: str, nodes: Collection[str]) -> Utilization | None:
+        """See `DeployedRuns`."""
+        return self._runs(run_id).node_utilization(run_id, nodes)
 
     def _runs(self, run_id: str) -> TwinRuns:
         if self._twin is None:

@@ -29,6 +29,7 @@ from local.aws.faults import FaultPlan, RequestPlan, no_faults, no_throttling
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
 from local.node_times import NodeTimes, node_times
+from local.node_utilization import NodeUtilization
 from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import announce_plugins, grant, offer, open_queue
 from local.slurm.cluster import SlurmCluster
@@ -121,6 +122,7 @@ class Twin:
         )
         self._cluster: subprocess.Popen[bytes] | None = None
         self._nodegroups: Nodegroups | None = None
+        self._utilization: NodeUtilization | None = None
         self.deployment: Deployment | None = None
 
     def __enter__(self) -> Self:
@@ -180,6 +182,8 @@ class Twin:
             last.callback(self._save)
             if self._nodegroups is not None:
                 last.callback(self._nodegroups.stop)
+            if self._utilization is not None:
+                last.callback(self._utilization.stop)
             last.callback(self.aws.start_nothing)
 
     def _save(self) -> None:
@@ -226,7 +230,29 @@ class Twin:
         self._prepare_cluster()
         self._nodegroups = Nodegroups(self._started_sizes, self._node_settings())
         self._nodegroups.start()
+        if self._no_op_seconds is None and self._foreign_kubeconfig is None:
+            self._utilization = self._publish_utilization(self._nodegroups)
         self._lambdas.wait_ready()
+
+    def _publish_utilization(self, nodegroups: Nodegroups) -> NodeUtilization:
+        api = ApiClient(load_connection(self.kubeconfig))
+
+        def nodes() -> dict[str, str]:
+            pods = api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+            return {
+                pod["spec"].get("hostname") or pod["metadata"]["name"]: pod["spec"]["nodeName"]
+                for pod in pods
+                if pod["status"].get("phase") == "Running" and "nodeName" in pod["spec"]
+            }
+
+        published = NodeUtilization(
+            cluster=CLUSTER_NAME,
+            cloudwatch=lambda: self.client("cloudwatch"),
+            roots=nodegroups.processes,
+            nodes=nodes,
+        )
+        published.start()
+        return published
 
     def _started_sizes(self) -> dict[str, tuple[str, int]]:
         """Sizes that the node groups reach: those that are desired, but for types without capacity."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from recorded_runs import RecordedRun
 from replay import ReplayedObserver
 
 from trainflow.client.code import PackedCode
 from trainflow.client.observe.snapshot import RunSnapshot
-from trainflow.client.place import FollowedRun, RunNotFound, RunSummary
+from trainflow.client.observe.utilization import Utilization
+from trainflow.client.place import FollowedRun, PlaceRefused, RunNotFound, RunSummary
+from trainflow.client.pod_logs import LogRequest
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
 from trainflow.protocol.metrics_line import StepMetrics
@@ -99,3 +101,17 @@ class ReplayedPlace:
 
     def stop(self, run_id: str, *, reason: RunError) -> None:
         self._followed[run_id].stop(reason)
+
+
+class ReplayedDeployment(ReplayedPlace):
+    """A place of recorded runs that has what a deployment has beside them, for a caller who may not see everything."""
+
+    def log(self, run_id: str, request: LogRequest) -> Iterator[str]:
+        request.notify("These are the last lines that it has kept.")
+        return iter([f"{request.pod or request.rank} of {run_id}", "a line with a Word"])
+
+    def node_utilization(self, run_id: str, nodes: Collection[str]) -> Utilization:
+        return Utilization(of="NeuronCores", by_node={node: 80.0 + 5 * at for at, node in enumerate(sorted(nodes))})
+
+    def definition(self, run_id: str) -> Mapping[str, Any]:
+        raise PlaceRefused("These credentials may not call states:DescribeStateMachineForExecution: no.")

@@ -5,6 +5,7 @@ The twin's AWS judges the policies of the caller's role, as IAM and KMS do.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -15,10 +16,14 @@ from typing import Any
 
 import pytest
 import yaml
+from starlette.testclient import TestClient
 
 from local.aws.deployment import ARTIFACT_BUCKET
 from tests.integration.commands import Answer, Commands, account_of, client_of, until
 from tests.integration.test_runs import steps_spec
+from trainflow.cli.operate.place import open_deployment_named
+from trainflow.page.app import PageApp
+from trainflow.page.library import RunLibrary
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
 HERE = "us-west-2:123456789012"
@@ -33,10 +38,13 @@ RESOURCES = {
     "states:DescribeExecution": EXECUTIONS,
     "states:GetExecutionHistory": EXECUTIONS,
     "states:StopExecution": EXECUTIONS,
+    "states:DescribeStateMachineForExecution": EXECUTIONS,
     "s3:GetObject": f"arn:aws:s3:::{ARTIFACT_BUCKET}/runs/*",
     "s3:ListBucket": f"arn:aws:s3:::{ARTIFACT_BUCKET}",
     "lambda:InvokeFunction": f"arn:aws:lambda:{HERE}:function:trainflow-SurveyFleet:live",
     "logs:FilterLogEvents": "*",
+    "cloudwatch:ListMetrics": "*",
+    "cloudwatch:GetMetricData": "*",
 }
 """Resources of the actions, which the document names in words."""
 
@@ -243,3 +251,28 @@ def test_without_a_name_the_deployments_are_listed(caller: Caller) -> None:
     assert caller.new in caller.command("list")
     caller.may(documented("list"))
     assert_refused(caller.command.answer("list"), by_path.action)
+
+
+def test_the_page_draws_a_runs_own_workflow_and_otherwise_names_the_permission(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn = Permission("states:DescribeStateMachineForExecution")
+    own = caller.command.environment
+    for name in [name for name in own if name.startswith(("AWS_", "XDG_"))]:
+        monkeypatch.setenv(name, own[name])
+
+    def page() -> str:
+        with RunLibrary(folder=tmp_path, place=open_deployment_named("twin")) as library:
+            answer = TestClient(PageApp(library, form_token="form").asgi).get(f"/runs/{caller.ended}")
+        assert answer.status_code == 200, answer.text
+        return html.unescape(answer.text)
+
+    assert drawn in documented("ui")
+    caller.may(documented("ui"))
+    assert 'id="layout-note"' not in page()
+    caller.may(documented("ui") - {drawn})
+    assert re.search(
+        r"The drawing is of this installation's definition\. These credentials may not call "
+        rf"{drawn.action}: [^<]+\.</p>",
+        page(),
+    )

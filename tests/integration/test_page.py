@@ -16,7 +16,7 @@ import pytest
 from recorded_runs import recorded
 
 from benchmarks.page import LongRun
-from tests.fakes.replayed_place import ReplayedPlace
+from tests.fakes.replayed_place import ReplayedDeployment, ReplayedPlace
 from tests.integration.browsing import WIDE, chromium, opened
 from trainflow.client.continuing import CannotContinue
 from trainflow.client.files import write_record, write_steps
@@ -267,6 +267,36 @@ def test_the_page_is_accessible(browser: Browser, served: PageServer, scheme: st
             assert wider == 0, f"{path} is {wider} pixels wider than the screen"
 
     assert {path: faults for path, faults in found.items() if faults} == {}, json.dumps(found, indent=1)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+def test_what_a_deployment_adds_to_the_page_is_accessible(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, viewport: dict[str, int]
+) -> None:
+    from playwright.sync_api import expect
+
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: `npm ci` (make check does it)")
+    monkeypatch.setattr("trainflow.page.library.SNAPSHOT_SECONDS", 0.1)
+    place = ReplayedDeployment([RUN], polls=40, folder=tmp_path)
+    options = {"color_scheme": scheme, "viewport": viewport, "bypass_csp": True}
+    with (
+        RunLibrary(folder=tmp_path / "out", place=place, name="mine") as library,
+        PageServer(library) as server,
+        opened(browser, **options) as page,
+    ):
+        page.goto(server.url_of(f"/runs/{RUN.run_id}"))
+        expect(page.locator("#figures")).to_contain_text("NeuronCores busy", timeout=30_000)
+        expect(page.locator("#layout-note")).to_contain_text("states:DescribeStateMachineForExecution")
+        page.get_by_label("Log of rank").fill("40")
+        page.keyboard.press("Enter")
+        expect(page.locator("#log-note")).to_have_text("These are the last lines that it has kept.")
+        expect(page.locator("#log-text")).to_have_text(f"40 of {RUN.run_id}\na line with a Word")
+        assert faults_of_access(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+        page.get_by_role("button", name="Close").click()
+        expect(page.get_by_label("Log of rank")).to_be_focused()
 
 
 def test_the_page_is_accessible_while_its_curves_are_fetched(browser: Browser, served: PageServer) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainflow.client.artifacts import Artifact
     from trainflow.client.details import RunDetails
     from trainflow.client.local_start import LocalStart
+    from trainflow.client.observe.utilization import Utilization
     from trainflow.client.pod_logs import LogRequest
     from trainflow.client.runs import DeployedRuns
     from trainflow.kubernetes.api import KubernetesApi
@@ -242,6 +243,12 @@ class LocalRuns:
         if live is None:
             raise RunNotFound(f"The run {folder.name} has ended; `trainflow status` and `trainflow report` tell how.")
         return live.follow(folder.name, log_dir=log_dir)
+
+    def node_utilization(self, run_id: str, nodes: Collection[str]) -> Utilization | None:
+        """See `DeployedRuns`; None of a run that has ended."""
+        folder = self._folder(run_id)
+        live = self._live(folder)
+        return live.node_utilization(folder.name, nodes) if live is not None else None
 
     def stop(self, run_id: str, *, reason: RunError) -> None:
         """See `RunReader`. Waits until the run's record is there and its twin has ended."""

@@ -16,6 +16,7 @@ _R = TypeVar("_R")
 
 ACTIONS = {
     "DescribeExecution": "states:DescribeExecution",
+    "DescribeStateMachineForExecution": "states:DescribeStateMachineForExecution",
     "GetExecutionHistory": "states:GetExecutionHistory",
     "ListExecutions": "states:ListExecutions",
     "StartExecution": "states:StartExecution",
@@ -29,7 +30,9 @@ ACTIONS = {
     "DescribeCluster": "eks:DescribeCluster",
     "Invoke": "lambda:InvokeFunction",
     "FilterLogEvents": "logs:FilterLogEvents",
+    "GetMetricData": "cloudwatch:GetMetricData",
     "GetMetricStatistics": "cloudwatch:GetMetricStatistics",
+    "ListMetrics": "cloudwatch:ListMetrics",
     "DescribeSpotPriceHistory": "ec2:DescribeSpotPriceHistory",
 }
 """The IAM action of each operation that the client calls (Service Authorization Reference)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +26,7 @@ from trainflow.client.observe.glance import glance
 from trainflow.client.observe.observer import RunObserver
 from trainflow.client.observe.slurm import SlurmJobs
 from trainflow.client.observe.snapshot import RunSnapshot
+from trainflow.client.observe.utilization import Utilization, read_utilization
 from trainflow.client.place import (
     FollowedRun,
     LogNotFound,
@@ -197,6 +198,15 @@ class DeployedRuns:
         self.settle()
 
     @told
+    def definition(self, run_id: str) -> Mapping[str, Any]:
+        """See `trainflow.page.drawings.KeepsDefinitions`: a deployment does not change it for runs that have begun."""
+        arn = arn_of_execution(self._state_machine_arn, run_id)
+        found: Mapping[str, Any] = json.loads(
+            self._stepfunctions.describe_state_machine_for_execution(executionArn=arn)["definition"]
+        )
+        return found
+
+    @told
     def details(self, run_id: str) -> RunDetails:
         """See `RunReader`. The pods of a run that goes on need access to the cluster."""
         execution = self._execution(run_id)
@@ -347,6 +357,14 @@ class DeployedRuns:
         """See `RunReader`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._client("s3").download_file(self._bucket, artifact.key, str(path))
+
+    @told
+    def node_utilization(self, run_id: str, nodes: Collection[str]) -> Utilization | None:
+        """See `trainflow.page.utilization.MeasuresNodes`."""
+        del run_id  # metrics are the cluster's
+        return read_utilization(
+            self._client("cloudwatch"), cluster=self._address.cluster, nodes=nodes, now=datetime.now(UTC)
+        )
 
     def settle(self) -> None:
         """Wait for what the end of a run triggers, where the place can tell that it is done: AWS cannot."""

@@ -132,16 +132,17 @@ class PageApp:
     async def log(self, request: Request) -> Response:
         """The end of a pod's log, what was added to it, or the lines with a text in them."""
         now = await run_in_threadpool(self._library.run, request.path_params["run_id"])
-        log = now.log(request.path_params["pod"])
+        log = await run_in_threadpool(now.log, request.path_params["pod"])
         if log is None:
             return PlainTextResponse("There is no log of this pod here.\n", status_code=404)
+        state = {"note": log.note, "isGrowing": log.is_growing, "isBehind": log.is_behind}
         text = request.query_params.get("search", "")
         if text:
-            found = await run_in_threadpool(search, log, text)
-            return JSONResponse({"found": found.lines, "total": found.total})
+            found = await run_in_threadpool(search, log.path, text)
+            return JSONResponse({"found": found.lines, "total": found.total, **state})
         since = request.query_params.get("since", "")
-        tail = await run_in_threadpool(read_tail, log, since=int(since) if since.isdecimal() else None)
-        return JSONResponse({"lines": tail.lines, "offset": tail.offset, "isWhole": tail.is_whole})
+        tail = await run_in_threadpool(read_tail, log.path, since=int(since) if since.isdecimal() else None)
+        return JSONResponse({"lines": tail.lines, "offset": tail.offset, "isWhole": tail.is_whole, **state})
 
     async def report(self, request: Request) -> Response:
         """The static report of an ended run."""
@@ -245,8 +246,8 @@ class PageApp:
 
     async def _run_context(self, run_id: str) -> dict[str, Any]:
         now = await run_in_threadpool(self._library.run, run_id)
-        layout = await run_in_threadpool(self._library.layout)
-        context = run_context(now, layout)
+        drawing = await run_in_threadpool(self._library.drawings.of_run, run_id)
+        context = run_context(now, drawing)
         return {**context, "curves_version": now.steps_version, "page_title": f"{context['name']} · run"}
 
     async def _list_context(self) -> dict[str, Any]:

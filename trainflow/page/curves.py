@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, cast
 
@@ -26,6 +27,9 @@ MAX_SMOOTHING = 50
 
 DIGITS = 7
 """Significant digits of what is sent: more than a plot shows."""
+
+ROUNDED = 50_000
+"""Rounded numbers that are remembered: most of a curve is sent again with each update. 24 curves of 500 points."""
 
 OWN = {
     "loss": ("Loss", ""),
@@ -159,7 +163,12 @@ def _in_words(title: str, unit: str, series: Series, num_not_finite: int) -> str
 
 
 def _rounded(values: Iterable[float]) -> list[float]:
-    return [float(f"{value:.{DIGITS}g}") for value in values]
+    return list(map(_round, values))
+
+
+@lru_cache(maxsize=ROUNDED)
+def _round(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
 
 
 def _same_length(old: tuple[StepMetrics, ...], new: tuple[StepMetrics, ...]) -> int:

@@ -87,7 +87,7 @@ def snapshot_of(record: RunRecord, kept: KeptSteps) -> RunSnapshot:
             )
             for visit in record.states
         ),
-        pods=tuple(_pod(stage, job, pod) for stage, job in record.jobs.items() for pod in job.pods),
+        pods=tuple(_pod(stage, job, pod) for stage, job in record.jobs.items() for pod in _pods(job)),
         steps=steps,
         total_steps=total_steps(record.spec, steps[0].step if steps else None),
         checkpoints=tuple(
@@ -101,6 +101,14 @@ def snapshot_of(record: RunRecord, kept: KeptSteps) -> RunSnapshot:
         error=record.error,
         warnings=tuple(record.warnings),
     )
+
+
+def _pods(job: Job) -> list[Pod]:
+    """The pods of a job. The workflow's own record has the failed ones, and of the others the name of rank 0's."""
+    if job.rank0 is None or job.rank0 in {pod.name for pod in job.pods}:
+        return job.pods
+    phase = job.phase if job.phase == "Succeeded" else "Unknown"
+    return [Pod(name=job.rank0, phase=phase), *job.pods]
 
 
 def _pod(stage: str, job: Job, pod: Pod) -> PodView:

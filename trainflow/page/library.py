@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,12 +16,14 @@ from trainflow.client.place import FollowedRun, RunNotFound, Runs, RunSummary
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.page.curves import RunCurves
+from trainflow.page.drawings import Drawings
 from trainflow.page.ended import EndedRuns, is_name
+from trainflow.page.fetched import RANK, FetchedLogs, GivesLogs, OpenLog
 from trainflow.page.marks import Mark, marks
-from trainflow.page.workflow import Layout, layout
+from trainflow.page.utilization import Busy, NodesOfRun
 from trainflow.record.failure import explained
+from trainflow.record.pods import PodView
 from trainflow.record.steps import KeptSteps
-from trainflow.state_machines import InvalidDefinition, definition
 
 SNAPSHOT_SECONDS = 0.4
 """Age at which a run is asked again: two views of it, or two tabs, share what was learned."""
@@ -76,6 +78,12 @@ class RunNow:
     can_resume: bool = False
     """Whether a run that continues this one may be started: it has ended, and not as it should."""
     report: Path | None = None
+    busy: Busy = field(default_factory=Busy)
+    """How busy its nodes are."""
+    fetched: FetchedLogs | None = None
+    """Logs that are not in `log_dir`; None where the place has no others."""
+    has_tails: bool = False
+    """Whether the logs in `log_dir` are the last lines that an ended run has kept."""
 
     def curves(self) -> RunCurves:
         """The curves with all steps; reading a million for the first time takes a second."""
@@ -86,19 +94,48 @@ class RunNow:
         """Names of the pods with a log."""
         return sorted(log.stem for log in self.log_dir.glob("*.log"))
 
-    def log(self, pod: str) -> Path | None:
-        """The log of a pod; None if it has none here."""
-        path = self.log_dir / f"{pod}.log"
-        return path if is_name(pod) and path.is_file() else None
+    def log(self, name: str) -> OpenLog | None:
+        """The log of a pod, or of a `rank 7`; None if it has none here."""
+        name = name if self.has_tails else self._pod_of(name)
+        path = self.log_dir / f"{name}.log"
+        if not is_name(name):
+            return None
+        if path.is_file() and (self.fetched is None or not self.has_tails):
+            return OpenLog(path=path)
+        if self.fetched is None:
+            return None
+        return self.fetched.open(name, follow=self.snapshot.status is RunStatus.RUNNING)
+
+    def has_log(self, pod: PodView) -> bool:
+        """Whether the log of a pod can be opened."""
+        return self.fetched is not None and (pod.has_log or self.snapshot.status is not RunStatus.RUNNING)
+
+    def _pod_of(self, name: str) -> str:
+        """The pod that has a rank now, if it is known; other names stay as they are."""
+        rank = RANK.fullmatch(name)
+        pods = [pod for pod in self.snapshot.pods if pod.stage == Stage.TRAINING] if rank else []
+        newest = max((pod.attempt for pod in pods), default=0)
+        at_rank = [pod.name for pod in pods if pod.attempt == newest and rank and pod.index == int(rank[1])]
+        return at_rank[-1] if at_rank else name
 
 
 class WatchedRun:
     """One run, asked no more often than is shown."""
 
     def __init__(
-        self, *, source: Callable[[], RunSnapshot], log_dir: Path, can_stop: bool, can_resume: bool, report: Path
+        self,
+        *,
+        source: Callable[[], RunSnapshot],
+        nodes: NodesOfRun,
+        log_dir: Path,
+        can_stop: bool,
+        can_resume: bool,
+        report: Path,
+        fetched: FetchedLogs | None,
+        has_tails: bool,
     ) -> None:
-        self._source, self._log_dir, self._report = source, log_dir, report
+        self._source, self._nodes, self._log_dir, self._report = source, nodes, log_dir, report
+        self._fetched, self._has_tails = fetched, has_tails
         self._can_stop, self._can_resume = can_stop, can_resume
         self._curves = RunCurves()
         self._lock = threading.Lock()
@@ -139,6 +176,9 @@ class WatchedRun:
             can_stop=self._can_stop and snapshot.status is RunStatus.RUNNING,
             can_resume=self._can_resume and snapshot.status in RESUMED,
             report=self._report if self._report.is_file() else None,
+            busy=self._nodes.busy(snapshot),
+            fetched=self._fetched,
+            has_tails=self._has_tails,
         )
 
 
@@ -161,15 +201,14 @@ class RunLibrary:
             place: Where runs go on; None to show ended ones alone.
             resume: Starts a run at the place that continues an ended one, and returns its id; None where none can be
                 started.
-            workflow: Definition of the state machine that the runs execute. Default: the repository's.
+            workflow: Definition for runs of which the place tells none. Default: the repository's.
             name: Name of the place, for the title.
         """
         self.name = name
         self._ended, self._place, self._resume = EndedRuns(folder), place, resume
         self._resumed: dict[str, str] = {}
         self._resuming = threading.Lock()
-        self._workflow = workflow
-        self._layout: Layout | None = None
+        self.drawings = Drawings(place, workflow=workflow)
         self._watched: dict[str, WatchedRun] = {}
         self._followed: dict[str, Snapshots] = {}
         self._listed: list[RunSummary] = []
@@ -195,15 +234,6 @@ class RunLibrary:
         with self._lock:
             self._followed[run_id] = followed
             self._watched[run_id] = self._watch(run_id, followed.snapshot, log_dir)
-
-    def layout(self) -> Layout | None:
-        """The drawing of the state machine; None where there is no definition, as in an installed client."""
-        if self._layout is None:
-            try:
-                self._layout = layout(self._workflow or definition("training"))
-            except (OSError, InvalidDefinition):
-                return None
-        return self._layout
 
     def summaries(self) -> list[RunSummary]:
         """All runs, the newest first.
@@ -296,7 +326,7 @@ class RunLibrary:
     def _found(self, run_id: str) -> WatchedRun:
         ended = self._ended.snapshot(run_id)
         if ended is not None:
-            return self._watch(run_id, lambda: ended, self._ended.log_dir(run_id))
+            return self._watch(run_id, lambda: ended, self._ended.log_dir(run_id), has_left_logs=True)
         if self._place is None or not is_name(run_id):
             raise RunNotFound(f"There is no run '{run_id}' in {self._ended.folder}.")
         # The place's own observer may be writing the run's folder: this one writes to a folder of its own.
@@ -309,10 +339,23 @@ class RunLibrary:
         return self._watch(run_id, _Supplemented(self._place, run_id, followed).snapshot, log_dir)
 
     def _watch(
-        self, run_id: str, source: Callable[[], RunSnapshot], log_dir: Path, *, report: Path | None = None
+        self,
+        run_id: str,
+        source: Callable[[], RunSnapshot],
+        log_dir: Path,
+        *,
+        report: Path | None = None,
+        has_left_logs: bool = False,
     ) -> WatchedRun:
+        fetched = None
+        if isinstance(self._place, GivesLogs) and not has_left_logs:
+            fetched = FetchedLogs(self._place, run_id)
+            self._open.callback(fetched.close)
         return WatchedRun(
+            fetched=fetched,
+            has_tails=report is not None,
             source=source,
+            nodes=NodesOfRun(self._place, run_id),
             log_dir=log_dir,
             can_stop=self._place is not None,
             can_resume=self._resume is not None,

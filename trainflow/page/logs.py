@@ -37,7 +37,7 @@ class Found:
 
 
 def read_tail(log: Path, *, since: int | None = None) -> Tail:
-    """The complete lines at the end of a log, or those behind a place in it.
+    """The complete lines at the end of a log, or those behind a place in it; none of a file that is not there yet.
 
     Args:
         log: The file.
@@ -46,6 +46,8 @@ def read_tail(log: Path, *, since: int | None = None) -> Tail:
     Raises:
         OSError: If the file cannot be read.
     """
+    if not log.exists():
+        return Tail(lines=[], offset=0, is_whole=True)
     with log.open("rb") as file:
         size = file.seek(0, 2)
         begin = max(0, size - TAIL_BYTES, 0 if since is None or since > size else since)
@@ -61,11 +63,13 @@ def read_tail(log: Path, *, since: int | None = None) -> Tail:
 
 
 def search(log: Path, text: str) -> Found:
-    """The lines that have a text in them, in either case.
+    """The lines that have a text in them, in either case; none of a file that is not there yet.
 
     Raises:
         OSError: If the file cannot be read.
     """
+    if not log.exists():
+        return Found(lines=[], total=0)
     with log.open("r", encoding="utf-8", errors="replace", newline="\n") as file:
         return found_in(file, text)
 

@@ -24,6 +24,10 @@ SPLITS = (1, 2, 4, 8)
 """A bucket has a power of two of values, so that it stays the same while the series grows."""
 
 
+MAX_SIZES, MAX_KNOWN = 4, 10_000
+"""Sizes of buckets of which those that were read are kept, and most of them of one size: a few windows on a curve."""
+
+
 class Bucket(NamedTuple):
     """Neighbouring values of a series."""
 
@@ -54,6 +58,7 @@ class Series:
         self._x, self._y = array("d"), array("d")
         self._levels: list[_Level] = []
         self._odd: list[float] = []
+        self._known: dict[int, dict[int, Bucket]] = {}
 
     def __len__(self) -> int:
         return len(self._x)
@@ -110,6 +115,7 @@ class Series:
         del self._odd[bisect_left(self._odd, x) :]
         for level in self._levels:
             level.shorten(count)
+        self._known.clear()
 
     def buckets(self, at_most: int, *, first: float = -math.inf, last: float = math.inf) -> list[Bucket]:
         """The values between two positions, each on its own if they are few enough.
@@ -121,11 +127,26 @@ class Series:
         """
         begin, end = bisect_left(self._x, first), bisect_right(self._x, last)
         size = _bucket_size(end - begin, at_most)
-        whole = self._whole_buckets(size)
-        return [
-            whole(start) if start % size == 0 and stop - start == size else self._bucket(start, stop)
-            for start, stop in _stretches(begin, end, size)
-        ]
+        whole, known = self._whole_buckets(size), self._known_buckets(size)
+        found = []
+        for start, stop in _stretches(begin, end, size):
+            if start % size or stop - start < size:
+                found.append(self._bucket(start, stop))
+                continue
+            bucket = known.get(start)
+            if bucket is None:
+                bucket = known[start] = whole(start)
+            found.append(bucket)
+        return found
+
+    def _known_buckets(self, size: int) -> dict[int, Bucket]:
+        """Buckets of a size that were read before, by their beginnings: they stay the same while the series grows."""
+        known = self._known.get(size, {})
+        if not known or len(known) > MAX_KNOWN:
+            if len(self._known) >= MAX_SIZES:
+                self._known.clear()
+            known = self._known[size] = {}
+        return known
 
     def _whole_buckets(self, size: int) -> Callable[[int], Bucket]:
         """Reads a bucket that begins at a multiple of its size: a few neighbours of one level."""

@@ -98,6 +98,6 @@ class PageServer:
             timeout_graceful_shutdown=2,
         )
         self._server = uvicorn.Server(config)
-        self._library.layout()  # reads the definition (0.2 s) before a person clicks, not after
+        self._library.drawings.installed()  # reads the definition (0.2 s) before a person clicks, not after
         if not self._closing.is_set():
             self._server.run(sockets=[self._socket])

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from statistics import mean
 from typing import Any
 
 from trainflow.client.observe.snapshot import RunSnapshot
+from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import RunSummary
+from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import as_list
 from trainflow.page.cost import Forecast, forecast
+from trainflow.page.drawings import Drawing
 from trainflow.page.library import RunNow
-from trainflow.page.workflow import Layout, StateRow, state_rows
+from trainflow.page.workflow import StateRow, state_rows
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
 from trainflow.record.pods import PodView
 from trainflow.record.steps import median_throughput
@@ -34,6 +38,8 @@ class PodRow:
     ran_for: str
     note: str
     has_log: bool
+    busy: str = "–"
+    """How busy its node is, in per cent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +65,10 @@ class ListRow:
     took: str
 
 
-def run_context(now: RunNow, layout: Layout | None) -> dict[str, Any]:
+def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
     """Values of the template of a run's page."""
     snapshot = now.snapshot
-    states = state_rows(snapshot, layout)
+    states = state_rows(snapshot, drawing.layout)
     cost = forecast(snapshot)
     return {
         "run_id": snapshot.run_id,
@@ -72,12 +78,16 @@ def run_context(now: RunNow, layout: Layout | None) -> dict[str, Any]:
         "status_in_words": STATUS_IN_WORDS[snapshot.status],
         "is_running": snapshot.status is RunStatus.RUNNING,
         "period": _period(snapshot),
-        "figures": figures(snapshot, states, cost),
+        "figures": figures(snapshot, states, cost, now.busy.utilization),
+        "utilization": now.busy.utilization,
+        "busy_trouble": now.busy.trouble,
         "cost_basis": cost.basis if cost else "",
         "states": states,
-        "layout": layout,
+        "layout": drawing.layout,
+        "layout_note": drawing.note,
         "tones": {row.name: row for row in states},
-        "pods": pod_rows(snapshot, set(now.logs())),
+        "pods": pod_rows(snapshot, _with_log(now), now.busy.utilization),
+        "has_rank_logs": _has_rank_logs(now),
         "hidden_pods": max(0, len(snapshot.pods) - MAX_POD_ROWS),
         "notices": notices(now),
         "can_stop": now.can_stop,
@@ -89,7 +99,12 @@ def run_context(now: RunNow, layout: Layout | None) -> dict[str, Any]:
     }
 
 
-def figures(snapshot: RunSnapshot, states: Sequence[StateRow], cost: Forecast | None) -> list[KeyFigure]:
+def figures(
+    snapshot: RunSnapshot,
+    states: Sequence[StateRow],
+    cost: Forecast | None,
+    utilization: Utilization | None = None,
+) -> list[KeyFigure]:
     """The numbers at the head of the page."""
     found = [_state_figure(snapshot, states)]
     if snapshot.steps:
@@ -110,7 +125,7 @@ def figures(snapshot: RunSnapshot, states: Sequence[StateRow], cost: Forecast | 
         distinct = sorted(set(nodes))
         names = ", ".join(distinct[:2]) + (" …" if len(distinct) > 2 else "")
         found.append(KeyFigure("Nodes", str(len(distinct)), names))
-    return found
+    return found + _busy_figures(utilization)
 
 
 def notices(now: RunNow) -> list[str]:
@@ -120,13 +135,14 @@ def notices(now: RunNow) -> list[str]:
     return [*now.snapshot.warnings, *odd, *trouble]
 
 
-def pod_rows(snapshot: RunSnapshot, logs: set[str]) -> list[PodRow]:
+def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | None = None) -> list[PodRow]:
     """The pods of a run in the order in which they appeared."""
     pods = list(snapshot.pods)
     if len(pods) > MAX_POD_ROWS:
         by_weight = sorted(range(len(pods)), key=lambda at: (pods[at].phase != "Failed", pods[at].finished, -at))
         pods = [pods[at] for at in sorted(by_weight[:MAX_POD_ROWS])]
     end = snapshot.ended_at or snapshot.observed_at
+    by_node = utilization.by_node if utilization else {}
     return [
         PodRow(
             pod=pod,
@@ -134,9 +150,22 @@ def pod_rows(snapshot: RunSnapshot, logs: set[str]) -> list[PodRow]:
             ran_for=duration(((pod.finished_at or end) - pod.started_at).total_seconds()) if pod.started_at else "–",
             note=(pod.message or pod.reason or "") if pod.phase != "Succeeded" else "",
             has_log=pod.name in logs,
+            busy=f"{by_node[pod.node]:.0f} %" if pod.node in by_node and not pod.finished else "–",
         )
         for pod in pods
     ]
+
+
+def _with_log(now: RunNow) -> set[str]:
+    return {*now.logs(), *(pod.name for pod in now.snapshot.pods if now.has_log(pod))}
+
+
+def _has_rank_logs(now: RunNow) -> bool:
+    """Whether a log may be asked for by its rank: not on Slurm, whose jobs have one log. The spec comes with the first
+    events of a run."""
+    compute = now.snapshot.spec.get("compute")
+    backend = compute.get("backend", "job") if isinstance(compute, Mapping) else "job"
+    return now.fetched is not None and backend in KUBERNETES_KINDS
 
 
 def field_rows(snapshots: Sequence[RunSnapshot]) -> list[tuple[str, list[str]]]:
@@ -222,6 +251,15 @@ def _cost_figures(cost: Forecast | None, *, is_running: bool) -> list[KeyFigure]
     rate = f"{_usd(cost.per_hour or 0.0)} an hour while nodes are held"
     ahead = f"{_usd(cost.at_the_end)} at the end of the training; " if cost.at_the_end is not None else ""
     return [KeyFigure("Cost so far, estimated", _usd(cost.so_far), ahead + rate)]
+
+
+def _busy_figures(utilization: Utilization | None) -> list[KeyFigure]:
+    if utilization is None:
+        return []
+    values = utilization.by_node.values()
+    spread = f", {min(values):.0f} to {max(values):.0f} %" if len(values) > 1 else ""
+    note = f"of {count(len(values), 'node')}, in the newest minute{spread}"
+    return [KeyFigure(f"{utilization.of} busy", f"{mean(values):.0f} %", note)]
 
 
 def _usd(amount: float) -> str:

@@ -186,7 +186,8 @@ def _states(operation: str, parameters: Parameters, resources: Resources) -> lis
         machine = execution.replace(":execution:", ":stateMachine:").rsplit(":", 1)[0]
         # The data is left out of metadata (Step Functions API reference, DescribeExecution, `includedData`).
         is_metadata = parameters.get("includedData") == "METADATA_ONLY"
-        reads = operation in ("DescribeExecution", "GetExecutionHistory") and not is_metadata
+        with_data = ("DescribeExecution", "GetExecutionHistory", "DescribeStateMachineForExecution")
+        reads = operation in with_data and not is_metadata
         keys = _with_key(resources.key_of(machine), ("kms:Decrypt",), _via(resources, "states")) if reads else []
         return [Ask(f"states:{operation}", execution), *keys]
     machine = parameters.get("stateMachineArn", "*")

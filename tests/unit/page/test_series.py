@@ -107,3 +107,22 @@ def test_a_screens_worth_of_a_million_values_is_put_together_from_few() -> None:
 
     assert 400 <= len(buckets) <= 1001
     assert 0 < Counted.num_read < 50 * len(buckets)
+
+
+@pytest.mark.parametrize("at_most", [7, 50, 300])
+def test_buckets_that_were_read_before_are_those_of_a_new_series_after_it_grew_and_was_cut(at_most: int) -> None:
+    def value(x: int, salt: int) -> float:
+        return float((x * 2654435761 + salt) % 1009)
+
+    series, values = Series(), [value(x, 0) for x in range(1000)]
+    series.extend(range(1000), values)
+    for first, salt in ((1000, 1), (640, 2), (1201, 3)):  # it goes on, is started again from a checkpoint, goes on
+        series.buckets(at_most)
+        series.buckets(at_most, first=100, last=400)
+        series.cut(first)
+        values = [*values[:first], *(value(x, salt) for x in range(first, 1201 if first < 1201 else 1400))]
+        series.extend(range(first, len(values)), values[first:])
+        fresh = Series()
+        fresh.extend(range(len(values)), values)
+        assert series.buckets(at_most) == fresh.buckets(at_most)
+        assert series.buckets(at_most, first=100, last=400) == fresh.buckets(at_most, first=100, last=400)

@@ -92,6 +92,15 @@ TABLE = f"arn:aws:dynamodb:{HERE}:table/runs"
         ),
         (
             "states",
+            "DescribeStateMachineForExecution",
+            {"executionArn": f"arn:aws:states:{HERE}:execution:m:run"},
+            [
+                ("states:DescribeStateMachineForExecution", f"arn:aws:states:{HERE}:execution:m:run"),
+                ("kms:Decrypt", KEY),
+            ],
+        ),
+        (
+            "states",
             "DescribeExecution",
             {"executionArn": f"arn:aws:states:{HERE}:execution:m:run"},
             [("states:DescribeExecution", f"arn:aws:states:{HERE}:execution:m:run"), ("kms:Decrypt", KEY)],

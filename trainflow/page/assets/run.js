@@ -109,11 +109,12 @@ for (const id of ["from", "to"]) {
 
 // --- Logs
 
-const log = { pod: null, offset: null, lines: [], timer: null };
+const log = { pod: null, offset: null, lines: [], count: 0, isWhole: true, timer: null, poll: null };
 const SHOWN_LINES = 10000;
+const GROWING_MILLISECONDS = 700;
 
 async function openLog(pod) {
-  Object.assign(log, { pod, offset: null, lines: [] });
+  Object.assign(log, { pod, offset: null, lines: [], count: 0, isWhole: true });
   byId("logs").hidden = false;
   byId("log-name").textContent = pod;
   byId("log-search").value = "";
@@ -125,40 +126,57 @@ async function openLog(pod) {
 
 async function readLog() {
   if (!log.pod || byId("log-search").value) return;
-  const { pod } = log;
-  const since = log.offset === null ? "" : `?since=${log.offset}`;
+  const { pod, offset: asked } = log;
+  const since = asked === null ? "" : `?since=${asked}`;
   const answer = await fetch(`${base}/logs/${encodeURIComponent(pod)}${since}`);
-  if (pod !== log.pod || byId("log-search").value) return;
+  if (pod !== log.pod || byId("log-search").value || log.offset !== asked) return; // another answer was quicker
   if (!answer.ok) {
     byId("log-note").textContent = await answer.text();
     return;
   }
-  const { lines, offset, isWhole } = await answer.json();
+  const { lines, offset, isWhole, ...state } = await answer.json();
   const text = byId("log-text");
-  if (log.offset === null || !lines.length || log.lines.length + lines.length > SHOWN_LINES) {
+  if (log.offset !== asked) return;
+  if (!log.lines.length || !lines.length || log.lines.length + lines.length > SHOWN_LINES) {
     log.lines = [...log.lines, ...lines].slice(-SHOWN_LINES);
-    if (lines.length || log.offset === null) text.textContent = log.lines.join("\n");
+    if (lines.length || asked === null) text.textContent = log.lines.join("\n");
   } else {
     log.lines.push(...lines);
     text.append(`\n${lines.join("\n")}`);
   }
-  if (log.offset === null) byId("log-note").textContent = isWhole ? "" : `The last ${log.lines.length.toLocaleString("en-US")} lines; search looks at all of them.`;
+  log.count += lines.length;
+  log.isWhole &&= isWhole && log.count <= SHOWN_LINES;
+  sayOfLog(state, log.isWhole ? "" : `The last ${log.lines.length.toLocaleString("en-US")} lines; search looks at all of them.`);
+  askAgain(state, readLog);
   log.offset = offset;
   if (lines.length && byId("log-follow").checked) text.scrollTop = text.scrollHeight;
+}
+
+// What is to be known of the lines, beside what was counted.
+function sayOfLog({ note, isBehind }, counted) {
+  const said = [counted, note, isBehind ? "The log is being read …" : ""].filter(Boolean).join(" ");
+  if (byId("log-note").textContent !== said) byId("log-note").textContent = said;
+}
+
+// A log that is fetched for this page grows without the run's own news.
+function askAgain({ isGrowing }, ask) {
+  clearTimeout(log.poll);
+  if (isGrowing && log.pod) log.poll = setTimeout(ask, GROWING_MILLISECONDS);
 }
 
 async function searchLog() {
   const wanted = byId("log-search").value;
   if (!wanted) {
-    log.offset = null;
-    log.lines = [];
+    Object.assign(log, { offset: null, lines: [], count: 0, isWhole: true });
     await readLog();
     return;
   }
   const answer = await fetch(`${base}/logs/${encodeURIComponent(log.pod)}?search=${encodeURIComponent(wanted)}`);
   if (!answer.ok || wanted !== byId("log-search").value) return;
-  const { found, total } = await answer.json();
-  byId("log-note").textContent = `${total.toLocaleString("en-US")} ${total === 1 ? "line" : "lines"} found${total > found.length ? `, the last ${found.length.toLocaleString("en-US")} are shown` : ""}.`;
+  const { found, total, ...state } = await answer.json();
+  const counted = `${total.toLocaleString("en-US")} ${total === 1 ? "line" : "lines"} found${total > found.length ? `, the last ${found.length.toLocaleString("en-US")} are shown` : ""}.`;
+  sayOfLog(state, counted);
+  askAgain(state, searchLog);
   const text = byId("log-text");
   text.replaceChildren(...found.flatMap(([number, line]) => [`${String(number).padStart(7)}  `, ...marked(line, wanted), "\n"]));
 }
@@ -180,11 +198,15 @@ byId("pods").addEventListener("click", (event) => {
   const button = event.target.closest("button.log");
   if (button) openLog(button.dataset.pod);
 });
+byId("rank-form")?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  openLog(`rank ${Number(byId("rank").value)}`);
+});
 byId("log-close").addEventListener("click", () => {
   const { pod } = log;
   log.pod = null;
   byId("logs").hidden = true;
-  document.querySelector(`button.log[data-pod="${CSS.escape(pod)}"]`)?.focus();
+  (document.querySelector(`button.log[data-pod="${CSS.escape(pod)}"]`) ?? byId("rank"))?.focus();
 });
 byId("log-search").addEventListener("input", () => {
   clearTimeout(log.timer);

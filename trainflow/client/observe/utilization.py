@@ -1,0 +1,115 @@
+"""How busy the nodes of a run are, as Container Insights publishes it for the nodes of a cluster.
+
+The add-on amazon-cloudwatch-observability publishes a value a minute for each node, and the twin does so for its own
+(CloudWatch user guide, "Enhanced Container Insights (Classic) metric reference").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from trainflow.client.refusals import told
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudwatch.client import CloudWatchClient
+    from mypy_boto3_cloudwatch.type_defs import MetricTypeDef
+
+NAMESPACE = "ContainerInsights"
+
+DIMENSIONS = CLUSTER, INSTANCE, NODE = "ClusterName", "InstanceId", "NodeName"
+"""Dimensions of a node's metrics. They are published with others, too."""
+
+CPU_METRIC = "node_cpu_utilization"
+
+METRICS = {
+    "node_neuroncore_utilization": "NeuronCores",
+    "node_gpu_utilization": "GPUs",
+    CPU_METRIC: "Processors",
+}
+"""What a metric in percent is of; the first one that there is of the nodes says how busy they are."""
+
+RECENT = timedelta(minutes=5)
+"""Age of the oldest value that counts as present: CloudWatch shows them up to two minutes late."""
+
+PERIOD_SECONDS = 60
+
+MAX_NODES = 64
+"""Most nodes that are asked about: each value that is read costs (0.01 USD for 1,000)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utilization:
+    """How busy nodes are."""
+
+    of: str
+    """What is busy: `NeuronCores`, `GPUs` or `Processors`."""
+    by_node: Mapping[str, float]
+    """Per cent, the newest minute's mean; nodes without a value are left out."""
+
+
+@told
+def read_utilization(
+    cloudwatch: CloudWatchClient, *, cluster: str, nodes: Collection[str], now: datetime
+) -> Utilization | None:
+    """How busy nodes are now; None if nothing is published of them.
+
+    Args:
+        cloudwatch: boto3's client.
+        cluster: Name of the EKS cluster.
+        nodes: Names of its nodes.
+        now: The present.
+
+    Raises:
+        PlaceRefused: If the caller may not read it, or CloudWatch does not answer.
+    """
+    wanted = sorted(nodes)[:MAX_NODES]
+    for name, of in METRICS.items():
+        found = _metrics_of(cloudwatch, name, cluster, wanted)
+        values = _newest(cloudwatch, found, now) if found else {}
+        if values:
+            return Utilization(of=of, by_node=values)
+    return None
+
+
+def _metrics_of(
+    cloudwatch: CloudWatchClient, name: str, cluster: str, nodes: Collection[str]
+) -> dict[str, MetricTypeDef]:
+    """The metric of each node: its dimensions have the instance's id, which a node's name does not tell."""
+    pages = cloudwatch.get_paginator("list_metrics").paginate(
+        Namespace=NAMESPACE,
+        MetricName=name,
+        Dimensions=[{"Name": CLUSTER, "Value": cluster}, {"Name": NODE}],
+        RecentlyActive="PT3H",
+    )
+    found: dict[str, MetricTypeDef] = {}
+    for page in pages:
+        for metric in page["Metrics"]:
+            given = {each["Name"]: each["Value"] for each in metric["Dimensions"]}
+            if sorted(given) == sorted(DIMENSIONS) and given[NODE] in nodes:
+                found[given[NODE]] = {"Namespace": NAMESPACE, "MetricName": name, "Dimensions": metric["Dimensions"]}
+    return found
+
+
+def _newest(cloudwatch: CloudWatchClient, metrics: Mapping[str, MetricTypeDef], now: datetime) -> dict[str, float]:
+    names = list(metrics)
+    answer = cloudwatch.get_metric_data(
+        MetricDataQueries=[
+            {
+                "Id": f"n{place}",
+                "MetricStat": {"Metric": metrics[name], "Period": PERIOD_SECONDS, "Stat": "Average"},
+            }
+            for place, name in enumerate(names)
+        ],
+        StartTime=now - RECENT,
+        EndTime=now,
+        ScanBy="TimestampDescending",
+    )
+    found = {}
+    for result in answer["MetricDataResults"]:
+        if result["Values"]:
+            newest = max(zip(result["Timestamps"], result["Values"], strict=True))
+            found[names[int(result["Id"].removeprefix("n"))]] = newest[1]
+    return found

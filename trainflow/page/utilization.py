@@ -1,0 +1,68 @@
+"""How busy a run's nodes are, asked for now and then beside what a page shows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from trainflow.client.observe.snapshot import RunSnapshot
+from trainflow.client.observe.utilization import Utilization
+from trainflow.errors import TrainflowError
+
+ASK_SECONDS = 20.0
+"""Time between two requests: an account publishes a value a minute."""
+
+
+@runtime_checkable
+class MeasuresNodes(Protocol):
+    """A place that publishes how busy nodes are: `trainflow.client.runs.DeployedRuns`."""
+
+    def node_utilization(self, run_id: str, nodes: Collection[str]) -> Utilization | None:
+        """How busy nodes of a run are now; None if nothing is known of them."""
+
+
+@dataclass(frozen=True)
+class Busy:
+    """What is known of the nodes of a run."""
+
+    utilization: Utilization | None = None
+    trouble: str = ""
+    """Why it is not known; a sentence."""
+
+
+class NodesOfRun:
+    """The nodes of one run. A view of it never waits: it has what was answered last."""
+
+    def __init__(self, place: object | None, run_id: str) -> None:
+        """Asks nothing yet."""
+        self._place, self._run_id = place, run_id
+        self._asked_at = -ASK_SECONDS
+        self._thread: threading.Thread | None = None
+        self._busy = Busy()
+
+    def busy(self, snapshot: RunSnapshot) -> Busy:
+        """What is known now; after the end of the run, what was known last."""
+        nodes = nodes_of(snapshot)
+        is_due = time.monotonic() >= self._asked_at + ASK_SECONDS
+        is_asking = self._thread is not None and self._thread.is_alive()
+        if nodes and is_due and not is_asking and isinstance(self._place, MeasuresNodes):
+            self._asked_at = time.monotonic()
+            self._thread = threading.Thread(target=self._ask, args=(self._place, nodes), name="nodes", daemon=True)
+            self._thread.start()
+        return self._busy
+
+    def _ask(self, place: MeasuresNodes, nodes: Collection[str]) -> None:
+        try:
+            found = place.node_utilization(self._run_id, nodes)
+        except TrainflowError as trouble:
+            self._busy = Busy(self._busy.utilization, f"How busy the nodes are is not known: {trouble}")
+            return
+        self._busy = Busy(found or self._busy.utilization)
+
+
+def nodes_of(snapshot: RunSnapshot) -> frozenset[str]:
+    """The nodes on which pods of a run are now."""
+    return frozenset(pod.node for pod in snapshot.pods if pod.node and not pod.finished)
